@@ -16,11 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bystander is the environment by which the test binary becomes a process of the same
-// user that runs have nothing to do with, and that is not dumpable.
+// bystander is the environment variable that turns the test binary into a bystander: a process of
+// the same user that belongs to no run, and that is not dumpable if the value is "closed".
 const bystander = "PROCESS_TEST_BYSTANDER"
 
-// standBy is such a process: it says that it is ready and waits to be killed.
+// standBy is the main function of a bystander: it prints that it is ready and waits to be killed.
 func standBy() {
 	if os.Getenv(bystander) == "closed" {
 		if err := Undumpable(); err != nil {
@@ -32,7 +32,7 @@ func standBy() {
 	os.Exit(0)
 }
 
-// beBystander starts one and waits until it is ready.
+// beBystander starts a bystander and waits until it is ready.
 func beBystander(t *testing.T, state string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -59,15 +59,15 @@ func beBystander(t *testing.T, state string) *exec.Cmd {
 	return cmd
 }
 
-// spying are the ways to read a process.
+// spying lists the attacks that read the process pid.
 func spying(pid string) []string {
 	return []string{"read /proc/" + pid + "/environ", "read /proc/" + pid + "/mem", "follow /proc/" + pid + "/fd/0",
 		"read /proc/" + pid + "/maps", "list /proc/" + pid + "/root/",
 		"peek " + pid, "steal " + pid + " 0", "attach " + pid}
 }
 
-// Rule: a run can neither end, stop, limit nor read its supervisor, the process that
-// started it, or any other of its own user outside of the run.
+// Rule: a run can neither end, stop, limit nor read a process of its user outside of the run,
+// neither its supervisor nor the process that started it nor any other.
 func TestWallApart(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		other := beBystander(t, "open")
@@ -88,7 +88,7 @@ func TestWallApart(t *testing.T) {
 		if err := other.Process.Signal(syscall.Signal(0)); err != nil {
 			t.Error(err)
 		}
-		// And its own it can.
+		// The run can still kill its own processes.
 		c.Helper, c.Args = false, []string{"/bin/sh", "-c", "sleep 600 & kill -9 $!; wait $!; test $? = 137"}
 		if r, err := Run(t.Context(), c); err != nil || r.Code != 0 {
 			t.Errorf("%+v, %v", r, err)
@@ -96,7 +96,7 @@ func TestWallApart(t *testing.T) {
 	})
 }
 
-// Rule: a supervisor cannot be read either, with or without Landlock.
+// Rule: a run cannot read its supervisor, with or without Landlock.
 func TestWallApartFromTheSupervisor(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, without := range [][]string{nil, {byLandlock, byFilter}} {
@@ -113,15 +113,15 @@ readlink /proc/$PPID/fd/0 && echo "READ fd"; ls /proc/$PPID/root/ >/dev/null 2>&
 	})
 }
 
-// Rule: a process that is not dumpable is closed to others of its user where nothing
-// else keeps them apart, and can start runs of every kind.
+// Rule: a process that is not dumpable cannot be read by other processes of its user, even if no
+// wall separates them, and it can start runs of every kind.
 func TestWallUndumpable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads every process; TestWithoutRoot runs this one as nobody")
 	}
 	c, _ := shell(t, Subreaper, "")
 	c.without = []string{byLandlock, byFilter}
-	pid := strconv.Itoa(beBystander(t, "open").Process.Pid) // else they are open
+	pid := strconv.Itoa(beBystander(t, "open").Process.Pid) // else it is readable
 	open(t, c, "read /proc/"+pid+"/environ", "follow /proc/"+pid+"/fd/0", "peek "+pid, "steal "+pid+" 0")
 	repelled(t, c, spying(strconv.Itoa(beBystander(t, "closed").Process.Pid))...)
 	for _, kind := range isolations() {
@@ -133,7 +133,8 @@ func TestWallUndumpable(t *testing.T) {
 	}
 }
 
-// Rule: two runs cannot meet at an abstract socket, be they of one user or of two.
+// Rule: two runs cannot connect through an abstract socket, whether they have the same user or
+// different ones.
 func TestWallSockets(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, two := range []bool{false, true} {
@@ -158,7 +159,7 @@ func TestWallSockets(t *testing.T) {
 				t.Errorf("kept apart by %q", r.Walls.Sockets)
 			}
 			guest.without, guest.Insist = []string{byLandlock}, nil
-			open(t, guest, "dial unix "+name) // that is what it is for
+			open(t, guest, "dial unix "+name) // within its own run a process may connect
 		}
 	})
 }
@@ -170,11 +171,11 @@ func meeting(t *testing.T, kind Isolation) Command {
 	return c
 }
 
-// Rule: shared memory and queues are those of the run.
+// Rule: a run has its own IPC and UTS namespaces.
 func TestWallIPC(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		if kind == Subreaper {
-			t.Skip("there is no namespace to keep them")
+			t.Skip("a subreaper has no IPC namespace")
 		}
 		c, out := shell(t, kind, "readlink /proc/self/ns/ipc /proc/self/ns/uts; id -u; hostname belay-canary "+
 			"2>/dev/null; true")
@@ -188,13 +189,13 @@ func TestWallIPC(t *testing.T) {
 			}
 		}
 		if name, _ := os.Hostname(); name == "belay-canary" {
-			t.Error("it named the machine")
+			t.Error("the run changed the host name of the machine")
 		}
 	})
 }
 
-// Rule: a walled run of root has no capability by which it could undo its walls, and
-// one in a user namespace has none at all.
+// Rule: a walled run of root has no capability that could undo its walls, and a run in a user
+// namespace has no capability at all.
 func TestWallCapabilities(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)
@@ -218,8 +219,8 @@ func TestWallCapabilities(t *testing.T) {
 	})
 }
 
-// Rule: what keeps a run apart is said, for people and for programs.
-func TestWallsAreSaid(t *testing.T) {
+// Rule: a run's walls are described, for people and for programs.
+func TestWallsAreDescribed(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := house(t, kind)
 		c.Args = []string{"true"}

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attacks are what a hostile run tries, by name, with their arguments. An attack that
-// fails says why.
+// attacks are the attempts of a hostile run, by name; each function gets the arguments. An attack
+// that fails returns the reason.
 var attacks = map[string]func(args []string) error{
 	"meet":     meet,
 	"dial":     func(a []string) error { return dial(a[0], a[1]) },
@@ -54,8 +54,8 @@ var attacks = map[string]func(args []string) error{
 	"steal":   steal,
 }
 
-// attack is a run that tries one attack a line of its input, and says what became of
-// each: "open" or why not.
+// attack is the main function of a hostile run: it tries one attack for each line of its input, and
+// prints the result of each: "open" or the error.
 func attack() int {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		words := strings.Fields(lines.Text())
@@ -69,7 +69,7 @@ func attack() int {
 	return 0
 }
 
-// assault runs attacks, one a line, and answers with what became of each.
+// assault runs attacks, one a line, and returns the result of each.
 func assault(t *testing.T, c Command, lines ...string) (map[string]string, Result) {
 	t.Helper()
 	out := new(transcript)
@@ -79,21 +79,21 @@ func assault(t *testing.T, c Command, lines ...string) (map[string]string, Resul
 	if err != nil || r.Code != 0 {
 		t.Fatalf("%+v, %v\n%s", r, err, out)
 	}
-	became := make(map[string]string)
+	results := make(map[string]string)
 	for line := range strings.Lines(out.stdout.String()) {
 		if what, how, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
-			became[what] = how
+			results[what] = how
 		}
 	}
-	return became, r
+	return results, r
 }
 
-// repelled fails the test for each attack that was not.
+// repelled fails the test for each attack that succeeded.
 func repelled(t *testing.T, c Command, lines ...string) Result {
 	t.Helper()
-	became, r := assault(t, c, lines...)
+	results, r := assault(t, c, lines...)
 	for _, line := range lines {
-		if how := became[line]; how == "open" || how == "" {
+		if how := results[line]; how == "open" || how == "" {
 			t.Errorf("%s: %q", line, how)
 		}
 	}
@@ -103,9 +103,9 @@ func repelled(t *testing.T, c Command, lines ...string) Result {
 // open fails the test for each attempt that failed.
 func open(t *testing.T, c Command, lines ...string) Result {
 	t.Helper()
-	became, r := assault(t, c, lines...)
+	results, r := assault(t, c, lines...)
 	for _, line := range lines {
-		if how := became[line]; how != "open" {
+		if how := results[line]; how != "open" {
 			t.Errorf("%s: %q", line, how)
 		}
 	}
@@ -138,7 +138,7 @@ func dial(network, address string) error {
 	return conn.Close()
 }
 
-// meet waits at an abstract socket for another run.
+// meet listens on an abstract socket for another run.
 func meet(args []string) error {
 	l, err := net.Listen("unix", args[0])
 	if err != nil {
@@ -152,7 +152,7 @@ func meet(args []string) error {
 	return conn.Close()
 }
 
-// datagram sends something over UDP.
+// datagram sends a packet over UDP.
 func datagram(args []string) error {
 	conn, err := net.Dial("udp", args[0])
 	if err != nil {
@@ -170,7 +170,7 @@ func ipv4(address string) (*unix.SockaddrInet4, error) {
 	return &unix.SockaddrInet4{Port: a.Port, Addr: [4]byte(a.IP.To4())}, nil
 }
 
-// fastOpen connects by sending.
+// fastOpen connects by TCP Fast Open, which connects by sending.
 func fastOpen(args []string) error {
 	to, err := ipv4(args[0])
 	if err != nil {
@@ -184,7 +184,7 @@ func fastOpen(args []string) error {
 	return unix.Sendto(fd, []byte("attacked"), unix.MSG_FASTOPEN, to)
 }
 
-// stream connects by a protocol.
+// stream connects a stream socket of the given protocol.
 func stream(protocol int, address string) error {
 	to, err := ipv4(address)
 	if err != nil {
@@ -215,7 +215,7 @@ func uring([]string) error {
 	return unix.Close(int(fd))
 }
 
-// fetch gets a page as programs do, by the proxy that the environment names.
+// fetch gets a page through the proxy that the environment names, as most programs do.
 func fetch(url string) error {
 	r, err := (&http.Client{Timeout: 5 * time.Second}).Get(url)
 	if err != nil {
@@ -236,7 +236,7 @@ func peek(args []string) error {
 	return err
 }
 
-// steal takes another process's descriptor.
+// steal copies another process's descriptor.
 func steal(args []string) error {
 	pid, err := unix.PidfdOpen(number(args[0]), 0)
 	if err != nil {
@@ -250,7 +250,7 @@ func steal(args []string) error {
 	return unix.Close(fd)
 }
 
-// hoard keeps so many MiB in memory that no process has.
+// hoard stores the given number of MiB in a memfd, memory that is mapped by no process.
 func hoard(args []string) error {
 	fd, err := unix.MemfdCreate("hoard", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -6,18 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contained are the capabilities that root keeps in a walled run: those that programs
-// of root need among their own files and processes, and none by which it could undo
-// the walls or reach the kernel.
+// contained are the capabilities that root keeps in a walled run: those that programs of root need
+// for their own files and processes. None of them lets a program undo the walls or reach the
+// kernel.
 const contained = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_KILL |
 	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE |
 	1<<unix.CAP_SYS_CHROOT | 1<<unix.CAP_SETFCAP
 
-// renounce gives up the capabilities that the command is not to have, on the calling
-// thread, which will start it. It has given up new privileges, so that they are gone
-// for good.
-func renounce(o *order) error {
+// dropCapabilities drops, on the calling thread, the capabilities that the command must not have; the
+// thread starts the command later. The thread has set no_new_privs, so it cannot get them back.
+func dropCapabilities(o *order) error {
 	keep := uint64(contained)
 	switch {
 	case o.Isolation == UserNamespace:

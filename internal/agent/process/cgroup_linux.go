@@ -17,14 +17,14 @@ import (
 // cgroupPrefix begins the name of a run's cgroup; the run id follows.
 const cgroupPrefix = "belay-"
 
-// cgroup is a run's own control group, used for freezing and for killing.
+// cgroup is the control group of one run; it freezes and kills the run's processes.
 type cgroup struct {
 	hierarchy
 	dir string
 }
 
-// newCgroup makes a group for the run below this process's own, and proves that it
-// can be entered and left: a supervisor caught in it would freeze itself.
+// newCgroup makes a group for the run below this process's own group, and checks that this process
+// can enter and leave the new group: a supervisor that could not leave it would freeze itself.
 func newCgroup(h hierarchy, id string) (*cgroup, error) {
 	c := &cgroup{hierarchy: h, dir: filepath.Join(h.place(), cgroupPrefix+id)}
 	if err := os.Mkdir(c.dir, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
@@ -47,7 +47,7 @@ func newCgroup(h hierarchy, id string) (*cgroup, error) {
 	return c, nil
 }
 
-// run is the id of the run whose group it is.
+// run returns the id of the run that the group belongs to.
 func (c *cgroup) run() string { return strings.TrimPrefix(filepath.Base(c.dir), cgroupPrefix) }
 
 func (c *cgroup) control() string {
@@ -61,8 +61,8 @@ func (c *cgroup) describe(r *report) {
 	r.Freezer, r.Cgroup, r.Version = c.String(), c.dir, c.version
 }
 
-// enter moves this process into the group, since a child starts where its parent
-// is, and leave moves it back.
+// enter moves this process into the group, so that a child started next is a member too; leave
+// moves this process back.
 func (c *cgroup) enter() (func(), error) {
 	if err := write(c.dir, "cgroup.procs", "0"); err != nil {
 		return nil, fmt.Errorf("enter the run's cgroup: %w", err)
@@ -122,8 +122,8 @@ func (c *cgroup) thaw() error {
 	return nil
 }
 
-// kill kills every member. In the older tree the frozen die only when they thaw,
-// before they run another instruction.
+// kill kills every member. In cgroup v1 a frozen process dies only when it is thawed, before it
+// runs another instruction.
 func (c *cgroup) kill() {
 	if c.version == 2 && write(c.dir, "cgroup.kill", "1") == nil {
 		return
@@ -134,7 +134,8 @@ func (c *cgroup) kill() {
 			seen = append(seen, p)
 		}
 	}
-	// Still a member after its start time was read: that start time is a member's.
+	// The process is still a member after its start time was read, so the start time is a member's
+	// and not that of a later process with the same pid.
 	for _, p := range seen {
 		if c.holds(p.PID) {
 			_ = p.Signal(syscall.SIGKILL)
@@ -143,8 +144,8 @@ func (c *cgroup) kill() {
 	_ = c.thaw()
 }
 
-// close removes the group once it is empty. The kernel keeps it busy for a moment
-// after its last member has been waited for.
+// close removes the group once it is empty. The kernel reports the group as busy for a moment after
+// its last member was reaped.
 func (c *cgroup) close() {
 	for range 100 {
 		if err := syscall.Rmdir(c.dir); err == nil || errors.Is(err, syscall.ENOENT) {

@@ -20,14 +20,14 @@ import (
 // a run.
 const Marker = "BELAY_RUN"
 
-// DefaultGrace is the time between SIGTERM and SIGKILL where a command names none.
+// DefaultGrace is the time between SIGTERM and SIGKILL if the command sets none.
 const DefaultGrace = 10 * time.Second
 
-// defaultDrain bounds how long, after the last process of a run has ended, Output
-// may take for what is still in the pipes.
+// defaultDrain bounds how long after the end of a run's last process Output may take to receive the
+// rest of the pipes' content.
 const defaultDrain = 10 * time.Second
 
-// defaultPath is the PATH of a command that is given none.
+// defaultPath is the PATH of a command whose environment sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Command says what to run and how.
@@ -40,21 +40,21 @@ type Command struct {
 	Args []string
 	// Dir is the working directory, an absolute path.
 	Dir string
-	// Inherit names the variables that are copied from this process's environment,
-	// where they are set. Nothing else is inherited. Names that begin with GIT_ or
-	// BELAY_ are refused: they would point git, or a nested belay, at the wrong place.
+	// Inherit names the variables that are copied from this process's environment, if they are set.
+	// No other variable is inherited. Names that begin with GIT_ or BELAY_ are refused: their
+	// values would point git, or a nested belay, at the wrong place.
 	Inherit []string
-	// Env holds variables with their values; it wins over Inherit.
+	// Env holds variables with their values; it overrides Inherit.
 	Env map[string]string
 	// Stdin is what the command reads; with nil it reads from /dev/null.
 	Stdin []byte
-	// Output is given what the command and its descendants write, in order of
-	// arrival, one call at a time. While it runs, the writers wait once the pipe is
-	// full. An error cancels the command, with that error as the cause. Its context
-	// ends when nobody waits for it any more. With nil, output is discarded.
+	// Output receives the bytes that the command and its descendants write, in order of arrival,
+	// one call at a time. During a call the writers wait once the pipe is full. An error cancels
+	// the command, with that error as the cause. The context of Output ends when Wait has returned.
+	// With nil, output is discarded.
 	Output func(ctx context.Context, c Chunk) error
-	// Timeout counts from the moment the command was started, frozen time left out;
-	// 0 means none.
+	// Timeout counts from the start of the command, without the time in which it is frozen; 0 means
+	// none.
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL; 0 means DefaultGrace, a negative
 	// one none.
@@ -64,53 +64,55 @@ type Command struct {
 	Drain time.Duration
 	// Isolation forces one kind; Auto takes the strongest that works.
 	Isolation Isolation
-	// User runs the command as somebody else; only root can. See [Pool].
+	// User is the user that the command runs as, if it is not this process's own; only root can set
+	// it. See [Pool].
 	User *host.User
 	// Limits bound what the run may use.
 	Limits Limits
-	// Writable, if there is any, lists the directories in which the run may write: all
-	// else on this machine is read-only to it. In a namespace a User gets to them
-	// whatever the modes of what leads there say.
+	// Writable, if it is not empty, lists the directories in which the run may write: everything
+	// else on this machine is read-only to the run. In a mount namespace, User reaches these
+	// directories whatever the modes of their parent directories are.
 	Writable []string
-	// Hidden lists files and directories that the run does not see. In a namespace an
-	// empty one takes the place of each. Without, Landlock denies the contents of each,
-	// and the listing of what is above a directory; what is made beside one later is
-	// hidden as well. A path that is not there is passed over.
+	// Hidden lists files and directories that the run cannot see. In a mount namespace each is
+	// covered by an empty one. Without a mount namespace Landlock denies access to their contents
+	// and to listing the directories above them; files that are made later beside a hidden one are
+	// hidden as well. A path that does not exist is skipped.
 	Hidden []string
-	// Readable lists what stays visible below the Hidden, to be read only. Of two paths
-	// here, in Writable and in Hidden the deeper one rules over what is below it.
+	// Readable lists paths below the Hidden ones that stay visible, read-only. If two paths in
+	// Readable, Writable and Hidden overlap, the deeper one decides for everything below it.
 	Readable []string
 	// Network is what the run can reach.
 	Network Network
-	// Proxy serves a [ProxiedNetwork] until its listener is closed, which the tree does
-	// at its end. Wait waits for it, within Drain. ProxyToken is the password in the
-	// address of the proxy that the command is given: where Walls.Closed is not a
-	// namespace, others on this machine can reach the listener too, so Proxy demands it
-	// of every request.
+	// Proxy serves a [ProxiedNetwork] until its listener is closed, which the tree does when the
+	// run ends. Wait waits until Proxy has returned, at most for Drain. ProxyToken is the password
+	// in the proxy address that the command gets: where Walls.Closed is not a namespace, other
+	// processes on this machine can reach the listener too, so Proxy must demand the token in every
+	// request.
 	Proxy      func(net.Listener)
 	ProxyToken string
-	// Direct are the hosts that programs are to reach without the proxy, in no_proxy:
-	// names of the run's own loopback.
+	// Direct lists the hosts that programs reach without the proxy (no_proxy): names for the run's
+	// own loopback.
 	Direct []string
-	// Insist lists the walls without which the command is not started: Start returns a
-	// [*WallError] then. Whatever is not in it is had as far as the machine allows, and
-	// the Result says how far.
+	// Insist lists the walls without which the command is not started: Start then returns a
+	// [*WallError]. Walls that are not in the list are applied as far as the machine supports them;
+	// the Result says which were.
 	Insist []Wall
-	// Files are further descriptors of the command: 3, 4 and so on. A directory among
-	// them is opened anew in the command's own view of the machine, so that a seal holds
-	// for it too. The caller keeps its own.
+	// Files are further descriptors for the command: 3, 4 and so on. A directory among them is
+	// opened again in the command's own view of the file system, so that read-only mounts apply to
+	// it too. The caller keeps its own descriptors.
 	Files []*os.File
-	// Helper runs a part of this very program instead of a program from the PATH: the
-	// [Helper] that was given to [Main] under the name Args[0].
+	// Helper runs a part of this program instead of a program from the PATH: the [Helper] that was
+	// passed to [Main] under the name Args[0].
 	Helper bool
-	// Tmp is the directory that the run sees as /tmp, /var/tmp and /dev/shm, as far
-	// as none of Writable lies there. It goes with Writable. Without a mount namespace
-	// those are the machine's, which the run may not write: programs have to go by TMPDIR.
+	// Tmp is the directory that the run sees as /tmp, /var/tmp and /dev/shm, except where a
+	// directory of Writable lies below one of these. It is used together with Writable. Without a
+	// mount namespace the run sees the machine's directories, in which it may not write: programs
+	// then need TMPDIR.
 	Tmp string
 
 	freezer string   // forces a means of freezing; for tests
 	bounds  string   // forces a means of limiting; for tests
-	without []string // means that are not made use of: landlock, filter; for tests
+	without []string // means that must not be used: landlock, filter; for tests
 }
 
 // Chunk is a piece of output. Data is valid only until Output returns.
@@ -119,7 +121,7 @@ type Chunk struct {
 	Data   []byte
 }
 
-// Stream tells standard output from standard error.
+// Stream is standard output or standard error.
 type Stream int
 
 // The outputs of a command.
@@ -135,7 +137,7 @@ func (s Stream) String() string {
 	return "stdout"
 }
 
-// Isolation is how the processes of a command are kept together; see the package
+// Isolation is the means by which the processes of a command are kept together; see the package
 // documentation. Its text is meant for people.
 type Isolation string
 
@@ -147,7 +149,7 @@ const (
 	Subreaper     Isolation = "subreaper"
 )
 
-// ErrNoCommand means that there is nothing to run.
+// ErrNoCommand means that Args is empty.
 var ErrNoCommand = errors.New("no command given")
 
 var runID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
@@ -217,14 +219,13 @@ func (c *Command) drain() time.Duration {
 	return c.Drain
 }
 
-// Basics names the variables that nearly every command wants to inherit and that
-// hold no secret.
+// Basics names the variables that nearly every command needs and that contain no secret.
 func Basics() []string {
 	return []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "SHELL"}
 }
 
-// environment builds the command's environment from nothing: the mark, what c
-// inherits out of from, what c sets, and the way to the proxy.
+// environment builds the command's environment from an empty one: the run's mark, the variables of
+// Inherit that are in from, the variables of Env, and those of the proxy.
 func (c *Command) environment(from []string, proxy map[string]string) ([]string, error) {
 	vars := map[string]string{"PATH": defaultPath}
 	for _, name := range c.Inherit {

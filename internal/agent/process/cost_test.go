@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What the walls of a run cost over a run without any.
+// BenchmarkWalls measures the cost of a run with walls over a run without any.
 func BenchmarkWalls(b *testing.B) {
 	dir := b.TempDir()
 	for _, name := range []string{"own/tmp", "home/bin"} {

@@ -14,10 +14,11 @@ import (
 	"time"
 )
 
-// inService names the group of a service, for the tests that run again within one.
+// inService is the environment variable that names the cgroup of a service, for the tests that run
+// again as a process of that service.
 const inService = "PROCESS_TEST_SERVICE"
 
-// newer is where the newer tree is mounted, and this process's group in it.
+// newer returns the mounted cgroup v2 tree with this process's group in it.
 func newer(t *testing.T) hierarchy {
 	t.Helper()
 	for _, h := range hierarchies("/proc/self") {
@@ -25,11 +26,11 @@ func newer(t *testing.T) hierarchy {
 			return h
 		}
 	}
-	t.Skip("the newer tree of cgroups is not mounted here")
+	t.Skip("cgroup v2 is not mounted here")
 	return hierarchy{}
 }
 
-// controllersOf lists what a file of a group names.
+// controllersOf lists the controllers that a file of a group names.
 func controllersOf(t *testing.T, path string) []string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -39,28 +40,28 @@ func controllersOf(t *testing.T, path string) []string {
 	return strings.Fields(string(raw))
 }
 
-// service makes a group as systemd makes one for a unit with Delegate=yes and
-// DelegateSubgroup=belay.server, with the controllers that the tree has, and runs a
-// test again as the service's process.
+// service makes a group as systemd does for a unit with Delegate=yes and
+// DelegateSubgroup=belay.server, with all available controllers, and runs a test again as the
+// service's process.
 func service(t *testing.T, test, leaf string) {
 	t.Helper()
 	top := newer(t).home
 	var handed []string
-	t.Cleanup(func() { // when the group is gone
+	t.Cleanup(func() { // after the group was removed
 		for _, c := range handed {
 			_ = write(top, "cgroup.subtree_control", "-"+c)
 		}
 	})
 	group := filepath.Join(top, fmt.Sprintf("belay-test-%d", time.Now().UnixNano()))
 	if err := os.Mkdir(group, 0o755); err != nil {
-		t.Skipf("this user may not make a group in the newer tree: %v", err)
+		t.Skipf("this user may not make a group in cgroup v2: %v", err)
 	}
 	t.Cleanup(func() {
 		for _, dir := range []string{filepath.Join(group, leaf), group} {
 			(&cgroup{dir: dir}).close()
 		}
 		if _, err := os.Stat(group); err == nil {
-			t.Errorf("%s is left", group)
+			t.Errorf("the group %s was not removed", group)
 		}
 	})
 	for _, c := range controllersOf(t, filepath.Join(top, "cgroup.controllers")) {
@@ -88,9 +89,9 @@ func service(t *testing.T, test, leaf string) {
 	t.Logf("in %s:\n%s", home, out)
 }
 
-// Rule: a service in a group of its own, in the leaf that systemd puts it in, has its
-// runs beside itself, in groups to which controllers are handed down, by the real
-// kernel. They are frozen there, and nothing is left of the groups.
+// Rule: the runs of a service in the subgroup that systemd made for it get groups beside that
+// subgroup, to which the controllers are passed down by the real kernel. They can be frozen there,
+// and no group is left at the end.
 func TestRunsOfAService(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {
@@ -110,7 +111,7 @@ func TestRunsOfAService(t *testing.T) {
 	c.Grace = -1
 	tree := begin(t, t.Context(), c)
 	if dir := filepath.Join(group, cgroupPrefix+c.ID); tree.cgroup.dir != dir || tree.result.Freezer != "cgroup v2" {
-		t.Errorf("it is in %s, frozen by %s; want %s", tree.cgroup.dir, tree.result.Freezer, dir)
+		t.Errorf("the run's group is %s, frozen by %s; want %s", tree.cgroup.dir, tree.result.Freezer, dir)
 	}
 	if err := tree.Freeze(t.Context()); err != nil {
 		t.Error(err)
@@ -123,12 +124,12 @@ func TestRunsOfAService(t *testing.T) {
 	}
 }
 
-// Rule: a service in a group without that leaf has no controllers to hand down, and
-// limits are kept by other means, or said not to be.
-func TestRunsOfAServiceWithoutALeaf(t *testing.T) {
+// Rule: a service without that subgroup cannot pass down controllers; limits are then enforced by
+// other means, or reported as not enforced.
+func TestRunsOfAServiceWithoutASubgroup(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {
-		service(t, "TestRunsOfAServiceWithoutALeaf", "")
+		service(t, "TestRunsOfAServiceWithoutASubgroup", "")
 		return
 	}
 	for _, c := range controllersOf(t, filepath.Join(group, "cgroup.controllers")) {
@@ -149,17 +150,17 @@ func TestRunsOfAServiceWithoutALeaf(t *testing.T) {
 	}
 }
 
-// Rule: in the newer tree a fork bomb and a memory hog come up against their limits,
-// which the real kernel keeps, and the result says so.
-func TestLimitsOfTheNewerTree(t *testing.T) {
+// Rule: in cgroup v2 a fork bomb and a process that takes much memory reach their limits, which the
+// real kernel enforces, and the result says so.
+func TestLimitsOfCgroupV2(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {
 		have := controllersOf(t, filepath.Join(newer(t).home, "cgroup.controllers"))
 		if !slices.Contains(have, pids) || !slices.Contains(have, memory) {
-			t.Skipf("the newer tree has the controllers %q here; pids and memory are of the older tree, whose "+
-				"limits other tests are about", have)
+			t.Skipf("cgroup v2 has the controllers %q here; pids and memory belong to cgroup v1, whose "+
+				"limits other tests check", have)
 		}
-		service(t, "TestLimitsOfTheNewerTree", ServiceGroup)
+		service(t, "TestLimitsOfCgroupV2", ServiceGroup)
 		return
 	}
 	if h := newer(t); handDown(h.place(), pids) != nil || handDown(h.place(), memory) != nil {

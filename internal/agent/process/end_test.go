@@ -18,8 +18,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Rule: a cancelled command gets SIGTERM and may end in order; the context's cause
-// is what Wait tells, beside the exit code.
+// Rule: a cancelled command gets SIGTERM and may end in its own way; Wait returns the context's
+// cause and the exit code.
 func TestCancelLetsTheCommandEnd(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
@@ -38,7 +38,7 @@ func TestCancelLetsTheCommandEnd(t *testing.T) {
 	})
 }
 
-// Rule: whoever ignores SIGTERM is killed at the end of the grace, not before.
+// Rule: a command that ignores SIGTERM is killed at the end of the grace period, not before.
 func TestGraceEndsInSIGKILL(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap '' TERM; echo up; while :; do sleep 0.01; done")
@@ -59,7 +59,7 @@ func TestGraceEndsInSIGKILL(t *testing.T) {
 	})
 }
 
-// Rule: Kill asks nobody: no handler runs.
+// Rule: Kill sends no SIGTERM, so no handler runs.
 func TestKillGivesNoGrace(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap 'echo handled' TERM; echo up; while :; do sleep 0.01; done")
@@ -70,12 +70,12 @@ func TestKillGivesNoGrace(t *testing.T) {
 		if !errors.Is(err, ErrKilled) || !r.Cancelled || r.Code != 137 || out.String() != "up\n" {
 			t.Errorf("%+v, %v, output %q", r, err, out)
 		}
-		tree.Kill(nil) // of an ended tree: nothing happens
+		tree.Kill(nil) // Kill of an ended tree does nothing
 	})
 }
 
-// daemons are scripts that leave a process behind which holds the output pipe; %s
-// is for how long it sleeps.
+// daemons are scripts that leave a process behind which keeps the output pipe open; %s is the time
+// that the process sleeps.
 var daemons = map[string]string{
 	"background":   "sleep %s & exit 5",
 	"setsid":       "setsid sleep %s & exit 5",
@@ -85,8 +85,8 @@ var daemons = map[string]string{
 	"stopped":      "sh -c 'kill -STOP $$; sleep %s' & exit 5",
 }
 
-// Rule: a run ends within its grace whatever it leaves behind, holding its pipe or
-// not, and what it leaves behind is dead by then.
+// Rule: a run ends within its grace period whatever processes it leaves behind, with or without its
+// pipe open, and these processes are dead by then.
 func TestNothingOutlivesTheCommand(t *testing.T) {
 	for name, script := range daemons {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 	}
 }
 
-// Rule: the far end of a pipeline may finish what the near end has given it.
-func TestLastWordsArrive(t *testing.T) {
+// Rule: the last process of a pipeline may finish its work after the command has ended.
+func TestOutputOfAPipelineArrivesAfterTheCommandEnded(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "mkfifo p; (cat p; sleep 0.05; echo last) & echo first >p; exit 0")
 		if r, err := Run(t.Context(), c); err != nil || r.Code != 0 {
@@ -141,7 +141,7 @@ func TestForkingTreeIsCancelled(t *testing.T) {
 	})
 }
 
-// Rule: an error of the receiver ends the command and is what Wait tells.
+// Rule: an error of the receiver ends the command, and Wait returns it.
 func TestReceiverFails(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := shell(t, kind, "while :; do echo x; done")
@@ -161,8 +161,8 @@ func TestReceiverFails(t *testing.T) {
 	})
 }
 
-// Rule: a receiver that hangs delays the end by the drain time and no longer, and
-// the result says that output is missing.
+// Rule: a receiver that hangs delays the end by the drain time and no longer, and the result says
+// that output is missing.
 func TestReceiverHangs(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := shell(t, kind, "while :; do echo x; done")
@@ -187,8 +187,8 @@ func TestReceiverHangs(t *testing.T) {
 	})
 }
 
-// Rule: kill -9 of the parent leaves nothing: no daemon, nothing without the mark,
-// nothing that was frozen, and no control group.
+// Rule: after kill -9 of the parent no process of the run is left, neither a daemon, nor a process
+// without the mark, nor a frozen one, and no cgroup is left.
 func TestParentKilledLeavesNothing(t *testing.T) {
 	for _, frozen := range []string{"", "yes"} {
 		for _, means := range []string{"", "signals"} {
@@ -244,9 +244,9 @@ func supervisorOf(t *testing.T, run string) host.Status {
 	return host.Status{}
 }
 
-// Rule: a supervisor that is killed takes its tree along, and Wait says that the
-// exit code is not known. Without a namespace and without a cgroup only the mark
-// leads to what it has left behind.
+// Rule: when the supervisor is killed, its tree dies too, and Wait says that the exit code is not
+// known. Without a namespace and without a cgroup only the mark identifies the processes that are
+// left behind.
 func TestSupervisorKilled(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		nap := unique()
@@ -273,7 +273,7 @@ func TestSupervisorKilled(t *testing.T) {
 	})
 }
 
-// Rule: a supervisor that hangs delays the end by a bound, and the tree dies from
+// Rule: a supervisor that hangs delays the end by a bound, and the parent kills the tree from
 // outside.
 func TestSupervisorHangs(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
@@ -293,8 +293,8 @@ func TestSupervisorHangs(t *testing.T) {
 	})
 }
 
-// Rule: SIGTERM to the supervisor ends the run in grace, and Wait says why.
-func TestSupervisorIsToldToEnd(t *testing.T) {
+// Rule: SIGTERM to the supervisor ends the run with its grace period, and Wait says why.
+func TestSupervisorGetsSIGTERM(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
 		tree := begin(t, t.Context(), c)
@@ -303,14 +303,14 @@ func TestSupervisorIsToldToEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := wait(t, tree)
-		if err == nil || !strings.Contains(err.Error(), "told to end") || r.Code != 7 || !r.Cancelled {
+		if err == nil || !strings.Contains(err.Error(), "told the supervisor to end") || r.Code != 7 || !r.Cancelled {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
 }
 
-// Rule: a sweep kills what runs that are over have left, a hung supervisor, a
-// frozen tree and unmarked descendants included, and touches no other run.
+// Rule: a sweep kills all processes of runs that are over, including a hung supervisor, a frozen
+// tree and descendants without the mark, and no process of another run.
 func TestSweepOrphans(t *testing.T) {
 	for _, means := range []string{"", "signals", "cgroup v1"} {
 		t.Run(means, func(t *testing.T) {
@@ -320,7 +320,7 @@ func TestSweepOrphans(t *testing.T) {
 				bystander := begin(t, t.Context(), other)
 				script := "env -i setsid /bin/sleep " + nap + " & echo up; sleep " + nap
 				cmd := startParent(t, kind, run, script, "frozen: <nil>", parentFreezes+"=yes", parentFreezer+"="+means)
-				// Stopped, the supervisor does not see its parent die.
+				// A stopped supervisor does not notice that its parent dies.
 				supervisor := supervisorOf(t, run)
 				if err := supervisor.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
@@ -359,8 +359,8 @@ func TestSweepOrphans(t *testing.T) {
 	}
 }
 
-// Rule: where a run has a cgroup, a sweep finds even what has lost its parent, its
-// supervisor and its mark.
+// Rule: if a run has a cgroup, a sweep finds even processes that have lost their parent, their
+// supervisor and their mark.
 func TestSweepFindsByCgroup(t *testing.T) {
 	for _, means := range freezers(t) {
 		if means == "signals" {
@@ -369,7 +369,7 @@ func TestSweepFindsByCgroup(t *testing.T) {
 		run, nap := id(t), unique()
 		script := "env -i setsid /bin/sleep " + nap + " & echo up; sleep 600"
 		cmd := startParent(t, Subreaper, run, script, "up", parentFreezer+"="+means)
-		// Stopped, the parent cannot clean up after its supervisor.
+		// A stopped parent cannot clean up after its supervisor.
 		for _, step := range []func() error{
 			func() error { return cmd.Process.Signal(syscall.SIGSTOP) },
 			func() error { return supervisorOf(t, run).Signal(syscall.SIGKILL) },
@@ -393,7 +393,7 @@ func TestSweepFindsByCgroup(t *testing.T) {
 	}
 }
 
-// Rule: a sweep never ends the process that sweeps, nor the run that it is in.
+// Rule: a sweep never ends the process that sweeps, nor the run that this process is in.
 func TestSweepSparesItself(t *testing.T) {
 	if os.Getenv("PROCESS_TEST_SWEEPS") != "" {
 		_, err := SweepOrphans(t.Context(), func(id string) bool { return id == os.Getenv("PROCESS_TEST_SWEEPS") })
@@ -409,7 +409,7 @@ func TestSweepSparesItself(t *testing.T) {
 	}
 }
 
-// Rule: a finished tree answers every call at once and in the same way.
+// Rule: an ended tree answers every call at once and always in the same way.
 func TestEndedTree(t *testing.T) {
 	c, _ := shell(t, Auto, "exit 3")
 	tree := begin(t, t.Context(), c)

@@ -8,19 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filesVariable tells a supervisor how many descriptors come after its socket.
+// filesVariable is the environment variable that tells a supervisor the number of descriptors after
+// its socket.
 const filesVariable = "BELAY_INIT_FILES"
 
-// Helper is a part of this program that runs as a command of its own, supervised and
-// kept apart as any other; see [Command.Helper].
+// Helper is a part of this program that runs as a command, with the same supervision and walls as
+// any other; see [Command.Helper].
 type Helper struct {
 	// Name is its Args[0].
 	Name string
-	// Run does its work and returns the exit code.
+	// Run does the helper's work and returns the exit code.
 	Run func() int
 }
 
-// directoriesOf says of each file where it is, if it is a directory.
+// directoriesOf returns the path of each file that is a directory, and "" for the others.
 func directoriesOf(files []*os.File) []string {
 	at := make([]string, len(files))
 	for i, f := range files {
@@ -31,12 +32,12 @@ func directoriesOf(files []*os.File) []string {
 	return at
 }
 
-// errMoved means that a directory is not where it was when it was opened.
+// errMoved means that a directory is no longer at the path where it was opened.
 var errMoved = errors.New("the directory was moved or replaced")
 
-// reopen replaces a descriptor of a directory by one of the same directory in the
-// view that this process has of the machine. It follows no symbolic link: the
-// directory is where it was when the caller opened it, or it is refused.
+// reopen replaces a directory's descriptor by one of the same directory in this process's mount
+// namespace. It follows no symbolic link: it fails with errMoved if the directory is no longer at
+// the path at which the caller opened it.
 func reopen(fd int, at string) error {
 	if at == "" {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A command finds the descriptors that it was given from 3 on, and no others.
+// Rule: a command finds the files that it was given at the descriptors from 3 on, and no others.
 func TestFilesOfACommand(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		dir := t.TempDir()
@@ -35,14 +35,15 @@ func TestFilesOfACommand(t *testing.T) {
 		if string(got[:n]) != "into the pipe\n" {
 			t.Errorf("the pipe got %q", got[:n])
 		}
-		if said.String() != "hello6\n" { // 0 to 4, and the one by which ls reads the directory
+		if said.String() != "hello6\n" { // descriptors 0 to 4, and the one through which ls reads the directory
 			t.Errorf("the command said %q", said)
 		}
 	})
 }
 
-// What the command closes is closed: its supervisor keeps no descriptor of it.
-func TestFilesAreTheCommandsAlone(t *testing.T) {
+// Rule: when the command closes a descriptor, no other process has it open: the supervisor keeps
+// none.
+func TestOnlyTheCommandKeepsItsFilesOpen(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -62,7 +63,7 @@ func TestFilesAreTheCommandsAlone(t *testing.T) {
 		if n, err := r.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 			t.Errorf("read %d, %v; %s", n, err, said)
 		}
-		_ = out.Close() // by which it ends
+		_ = out.Close() // by which the command ends
 		if _, err := wait(t, tree); err != nil {
 			t.Error(err)
 		}
@@ -79,7 +80,7 @@ func openDir(t *testing.T, dir string) *os.File {
 	return d
 }
 
-// A directory that was replaced after it was opened is not handed on in its new form.
+// Rule: a directory that was replaced after it was opened is not passed to the command.
 func TestADirectoryThatWasReplacedIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -107,10 +108,10 @@ func TestADirectoryThatWasReplacedIsRefused(t *testing.T) {
 	}
 }
 
-// A seal holds for a directory that was handed on: it can be read and not written.
-func TestASealHoldsForADirectoryThatWasHandedOn(t *testing.T) {
+// Rule: a directory that was passed to a sealed command can be read and not written.
+func TestASealAppliesToADirectoryThatWasPassedOn(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can seal the machine")
+		t.Skip("only root can seal the file system")
 	}
 	dir, own := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "note"), []byte("hello"), 0o600); err != nil {
@@ -127,7 +128,7 @@ func TestASealHoldsForADirectoryThatWasHandedOn(t *testing.T) {
 	}
 }
 
-// A helper is this program under another name.
+// Rule: a helper is this program under another name.
 func TestHelper(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, said := shell(t, kind, "")

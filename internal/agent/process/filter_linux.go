@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filterFor says which system calls the kernel refuses to a run, as a program of
-// seccomp; nil for none. It closes what namespaces and Landlock leave open:
+// filterFor returns the seccomp program that refuses system calls of a run; nil for none. The
+// program refuses what namespaces and Landlock leave open:
 //
-//   - In a network namespace sockets of families that have no namespaces, such as
-//     those to the host of a virtual machine.
-//   - Without one every socket that reaches another machine; of a proxied network all
-//     but TCP, whose ports Landlock allows. A connection that is made by sending
-//     passes by Landlock.
+//   - With a network namespace: sockets of families that have no namespaces, such as those to the
+//     host of a virtual machine.
+//   - Without a network namespace: every socket that reaches another machine; with a proxied
+//     network all but TCP, whose ports Landlock restricts. TCP Fast Open, which connects by
+//     sending, is refused since Landlock does not check it.
 //   - A change to the resource limits of other processes, the supervisor's among them.
 //
-// Requests to io_uring would not be seen, so there is none.
+// io_uring is refused altogether, since the filter cannot see requests that are made through it.
 func filterFor(o *order) []unix.SockFilter {
 	var f filter
 	closed := o.Network != HostNetwork
@@ -43,11 +43,12 @@ func filterFor(o *order) []unix.SockFilter {
 	return f.program()
 }
 
-// architectures are those whose numbers of system calls are known here, and whose
-// arguments have their lower half first.
+// architectures are those whose system call numbers are known here, and which store the lower half
+// of an argument first.
 var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
-// install puts the calling thread, and what it starts, under a filter for good.
+// install applies a filter to the calling thread and everything that it starts. A filter cannot be
+// removed.
 func install(program []unix.SockFilter) error {
 	if len(program) == 0 {
 		return nil
@@ -63,18 +64,18 @@ func install(program []unix.SockFilter) error {
 	return nil
 }
 
-// filter is a program that is being written: for each system call the number of which
-// is loaded, a block that ends in a return.
+// filter is a seccomp program under construction: for each system call a block of instructions that
+// ends in a return. A block runs with the number of the system call loaded.
 type filter []unix.SockFilter
 
-// Where the facts of a system call are; an argument's lower half.
+// The offsets of a system call's facts in seccomp_data; of an argument, its lower half.
 const (
 	atNumber       = 0
 	atArchitecture = 4
 	atArguments    = 16
 )
 
-// onlyTCP, added to a family, allows streams of TCP alone.
+// onlyTCP, added to a family, allows only TCP sockets.
 const onlyTCP = 1 << 16
 
 func load(at uint32) unix.SockFilter {
@@ -83,12 +84,12 @@ func load(at uint32) unix.SockFilter {
 
 func loadArgument(n uint32) unix.SockFilter { return load(atArguments + 8*n) }
 
-// unless jumps over the next skip instructions if the loaded value is not k.
+// unless skips the next instructions, as many as skip says, if the loaded value is not k.
 func unless(k uint32, skip int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jf: uint8(skip)}
 }
 
-// given jumps over the next skip instructions if the loaded value is k.
+// given skips the next instructions, as many as skip says, if the loaded value is k.
 func given(k uint32, skip int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jt: uint8(skip)}
 }
@@ -103,14 +104,14 @@ func failure(errno unix.Errno) unix.SockFilter {
 
 var allowed = answer(unix.SECCOMP_RET_ALLOW)
 
-// on adds a block for a system call.
+// on adds the block for one system call.
 func (f *filter) on(number uint32, block ...unix.SockFilter) {
 	*f = append(append(*f, unless(number, len(block))), block...)
 }
 
 func (f *filter) refuse(number uint32, errno unix.Errno) { f.on(number, failure(errno)) }
 
-// without refuses a system call with a flag in one of its arguments.
+// without refuses a system call if one of its arguments has the flag.
 func (f *filter) without(number, argument, flag uint32) {
 	f.on(number,
 		loadArgument(argument),
@@ -118,7 +119,7 @@ func (f *filter) without(number, argument, flag uint32) {
 		allowed, failure(unix.EOPNOTSUPP))
 }
 
-// families allows sockets of these families alone.
+// families allows only sockets of these families.
 func (f *filter) families(families ...uint32) {
 	var block []unix.SockFilter
 	for _, family := range families {
@@ -135,13 +136,13 @@ func (f *filter) families(families ...uint32) {
 	f.on(unix.SYS_SOCKET, append(block, failure(unix.EAFNOSUPPORT))...)
 }
 
-// ownLimits lets a process change its own limits only, which it names by 0.
+// ownLimits lets a process change only its own limits, which prlimit64 calls process 0.
 func (f *filter) ownLimits() {
 	f.on(unix.SYS_PRLIMIT64, loadArgument(0), unless(0, 1), allowed, failure(unix.EPERM))
 }
 
-// program completes the filter. Programs of another architecture, whose numbers mean
-// something else, do not run under it.
+// program completes the filter. System calls of another architecture, whose numbers mean something
+// else, are refused.
 func (f *filter) program() []unix.SockFilter {
 	if len(*f) == 0 {
 		return nil

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// freezers lists the means of freezing that this user can have here.
+// freezers lists the means of freezing that this user can use here.
 func freezers(t *testing.T) []string {
 	t.Helper()
 	means := []string{"signals"}
 	for _, h := range hierarchies("/proc/self") {
-		// Not entered, as a supervisor would: what other tests start meanwhile would be
-		// in it too.
+		// The group is not entered, as a supervisor would: processes that other tests start
+		// meanwhile would be in it too.
 		dir := filepath.Join(h.home, cgroupPrefix+id(t))
 		if os.Mkdir(dir, 0o750) == nil && os.Remove(dir) == nil {
 			means = append(means, h.String())
@@ -36,7 +36,7 @@ func eachFreezer(t *testing.T, test func(t *testing.T, kind Isolation, means str
 	})
 }
 
-// size reads how far a counter has come.
+// size returns the size of a file to which a counter appends.
 func size(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -60,8 +60,8 @@ func still(t *testing.T, what string, value func() int64) {
 	}
 }
 
-// Rule: once Freeze has returned nothing of the tree runs, not the command, not a
-// daemon, not a tree that keeps forking; after Thaw all of it goes on.
+// Rule: once Freeze has returned no process of the tree runs: not the command, not a daemon, not a
+// process that keeps forking. After Thaw all of them continue.
 func TestFreezeStopsEverything(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		c, _ := shell(t, kind, `
@@ -112,8 +112,8 @@ func TestFreezeStopsEverything(t *testing.T) {
 	})
 }
 
-// Rule: a tree that is cancelled while frozen has no more effects: it is killed as
-// it stands, without the grace in which a handler would run.
+// Rule: a tree that is cancelled while frozen has no more effects: it is killed without being
+// thawed and without a grace period in which a handler would run.
 func TestCancelWhileFrozen(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		c, out := shell(t, kind, "trap 'echo effect >effect' TERM; echo up; while :; do printf x >>count; done")
@@ -140,8 +140,8 @@ func TestCancelWhileFrozen(t *testing.T) {
 	})
 }
 
-// Rule: the timeout stands still while the tree is frozen, and goes on after.
-func TestTimeoutStandsStillWhileFrozen(t *testing.T) {
+// Rule: the timeout does not count while the tree is frozen, and continues after the thaw.
+func TestTimeoutDoesNotCountWhileFrozen(t *testing.T) {
 	c, _ := shell(t, Auto, "sleep "+unique())
 	c.Timeout = 150 * time.Millisecond
 	tree := begin(t, t.Context(), c)
@@ -165,9 +165,8 @@ func TestTimeoutStandsStillWhileFrozen(t *testing.T) {
 	}
 }
 
-// Rule: a process that has stopped itself stays stopped through a freeze by
-// signals.
-func TestThawLeavesTheStoppedAlone(t *testing.T) {
+// Rule: a process that was stopped before a freeze by signals stays stopped after the thaw.
+func TestThawDoesNotContinueStoppedProcesses(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "sh -c 'echo stopping; kill -STOP $$; echo woken' & wait")
 		c.freezer = "signals"

@@ -12,22 +12,22 @@ import (
 
 var errStillRunning = errors.New("some process did not stop")
 
-// freezer stops and continues a whole tree. The supervisor is not part of it: it
-// must be able to act on a frozen tree.
+// freezer stops and continues all processes of a tree except for the supervisor, which must be able
+// to act on a frozen tree.
 type freezer interface {
-	// describe fills in what a report says of the means.
+	// describe writes the means of freezing into a report.
 	describe(r *report)
-	// freeze returns when no process of the tree runs any more, or with an error when
-	// it could not reach that within the time.
+	// freeze returns when no process of the tree runs any more, or with an error if it could not
+	// stop all of them in time.
 	freeze(within time.Duration) error
 	thaw() error
-	// kill kills everybody it knows of, frozen or not.
+	// kill kills all processes that the freezer knows, frozen or not.
 	kill()
 	close()
 }
 
-// newFreezer takes the best means there is: the kernel's freezer, which the frozen
-// do not notice and no fork slips through, or else signals. A name forces one.
+// newFreezer takes the best means that works: the kernel's cgroup freezer, which processes do not
+// notice and no fork escapes, or else signals. A name forces one of them.
 func newFreezer(id, name string, tree func() []host.Status) freezer {
 	for _, h := range hierarchies("/proc/self") {
 		if name != "" && name != h.String() {
@@ -43,16 +43,16 @@ func newFreezer(id, name string, tree func() []host.Status) freezer {
 // signals freezes with SIGSTOP.
 type signals struct {
 	tree    func() []host.Status
-	stopped map[int]uint64 // start times by pid, of those that we stopped
+	stopped map[int]uint64 // start times by pid, of the processes that freeze stopped
 }
 
 func (s *signals) describe(r *report) { r.Freezer = "signals" }
 func (s *signals) kill()              {}
 func (s *signals) close()             {}
 
-// freeze stops everybody until one look at the whole tree finds nobody running:
-// whoever was starting during one look is met by the next. Processes that were
-// stopped already stay out of our books and stay stopped at the thaw.
+// freeze stops processes until one look at the whole tree finds none that runs: a process that was
+// just starting during one look is found by the next. Processes that were stopped already are not
+// noted, and stay stopped at the thaw.
 func (s *signals) freeze(within time.Duration) error {
 	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
 		settled := true
@@ -62,8 +62,8 @@ func (s *signals) freeze(within time.Duration) error {
 			case p.Ended() || p.State == 'T' || p.State == 't':
 				continue
 			case ours && p.State == 'D':
-				// It waits in the kernel, for a child of vfork perhaps, and stops before it
-				// runs any instruction of its own.
+				// The process waits in the kernel, perhaps for a child of vfork, and stops before
+				// it runs another instruction of its own.
 				continue
 			}
 			settled = false

@@ -7,14 +7,15 @@ import (
 	"path/filepath"
 )
 
-// gates lead into the cgroups of a run and out again. Their files are open, so that a
-// thread that can open none can still pass: what it starts in between is in.
+// gates are the ways into the cgroups of a run and out again. Their files are open already, so that
+// a thread that can open no files any more can still enter: processes that it starts between enter
+// and leave are members of the cgroups.
 type gates struct {
 	doors []door
 	undo  []func()
 }
 
-// door is the way into one cgroup and back.
+// door is the way into one cgroup and back: the open files to write to.
 type door struct {
 	in, out *os.File
 	of      string
@@ -40,10 +41,10 @@ func (s *supervisor) gates() (*gates, error) {
 			return nil, err
 		}
 	}
-	// The freezer's group has been entered before, and is that of the newer tree.
+	// The freezer's group has been entered before; in cgroup v2 that is the same group.
 	for _, b := range s.bounds.groups {
-		// In the older tree one thread can go alone, and nothing of the supervisor is
-		// counted. In the newer tree it is, for the moment of the start.
+		// In cgroup v1 one thread can enter alone, and the supervisor's usage is not counted. In
+		// cgroup v2 the whole supervisor enters and is counted, for the moment of the start.
 		file := "cgroup.procs"
 		if b.version == 1 {
 			file = "tasks"
@@ -56,7 +57,8 @@ func (s *supervisor) gates() (*gates, error) {
 	return g, nil
 }
 
-// enter has what this thread starts next be within the bounds; leave ends that.
+// enter moves this thread into the run's cgroups, so that the limits apply to the process that it
+// starts next; leave moves the thread out.
 func (g *gates) enter() error {
 	for _, d := range g.doors {
 		if _, err := d.in.WriteString("0"); err != nil {

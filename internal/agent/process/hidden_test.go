@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// house is a run with hidden paths, and with some of what is below them left visible.
+// house makes a run with hidden paths, some of which have visible paths below them.
 //
 //	house/secret           hidden: a file
 //	house/room/            hidden
@@ -49,7 +49,7 @@ func house(t *testing.T, kind Isolation) (c Command, dir string) {
 	return c, dir
 }
 
-// besieged attacks what is hidden in a house.
+// besieged runs attacks on the hidden paths of a house.
 func besieged(t *testing.T, c Command, dir string) {
 	t.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -60,7 +60,7 @@ func besieged(t *testing.T, c Command, dir string) {
 	lines := []string{"write " + at("room/new"), "write " + at("room/bin/new"), "write " + at("room/bin/tool")}
 	r := repelled(t, c, lines...)
 	for _, name := range secrets {
-		// Through what other processes see, too.
+		// The same paths through the root and working directories of other processes.
 		for _, from := range []string{"", "/proc/1/root", "/proc/self/root", "/proc/self/cwd/../../.."} {
 			line := "cat " + from + at(name) + " 2>&1; true"
 			c.Helper, c.Args = false, []string{"/bin/sh", "-c", line}
@@ -86,8 +86,8 @@ func besieged(t *testing.T, c Command, dir string) {
 	holds(t, at("room/work/new"), "attacked")
 }
 
-// Rule: what is hidden from a run it cannot read, list or change, by any way, and what
-// is visible below it works as it is meant to.
+// Rule: a run cannot read, list or change hidden paths by any way, and can use the visible ones
+// below them as configured.
 func TestWallHidden(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
@@ -95,21 +95,21 @@ func TestWallHidden(t *testing.T) {
 	})
 }
 
-// Rule: hidden is hidden also where nothing is sealed.
+// Rule: paths are hidden even if the run is not sealed.
 func TestWallHiddenWithoutASeal(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
 		c.Writable, c.Dir = nil, "/"
 		repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new/x", "write "+dir+"/room/bin/tool")
-		if kind == Subreaper { // elsewhere they are empty
+		if kind == Subreaper { // with the other isolations an empty file is there to read and write
 			repelled(t, c, "read "+dir+"/secret", "write "+dir+"/secret", "read "+dir+"/room/bin/key")
 		}
 		open(t, c, "read "+dir+"/room/bin/tool", "write "+dir+"/plain", "read /etc/passwd")
 	})
 }
 
-// Rule: a directory of root's with mode 0700, as the server's data, is as if it were
-// empty to a run of a user of its own, whose workspace is below it.
+// Rule: a directory of root's with mode 0700, such as the server's data, looks empty to a run that
+// has its own user and its workspace below that directory.
 func TestWallHiddenFromAUser(t *testing.T) {
 	user := tenant(t)
 	c, dir := house(t, PIDNamespace)
@@ -124,17 +124,17 @@ func TestWallHiddenFromAUser(t *testing.T) {
 	}
 	c.User = user
 	besieged(t, c, dir)
-	c.Hidden = nil // then its mode hides it, and the way to the workspace is made all the same
+	c.Hidden = nil // then the mode hides the directory, and the path to the workspace is still opened
 	c.Insist = []Wall{WallSeal, WallUser}
 	repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new")
 	open(t, c, "write new", "read "+dir+"/room/bin/tool", "read "+dir+"/secret")
 }
 
-// Rule: a way that is closed to the run's user above what is hidden is opened, and all
-// that is hidden stays so.
-func TestWallHiddenBelowAClosedWay(t *testing.T) {
+// Rule: if the run's user may not pass a directory above its workspace, the path is opened, and
+// everything hidden there stays hidden.
+func TestWallHiddenBelowADirectoryOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can run commands as somebody else")
+		t.Skip("only root can run commands as another user")
 	}
 	closed := filepath.Join(t.TempDir(), "closed")
 	data := filepath.Join(closed, "data")
@@ -157,8 +157,8 @@ func TestWallHiddenBelowAClosedWay(t *testing.T) {
 	}
 }
 
-// Rule: a program that is visible by a symbolic link runs by its name, and by that of
-// the link.
+// Rule: a visible program that is reached through a symbolic link runs by its real path and by that
+// of the link.
 func TestWallHiddenBehindALink(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
@@ -181,11 +181,11 @@ func TestWallHiddenBehindALink(t *testing.T) {
 	})
 }
 
-// Rule: the covers of what is hidden are no place to write, for the same user either.
+// Rule: the run cannot write to the empty covers of hidden paths, not even as the same user.
 func TestWallHiddenIsEmpty(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		if kind == Subreaper {
-			t.Skip("without a mount namespace nothing covers what is hidden")
+			t.Skip("without a mount namespace hidden paths are not covered")
 		}
 		c, dir := house(t, kind)
 		c.without = []string{byLandlock}
@@ -203,8 +203,9 @@ func TestWallHiddenIsEmpty(t *testing.T) {
 	})
 }
 
-// Rule: a directory that is handed on can be read though it is hidden, and not written.
-func TestWallHiddenIsHandedOn(t *testing.T) {
+// Rule: a directory that is passed to the command can be read although it is hidden, and not
+// written.
+func TestWallHiddenPassedAsADescriptor(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
 		c.Files = []*os.File{openDir(t, dir+"/room"), openDir(t, c.Dir)}
@@ -213,8 +214,7 @@ func TestWallHiddenIsHandedOn(t *testing.T) {
 	})
 }
 
-// Rule: without mounts nothing is hidden below a directory in which the run may write, and
-// that is said.
+// Rule: without mounts no path can be hidden below a writable directory, and the error says so.
 func TestWallHiddenBelowTheWritable(t *testing.T) {
 	c, dir := house(t, Subreaper)
 	c.Hidden = append(c.Hidden, filepath.Join(dir, "room/work/vault"))
@@ -230,7 +230,8 @@ func TestWallHiddenBelowTheWritable(t *testing.T) {
 	}
 }
 
-// Rule: the paths beside hidden ones are all there is but the listing above them.
+// Rule: beside returns all paths except for the hidden ones, and the directories above these for
+// listing.
 func TestBeside(t *testing.T) {
 	if got, _ := beside("/", nil); len(got) != 1 || got[0] != "/" {
 		t.Errorf("with nothing hidden: %q", got)
@@ -243,7 +244,7 @@ func TestBeside(t *testing.T) {
 			within[rest] = true
 		}
 		if strings.HasPrefix(dir, path+"/") {
-			t.Errorf("%s is above what is hidden", path)
+			t.Errorf("%s is above a hidden path", path)
 		}
 	}
 	if !slices.Contains(listed, dir) || slices.Contains(listed, dir+"/room/bin") {

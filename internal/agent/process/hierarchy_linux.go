@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The controllers of cgroups that a run is put under.
+// The cgroup controllers that a run uses.
 const (
 	freezing = "freezer"
 	pids     = "pids"
@@ -16,13 +16,13 @@ const (
 	cpu      = "cpu"
 )
 
-// ServiceGroup is the group in which a service may be put in the newer tree (systemd's
-// DelegateSubgroup), in which only groups without processes of their own can hand
-// controllers down; its runs are its siblings then. Elsewhere in that tree limits
-// are kept by other means.
+// ServiceGroup is the name of the subgroup in which a service may run in cgroup v2 (systemd's
+// DelegateSubgroup). In cgroup v2 only groups without processes of their own can pass controllers
+// to their children, so the groups of runs are siblings of ServiceGroup then. Without such a
+// subgroup, limits in cgroup v2 are enforced by other means.
 const ServiceGroup = "belay.server"
 
-// hierarchy is one mounted cgroup tree, and where in it a process is.
+// hierarchy is one mounted cgroup tree, and the place of a process in it.
 type hierarchy struct {
 	version int
 	home    string
@@ -30,7 +30,7 @@ type hierarchy struct {
 
 func (h hierarchy) String() string { return "cgroup v" + strconv.Itoa(h.version) }
 
-// place is where the groups of runs are made.
+// place is the directory in which the groups of runs are made.
 func (h hierarchy) place() string {
 	if h.version == 2 && filepath.Base(h.home) == ServiceGroup {
 		return filepath.Dir(h.home)
@@ -38,8 +38,8 @@ func (h hierarchy) place() string {
 	return h.home
 }
 
-// hierarchies lists the cgroup trees that can freeze, the better one first, with the
-// place of the process whose directory in /proc is given.
+// hierarchies lists the cgroup trees that can freeze, the better one first, with the place in them
+// of the process whose directory in /proc is given.
 func hierarchies(process string) []hierarchy { return controlledBy(process, freezing) }
 
 // everywhere lists every cgroup tree in which runs may have a group, each once.
@@ -54,8 +54,8 @@ func everywhere() (all []hierarchy) {
 	return all
 }
 
-// controlledBy lists the trees that may have a controller, the newer first. The
-// newer tree is listed for each: what it can do is up to the group.
+// controlledBy lists the trees that may have a controller, v2 first. The v2 tree is listed for
+// every controller: which controllers are available depends on the group.
 func controlledBy(process, controller string) []hierarchy {
 	memberships, err := os.ReadFile(process + "/cgroup")
 	if err != nil {
@@ -78,8 +78,8 @@ func controlledBy(process, controller string) []hierarchy {
 	return found
 }
 
-// membership finds this process's path in the tree of the given version, out of
-// /proc/self/cgroup: lines of "number:controllers:path".
+// membership finds this process's path in the tree of the given version, out of /proc/self/cgroup:
+// lines of "number:controllers:path".
 func membership(lines string, version int, controller string) (string, bool) {
 	for line := range strings.Lines(lines) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -93,7 +93,7 @@ func membership(lines string, version int, controller string) (string, bool) {
 	return "", false
 }
 
-// mounted finds the directory that shows path, out of /proc/self/mountinfo.
+// mounted finds, in the content of /proc/self/mountinfo, the directory where path is mounted.
 func mounted(lines string, version int, controller, path string) (string, bool) {
 	for line := range strings.Lines(lines) {
 		mount, source, ok := strings.Cut(line, " - ")

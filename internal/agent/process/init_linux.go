@@ -15,54 +15,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supervisorName is the argv[0] by which a process knows that it is a supervisor;
-// the run id follows it, for people and for the sweep.
+// supervisorName is the argv[0] of a supervisor; the run id follows it, for people and for the
+// sweep.
 const supervisorName = "belay-init"
 
-// ownPath is this program, whatever its name and wherever it is.
+// ownPath leads to the executable of this program, whatever its name is and even if it was moved.
 const ownPath = "/proc/self/exe"
 
-// socketFD is where a supervisor finds its end of the socket.
+// socketFD is the descriptor of a supervisor's end of the socket.
 const socketFD = 3
 
-// ready tells that Main was called. Without it, what Start starts would not be a
-// supervisor but this whole program a second time; no value passed around could say
-// so, since it is a fact about the program.
+// ready tells that Main was called. Without that call, the process that Start starts would not be a
+// supervisor but this whole program a second time. It is a variable of the package because it is a
+// fact about the program.
 var ready atomic.Bool
 
-// Main must be the first call in main and in TestMain. In a process that was
-// started as a supervisor or as a helper it never returns; in any other it returns at
-// once, and commands can be started from then on.
+// Main must be the first call in main and in TestMain. In a process that was started as a
+// supervisor or as a helper it never returns. In any other process it returns at once, and commands
+// can be started after it.
 func Main(helpers ...Helper) {
 	ready.Store(true)
 	if os.Args[0] == limiterName {
-		keepWithin(helpers)
+		runLimiter(helpers)
 	}
 	for _, h := range helpers {
 		if os.Args[0] == h.Name {
-			_ = Undumpable() // it holds the rights of others than the command that it works for
+			_ = Undumpable() // it has more rights than the command that it works for
 			unix.Exit(h.Run())
 		}
 	}
 	if os.Args[0] != supervisorName {
 		return
 	}
-	// Everything that the command inherits from a thread (no_new_privs, capabilities,
-	// the signal on its creator's death) is set on this one, which also starts it and
-	// lives as long as the process.
+	// All that the command inherits from a thread (no_new_privs, capabilities, the signal on its
+	// creator's death) is set on this thread, which also starts the command and lives as long as
+	// the process.
 	runtime.LockOSThread()
 	code := 0
 	if err := serve(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", supervisorName, err)
 		code = 1
 	}
-	unix.Exit(code) // at once: os.Exit lets the race detector linger for a second
+	unix.Exit(code) // at once: os.Exit would let the race detector wait for a second
 }
 
-// serve is a supervisor's life.
+// serve is the main function of a supervisor.
 func serve() error {
-	// A terminal's or a service manager's request to end is the run's end in grace;
-	// the others must not end the supervisor before its tree.
+	// These signals of a terminal or a service manager end the run with its grace period. Without a
+	// handler they would end the supervisor before its tree.
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 
@@ -72,7 +72,7 @@ func serve() error {
 	}
 	var o order
 	if err := parent.dec.Decode(&o); err != nil {
-		return nil // the parent is gone before it said what to run
+		return nil // the parent ended before it said what to run
 	}
 	for i := range len(o.Files) + 1 {
 		unix.CloseOnExec(socketFD + 1 + i)
@@ -91,9 +91,9 @@ func serve() error {
 	return s.run()
 }
 
-// adopt takes over the socket and closes whatever else came along: files that the
-// parent itself had inherited open, which would be kept open by a supervisor and
-// passed on to its command. The files that are meant for the command stay.
+// adopt takes over the socket and closes all other inherited files: files that the parent had
+// inherited itself, which the supervisor would keep open and pass on to its command. The files that
+// are meant for the command stay open.
 func adopt() (*wire, error) {
 	unix.CloseOnExec(socketFD)
 	files, err := strconv.Atoi(os.Getenv(filesVariable))
@@ -109,21 +109,21 @@ func adopt() (*wire, error) {
 		if err != nil || fd <= socketFD+files {
 			continue
 		}
-		// What this process opened itself closes on exec; what it inherited does not.
+		// Descriptors that this process opened itself are close-on-exec; inherited ones are not.
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			unix.Close(fd)
 		}
 	}
 	f := os.NewFile(socketFD, "parent")
 	conn, err := net.FileConn(f)
-	_ = f.Close() // conn has its own
+	_ = f.Close() // conn has its own descriptor
 	if err != nil {
 		return nil, fmt.Errorf("this program is started by belay, not by hand: %w", err)
 	}
 	return newWire(conn), nil
 }
 
-// run keeps the tree until nothing of it is left, and says so.
+// run supervises the tree until no process of it is left, and reports the end.
 func (s *supervisor) run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -149,7 +149,7 @@ func (s *supervisor) run() error {
 				s.phase = over
 				continue
 			}
-			s.buried(d)
+			s.noteDeath(d)
 		case <-s.asked:
 			s.stopped = s.stopped || !s.ended
 			s.escalate(terminating)
@@ -169,7 +169,7 @@ func (s *supervisor) run() error {
 	}})
 }
 
-// listen passes on what the parent asks and closes requests when it is gone.
+// listen passes on the parent's requests, and closes the channel when the parent is gone.
 func (s *supervisor) listen(ctx context.Context, requests chan<- request) {
 	defer close(requests)
 	for {
@@ -185,7 +185,7 @@ func (s *supervisor) listen(ctx context.Context, requests chan<- request) {
 	}
 }
 
-// tell reports to the parent unless it is gone.
+// tell sends a report to the parent unless the parent is gone.
 func (s *supervisor) tell(r report) error {
 	if s.orphaned {
 		return nil
@@ -199,10 +199,9 @@ type death struct {
 	status syscall.WaitStatus
 }
 
-// reap waits for every child, those too that were started without a signal on
-// their end, and closes reaped when there is none. Every descendant is a child of
-// the supervisor or has an ancestor that is one, so then the tree is empty, and an
-// empty tree stays empty.
+// reap waits for every child, also for those that send no signal when they end, and closes reaped
+// when there are no more. Every descendant is a child of the supervisor or has an ancestor that is,
+// so the tree is empty then, and an empty tree stays empty.
 func reap(reaped chan<- death) {
 	defer close(reaped)
 	for {

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// isolate makes the calling process the root of what it will start.
+// isolate makes the calling process the root of the tree of processes that it will start.
 func isolate(o *order) error {
 	switch o.Isolation {
 	case Subreaper:
@@ -46,10 +46,10 @@ func isolate(o *order) error {
 	return connect(socket)
 }
 
-// Undumpable keeps processes of the same user from the memory, the environment and
-// the descriptors of this one, and ends core dumps and debugging of it. What it starts
-// is dumpable again. Of a process that is not root, most files in its directory of
-// /proc then belong to root: it cannot open, say, its own /proc/self/environ.
+// Undumpable prevents other processes of the same user from reading the memory, the environment and
+// the descriptors of this process, and prevents core dumps and debugging of it. Programs that it
+// starts are dumpable again. If the process is not root, most files in its directory of /proc
+// belong to root after that: the process cannot open, say, its own /proc/self/environ.
 func Undumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("close this process to debuggers: %w", err)
@@ -57,7 +57,7 @@ func Undumpable() error {
 	return nil
 }
 
-// mapUser gives the user namespace its ids: those of the parent, and no others.
+// mapUser maps the ids of the user namespace: those of the parent, and no others.
 func mapUser(owner host.User) error {
 	for _, f := range []struct{ name, text string }{
 		{"uid_map", fmt.Sprintf("%[1]d %[1]d 1", owner.UID)},
@@ -71,8 +71,8 @@ func mapUser(owner host.User) error {
 	return nil
 }
 
-// enclose completes a new PID namespace: in a mount namespace that passes nothing
-// back, /proc shows the processes of this namespace.
+// enclose completes a new PID namespace: it makes a mount namespace from which no mount reaches the
+// machine, and mounts a /proc that shows the processes of the new PID namespace.
 func enclose() error {
 	if os.Getpid() != 1 {
 		return errors.New("this is not process 1 of a PID namespace")
@@ -91,8 +91,8 @@ func mountProc() error {
 	return nil
 }
 
-// lookUp finds the program of o as a shell would, in the command's own PATH and as
-// seen from its directory.
+// lookUp finds the program of o as a shell would: in the command's own PATH, relative to the
+// command's directory.
 func lookUp(o order) (string, *report) {
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
 		return "", &report{
@@ -140,8 +140,8 @@ func lookUp(o order) (string, *report) {
 	return "", &report{Event: unstarted, Code: 127, Text: "command not found"}
 }
 
-// mayRun reports whether the command's user may run the program at path. What he may not
-// run is passed over, as his shell would.
+// mayRun reports whether the command's user may run the program at path. Programs that the user may
+// not run are skipped, as the user's shell would.
 func mayRun(user *host.User, path string) bool {
 	if user == nil || user.UID == 0 {
 		return true
@@ -150,7 +150,7 @@ func mayRun(user *host.User, path string) bool {
 	return err == nil && closedTo(*user, path) == ""
 }
 
-// execFailure says why path could not be run.
+// execFailure reports why path could not be run.
 func execFailure(path string, err error) *report {
 	why := err.Error()
 	switch {

@@ -11,19 +11,17 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// InJob tells whether the process pid belongs to a supervised run, of this process or
-// of any other: it is in a PID namespace below ours, or it is a supervisor, descends
-// from one, is in the cgroup of a run, or carries the mark. The run that this very
-// process is part of does not count.
+// InJob reports whether the process pid belongs to a supervised run, of this process or of any
+// other: the process is in a PID namespace below ours, or it is a supervisor, descends from a
+// supervisor, is in the cgroup of a run, or has the mark. The run that this process itself is part
+// of does not count.
 //
-// With an error the answer is yes: it could not be shown that the process is none of
-// a job's. A caller that has the number from a socket keeps a pidfd of the same socket
-// and asks it afterwards whether the process still lives, since a number can be given
-// out again.
+// With an error the result is true: InJob could not show that the process belongs to no run. A
+// caller that has the pid from a socket should keep a pidfd from the same socket and check after
+// the call that the process is still alive, since the kernel can reuse a pid.
 //
-// One kind of process can pass for a stranger: that of a [Subreaper] run without
-// Landlock and without a cgroup which has killed its supervisor and has dropped its
-// mark.
+// InJob misses one kind of process: a process of a [Subreaper] run without Landlock and without a
+// cgroup that has killed its supervisor and removed its mark.
 func InJob(pid int) (bool, error) {
 	if pid <= 0 {
 		return true, fmt.Errorf("process %d: it is outside of this PID namespace", pid)
@@ -48,17 +46,18 @@ func InJob(pid int) (bool, error) {
 
 func inJob(pid int) (bool, error) {
 	if _, err := host.Self(); err != nil {
-		return true, err // /proc counts otherwise than we do
+		return true, err // the pids in /proc are those of another PID namespace
 	}
 	facts, err := statusOf(pid)
 	if err != nil {
 		return true, err
 	}
 	switch {
-	case len(strings.Fields(facts["NSpid"])) > 1: // as many numbers as namespaces
+	case len(strings.Fields(facts["NSpid"])) > 1: // one pid for each namespace
 		return true, nil
 	case facts["NoNewPrivs"] == "0":
-		// Every process of a run but its supervisor has given up new privileges, for good.
+		// Every process of a run except for its supervisor has no_new_privs set, which cannot be
+		// cleared.
 		if _, is := supervises(pid); !is {
 			return false, nil
 		}
@@ -76,7 +75,7 @@ func inJob(pid int) (bool, error) {
 	return value != "" && value != os.Getenv(Marker), err
 }
 
-// statusOf reads what the kernel says of a process, to everybody.
+// statusOf reads /proc/PID/status, which every user may read.
 func statusOf(pid int) (map[string]string, error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -91,8 +90,8 @@ func statusOf(pid int) (map[string]string, error) {
 	return facts, nil
 }
 
-// supervised tells whether a process is a supervisor or descends from one that is
-// not above this process as well.
+// supervised reports whether a process is a supervisor or descends from a supervisor that is not an
+// ancestor of this process as well.
 func supervised(pid int) (bool, error) {
 	ours := make(map[int]bool)
 	for at := os.Getpid(); at > 0 && !ours[at]; {
@@ -111,15 +110,15 @@ func supervised(pid int) (bool, error) {
 		}
 		s, err := host.Lookup(at)
 		if err != nil {
-			return true, err // its parent ends just now
+			return true, err // its parent ended just now
 		}
 		at = s.Parent
 	}
 	return false, nil
 }
 
-// grouped tells whether a process is in a run's cgroup, where supervisors that were
-// started from here make these.
+// grouped reports whether a process is in a run's cgroup, at the place where the supervisors of
+// this process make those.
 func grouped(pid int) (bool, error) {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if errors.Is(err, os.ErrNotExist) {
@@ -165,7 +164,8 @@ func groupedAs(own, theirs string) bool {
 	return false
 }
 
-// ofSystemd tells a unit, such as belay-worker.service, from a run.
+// ofSystemd reports whether a name is that of a systemd unit, such as belay-worker.service, and not
+// that of a run.
 func ofSystemd(name string) bool {
 	switch filepath.Ext(name) {
 	case ".service", ".slice", ".scope", ".socket", ".mount":
@@ -174,7 +174,7 @@ func ofSystemd(name string) bool {
 	return false
 }
 
-// markOf is the run that a process's environment names, if any.
+// markOf returns the run id in a process's environment, if there is one.
 func markOf(pid int) (string, error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

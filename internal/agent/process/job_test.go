@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// sleepers lists the processes that sleep for the given time, as seen from here.
+// sleepers lists the processes that sleep for the given time, in this PID namespace.
 func sleepers(t *testing.T, seconds string) (pids []int) {
 	t.Helper()
 	table, err := host.Processes()
@@ -28,8 +28,8 @@ func sleepers(t *testing.T, seconds string) (pids []int) {
 	return pids
 }
 
-// Rule: a process of a run is known for one, also when it has dropped its mark, has
-// left its parents and its session, and is in no cgroup.
+// Rule: InJob recognizes a process of a run, even if the process has removed its mark, has left its
+// parents and its session, and is in no cgroup.
 func TestInJob(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		length := unique()
@@ -45,8 +45,8 @@ func TestInJob(t *testing.T) {
 	})
 }
 
-// Rule: a process that is in no run is known for that, also where it has given up new
-// privileges by itself.
+// Rule: InJob recognizes a process that is in no run, even if that process has set no_new_privs
+// itself.
 func TestNotInJob(t *testing.T) {
 	outside := exec.Command("sleep", unique())
 	if err := outside.Start(); err != nil {
@@ -65,7 +65,7 @@ func TestNotInJob(t *testing.T) {
 	}
 }
 
-// Rule: what cannot be shown to be no job counts as one.
+// Rule: a process counts as part of a run if InJob cannot show that it is not.
 func TestInJobIsSureOrSaysYes(t *testing.T) {
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
@@ -78,7 +78,7 @@ func TestInJobIsSureOrSaysYes(t *testing.T) {
 	}
 }
 
-// Rule: a run's cgroup tells its processes from those of units with similar names.
+// Rule: a run's cgroup distinguishes its processes from those of units with similar names.
 func TestInJobByCgroup(t *testing.T) {
 	for _, tt := range []struct {
 		own, theirs string

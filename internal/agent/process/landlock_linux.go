@@ -12,19 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What Landlock can restrict, by the version of its interface that brought it; see
-// landlock(7).
+// The versions of Landlock's interface that brought each restriction; see landlock(7).
 const (
 	landlockFiles    = 2 // the first that can allow a move from one directory to another
 	landlockTruncate = 3
 	landlockTCP      = 4
 	landlockIoctl    = 5
 	landlockScopes   = 6
-	landlockMost     = 7 // newer ones can do more, which is not made use of
+	landlockMost     = 7 // newer versions can restrict more, which is not used
 )
 
-// Rights of Landlock over files. The run can make no device: it could read the disk
-// through it.
+// Landlock's rights over files. The run can make no device: through a device it could read the
+// disk.
 const (
 	readRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	writeRights = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
@@ -38,23 +37,23 @@ const (
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// devices are those that every program may use.
+// devices are the devices that every program may use.
 var devices = []string{
 	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts",
 }
 
-// landlocked is what Landlock is to restrict for a run.
+// landlocked lists what Landlock restricts for a run.
 type landlocked struct {
 	abi     int
-	files   uint64 // the rights that have to be given
+	files   uint64 // the rights that are denied unless a rule grants them
 	tcp     bool
-	port    int // to which connections are allowed all the same
+	port    int // the port to which TCP connections are still allowed
 	signals bool
 	sockets bool
-	itself  bool // this program is what the run starts with
+	itself  bool // the run begins by executing this program
 }
 
-// landlockABI asks the kernel for the version of its interface; 0 for none.
+// landlockABI asks the kernel for the version of Landlock's interface; 0 means that there is none.
 func landlockABI() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -63,8 +62,8 @@ func landlockABI() int {
 	return min(int(abi), landlockMost)
 }
 
-// landlockFor says what Landlock restricts for a run, whose hidden files mounts have
-// taken care of or not.
+// landlockFor returns the restrictions of Landlock for a run. hiddenByMounts tells that mounts hide
+// the Hidden files already.
 func landlockFor(o *order, hiddenByMounts bool) landlocked {
 	l := landlocked{abi: landlockABI(), port: o.Port}
 	if slices.Contains(o.Without, byLandlock) {
@@ -85,14 +84,14 @@ func landlockFor(o *order, hiddenByMounts bool) landlocked {
 	return l
 }
 
-// covers names what is restricted, in the words of [Walls.Covers].
+// covers names the restrictions, in the words of [Walls.Covers].
 func (l *landlocked) covers() string {
 	return means(mean{l.files != 0, "files"}, mean{l.tcp, "tcp"}, mean{l.signals, "signals"},
 		mean{l.sockets, "sockets"})
 }
 
-// ruleset makes the rules of a run, as the calling thread sees the machine; -1 if
-// there are none.
+// ruleset makes the rules of a run, for the file system as the calling thread sees it; -1 if there
+// are none.
 func (l *landlocked) ruleset(o *order) (int, error) {
 	if l.covers() == "" {
 		return -1, nil
@@ -107,7 +106,8 @@ func (l *landlocked) ruleset(o *order) (int, error) {
 	if l.sockets {
 		attr.Scoped |= unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
-	// An older kernel knows less of the structure, which is zero then.
+	// An older kernel knows only the first fields of the structure, and requires that the others
+	// are zero.
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr),
 		0)
 	if errno != 0 {
@@ -121,7 +121,8 @@ func (l *landlocked) ruleset(o *order) (int, error) {
 	return r.fd, nil
 }
 
-// restrict puts the calling thread, and what it starts, under the rules for good.
+// restrict applies the rules to the calling thread and everything that it starts. Rules cannot be
+// removed.
 func restrict(ruleset int) error {
 	if ruleset < 0 {
 		return nil
@@ -132,14 +133,14 @@ func restrict(ruleset int) error {
 	return nil
 }
 
-// rules are being made.
+// rules is a ruleset under construction.
 type rules struct {
 	fd      int
 	handled uint64
 	itself  bool
 }
 
-// allowFiles allows what o leaves of the machine's files.
+// allowFiles adds rules for the files of the machine that o does not deny.
 func (r *rules) allowFiles(o *order) error {
 	if r.handled == 0 {
 		return nil
@@ -150,7 +151,7 @@ func (r *rules) allowFiles(o *order) error {
 	}
 	var hidden []string
 	if o.Isolation == Subreaper {
-		hidden = o.Hidden // else mounts have taken care of it
+		hidden = o.Hidden // else mounts hide them already
 	}
 	for _, root := range append([]string{"/"}, o.Readable...) {
 		rights := base
@@ -196,13 +197,13 @@ func (r *rules) allowWriting(o *order) error {
 		return err
 	}
 	if o.Isolation != Subreaper && o.uid() != 0 {
-		// the run's own: names of threads, ids of namespaces
+		// the run's own files in /proc: names of threads, ids of namespaces
 		return r.allow("/proc", readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE)
 	}
 	return nil
 }
 
-// allowThose allows paths as far as they are there.
+// allowThose allows the paths that exist.
 func (r *rules) allowThose(paths []string, rights uint64) error {
 	for _, path := range paths {
 		if err := r.allow(path, rights); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -236,7 +237,7 @@ func (r *rules) allowFD(fd int, rights uint64) error {
 	return r.add(unix.LANDLOCK_RULE_PATH_BENEATH, unsafe.Pointer(&beneath))
 }
 
-// allowPort allows connections to the proxy.
+// allowPort allows TCP connections to the proxy's port.
 func (r *rules) allowPort(l *landlocked) error {
 	if !l.tcp || l.port == 0 {
 		return nil
@@ -254,10 +255,10 @@ func (r *rules) add(kind uintptr, rule unsafe.Pointer) error {
 	return nil
 }
 
-// beside lists the paths that together are all of root but the hidden, and the
-// directories above these that may be listed: a right to list holds for everything
-// below, so that it is given only where no directory is hidden. Symbolic links are left
-// out: where they lead is what counts.
+// beside lists the paths that together are all of root except for the hidden ones, and the
+// directories above the hidden ones that may be listed. A right to list a directory applies to
+// everything below it, so it is granted only where no directory is hidden below. Symbolic links are
+// left out: their targets count.
 func beside(root string, hidden []string) (visible, listed []string) {
 	var below []string
 	for _, path := range hidden {
@@ -273,7 +274,7 @@ func beside(root string, hidden []string) (visible, listed []string) {
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		return nil, nil // closed to us, and so to the run
+		return nil, nil // we may not read it, so the run may not either
 	}
 	for _, e := range entries {
 		path := filepath.Join(root, e.Name())

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// start starts the command and reports it.
+// start starts the command and returns the report on it.
 //
-// The command inherits its walls from the thread that starts it: its view of the
-// machine, Landlock, the filter, the lack of capabilities. So that is a thread of its
-// own, and the supervisor's other threads remain as they were. It stays for as long as
-// the supervisor does, since the command is to die with it.
+// The command inherits its walls from the thread that starts it: its mount namespace, Landlock, the
+// filter, the lack of capabilities. So a thread of its own starts the command, and the supervisor's
+// other threads stay unrestricted. That thread lives as long as the supervisor does, since the
+// command gets its death signal when the thread ends.
 func (s *supervisor) start() *report {
-	// The cgroups are entered by that thread too, which by then could not open their
-	// files any more.
+	// The same thread enters the cgroups too. By then it could not open their files any more, so
+	// they are opened here.
 	gates, err := s.gates()
 	if err != nil {
 		return &report{Event: unstarted, Code: 126, Text: err.Error()}
@@ -36,10 +36,10 @@ func (s *supervisor) start() *report {
 	if failure := <-launched; failure != nil {
 		return failure
 	}
-	for i := range s.order.Files { // they are the command's alone: it closes them, and others see that
+	for i := range s.order.Files { // only the command keeps them open: when it closes one, the other end notices
 		_ = unix.Close(socketFD + 1 + i)
 	}
-	// The command reads its input alone: when it closes it, the parent sees that.
+	// Only the command reads its input: when it closes its input, the parent notices.
 	if null, err := os.Open(os.DevNull); err == nil {
 		_ = unix.Dup3(int(null.Fd()), 0, 0)
 		_ = null.Close()
@@ -47,17 +47,16 @@ func (s *supervisor) start() *report {
 	r := report{Event: started, Walls: s.walls}
 	s.freezer.describe(&r)
 	if err := s.parent.send(r, time.Second); err != nil {
-		s.killAll() // nobody is left who could want it; run sees the end of the socket
+		s.killAll() // the parent is gone and nobody wants the command; run notices the end of the socket
 	}
 	return nil
 }
 
-// launch puts the calling thread behind the walls of the run and starts the command
-// from there.
+// launch applies the walls of the run to the calling thread and starts the command from it.
 func (s *supervisor) launch(gates *gates) *report {
 	o := &s.order
 	unstartable := func(err error) *report { return &report{Event: unstarted, Code: 126, Text: err.Error()} }
-	// A set-user-id program could leave the reach of our signals, and undo the walls.
+	// A set-user-id program could escape our signals, and undo the walls.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &report{Event: unable, Text: "give up new privileges: " + err.Error()}
 	}
@@ -87,7 +86,7 @@ func (s *supervisor) launch(gates *gates) *report {
 	if ruleset >= 0 {
 		defer unix.Close(ruleset)
 	}
-	if err := errors.Join(renounce(o), restrict(ruleset)); err != nil {
+	if err := errors.Join(dropCapabilities(o), restrict(ruleset)); err != nil {
 		return unstartable(err)
 	}
 	filtered := install(program)
@@ -100,15 +99,15 @@ func (s *supervisor) launch(gates *gates) *report {
 		return unstartable(err)
 	}
 	defer gates.leave()
-	if s.pid, err = s.forkWithin(path); err != nil {
+	if s.pid, err = s.forkLimiter(path); err != nil {
 		return execFailure(path, err)
 	}
 	s.began = time.Now()
 	return nil
 }
 
-// arrange makes the command's view of the machine, and opens in it the directories
-// that are handed on.
+// arrange makes the command's view of the file system, and reopens in it the directories that are
+// passed to the command.
 func (s *supervisor) arrange() (sealed bool, failure *report) {
 	o := &s.order
 	var err error
@@ -117,12 +116,13 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 	}
 	apart := s.contained() && (len(o.Writable) > 0 || len(o.Hidden) > 0)
 	if apart {
-		// The supervisor keeps its own view, with the cgroups that it needs.
+		// The supervisor's other threads keep their own view, which has the cgroup files that they
+		// need.
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return false, &report{Event: unable, Text: "make a mount namespace: " + err.Error()}
 		}
 	}
-	for i, at := range o.Files { // also those that are hidden from here on
+	for i, at := range o.Files { // also those that are hidden by the mounts below
 		if err := reopen(socketFD+1+i, at); err != nil {
 			return false, &report{Event: unstarted, Code: 126, Text: fmt.Sprintf("hand on descriptor %d: %v", i+3, err)}
 		}
@@ -138,12 +138,12 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 		return false, &report{Event: unable, Text: err.Error()}
 	}
 	for i, at := range o.Files {
-		_ = reopen(socketFD+1+i, at) // one within the writable is so too
+		_ = reopen(socketFD+1+i, at) // a directory below a writable one is writable through its descriptor too
 	}
 	return sealed, nil
 }
 
-// resolve gives hidden paths that are there, without symbolic links.
+// resolve returns the hidden paths that exist, without symbolic links.
 func resolve(paths []string) (there []string, err error) {
 	for _, path := range paths {
 		real, err := filepath.EvalSymlinks(path)

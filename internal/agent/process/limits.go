@@ -8,17 +8,17 @@ import (
 
 // Limits bound what all processes of a run may use together. 0 means no limit.
 type Limits struct {
-	// Pids is how many processes and threads there may be at a time; at least 16.
+	// Pids is the largest number of processes and threads at a time; at least 16.
 	Pids int
 	// Memory is in bytes, swap included; at least 4 MiB.
 	Memory int64
 	// CPU is in cores: 1.5 is one and a half; at least 0.01.
 	CPU float64
-	// FileSize is how many bytes any one file may have.
+	// FileSize is the largest size of any one file, in bytes.
 	FileSize int64
 }
 
-// Bounds of what makes sense as a limit.
+// The smallest values that make sense as a limit.
 const (
 	leastPids   = 16
 	leastMemory = 4 << 20
@@ -39,14 +39,14 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// byRlimit is the means of a resource limit.
+// byRlimit names resource limits as the means of a limit.
 const byRlimit = "rlimit"
 
-// Unenforced is the means of a limit that this machine has no means for.
+// Unenforced names the means of a limit that this machine cannot enforce.
 const Unenforced = "nothing"
 
-// Enforced says by what each limit is kept: "cgroup v1", "cgroup v2", "rlimit" (of
-// the user for Pids, of each process for Memory, of each file for FileSize), or
+// Enforced names the means that enforces each limit: "cgroup v1", "cgroup v2", "rlimit" (which
+// counts the user's processes for Pids, each process for Memory, each file for FileSize), or
 // [Unenforced]. It is empty where there is no limit.
 type Enforced struct{ Pids, Memory, CPU, FileSize string }
 
@@ -68,7 +68,7 @@ func (e Enforced) describe(l Limits) string {
 	return strings.Join(all, ", ")
 }
 
-// bytesText writes a size as people do.
+// bytesText writes a size in the largest unit that fits.
 func bytesText(n int64) string {
 	for _, u := range []struct {
 		size int64

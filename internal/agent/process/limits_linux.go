@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperSpace is the address space that a program of Go reserves for itself, and what
-// it starts may use. Next to none of it is memory.
+// helperSpace is the address space that a Go program reserves for itself and the processes that it
+// starts may use. Almost none of it is backed by memory.
 const helperSpace = 2 << 30
 
-// period is the time over which a share of the processors is counted.
+// period is the period of a CPU quota.
 const period = 100 * time.Millisecond
 
-// bounds keep a run within its limits. They belong to the supervisor, which is
-// outside of them: it has to act when nothing inside can.
+// bounds enforce the limits of a run. They belong to the supervisor, which is not limited itself:
+// it has to act when no process inside can.
 type bounds struct {
 	limits   Limits
 	enforced Enforced
@@ -30,21 +30,21 @@ type bounds struct {
 	rlimits  []rlimit
 }
 
-// rlimit is a limit that the kernel keeps for a process or a user.
+// rlimit is a resource limit that the kernel enforces on a process or a user.
 type rlimit struct {
 	resource int
 	value    uint64
 }
 
-// bound is a group that enforces one limit.
+// bound is a cgroup that enforces one limit.
 type bound struct {
 	controller string
 	hierarchy
 	dir string
 }
 
-// newBounds sets up the limits of a run: by cgroups, and where there is no such
-// controller by resource limits, if the order does not force these.
+// newBounds sets up the limits of a run: by cgroups, and by resource limits where the controller is
+// missing or the order forces resource limits.
 func newBounds(o order) *bounds {
 	b := &bounds{limits: o.Limits}
 	if o.Bounds != byRlimit {
@@ -58,16 +58,16 @@ func newBounds(o order) *bounds {
 		space = max(space, helperSpace)
 	}
 	b.limit(&b.enforced.Memory, unix.RLIMIT_AS, space)
-	// Without a user of its own, or a user namespace in which the count begins anew,
-	// the limit would count what has nothing to do with the run.
+	// RLIMIT_NPROC counts all processes of the user. Unless the run has its own user, or a user
+	// namespace in which the count begins at zero, it would count processes that are not the run's.
 	if o.User != nil && o.User.UID != 0 || o.Isolation == UserNamespace {
 		b.limit(&b.enforced.Pids, unix.RLIMIT_NPROC, int64(o.Limits.Pids))
 	}
-	b.admit()
+	b.noteUnenforced()
 	return b
 }
 
-// limit takes up a resource limit, where there is one to keep and nothing better.
+// limit adds a resource limit if a value is set and no better means enforces it.
 func (b *bounds) limit(by *string, resource int, value int64) {
 	if value > 0 && *by == "" {
 		*by = byRlimit
@@ -75,8 +75,8 @@ func (b *bounds) limit(by *string, resource int, value int64) {
 	}
 }
 
-// admit writes down what is not enforced.
-func (b *bounds) admit() {
+// noteUnenforced notes which limits are not enforced.
+func (b *bounds) noteUnenforced() {
 	for _, l := range []struct {
 		wanted bool
 		by     *string
@@ -90,8 +90,8 @@ func (b *bounds) admit() {
 	}
 }
 
-// group makes the run's group under a controller, if it is wanted, and answers with
-// what it is.
+// group makes the run's group under a controller if it is wanted, and returns the name of the
+// means.
 func (b *bounds) group(id, controller string, wanted bool) string {
 	if !wanted {
 		return ""
@@ -106,8 +106,8 @@ func (b *bounds) group(id, controller string, wanted bool) string {
 	return ""
 }
 
-// make makes the group and writes its limit. A group may be there already: the
-// freezer's, or that of another controller of the same tree.
+// make makes the group and writes its limit. The group may exist already, made for the freezer or
+// for another controller of the same tree.
 func (g *bound) make(l Limits) error {
 	if g.version == 2 {
 		if err := handDown(g.place(), g.controller); err != nil {
@@ -131,7 +131,7 @@ func (g *bound) make(l Limits) error {
 	return nil
 }
 
-// handDown makes a controller of the newer tree available to the groups below dir.
+// handDown makes a cgroup v2 controller available to the groups below dir.
 func handDown(dir, controller string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err != nil {
@@ -145,7 +145,7 @@ func handDown(dir, controller string) error {
 	return write(dir, "cgroup.subtree_control", "+"+controller)
 }
 
-// setting is a file of a group and what is written to it.
+// setting is a file of a group and the value to write to it.
 type setting struct {
 	file, value string
 	optional    bool
@@ -171,7 +171,7 @@ func settings(version int, controller string, l Limits) []setting {
 	return []setting{{file: "cpu.cfs_period_us", value: span}, {file: "cpu.cfs_quota_us", value: quota}}
 }
 
-// exceeded says which limits the run has come up against, in words.
+// exceeded describes in words the limits that the run has reached.
 func (b *bounds) exceeded() string {
 	var said []string
 	for _, g := range b.groups {
@@ -194,7 +194,7 @@ func (b *bounds) exceeded() string {
 	return strings.Join(said, "; ")
 }
 
-// count reads a number out of a group's file of names and numbers.
+// count reads the number of a name from a file of the group that lists names and numbers.
 func (g *bound) count(file, name string) int {
 	raw, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {

@@ -16,20 +16,21 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// ranges counts those that were given out, so that tests at the same time share none.
+// ranges counts the ranges that tests have taken, so that tests that run at the same time share no
+// user.
 var ranges atomic.Uint32
 
-// tenant is a user that nothing else on the machine has, for tests that run as root.
+// tenant returns a user that nothing else on the machine has, for tests that run as root.
 func tenant(t *testing.T) *host.User {
 	t.Helper()
 	return tenants(t, 1)[0]
 }
 
-// tenants are several of them.
+// tenants returns n of these users.
 func tenants(t *testing.T, n int) (users []*host.User) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can run commands as somebody else")
+		t.Skip("only root can run commands as another user")
 	}
 	pool, err := OpenPool(filepath.Join(t.TempDir(), "users"), Range{
 		First: 1_900_000_000 + uint32(os.Getpid()%1000)*1000 + 8*ranges.Add(1), Count: 8,
@@ -52,7 +53,7 @@ func tenants(t *testing.T, n int) (users []*host.User) {
 	return users
 }
 
-// can tells whether this user can make groups under a controller here.
+// can reports whether this user can make groups under a controller here.
 func can(t *testing.T, controller string) bool {
 	t.Helper()
 	b := &bounds{limits: Limits{Pids: 64, Memory: 1 << 30, CPU: 1}}
@@ -60,11 +61,12 @@ func can(t *testing.T, controller string) bool {
 	return b.group(id(t)+controller, controller, true) != ""
 }
 
-// forks starts children until it may not, says so, and leaves them to be cleaned up.
+// forks is a script that starts children until fork fails, prints the error, and does not wait for
+// the children.
 const forks = `for i in $(seq 300); do sleep 600 & done; wait`
 
-// Rule: a run cannot have more processes than its limit, whatever keeps the limit,
-// and it is ended as any other.
+// Rule: a run cannot have more processes than its limit, whichever means enforces it, and the run
+// is ended like any other.
 func TestPidsAreLimited(t *testing.T) {
 	user := tenant(t)
 	for _, means := range []string{"", byRlimit} {
@@ -91,14 +93,14 @@ func TestPidsAreLimited(t *testing.T) {
 				t.Errorf("there were %d processes; want up to 40\n%s", most, out)
 			}
 			if !r.TimedOut && r.Code == 0 {
-				t.Errorf("it ended well: %+v, %v", r, err)
+				t.Errorf("it ended without an error: %+v, %v", r, err)
 			}
 			if want := map[string]string{"": "cgroup", byRlimit: byRlimit}[means]; !strings.HasPrefix(r.Enforced.Pids,
 				want) {
 				t.Errorf("enforced by %q", r.Enforced.Pids)
 			}
 			if means == "" && !strings.Contains(r.Exceeded, "more than 40 processes") {
-				t.Errorf("what it came up against is not said: %q", r.Exceeded)
+				t.Errorf("the result does not name the limit: %q", r.Exceeded)
 			}
 			if left := processesOf(user.UID); len(left) > 0 {
 				t.Errorf("still there: %v", left)
@@ -107,13 +109,13 @@ func TestPidsAreLimited(t *testing.T) {
 	}
 }
 
-// Rule: in a user namespace the count of processes begins anew, and is limited
-// without any right and without any cgroup.
+// Rule: in a user namespace the count of processes begins at zero, and is limited without any
+// privilege and without a cgroup.
 func TestPidsAreLimitedWithoutRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("TestWithoutRoot runs this one as nobody")
 	}
-	for limit, want := range map[int]int{40: 2, 0: 0} { // 2 is how sh ends that cannot fork
+	for limit, want := range map[int]int{40: 2, 0: 0} { // sh ends with 2 if it cannot fork
 		c, out := shell(t, UserNamespace, `for i in $(seq 60); do sleep 600 & done; true`)
 		c.Dir, c.bounds, c.Grace, c.Limits.Pids = "/", byRlimit, -1, limit
 		r, err := Run(t.Context(), c)
@@ -126,8 +128,8 @@ func TestPidsAreLimitedWithoutRoot(t *testing.T) {
 	}
 }
 
-// Rule: a run cannot have more memory than its limit, and the result says that this
-// was why it ended.
+// Rule: a run cannot have more memory than its limit, and the result says that this was the reason
+// for its end.
 func TestMemoryIsLimited(t *testing.T) {
 	user := tenant(t)
 	for _, means := range []string{"", byRlimit} {
@@ -144,7 +146,7 @@ func TestMemoryIsLimited(t *testing.T) {
 				t.Errorf("code %d, %v\n%s", r.Code, err, out)
 			}
 			if means == "" && !strings.Contains(r.Exceeded, "more than 64 MiB of memory") {
-				t.Errorf("what it came up against is not said: %q, %+v", r.Exceeded, r)
+				t.Errorf("the result does not name the limit: %q, %+v", r.Exceeded, r)
 			}
 			if means == "" && r.Usage.MaxRSS > 80<<20 {
 				t.Errorf("it had %d bytes", r.Usage.MaxRSS)
@@ -158,7 +160,7 @@ func TestMemoryIsLimited(t *testing.T) {
 	}
 }
 
-// Rule: files in memory count as memory, and so does what several processes have.
+// Rule: files in memory count as memory, and so does the memory of several processes together.
 func TestWallMemory(t *testing.T) {
 	if !can(t, memory) {
 		t.Skip("this user has no memory controller here")
@@ -180,7 +182,7 @@ func TestWallMemory(t *testing.T) {
 	})
 }
 
-// Rule: a share of the processors is what it gets.
+// Rule: a run gets the share of the processors that its limit sets, and no more.
 func TestProcessorsAreLimited(t *testing.T) {
 	if !can(t, cpu) {
 		t.Skip("this user has no cpu controller here")
@@ -211,8 +213,8 @@ func TestFilesAreLimited(t *testing.T) {
 	})
 }
 
-// Rule: what no means is left for is said, not passed over.
-func TestUnenforcedIsSaid(t *testing.T) {
+// Rule: the result names each limit that no means enforces.
+func TestUnenforcedLimitsAreReported(t *testing.T) {
 	c, _ := shell(t, Subreaper, "true")
 	c.bounds = byRlimit
 	c.Limits = Limits{Pids: 100, Memory: 1 << 30, CPU: 1}
@@ -231,19 +233,19 @@ func TestUnenforcedIsSaid(t *testing.T) {
 	}
 }
 
-// Rule: limits that make no sense are refused before anything starts.
+// Rule: impossible limits are refused before anything starts.
 func TestLimitsAreChecked(t *testing.T) {
 	for _, l := range []Limits{{Pids: -1}, {Pids: 3}, {Memory: 1000}, {CPU: 0.001}, {FileSize: -5}} {
 		c, _ := shell(t, Auto, "true")
 		if c.Limits = l; c.validate() == nil {
-			t.Errorf("%+v was taken", l)
+			t.Errorf("%+v was accepted", l)
 		}
 	}
 }
 
-// Rule: in the newer tree a group's limits go to its own files, after the
-// controllers were handed down to it.
-func TestNewerTree(t *testing.T) {
+// Rule: in cgroup v2 a group's limits are written to its own files, after the controllers were
+// passed down to it.
+func TestCgroupV2Files(t *testing.T) {
 	dir := t.TempDir()
 	place := filepath.Join(dir, "service")
 	g := bound{hierarchy: hierarchy{version: 2, home: filepath.Join(place, ServiceGroup)}}

@@ -16,7 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// TestMain lets the test binary be a supervisor, and the parent that a test kills.
+// TestMain lets the test binary act as a supervisor, as a helper, and as the parent that a test
+// kills.
 func TestMain(m *testing.M) {
 	Main(Helper{Name: "test-helper", Run: func() int {
 		fmt.Println("helped", os.Args[1])
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// isolations lists the kinds that this user can have.
+// isolations lists the kinds that this user can use.
 func isolations() []Isolation {
 	if os.Geteuid() != 0 {
 		return []Isolation{UserNamespace, Subreaper}
@@ -39,8 +40,8 @@ func isolations() []Isolation {
 	return []Isolation{PIDNamespace, UserNamespace, Subreaper}
 }
 
-// each runs a test under every kind of isolation, at the same time: most of them
-// wait most of their time.
+// each runs a test under every kind of isolation, in parallel: most of these tests wait most of the
+// time.
 func each(t *testing.T, test func(t *testing.T, kind Isolation)) {
 	for _, kind := range isolations() {
 		t.Run(strings.ReplaceAll(string(kind), " ", "-"), func(t *testing.T) {
@@ -50,13 +51,13 @@ func each(t *testing.T, test func(t *testing.T, kind Isolation)) {
 	}
 }
 
-// id gives a run id that no other test uses.
+// id returns a run id that no other test uses.
 func id(t *testing.T) string {
 	name := strings.NewReplacer("/", ".", "#", "-", "=", "-", ",", "-").Replace(t.Name())
 	return fmt.Sprintf("%s-%d-%d", name, os.Getpid(), time.Now().UnixNano())
 }
 
-// transcript keeps what a command writes.
+// transcript stores the output of a command.
 type transcript struct {
 	mu     sync.Mutex
 	all    bytes.Buffer
@@ -82,7 +83,7 @@ func (r *transcript) String() string {
 	return r.all.String()
 }
 
-// shell makes a command out of a script.
+// shell returns a Command that runs a script.
 func shell(t *testing.T, kind Isolation, script string) (Command, *transcript) {
 	out := new(transcript)
 	return Command{
@@ -91,7 +92,7 @@ func shell(t *testing.T, kind Isolation, script string) (Command, *transcript) {
 	}, out
 }
 
-// begin starts c and makes sure that it is gone after the test.
+// begin starts c and makes sure that its tree has ended after the test.
 func begin(t *testing.T, ctx context.Context, c Command) *Tree {
 	t.Helper()
 	tree, err := Start(ctx, c)
@@ -105,7 +106,7 @@ func begin(t *testing.T, ctx context.Context, c Command) *Tree {
 	return tree
 }
 
-// wait is Wait with an end: a run that hangs fails the test instead of the suite.
+// wait is Wait with a timeout: a run that hangs fails the test instead of the whole suite.
 func wait(t *testing.T, tree *Tree) (Result, error) {
 	t.Helper()
 	select {
@@ -116,7 +117,7 @@ func wait(t *testing.T, tree *Tree) (Result, error) {
 	return tree.Wait()
 }
 
-// until polls for something that must become true.
+// until polls until a condition holds.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -128,8 +129,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// remains lists the processes of a run that are still there, by its mark and by
-// anything in their arguments.
+// remains lists the processes of a run that still exist, found by its mark or by a word in their
+// arguments.
 func remains(t *testing.T, id string, argument ...string) []string {
 	t.Helper()
 	marked, err := host.FindEnv(Marker, func(v string) bool { return v == id })
@@ -156,7 +157,7 @@ func remains(t *testing.T, id string, argument ...string) []string {
 	return left
 }
 
-// nothing fails the test if anything of a run is left.
+// nothing fails the test if a process of a run is left.
 func nothing(t *testing.T, id string, argument ...string) {
 	t.Helper()
 	if left := remains(t, id, argument...); len(left) > 0 {
@@ -164,7 +165,7 @@ func nothing(t *testing.T, id string, argument ...string) {
 	}
 }
 
-// unique is a number of seconds to sleep that no other process sleeps.
+// unique returns a number of seconds for which no other process sleeps.
 func unique() string {
 	return fmt.Sprintf("600.%d", time.Now().UnixNano())
 }

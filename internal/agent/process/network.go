@@ -11,27 +11,26 @@ import (
 // Network is what a run can reach beyond itself.
 type Network string
 
-// The networks of a run. The two that are closed need a network namespace, or else a
-// filter of system calls; ProxiedNetwork without a namespace needs Landlock as well.
-// Where these are not to be had, Start fails with a [*WallError].
+// The networks of a run. NoNetwork and ProxiedNetwork need a network namespace, or else a filter of
+// system calls; ProxiedNetwork without a namespace needs Landlock as well. If these are not
+// available, Start fails with a [*WallError].
 const (
-	// HostNetwork is all that the machine reaches.
+	// HostNetwork is every network that the machine can reach.
 	HostNetwork Network = ""
-	// NoNetwork is a loopback of the run's own, or nothing at all without namespaces.
+	// NoNetwork is only the run's own loopback, or no network at all if there are no namespaces.
 	NoNetwork Network = "none"
-	// ProxiedNetwork is NoNetwork and one address on the loopback, where
-	// Command.Proxy answers.
+	// ProxiedNetwork is NoNetwork plus one address on the loopback, at which Command.Proxy answers.
 	ProxiedNetwork Network = "proxied"
 )
 
-// proxyPort is where the proxy listens in a network namespace, in which nothing else
-// has had a chance to.
+// proxyPort is the port at which the proxy listens in a network namespace, where no other process
+// can have taken it.
 const proxyPort = 17420
 
-// proxyUser is the user's name in the address of the proxy; the password is the token.
+// proxyUser is the user name in the address of the proxy; the password is the token.
 const proxyUser = "job"
 
-// leastToken is how long a token has to be that cannot be guessed.
+// leastToken is the length that makes a token impossible to guess.
 const leastToken = 16
 
 var tokenText = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
@@ -60,9 +59,9 @@ func (c *Command) validateNetwork() error {
 	return fmt.Errorf("unknown network %q", c.Network)
 }
 
-// proxyEnvironment sends programs to the proxy at address: those that read the
-// variables of curl, as git, Go and Python do, and Node, which has to be asked to. All
-// but the direct hosts go there.
+// proxyEnvironment returns the variables that send programs to the proxy at address: those that
+// curl, git, Go and Python read, and the one that makes Node read them. Requests to the direct
+// hosts do not use the proxy.
 func proxyEnvironment(address, token string, hosts []string) map[string]string {
 	u := (&url.URL{Scheme: "http", User: url.UserPassword(proxyUser, token), Host: address}).String()
 	direct := strings.Join(hosts, ",")

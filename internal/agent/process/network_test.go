@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outside is a server of this machine that runs with a closed network are not to reach,
-// by TCP and by UDP.
+// outside starts a server on this machine, by TCP and by UDP, that runs with a closed network must
+// not reach.
 func outside(t *testing.T) (address string, reached func() bool) {
 	t.Helper()
 	var met atomic.Bool
@@ -49,7 +49,7 @@ func outside(t *testing.T) (address string, reached func() bool) {
 	return l.Addr().String(), met.Load
 }
 
-// outward are the ways to reach a server.
+// outward lists the attacks that try to reach a server.
 func outward(address string) []string {
 	return []string{
 		"dial tcp " + address, "fastopen " + address,
@@ -59,13 +59,13 @@ func outward(address string) []string {
 	}
 }
 
-// Rule: a run without a network reaches no server by any kind of socket; within a
-// namespace it has a loopback of its own.
+// Rule: a run without a network reaches no server by any kind of socket; in a namespace it has its
+// own loopback.
 func TestWallNoNetwork(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		address, reached := outside(t)
 		c, _ := sealed(t, kind)
-		open(t, c, "dial tcp "+address) // that is what it is for
+		open(t, c, "dial tcp "+address) // with the machine's network the server is reachable
 		until(t, "it is reached", reached)
 		address, reached = outside(t)
 		c.Network, c.Insist = NoNetwork, []Wall{WallNetwork}
@@ -98,7 +98,8 @@ func TestWallNoNetwork(t *testing.T) {
 	})
 }
 
-// proxied is a run with a proxy that answers everything, and what tells of its calls.
+// proxied returns a run with a proxy that answers every request, a counter of its calls, and a
+// channel that is closed when it has ended.
 func proxied(t *testing.T, kind Isolation) (c Command, calls *atomic.Int32, ended chan struct{}) {
 	t.Helper()
 	c, _ = sealed(t, kind)
@@ -118,20 +119,20 @@ func proxied(t *testing.T, kind Isolation) (c Command, calls *atomic.Int32, ende
 	return c, calls, ended
 }
 
-// Rule: a run with a proxied network reaches its proxy by what the environment says, and
+// Rule: a run with a proxied network reaches its proxy at the address in the environment, and
 // nothing else by any kind of socket; the proxy ends with the run.
 func TestWallProxiedNetwork(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		address, reached := outside(t)
 		c, calls, ended := proxied(t, kind)
 		lines := append(outward(address), "fetch http://example.invalid/")
-		if kind == Subreaper { // elsewhere it leads nowhere
+		if kind == Subreaper { // with the other isolations the packet reaches nothing
 			lines = append(lines, "datagram "+address)
 		}
-		became, r := assault(t, c, lines...)
+		results, r := assault(t, c, lines...)
 		for _, line := range lines {
-			if got := became[line] == "open"; got != strings.HasPrefix(line, "fetch") {
-				t.Errorf("%s: %q", line, became[line])
+			if got := results[line] == "open"; got != strings.HasPrefix(line, "fetch") {
+				t.Errorf("%s: %q", line, results[line])
 			}
 		}
 		if reached() || calls.Load() != 1 {
@@ -157,8 +158,8 @@ func TestWallProxiedNetwork(t *testing.T) {
 	})
 }
 
-// Rule: in a namespace the proxy is nobody else's, and a command that could not be
-// started has none.
+// Rule: in a namespace no other process can reach the proxy of a run, and a command that could not
+// be started has no proxy.
 func TestWallProxyOfARun(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		a, _, _ := proxied(t, kind)
@@ -190,7 +191,7 @@ func TestWallProxyOfARun(t *testing.T) {
 	})
 }
 
-// Rule: networks that make no sense are refused.
+// Rule: an impossible network configuration is refused.
 func TestWallNetworkIsChecked(t *testing.T) {
 	serve := func(net.Listener) {}
 	for want, change := range map[string]func(c *Command){
@@ -221,12 +222,12 @@ func TestWallNetworkIsChecked(t *testing.T) {
 	}
 }
 
-// Rule: a command that insists on a wall is not started without it, and the error names
-// the wall and why it is not there.
+// Rule: a command that insists on a wall is not started without it, and the error names the wall
+// and the reason why it is missing.
 func TestWallInsist(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for wall, want := range map[Wall]string{
-			WallUser: "given no user", WallSeal: "no directory was named", WallHidden: "nothing was named",
+			WallUser: "given no user", WallSeal: "no directories were named", WallHidden: "no path was named",
 			WallNetwork: "given the network of the machine", WallLimits: "given no limits",
 		} {
 			c, _ := shell(t, kind, "touch started")

@@ -21,8 +21,8 @@ func Main(...Helper) {}
 // Tree is never made on this system.
 type Tree struct{}
 
-// Start returns [host.ErrUnsupported]: without Linux nothing keeps a tree of
-// processes together, and a command that cannot be ended is not started.
+// Start returns [host.ErrUnsupported]: only Linux can keep all processes of a command together, and
+// a command that cannot be ended for sure is not started.
 func Start(_ context.Context, c Command) (*Tree, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (t *Tree) Thaw(context.Context) error   { return host.ErrUnsupported }
 // Undumpable returns [host.ErrUnsupported].
 func Undumpable() error { return host.ErrUnsupported }
 
-// InJob cannot tell.
+// InJob returns true and [host.ErrUnsupported]: it cannot know.
 func InJob(int) (bool, error) { return true, host.ErrUnsupported }
 
 // SweepOrphans finds nothing: there are no runs on this system.

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// chunkSize is the most that one call of Output gets.
+// chunkSize is the largest number of bytes in one call of Output.
 const chunkSize = 32 << 10
 
-// pipe is one output of the tree.
+// pipe is one of the two outputs of the tree.
 type pipe struct{ read, write *os.File }
 
-// openPipes makes the output pipes and returns what the command reads from.
+// openPipes makes the output pipes and returns the end of the input pipe that the command reads.
 func (t *Tree) openPipes() (stdin *os.File, err error) {
 	t.pipes = make(map[Stream]pipe, 2)
 	for _, s := range []Stream{Stdout, Stderr} {
@@ -39,8 +39,8 @@ func (t *Tree) openPipes() (stdin *os.File, err error) {
 	return stdin, nil
 }
 
-// closeFiles closes this side of everything that was opened for a supervisor that
-// is not to be.
+// closeFiles closes this process's ends of everything that was opened for a supervisor that failed
+// to start.
 func (t *Tree) closeFiles() {
 	if t.wire != nil {
 		t.wire.conn.Close()
@@ -55,8 +55,7 @@ func (t *Tree) closeFiles() {
 	t.proxy.close(t.command.drain())
 }
 
-// feed writes the command's input; a command that does not read it all is its own
-// affair.
+// feed writes the command's input. It is no error if the command does not read all of it.
 func (t *Tree) feed() {
 	if t.stdin != nil {
 		_, _ = t.stdin.Write(t.command.Stdin)
@@ -64,11 +63,10 @@ func (t *Tree) feed() {
 	}
 }
 
-// pump carries output to its receiver until every writer has closed it. Whichever
-// pipe is found readable first is read and delivered first. When the receiver
-// fails, failed is called once, and what comes after is thrown away, so that a
-// command that is asked to end is not held up by a full pipe. It reports whether
-// everything was delivered.
+// pump delivers output to its receiver until every writer has closed the pipes. The pipe that is
+// found readable first is read and delivered first. If the receiver fails, pump calls failed once
+// and discards all later output, so that a full pipe does not delay the end of a cancelled command.
+// It reports whether everything was delivered.
 func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 	whole = true
 	deliver := func(c Chunk) {
@@ -103,8 +101,8 @@ func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 	return whole && !cut.Load()
 }
 
-// drain reads f to its end. A reading and its delivery happen under one lock, which
-// is what keeps two streams in order and one buffer enough.
+// drain reads f to its end. One lock covers a read and the delivery of the data, which keeps the
+// two streams in order and lets them share one buffer.
 func drain(f *os.File, order *sync.Mutex, buffer []byte, deliver func(n int)) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -139,8 +137,8 @@ func drain(f *os.File, order *sync.Mutex, buffer []byte, deliver func(n int)) er
 	return end
 }
 
-// hurry ends the reading of pipes that somebody still holds open.
-func (t *Tree) hurry() {
+// stopReading stops reading pipes that some process still has open.
+func (t *Tree) stopReading() {
 	for _, p := range t.pipes {
 		_ = p.read.SetReadDeadline(time.Unix(1, 0))
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The environment by which the test binary becomes the parent of a run.
+// The environment variables that turn the test binary into the parent of a run.
 const (
 	parentRun       = "PROCESS_TEST_RUN"
 	parentIsolation = "PROCESS_TEST_ISOLATION"
@@ -22,8 +22,8 @@ const (
 	parentCloses    = "PROCESS_TEST_CLOSES"
 )
 
-// parent runs the script in its argument and prints what it writes. It freezes the
-// run after its first line if it is told to.
+// parent runs the script in its argument and prints the script's output. It freezes the run after
+// the first line if the environment says so.
 func parent() {
 	if os.Getenv(parentCloses) != "" {
 		if err := Undumpable(); err != nil {
@@ -58,8 +58,7 @@ func parent() {
 	os.Exit(0)
 }
 
-// startParent starts a parent and waits until its run has printed a line that has
-// ready in it.
+// startParent starts a parent and waits until its run has printed a line that contains ready.
 func startParent(t *testing.T, kind Isolation, id, script, ready string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", script)
@@ -92,7 +91,7 @@ func startParent(t *testing.T, kind Isolation, id, script, ready string, env ...
 			}
 			if strings.Contains(line, ready) {
 				go func() {
-					for range lines { // keep its pipe empty
+					for range lines { // keep the pipe empty, so that the parent is not blocked
 					}
 				}()
 				return cmd

@@ -8,17 +8,17 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// ErrNoUser means that every user of a pool is taken.
+// ErrNoUser means that every user of a pool is in use.
 var ErrNoUser = errors.New("every user of the pool is taken")
 
-// Range is a range of user ids, and of group ids with the same numbers, that belong
-// to nobody else on this machine.
+// Range is a range of user ids, and of group ids with the same numbers, that nothing else on this
+// machine uses.
 type Range struct {
 	First uint32
 	Count uint32
 }
 
-// String is the range as people write it: 70000-70063.
+// String writes the range in the form of the configuration: 70000-70063.
 func (r Range) String() string { return fmt.Sprintf("%d-%d", r.First, r.First+r.Count-1) }
 
 func (r Range) has(uid uint64) bool {
@@ -40,10 +40,10 @@ func (r Range) validate() error {
 	return nil
 }
 
-// nobody is the user that stands for all that are not known.
+// nobody is the user id that stands for all unknown users.
 const nobody = 65534
 
-// Seat is a user that one run has for itself.
+// Seat is a user of a pool that one run has for itself.
 type Seat struct {
 	User host.User
 
@@ -51,11 +51,11 @@ type Seat struct {
 	slot *slot
 }
 
-// Taken is a user of a pool that somebody has.
+// Taken is a user of a pool that is in use.
 type Taken struct {
 	UID uint32    `json:"uid"`
 	Run string    `json:"run"`
 	At  time.Time `json:"at"`
-	// Left says that whoever took it is gone.
+	// Left tells that the process that took the user has ended.
 	Left bool `json:"left,omitempty"`
 }

@@ -20,31 +20,31 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Pool gives users of a range to runs, one to each: what belongs to one run no
-// other run can touch, and whatever a run has started can be found by its user.
+// Pool gives each run a user of a range that no other run has: no other run can touch the files and
+// processes of the run, and every process that a run has started can be found by its user.
 //
-// Its journal is a directory with a file for each user, which names the run and is
-// locked while that has it. The kernel lets go of the lock when the process dies;
-// what the file then still says tells the next taker that there may be processes
-// to kill. All processes of a machine that use one range share one directory.
+// Its journal is a directory with a file for each user. The file names the run and stays locked
+// while the run has the user. The kernel releases the lock when the locking process dies; the
+// content that then remains in the file tells the next taker that there may be processes to kill.
+// All processes of a machine that use one range share one directory.
 type Pool struct {
 	dir   string
 	users Range
 	self  host.Process
 
 	mu   sync.Mutex
-	next uint32 // where the search begins, so that a user rests before it is used again
+	next uint32 // where the next search begins, so that a freed user is reused as late as possible
 }
 
-// slot is the file of one user, locked.
+// slot is the locked file of one user.
 type slot struct {
 	mu   sync.Mutex
-	file *os.File // nil once the user is given back
+	file *os.File // nil once the user is free again
 }
 
-// OpenPool uses the users of a range, with the journal in dir, which is made if need
-// be. It is an error if this process is not root, or if somebody else has one of
-// these users.
+// OpenPool opens the pool of a range's users, with the journal in dir, which it makes if it does
+// not exist. It returns an error if this process is not root, or if /etc/passwd names one of these
+// users.
 func OpenPool(dir string, users Range) (*Pool, error) {
 	if err := users.validate(); err != nil {
 		return nil, fmt.Errorf("open the pool of users: %w", err)
@@ -65,7 +65,7 @@ func OpenPool(dir string, users Range) (*Pool, error) {
 	return &Pool{dir: dir, users: users, self: self}, nil
 }
 
-// named finds a user of the range that the machine knows by name.
+// named finds a user of the range that has a name on this machine.
 func named(users Range) (name string, uid uint32, found bool) {
 	f, err := os.Open("/etc/passwd")
 	if err != nil {
@@ -85,11 +85,11 @@ func named(users Range) (name string, uid uint32, found bool) {
 	return "", 0, false
 }
 
-// Users is the range.
+// Users returns the range.
 func (p *Pool) Users() Range { return p.users }
 
-// Take gives a run a user that nobody else has and of whom no process is left. The
-// error is [ErrNoUser] when there is none.
+// Take gives a run a user that no other run has and that has no process left. It returns
+// [ErrNoUser] if none is free.
 func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 	if !runID.MatchString(run) {
 		return nil, fmt.Errorf("take a user: run id %q", run)
@@ -101,16 +101,16 @@ func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 	var why error
 	for i := range 2 * p.users.Count {
 		uid := p.users.First + (from+i)%p.users.Count
-		// A dead run may have left work that is salvaged as its user: that is the last to
-		// be given to another.
+		// A dead run may have left files that are still to be salvaged as its user, so that user is
+		// given to another run last.
 		file, err := p.claim(ctx, uid, run, i < p.users.Count)
 		if err == nil {
 			p.mu.Lock()
-			p.next = (from + i + 1) % p.users.Count // beyond those whom others hold, too
+			p.next = (from + i + 1) % p.users.Count // beyond the users that other processes have, too
 			p.mu.Unlock()
 			return &Seat{User: host.User{UID: uid, GID: uid}, pool: p, slot: &slot{file: file}}, nil
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, errOfTheDead) {
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, errDeadRun) {
 			why = errors.Join(why, err)
 		}
 		if ctx.Err() != nil {
@@ -121,25 +121,25 @@ func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 		why))
 }
 
-// holder is what the file of a user says.
+// holder is the content of a user's file.
 type holder struct {
 	Run     string       `json:"run"`
 	Process host.Process `json:"process"`
 	Since   time.Time    `json:"since"`
 }
 
-// errOfTheDead means that a user is still noted for a run that is dead.
-var errOfTheDead = errors.New("the user of a dead run")
+// errDeadRun means that a user's file still names a run whose process is dead.
+var errDeadRun = errors.New("the user of a dead run")
 
-// claim locks a user's file and writes into it whose it is. One that nobody has had
-// since a run died is spared if spare says so.
+// claim locks a user's file and writes the run into it. With spare it refuses a user whose file
+// still names a dead run.
 func (p *Pool) claim(ctx context.Context, uid uint32, run string, spare bool) (*os.File, error) {
 	file, was, err := p.lock(uid)
 	if err != nil {
 		return nil, err
 	}
 	if was.Run != "" && spare {
-		return nil, errors.Join(errOfTheDead, file.Close())
+		return nil, errors.Join(errDeadRun, file.Close())
 	}
 	if was.Run != "" {
 		err = killUser(ctx, uid)
@@ -147,7 +147,7 @@ func (p *Pool) claim(ctx context.Context, uid uint32, run string, spare bool) (*
 		err = fmt.Errorf("user %d has process %d, which is none of ours", uid, left[0].PID)
 	}
 	if err == nil {
-		err = inscribe(file, &holder{Run: run, Process: p.self, Since: time.Now().UTC()})
+		err = writeHolder(file, &holder{Run: run, Process: p.self, Since: time.Now().UTC()})
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -155,7 +155,7 @@ func (p *Pool) claim(ctx context.Context, uid uint32, run string, spare bool) (*
 	return file, nil
 }
 
-// lock opens a user's file for us alone.
+// lock opens and locks a user's file for this process alone.
 func (p *Pool) lock(uid uint32) (*os.File, holder, error) {
 	var was holder
 	file, err := os.OpenFile(filepath.Join(p.dir, strconv.FormatUint(uint64(uid), 10)), os.O_RDWR|os.O_CREATE|
@@ -172,13 +172,13 @@ func (p *Pool) lock(uid uint32) (*os.File, holder, error) {
 		return nil, was, errors.Join(err, file.Close())
 	}
 	if len(raw) > 0 && json.Unmarshal(raw, &was) != nil {
-		was.Run = "unknown" // cut off while it was written
+		was.Run = "unknown" // the writer died while it wrote the file
 	}
 	return file, was, nil
 }
 
-// inscribe replaces what a user's file says; nil for nobody.
-func inscribe(file *os.File, h *holder) error {
+// writeHolder replaces the content of a user's file; nil empties it.
+func writeHolder(file *os.File, h *holder) error {
 	if err := file.Truncate(0); err != nil || h == nil {
 		return err
 	}
@@ -190,9 +190,8 @@ func inscribe(file *os.File, h *holder) error {
 	return err
 }
 
-// Free kills what the user still runs and gives the user back. If something
-// survives, the error wraps [ErrSurvived] and the user stays taken until this
-// process ends. It may be repeated.
+// Free kills the user's processes and returns the user to the pool. If a process survives, the
+// error wraps [ErrSurvived] and the user stays taken until this process ends. Free may be repeated.
 func (s *Seat) Free(ctx context.Context) error {
 	s.slot.mu.Lock()
 	defer s.slot.mu.Unlock()
@@ -202,7 +201,7 @@ func (s *Seat) Free(ctx context.Context) error {
 	if err := killUser(ctx, s.User.UID); err != nil {
 		return fmt.Errorf("free user %d: %w", s.User.UID, err)
 	}
-	err := inscribe(s.slot.file, nil)
+	err := writeHolder(s.slot.file, nil)
 	err = errors.Join(err, s.slot.file.Close())
 	s.slot.file = nil
 	if err != nil {
@@ -211,14 +210,14 @@ func (s *Seat) Free(ctx context.Context) error {
 	return nil
 }
 
-// List tells which users are taken.
+// List lists the users that are taken.
 func (p *Pool) List() ([]Taken, error) {
 	var list []Taken
 	err := p.each(func(uid uint32, path string) error {
 		raw, err := os.ReadFile(path)
 		var h holder
 		if err != nil || json.Unmarshal(raw, &h) != nil || h.Run == "" {
-			return nil //nolint:nilerr // nobody has it, or it just changes hands
+			return nil //nolint:nilerr // the user is free, or its file is just being written
 		}
 		list = append(list, Taken{UID: uid, Run: h.Run, At: h.Since, Left: h.Process.State(p.self) == host.Dead})
 		return nil
@@ -226,9 +225,9 @@ func (p *Pool) List() ([]Taken, error) {
 	return list, err
 }
 
-// Sweep kills what runs of dead processes have left. Their users stay noted for them: the
-// work that they have left is salvaged as these, and until then others are given out
-// first.
+// Sweep kills the processes that runs of dead owners have left. The files of their users still name
+// these runs: the files that a run has left are salvaged as its user, and until then other users
+// are given out first.
 func (p *Pool) Sweep(ctx context.Context) error {
 	busy := make(map[uint32]bool)
 	for _, uid := range usersAtWork() {
@@ -240,7 +239,7 @@ func (p *Pool) Sweep(ctx context.Context) error {
 		}
 		file, was, err := p.lock(uid)
 		if err != nil {
-			return nil // somebody has it
+			return nil // another process has the user
 		}
 		defer file.Close()
 		if was.Run == "" {
@@ -268,7 +267,7 @@ func (p *Pool) each(do func(uid uint32, path string) error) error {
 	return err
 }
 
-// killUser kills every process of a user until a look finds none.
+// killUser kills every process of a user until no process of that user is left.
 func killUser(ctx context.Context, uid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepMost)
 	defer cancel()
@@ -304,8 +303,7 @@ func usersAtWork() (uids []uint32) {
 	return uids
 }
 
-// processesOf lists the processes that run as a user. The dead that wait for their
-// parent are none.
+// processesOf lists the processes of a user, without zombies.
 func processesOf(uid uint32) (found []host.Status) {
 	table, err := host.Processes()
 	if err != nil {
@@ -319,7 +317,7 @@ func processesOf(uid uint32) (found []host.Status) {
 	return found
 }
 
-// userOf is the real user of a process.
+// userOf returns the real user of a process.
 func userOf(pid int) (uint32, bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

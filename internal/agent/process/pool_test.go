@@ -17,20 +17,20 @@ import (
 func users(t *testing.T) Range {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can run commands as somebody else")
+		t.Skip("only root can run commands as another user")
 	}
 	return Range{First: 1_800_000_000 + uint32(os.Getpid()%1000)*1000, Count: 3}
 }
 
-// Rule: no two runs have the same user at a time, in one process or several, and
-// a user that was given back rests while others are free.
+// Rule: no two runs have the same user at the same time, in one process or several, and a freed
+// user is not reused while others are free.
 func TestOneUserEach(t *testing.T) {
 	dir := t.TempDir()
 	a, err := OpenPool(dir, users(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := OpenPool(dir, users(t)) // as another process would
+	b, err := OpenPool(dir, users(t)) // as another process would open it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,12 +41,12 @@ func TestOneUserEach(t *testing.T) {
 			t.Fatal(err)
 		}
 		if seen[s.User.UID] != nil {
-			t.Errorf("user %d twice", s.User.UID)
+			t.Errorf("user %d was given out twice", s.User.UID)
 		}
 		seen[s.User.UID] = s
 	}
 	if _, err := b.Take(t.Context(), "one-more"); !errors.Is(err, ErrNoUser) {
-		t.Errorf("a fourth of three: %v", err)
+		t.Errorf("a fourth user of a pool of three: %v", err)
 	}
 	if list, err := a.List(); err != nil || len(list) != 3 || list[0].Left {
 		t.Errorf("listed %v, %v", list, err)
@@ -84,8 +84,8 @@ func sleeper(t *testing.T, uid uint32) *exec.Cmd {
 	return cmd
 }
 
-// Rule: a crash leaks no user: what its runs left is killed, and then the user is
-// free again.
+// Rule: after a crash no user is lost: the processes that its runs left are killed, and then the
+// user is free again.
 func TestPoolAfterACrash(t *testing.T) {
 	dir, r := t.TempDir(), users(t)
 	r.Count = 1
@@ -93,7 +93,7 @@ func TestPoolAfterACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The journal as a process leaves it that was killed while it wrote.
+	// The journal of a process that was killed while it wrote.
 	if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(int(r.First))), []byte(`{"run":"gone","pro`),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -104,25 +104,25 @@ func TestPoolAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := left.Wait(); err == nil {
-		t.Error("what the last run left is still there")
+		t.Error("a process of the last run is still there")
 	}
 	stays := sleeper(t, r.First)
 	if err := p.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if len(processesOf(r.First)) == 0 {
-		t.Error("a sweep killed what has an owner")
+		t.Error("a sweep killed a process of a run that has an owner")
 	}
 	if err := s.Free(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := stays.Wait(); err == nil {
-		t.Error("freed with a process left")
+		t.Error("the user was freed although one of its processes is left")
 	}
 }
 
-// Rule: the users of dead runs, whose work may still have to be salvaged, are the last to
-// be given to others, also after a sweep.
+// Rule: the users of dead runs, whose files may still have to be salvaged, are given to other runs
+// last, also after a sweep.
 func TestUsersOfTheDeadComeLast(t *testing.T) {
 	dir, r := t.TempDir(), users(t)
 	p, err := OpenPool(dir, r)
@@ -146,8 +146,8 @@ func TestUsersOfTheDeadComeLast(t *testing.T) {
 	}
 }
 
-// Rule: a user with processes that the journal does not know belongs to somebody
-// else: it is not given out, and nothing of it is killed.
+// Rule: a user with processes that the journal does not know may belong to another program: the
+// pool does not give the user out, and kills none of its processes.
 func TestPoolLeavesStrangersAlone(t *testing.T) {
 	r := users(t)
 	r.Count = 1
@@ -161,23 +161,23 @@ func TestPoolLeavesStrangersAlone(t *testing.T) {
 		t.Errorf("%v, %v", s, err)
 	}
 	if stranger.Process.Signal(syscall.Signal(0)) != nil || len(processesOf(r.First)) != 1 {
-		t.Error("the stranger is gone")
+		t.Error("the unknown process was killed")
 	}
 }
 
-// Rule: a range that is anybody's is refused.
+// Rule: a range with users that may belong to others is refused.
 func TestPoolOfOthers(t *testing.T) {
 	users(t)
 	for _, r := range []Range{{First: 0, Count: 10}, {First: 65000, Count: 1000}, {First: 5000},
 		{First: 1<<31 - 5, Count: 100}} {
 		if _, err := OpenPool(t.TempDir(), r); err == nil {
-			t.Errorf("%v was taken", r)
+			t.Errorf("%v was accepted", r)
 		}
 	}
 }
 
-// enclosed is a run of a user with a place of its own below a directory that is
-// closed to everybody else.
+// enclosed returns a run that has its own user and a directory below one that is closed to all
+// others.
 func enclosed(t *testing.T, script string) (Command, *transcript) {
 	t.Helper()
 	user := tenant(t)
@@ -201,11 +201,11 @@ func enclosed(t *testing.T, script string) (Command, *transcript) {
 	return c, out
 }
 
-// Rule: a run of a user of its own works in its directories, and sees, writes and
-// gains nothing else.
+// Rule: a run that has its own user works in its directories, and sees, writes and gains nothing
+// else.
 func TestSealed(t *testing.T) {
 	world := t.TempDir()
-	for _, dir := range []string{world, filepath.Dir(world)} { // all that is the test's own
+	for _, dir := range []string{world, filepath.Dir(world)} { // all directories of the test
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ true`)
 	if raw, err := os.ReadFile(filepath.Join(c.Dir, "file")); err != nil || string(raw) != "mine\n" {
 		t.Errorf("its own file: %q, %v", raw, err)
 	}
-	// Freezing goes on to work: the supervisor's own means stay writable.
+	// Freezing still works: the cgroup files stay writable for the supervisor.
 	c.ID += "-2"
 	c.Args[2] = "while :; do echo x >> count; done"
 	tree := begin(t, t.Context(), c)
@@ -263,9 +263,9 @@ true`)
 	}
 }
 
-// Rule: where the way to the directory is closed and cannot be opened, the error
-// says so.
-func TestClosedWay(t *testing.T) {
+// Rule: if the user may not pass a directory on the path to the working directory and the path
+// cannot be opened, the error says so.
+func TestWorkingDirectoryThatTheUserCannotReach(t *testing.T) {
 	c, _ := enclosed(t, "true")
 	c.Isolation = Subreaper
 	var failed *StartError

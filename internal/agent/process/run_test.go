@@ -21,8 +21,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: exit codes are what a shell would give, and each run says how it was kept
-// together.
+// Rule: exit codes are those that a shell would give, and each result names the isolation of the
+// run.
 func TestExitCode(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, tt := range []struct {
@@ -51,8 +51,8 @@ func TestExitCode(t *testing.T) {
 	})
 }
 
-// Rule: what cannot be run is an error of its own, with the code of a shell, and
-// nothing is started.
+// Rule: a command that cannot be run is a StartError, with the exit code of a shell, and nothing is
+// started.
 func TestCommandThatCannotRun(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string, mode os.FileMode) string {
@@ -96,8 +96,8 @@ func TestCommandThatCannotRun(t *testing.T) {
 	}
 }
 
-// Rule: a Command that makes no sense is refused before anything happens.
-func TestSenselessCommand(t *testing.T) {
+// Rule: an invalid Command is refused before anything is started.
+func TestInvalidCommand(t *testing.T) {
 	good := Command{ID: "r", Args: []string{"true"}, Dir: "/"}
 	if _, err := Start(t.Context(), Command{ID: "r", Dir: "/"}); !errors.Is(err, ErrNoCommand) {
 		t.Errorf("no command: %v", err)
@@ -123,7 +123,7 @@ func TestSenselessCommand(t *testing.T) {
 	}
 }
 
-// Rule: nothing is inherited that was not named: no variable, no open file, no
+// Rule: a command inherits nothing that its Command does not name: no variable, no open file, no
 // terminal, no capability, no working directory.
 func TestNothingIsInherited(t *testing.T) {
 	for _, name := range []string{"CANARY", "GIT_DIR", "GIT_CONFIG_COUNT", "BELAY_STORE", "HOME", "LD_PRELOAD_NOT"} {
@@ -135,7 +135,7 @@ func TestNothingIsInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer leak.Close()
-	// An open file that survives exec, as a careless parent would leave it.
+	// An open file that survives exec, as a parent might leave it by mistake.
 	fd, err := syscall.Dup(int(leak.Fd()))
 	if err != nil {
 		t.Fatal(err)
@@ -167,8 +167,8 @@ func sorted(text string) []string {
 	return lines
 }
 
-// Rule: both streams arrive whole, told apart, and in the order of writing when
-// the writer waits in between.
+// Rule: both streams arrive complete and distinguished, and in the order of writing if the writer
+// waits between the writes.
 func TestOutputInOrder(t *testing.T) {
 	c, out := shell(t, Auto, "for i in 1 2 3 4 5; do echo o$i; read x <o$i; echo e$i >&2; read x <e$i; done")
 	for _, n := range "12345" {
@@ -194,7 +194,7 @@ func TestOutputInOrder(t *testing.T) {
 	}
 }
 
-// Rule: any bytes pass, in and out, unchanged.
+// Rule: any bytes pass unchanged, in and out.
 func TestBinaryThroughStdin(t *testing.T) {
 	data := make([]byte, 1<<20)
 	state := uint32(1)
@@ -214,9 +214,9 @@ func TestBinaryThroughStdin(t *testing.T) {
 	})
 }
 
-// Rule: input that the command does not read holds nothing up; no input is an
+// Rule: input that the command does not read delays nothing; without input the command reads an
 // empty one.
-func TestStdinThatNobodyReads(t *testing.T) {
+func TestUnreadStdin(t *testing.T) {
 	c, _ := shell(t, Auto, "exit 4")
 	c.Stdin = make([]byte, 4<<20)
 	if r, err := Run(t.Context(), c); err != nil || r.Code != 4 {
@@ -228,8 +228,8 @@ func TestStdinThatNobodyReads(t *testing.T) {
 	}
 }
 
-// Rule: output of any size passes in bounded memory, and a slow receiver slows the
-// command down instead of losing anything.
+// Rule: output of any size passes in bounded memory, and a slow receiver slows the command down
+// instead of losing output.
 func TestHugeOutputInBoundedMemory(t *testing.T) {
 	const size = 100 << 20
 	var before, during runtime.MemStats
@@ -266,7 +266,7 @@ func TestHugeOutputInBoundedMemory(t *testing.T) {
 	}
 }
 
-// Rule: a command can be run as another user, who cannot reach the supervisor.
+// Rule: a command can run as another user, which cannot signal the supervisor.
 func TestAsAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start processes as another user")
@@ -284,8 +284,8 @@ func TestAsAnotherUser(t *testing.T) {
 	}
 }
 
-// Rule: the strongest isolation that works is taken, and a forced one that does
-// not work is an error that says so.
+// Rule: the strongest isolation that works is taken, and forcing one that does not work is an error
+// that says so.
 func TestIsolationIsChosenByTrying(t *testing.T) {
 	c, _ := shell(t, Auto, "true")
 	r, err := Run(t.Context(), c)
@@ -300,8 +300,7 @@ func TestIsolationIsChosenByTrying(t *testing.T) {
 	}
 }
 
-// Rule: in a namespace of its own a command sees its own processes and nobody
-// else's.
+// Rule: in its own PID namespace a command sees only its own processes.
 func TestNamespaceHidesTheHost(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "ls -d /proc/[0-9]* 2>/dev/null | wc -l; test -d /proc/"+strconv.Itoa(os.Getpid())+
@@ -316,8 +315,8 @@ func TestNamespaceHidesTheHost(t *testing.T) {
 	})
 }
 
-// Rule: a context that is over starts nothing.
-func TestContextThatIsOver(t *testing.T) {
+// Rule: a context that has ended starts nothing.
+func TestEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
 	c, _ := shell(t, Auto, "true")
@@ -327,8 +326,8 @@ func TestContextThatIsOver(t *testing.T) {
 	nothing(t, c.ID)
 }
 
-// Rule: the timeout counts from the start of the command, and a command that ends
-// in time is not told that it timed out.
+// Rule: the timeout counts from the start of the command, and a command that ends in time is not
+// reported as timed out.
 func TestTimeout(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := shell(t, kind, "sleep "+unique())
@@ -349,7 +348,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// What a supervised run costs over the command itself.
+// BenchmarkRun measures the cost of a supervised run over the command itself.
 func BenchmarkRun(b *testing.B) {
 	for _, kind := range isolations() {
 		b.Run(strings.ReplaceAll(string(kind), " ", "-"), func(b *testing.B) {

@@ -14,13 +14,12 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// errAbsent means that a directory that was asked for is not there: no other isolation
-// would have it.
+// errAbsent means that a directory of the command does not exist: another kind of isolation would
+// not help.
 var errAbsent = errors.New("it is not there")
 
-// view makes the command's view of the machine, in the calling thread's mount
-// namespace. It reports whether everything is read-only that is to be so; an old
-// kernel cannot do that.
+// view makes the command's view of the file system, in the calling thread's mount namespace. It
+// reports whether everything that has to be read-only is; an old kernel cannot do that.
 func view(o *order) (sealed bool, err error) {
 	places, err := takeUp(o)
 	defer places.close()
@@ -32,14 +31,14 @@ func view(o *order) (sealed bool, err error) {
 			return false, err
 		}
 	}
-	// The shallow first, so that the deep are not covered by them.
+	// Shallow paths first, so that they do not cover the deeper ones.
 	slices.SortStableFunc(places, func(a, b place) int {
 		return cmp.Compare(strings.Count(a.at, "/"), strings.Count(b.at, "/"))
 	})
 	var covers []string
 	for _, p := range places {
 		covered, err := p.put(o.User)
-		for _, at := range covered { // what it covers is there no more, also if it was one itself
+		for _, at := range covered { // all below the covered directory is hidden, also other covers
 			covers = slices.DeleteFunc(covers, func(c string) bool { return strings.HasPrefix(c, at+"/") })
 		}
 		covers = append(covers, covered...)
@@ -47,7 +46,7 @@ func view(o *order) (sealed bool, err error) {
 			return false, fmt.Errorf("%s %s: %w", p.what, p.at, err)
 		}
 	}
-	for _, at := range covers { // beyond them, mounts of their own are not touched
+	for _, at := range covers { // mounts that lie deeper are not changed
 		if err := unix.MountSetattr(unix.AT_FDCWD, at, 0,
 			&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil && !errors.Is(err, unix.ENOSYS) {
 			return false, fmt.Errorf("close %s: %w", at, err)
@@ -56,11 +55,12 @@ func view(o *order) (sealed bool, err error) {
 	return sealed, nil
 }
 
-// makeReadOnly makes every mount read-only but /proc, whose files guard themselves,
-// and reports whether the kernel can do that.
+// makeReadOnly makes every mount read-only except for /proc, whose files have their own checks, and
+// reports whether the kernel can do that.
 func makeReadOnly() (bool, error) {
 	err := setMounts("/", unix.MOUNT_ATTR_RDONLY, 0)
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) { // an old kernel, or a root that is no mount
+	// an old kernel, or a root directory that is not a mount
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
 		return false, nil
 	}
 	if err == nil {
@@ -72,7 +72,7 @@ func makeReadOnly() (bool, error) {
 	return true, nil
 }
 
-// role is what a place is for, in words.
+// role is the purpose of a place, in words.
 type role string
 
 const (
@@ -82,11 +82,11 @@ const (
 	keepWrite role = "keep writable"
 )
 
-// place is something that the command sees otherwise than the machine has it.
+// place is a path that the command sees differently from the rest of the machine.
 type place struct {
 	what role
 	at   string
-	fd   int // a mount that is nowhere yet; -1 where there is nothing to be seen
+	fd   int // a detached mount; -1 where an empty file or directory is to cover the path
 	dir  bool
 }
 
@@ -100,11 +100,11 @@ func (all places) close() {
 	}
 }
 
-// shared are the places where programs leave files that every user may write.
+// shared are the directories in which every user may write temporary files.
 var shared = []string{"/tmp", "/var/tmp", "/dev/shm"}
 
-// takeUp lists the places of a run, and makes mounts of those that stay visible,
-// before anything hides them or makes them read-only.
+// takeUp lists the places of a run, and makes detached mounts of those that stay visible, before
+// other mounts hide them or make them read-only.
 func takeUp(o *order) (all places, err error) {
 	for _, at := range o.Hidden {
 		if info, err := os.Lstat(at); err == nil {
@@ -135,8 +135,8 @@ func takeUp(o *order) (all places, err error) {
 	return all, nil
 }
 
-// keep adds a path that stays visible: where it is, and where a symbolic link says
-// that it is, since what is above may be hidden, and the link with it.
+// keep adds a path that stays visible, both at its real location and at the location of the
+// symbolic link that leads to it, since a directory above may be hidden together with the link.
 func (all places) keep(what role, path string) (places, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -151,7 +151,7 @@ func (all places) keep(what role, path string) (places, error) {
 	return all.take(what, real, path)
 }
 
-// take adds a place that shows what is at path now.
+// take adds a place that shows the current content of path.
 func (all places) take(what role, path, at string) (places, error) {
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW | unix.AT_RECURSIVE
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
@@ -169,10 +169,9 @@ func (all places) take(what role, path, at string) (places, error) {
 	return append(all, place{what: what, at: at, fd: fd, dir: st.Mode&unix.S_IFMT == unix.S_IFDIR}), nil
 }
 
-// put makes the place what it is to be, and answers with what it has covered. Where
-// the way there is closed to the user, an empty directory with nothing but the way
-// takes the place of what closes it: whatever else is there, the user could not have
-// seen.
+// put mounts the place and returns the paths that it has covered. If the user may not pass a
+// directory on the path to the place, put covers that directory by an empty one that contains only
+// the rest of the path: the user could not have seen its other content anyway.
 func (p place) put(user *host.User) (covered []string, err error) {
 	if p.what == hide {
 		return p.cover()
@@ -198,12 +197,13 @@ func (p place) put(user *host.User) (covered []string, err error) {
 	return covered, setMounts(p.at, attributes, 0)
 }
 
-// clear makes the way to the place, and something there that it can cover.
+// clear makes the directories on the path to the place, and a file or directory on which the place
+// can be mounted.
 func (p place) clear() error {
 	had := unix.Umask(0o022)
 	defer unix.Umask(had)
 	if p.dir {
-		return os.MkdirAll(p.at, 0o755) //nolint:gosec // a way for the run's user, where the old one is hidden
+		return os.MkdirAll(p.at, 0o755) //nolint:gosec // the run's user has to pass it
 	}
 	if err := os.MkdirAll(filepath.Dir(p.at), 0o755); err != nil { //nolint:gosec // as above
 		return err
@@ -220,31 +220,32 @@ func (p place) clear() error {
 	return err
 }
 
-// cover puts something empty in the place, unless what was above it is covered.
+// cover mounts an empty file or directory on the place, unless a directory above it is covered
+// already.
 func (p place) cover() (covered []string, err error) {
 	switch _, err := os.Lstat(p.at); {
 	case err != nil:
-		return nil, nil //nolint:nilerr // there is nothing to be seen
+		return nil, nil //nolint:nilerr // a path that cannot be read needs no cover
 	case p.dir:
 		return []string{p.at}, cover(p.at)
 	}
 	return nil, unix.Mount(os.DevNull, p.at, "", unix.MS_BIND, "")
 }
 
-// cover puts an empty directory in the place of one.
+// cover mounts an empty directory on dir.
 func cover(dir string) error {
 	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k,nr_inodes=1k,mode=0755")
 }
 
-// closedTo is the first directory on the way to dir that the user may not pass; ""
-// if there is none.
+// closedTo returns the first directory on the path to dir that the user may not pass; "" if there
+// is none.
 func closedTo(user host.User, dir string) string {
 	at := "/"
 	for _, name := range append([]string{""}, strings.Split(strings.Trim(dir, "/"), "/")...) {
 		at = filepath.Join(at, name)
 		var st unix.Stat_t
 		if err := unix.Stat(at, &st); err != nil {
-			return "" // not there, which shows when somebody goes there
+			return "" // it does not exist, which the user of the path will notice
 		}
 		pass := uint32(0o001)
 		switch {
@@ -260,7 +261,7 @@ func closedTo(user host.User, dir string) string {
 	return ""
 }
 
-// setMounts sets and clears attributes of a mount and all those below it.
+// setMounts sets and clears attributes of a mount and all mounts below it.
 func setMounts(dir string, set, unset uint64) error {
 	return unix.MountSetattr(unix.AT_FDCWD, dir, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: set, Attr_clr: unset})
 }

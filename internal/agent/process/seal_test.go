@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// passable lets everybody through the directories that lead to dir.
+// passable lets every user through the directories that lead to dir.
 func passable(t *testing.T, dir string) {
 	t.Helper()
 	for ; dir != "/"; dir = filepath.Dir(dir) {
@@ -23,7 +23,7 @@ func passable(t *testing.T, dir string) {
 	}
 }
 
-// fill makes files with their own names in them.
+// fill makes files, each with its own name as content.
 func fill(t *testing.T, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -36,7 +36,7 @@ func fill(t *testing.T, paths ...string) {
 	}
 }
 
-// holds checks what is in a file of the test.
+// holds checks the content of a file.
 func holds(t *testing.T, path, want string) {
 	t.Helper()
 	if raw, err := os.ReadFile(path); err != nil || string(raw) != want {
@@ -44,8 +44,7 @@ func holds(t *testing.T, path, want string) {
 	}
 }
 
-// sealed is a run with a directory of its own beside files that it could write as its
-// user.
+// sealed returns a run with its own directory, beside files that its user could write.
 func sealed(t *testing.T, kind Isolation) (c Command, world string) {
 	t.Helper()
 	c, _ = shell(t, kind, "")
@@ -58,8 +57,8 @@ func sealed(t *testing.T, kind Isolation) (c Command, world string) {
 	return c, world
 }
 
-// Rule: a sealed run writes in its own directories, as it likes, and nowhere else,
-// whoever it is, and whatever keeps the seal.
+// Rule: a sealed run writes freely in its own directories, and nowhere else, whichever user it has
+// and whichever means enforces the seal.
 func TestWallSeal(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, without := range []string{"", byLandlock} {
@@ -88,7 +87,7 @@ func TestWallSeal(t *testing.T) {
 	})
 }
 
-// Rule: in a mount namespace the places for temporary files are the run's own.
+// Rule: in a mount namespace the directories for temporary files are the run's own.
 func TestWallTmp(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		if kind == Subreaper {
@@ -116,7 +115,7 @@ func TestWallTmp(t *testing.T) {
 	})
 }
 
-// Rule: the supervisor of a sealed run freezes it, and leaves no cgroup behind.
+// Rule: the supervisor of a sealed run can still freeze it, and leaves no cgroup behind.
 func TestWallSealKeepsTheFreezer(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)
@@ -136,9 +135,8 @@ func TestWallSealKeepsTheFreezer(t *testing.T) {
 	})
 }
 
-// Rule: a directory in which the run may write, and that is not there, is an error and
-// no reason for a weaker seal.
-func TestWallSealOfNothing(t *testing.T) {
+// Rule: a writable directory that does not exist is an error and no reason for a weaker seal.
+func TestWallSealOfAMissingDirectory(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)
 		c.Args, c.Writable = []string{"true"}, append(c.Writable, filepath.Join(c.Dir, "absent"))

@@ -20,12 +20,12 @@ import (
 // startMost bounds how long a supervisor may take to start its command.
 const startMost = 30 * time.Second
 
-// Start starts c and returns once the command runs. The context rules over the
-// whole run: when it ends, the tree is cancelled, with the context's cause.
+// Start starts c and returns once the command runs. The context applies to the whole run: when it
+// ends, the tree is cancelled, with the context's cause.
 //
-// A command that cannot be run is a [*StartError]; a Command that makes no sense,
-// or an isolation that was forced and is not to be had, is an error of its own
-// kind. In every case of an error nothing is left running.
+// If the command cannot be run, the error is a [*StartError]. An invalid Command, or a forced
+// isolation that does not work here, has an error of another kind. After any error no process is
+// left running.
 func Start(ctx context.Context, c Command) (*Tree, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (c *Command) candidates() []Isolation {
 	}
 }
 
-// launch starts a supervisor of one kind and has it start the command.
+// launch starts a supervisor with one kind of isolation, which starts the command.
 func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -74,12 +74,12 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	}
 	env, err := c.environment(os.Environ(), t.proxy.environment(c.ProxyToken, c.Direct))
 	if err != nil {
-		return nil, err // checked before
+		return nil, err // validate has checked it before
 	}
 	if err := t.spawn(); err != nil {
 		return nil, err
 	}
-	first, err := t.commission(ctx, order{
+	first, err := t.sendOrder(ctx, order{
 		ID: c.ID, Args: c.Args, Dir: c.Dir, Env: env,
 		Grace: c.grace(), Isolation: kind, Freezer: c.freezer, User: c.User,
 		Owner:  host.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
@@ -116,7 +116,7 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	return nil, err
 }
 
-// spawn starts the supervisor with its end of the socket and of the pipes.
+// spawn starts the supervisor and gives it its ends of the socket and of the pipes.
 func (t *Tree) spawn() (err error) {
 	var theirs []*os.File
 	defer func() {
@@ -135,7 +135,7 @@ func (t *Tree) spawn() (err error) {
 	theirs = append(theirs, socket)
 	ours := os.NewFile(uintptr(pair[0]), "parent")
 	conn, err := net.FileConn(ours)
-	_ = ours.Close() // conn has its own
+	_ = ours.Close() // conn has its own descriptor
 	if err != nil {
 		return fmt.Errorf("make the supervisor's socket: %w", err)
 	}
@@ -166,15 +166,15 @@ func (t *Tree) spawn() (err error) {
 	t.supervisor = cmd
 	t.ended = make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // its state stays in cmd
+		_ = cmd.Wait() // cmd keeps the state of the process
 		close(t.ended)
 	}()
 	return nil
 }
 
-// attributes makes the supervisor's namespaces, in a session of its own so that no
-// terminal's signal reaches it. A user namespace has no ids yet: the supervisor
-// writes them itself, since of a parent that is not dumpable it would be refused.
+// attributes returns the supervisor's namespaces. The supervisor has its own session, so that it
+// gets no signals of a terminal. A new user namespace has no ids yet: the supervisor writes the id
+// maps itself, since the kernel would refuse the files to a parent that is not dumpable.
 func attributes(kind Isolation, network Network) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if kind == Subreaper {
@@ -186,14 +186,15 @@ func attributes(kind Isolation, network Network) *syscall.SysProcAttr {
 	}
 	if kind == UserNamespace {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
-		// Mounts, the loopback and root's cgroups need these; the command gets none of them.
+		// The supervisor needs these for mounts, the loopback and root's cgroups; the command gets
+		// none of them.
 		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_DAC_OVERRIDE}
 	}
 	return attr
 }
 
-// commission gives the order and waits for the first report.
-func (t *Tree) commission(ctx context.Context, o order) (report, error) {
+// sendOrder sends the order and waits for the first report.
+func (t *Tree) sendOrder(ctx context.Context, o order) (report, error) {
 	type answer struct {
 		report
 		err error
@@ -221,9 +222,9 @@ func (t *Tree) commission(ctx context.Context, o order) (report, error) {
 	}
 }
 
-// abandon ends a supervisor whose command is not wanted.
+// abandon ends a supervisor whose command is not wanted any more.
 func (t *Tree) abandon() {
-	t.wire.conn.Close() // it kills whatever it has started
+	t.wire.conn.Close() // the supervisor then kills everything that it has started
 	patience := time.NewTimer(slack)
 	defer patience.Stop()
 	select {

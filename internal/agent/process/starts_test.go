@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Rule: limits that the kernel keeps for each process are those of the command alone:
-// its supervisor is not lost to them, however low they are and however often one starts.
+// Rule: limits that the kernel enforces for each process apply to the command alone: they never
+// make the supervisor fail, however low they are and however often a command is started.
 func TestStartsUnderLimits(t *testing.T) {
 	starts := 40
 	switch {
@@ -44,8 +44,8 @@ func TestStartsUnderLimits(t *testing.T) {
 	})
 }
 
-// Rule: what sets the limits leaves nothing of itself to the command: no open file, no
-// argument, no variable; its limits are final, and it dies with its supervisor.
+// Rule: the limiter leaves no trace in the command: no open file, no argument, no variable. The
+// command cannot raise its limits, and it dies with its supervisor.
 func TestNothingOfTheLimiterIsLeft(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, `ls /proc/self/fd | tr '\n' ' '; tr '\0' ' ' </proc/$$/cmdline | cut -c1-8; ulimit -Sv; ulimit -Hv; ulimit -v unlimited 2>/dev/null && echo raised; env | sort | cut -d= -f1 | tr '\n' ' '`)
@@ -61,7 +61,7 @@ func TestNothingOfTheLimiterIsLeft(t *testing.T) {
 		var failed *StartError
 		if _, err := Run(t.Context(), c); !errors.As(err, &failed) || failed.Code != 126 ||
 			!strings.Contains(failed.Reason, "not executable") {
-			t.Errorf("a program that is none: %v", err)
+			t.Errorf("a file that is no program: %v", err)
 		}
 		c.Args = []string{"test-helper", "me"}
 		c.Helper, c.Output = true, out.take

@@ -2,12 +2,12 @@ package process
 
 import "time"
 
-// stopwatch counts a timeout down and can be held. One goroutine owns it; without
+// stopwatch counts a timeout down and can be paused. It may be used by one goroutine only; without
 // a timeout it never rings.
 type stopwatch struct {
 	timer *time.Timer // nil without a timeout
 	left  time.Duration
-	since time.Time // zero while it is held
+	since time.Time // zero while it is paused
 }
 
 func newStopwatch(timeout time.Duration) stopwatch {
@@ -17,7 +17,7 @@ func newStopwatch(timeout time.Duration) stopwatch {
 	return stopwatch{timer: time.NewTimer(timeout), left: timeout, since: time.Now()}
 }
 
-// over is the channel that gets a value when the time is over.
+// over returns the channel that gets a value when the timeout has passed.
 func (s *stopwatch) over() <-chan time.Time {
 	if s.timer == nil {
 		return nil

@@ -9,18 +9,19 @@ import (
 )
 
 const (
-	// lingerMost is the most that descendants get to end on their own once the command
-	// has ended: the far end of a pipeline is still writing then.
+	// lingerMost is how long descendants may take to end on their own after the command has ended:
+	// the last process of a pipeline may still be writing then.
 	lingerMost = 250 * time.Millisecond
-	// freezeMost bounds how long a freeze that was asked for may take, and
-	// settleMost one that only makes sure that SIGTERM reaches everybody.
+	// freezeMost bounds how long a requested freeze may take. settleMost bounds a freeze that only
+	// makes sure that SIGTERM reaches every process.
 	freezeMost = 2 * time.Second
 	settleMost = 250 * time.Millisecond
-	// killEvery is how often a tree that is being killed is looked at again.
+	// killEvery is the interval at which the processes of a tree are killed again until none is
+	// left.
 	killEvery = 20 * time.Millisecond
 )
 
-// supervisor is the state of a supervisor; one goroutine owns it.
+// supervisor is the state of a supervisor; only one goroutine uses it.
 type supervisor struct {
 	order   order
 	parent  *wire
@@ -30,11 +31,11 @@ type supervisor struct {
 	walls   Walls
 	alarm   *time.Timer
 
-	pid        int // the command's
+	pid        int // of the command
 	began      time.Time
 	phase      phase
-	ended      bool // the command has
-	stopped    bool // somebody asked for its end before it ended
+	ended      bool // the command has ended
+	stopped    bool // the parent or a signal asked for the command's end before it ended
 	frozen     bool
 	orphaned   bool // the parent is gone
 	stragglers int
@@ -51,7 +52,7 @@ const (
 	over
 )
 
-// obey does what the parent asks.
+// obey carries out a request of the parent.
 func (s *supervisor) obey(do verb) {
 	switch do {
 	case stop:
@@ -74,7 +75,7 @@ func (s *supervisor) obey(do verb) {
 	}
 }
 
-// escalate moves on to the phase to, unless it is behind us.
+// escalate moves on to the phase to, unless the run has reached it already.
 func (s *supervisor) escalate(to phase) {
 	if to == terminating && (s.frozen || s.order.Grace <= 0) {
 		to = killing
@@ -95,7 +96,7 @@ func (s *supervisor) escalate(to phase) {
 	}
 }
 
-// overdue is called when the current phase has lasted long enough.
+// overdue is called when the time of the current phase is over; it moves on to the next.
 func (s *supervisor) overdue() {
 	switch s.phase {
 	case lingering:
@@ -108,8 +109,8 @@ func (s *supervisor) overdue() {
 	}
 }
 
-// buried takes note of a process that was waited for.
-func (s *supervisor) buried(d death) {
+// noteDeath handles a process that was waited for.
+func (s *supervisor) noteDeath(d death) {
 	if d.pid != s.pid || s.ended {
 		return
 	}
@@ -127,7 +128,7 @@ func (s *supervisor) buried(d death) {
 // contained reports whether the tree is the whole of a PID namespace.
 func (s *supervisor) contained() bool { return s.order.Isolation != Subreaper }
 
-// tree lists every process that comes from the command.
+// tree lists all descendants of the supervisor, which are the processes of the run.
 func (s *supervisor) tree() []host.Status {
 	table, err := host.Processes()
 	if err != nil {
@@ -145,16 +146,17 @@ func (s *supervisor) tree() []host.Status {
 	return all
 }
 
-// terminateAll asks every process that is there now to end, and none that a handler
-// of that request starts to clean up.
+// terminateAll sends SIGTERM to every process that exists now, but not to processes that a signal
+// handler starts to clean up.
 func (s *supervisor) terminateAll() {
 	if s.contained() {
-		// Everybody in the namespace but its process 1, and no fork slips through.
+		// This reaches every process of the namespace except for process 1, and no fork escapes it.
 		_ = syscall.Kill(-1, syscall.SIGTERM)
-		_ = syscall.Kill(-1, syscall.SIGCONT) // the stopped take no other signal
+		_ = syscall.Kill(-1, syscall.SIGCONT) // a stopped process handles SIGTERM only once it continues
 		return
 	}
-	// Whoever slips through a freeze that did not work ends with the grace.
+	// If the freeze does not work, a process that escapes it is killed at the end of the grace
+	// period.
 	_ = s.freezer.freeze(settleMost)
 	tree := s.tree()
 	for _, p := range tree {
@@ -166,8 +168,7 @@ func (s *supervisor) terminateAll() {
 	_ = s.freezer.thaw()
 }
 
-// killAll kills every process that is there now. Those that were starting meanwhile
-// are met by the next call.
+// killAll kills every process that exists now. The next call finds those that were just starting.
 func (s *supervisor) killAll() {
 	if s.contained() {
 		_ = syscall.Kill(-1, syscall.SIGKILL)
@@ -175,21 +176,21 @@ func (s *supervisor) killAll() {
 		return
 	}
 	s.freezer.kill()
-	s.stopAll() // so that there are few
+	s.stopAll() // so that only few new ones start meanwhile
 	for _, p := range s.tree() {
 		_ = p.Signal(syscall.SIGKILL)
 	}
 }
 
-// stopAll stops processes until a look at the tree finds nobody new, or the tree
-// grows faster than one can look.
+// stopAll stops processes until one look at the tree finds no new one. It gives up if the tree
+// grows faster than it can look.
 func (s *supervisor) stopAll() {
-	told := make(map[int]uint64)
+	stopped := make(map[int]uint64)
 	for range 10 {
 		news := false
 		for _, p := range s.tree() {
-			if start, ok := told[p.PID]; (!ok || start != p.Start) && !p.Ended() {
-				told[p.PID] = p.Start
+			if start, ok := stopped[p.PID]; (!ok || start != p.Start) && !p.Ended() {
+				stopped[p.PID] = p.Start
 				news = p.Signal(syscall.SIGSTOP) == nil || news
 			}
 		}

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walled reports whether the run is to be kept from something. Else it is a command
-// of the caller's own, which only its processes are kept together of.
+// walled reports whether the run has any wall to the rest of the machine. If it has none, it is a
+// command of the caller's own, whose processes are only kept together.
 func (o *order) walled() bool {
 	return len(o.Writable) > 0 || len(o.Hidden) > 0 || o.Network != HostNetwork || o.User != nil
 }
 
-// uid is whom the command runs as.
+// uid is the user that the command runs as.
 func (o *order) uid() int {
 	if o.User != nil {
 		return int(o.User.UID)
@@ -22,8 +22,8 @@ func (o *order) uid() int {
 	return os.Geteuid()
 }
 
-// exposed is a hidden path that Landlock cannot hide, since a right over a directory
-// is one over everything in it.
+// exposed returns a hidden path that Landlock cannot hide because the run may write in a directory
+// above it: a right over a directory includes everything in it.
 func (o *order) exposed() string {
 	for _, path := range o.Hidden {
 		for _, dir := range o.Writable {
@@ -35,17 +35,17 @@ func (o *order) exposed() string {
 	return ""
 }
 
-// facts are what has been had for a run.
+// facts are the means that were applied to a run.
 type facts struct {
 	sealed     bool // by mounts
 	landlock   landlocked
 	filtered   bool  // there is a filter
-	unfiltered error // why there is none
+	unfiltered error // why there is no filter
 	limits     Enforced
 }
 
-// survey says what keeps a run apart, or which wall is missing that it is not to be
-// without.
+// survey lists the walls of a run, or reports the wall that the command insists on and that is
+// missing.
 func survey(o *order, f facts) (Walls, *report) {
 	lock := f.landlock
 	w := Walls{
@@ -65,7 +65,7 @@ func survey(o *order, f facts) (Walls, *report) {
 	})
 	w.Apart = means(mean{contained, byNamespace}, mean{w.OwnUser, byUser}, mean{lock.signals, byLandlock})
 	w.Sockets = means(mean{contained && closed, byNamespace}, mean{lock.sockets, byLandlock})
-	// Landlock alone closes little: connections by sending and by Multipath TCP pass it.
+	// Landlock alone is not enough: Fast Open and Multipath TCP connections pass it.
 	if closed && (contained || f.filtered && (o.Network == NoNetwork || lock.tcp)) {
 		w.Closed = means(mean{contained, byNamespace}, mean{f.filtered, byFilter}, mean{lock.tcp, byLandlock})
 	}
@@ -73,13 +73,13 @@ func survey(o *order, f facts) (Walls, *report) {
 	return w, lack
 }
 
-// mean is a means of a wall, if it is there.
+// mean is a means of a wall, if it applies.
 type mean struct {
 	is   bool
 	name string
 }
 
-// means joins the names of those that are there.
+// means joins the names of the means that apply.
 func means(all ...mean) string {
 	var names []string
 	for _, m := range all {
@@ -90,7 +90,7 @@ func means(all ...mean) string {
 	return strings.Join(names, "+")
 }
 
-// missing is the report on the first wall that is not there and has to be.
+// missing reports the first wall that is required and does not stand.
 func missing(o *order, w *Walls, f facts) *report {
 	insist := o.Insist
 	if o.Network != HostNetwork && w.Closed == "" {
@@ -104,7 +104,7 @@ func missing(o *order, w *Walls, f facts) *report {
 	return nil
 }
 
-// lacking says why a wall is not there.
+// lacking describes why a wall does not stand.
 func lacking(o *order, w *Walls, f facts, wall Wall) string {
 	kernel := "the kernel has no Landlock"
 	if f.landlock.abi > 0 {
@@ -118,7 +118,7 @@ func lacking(o *order, w *Walls, f facts, wall Wall) string {
 		return fmt.Sprintf("user %d is root or this process's own", o.User.UID)
 	case WallSeal:
 		if len(o.Writable) == 0 {
-			return "no directory was named in which alone it may write"
+			return "no directories were named to which its writes are restricted"
 		}
 		if o.Isolation == Subreaper {
 			return "there is no mount namespace, and " + kernel
@@ -126,7 +126,7 @@ func lacking(o *order, w *Walls, f facts, wall Wall) string {
 		return "the kernel is older than 5.12, or the root directory is no mount, and " + kernel
 	case WallHidden:
 		if len(o.Hidden) == 0 {
-			return "nothing was named that is to be hidden"
+			return "no path was named that is to be hidden"
 		}
 		if path := o.exposed(); path != "" {
 			return fmt.Sprintf("there is no mount namespace, and %s is below a directory in which it may write", path)

@@ -17,26 +17,25 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// sweepMost bounds a sweep: what a kill has not ended by then waits inside the
-// kernel.
+// sweepMost bounds a sweep: a process that a kill has not ended by then waits inside the kernel.
 const sweepMost = 30 * time.Second
 
-// SweepOrphans kills what runs have left on this machine: every process that
-// carries the mark of a run for which over answers true, and every descendant of
-// one. It returns those it has killed, in no order, and an error wrapping
-// [ErrSurvived] if some could not be killed before ctx ended, or may not be.
+// SweepOrphans kills the processes that ended runs have left on this machine: every process with
+// the mark of a run for which over returns true, and all descendants of such a process. It returns
+// the processes that it has killed, in no order, and an error that wraps [ErrSurvived] if some
+// could not be killed before ctx ended or this process may not kill them.
 //
-// over must answer true only for a run whose owner is known to be gone: the mark
-// tells which run a process belongs to, not whether anybody still wants it. The
-// run that this very process is part of is never swept.
+// over must return true only for a run whose owner is known to be gone: the mark tells which run a
+// process belongs to, not whether the run is still wanted. The run that this process itself is part
+// of is never swept.
 func SweepOrphans(ctx context.Context, over func(runID string) bool) ([]Orphan, error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepMost)
 	defer cancel()
 	own := os.Getenv(Marker)
 	match := func(id string) bool { return id != own && over(id) }
-	killed, err := hunt(ctx, match)
+	killed, err := killRuns(ctx, match)
 	for _, c := range groupsHere(match) {
-		_ = syscall.Rmdir(c.dir) // refused unless it is empty
+		_ = syscall.Rmdir(c.dir) // the kernel refuses unless the group is empty
 	}
 	if err != nil {
 		return killed, fmt.Errorf("sweep orphans: %w", err)
@@ -44,18 +43,18 @@ func SweepOrphans(ctx context.Context, over func(runID string) bool) ([]Orphan, 
 	return killed, nil
 }
 
-// killFromOutside ends a tree whose supervisor does not, or is gone.
+// killFromOutside kills a tree whose supervisor does not answer or is gone.
 func (t *Tree) killFromOutside() error {
 	ctx, cancel := context.WithTimeout(context.Background(), slack)
 	defer cancel()
 	var err error
 	if t.isolation == Subreaper {
 		if t.cgroup.dir != "" {
-			t.cgroup.kill() // those too that have lost their mark and their ancestors
+			t.cgroup.kill() // also processes that have lost their mark and their ancestors
 		}
-		_, err = hunt(ctx, func(id string) bool { return id == t.command.ID })
+		_, err = killRuns(ctx, func(id string) bool { return id == t.command.ID })
 	}
-	_ = t.supervisor.Process.Kill() // the rest dies with its namespace
+	_ = t.supervisor.Process.Kill() // the other processes die with its namespace
 	select {
 	case <-t.ended:
 	case <-ctx.Done():
@@ -67,34 +66,34 @@ func (t *Tree) killFromOutside() error {
 	return err
 }
 
-// hunt kills the processes of the matching runs until a look at the whole machine
-// finds none and those that were killed are dead.
-func hunt(ctx context.Context, match func(id string) bool) ([]Orphan, error) {
-	h := quarry{killed: make(map[host.Process]string), groups: make(map[string]cgroup)}
+// killRuns kills the processes of the matching runs until one look at the whole machine finds none and
+// all killed processes are dead.
+func killRuns(ctx context.Context, match func(id string) bool) ([]Orphan, error) {
+	h := killedRuns{killed: make(map[host.Process]string), groups: make(map[string]cgroup)}
 	defer h.close()
 	for {
-		prey, err := find(match)
+		targets, err := find(match)
 		if err != nil {
 			return h.orphans(), err
 		}
-		if len(prey) == 0 && h.dead() {
+		if len(targets) == 0 && h.dead() {
 			return h.orphans(), nil
 		}
-		if !h.kill(prey) {
-			return h.orphans(), h.survivors(prey) // none of them is ours to kill
+		if !h.kill(targets) {
+			return h.orphans(), h.survivors(targets) // this process may kill none of them
 		}
 		select {
 		case <-time.After(killEvery):
 		case <-ctx.Done():
-			return h.orphans(), h.survivors(prey)
+			return h.orphans(), h.survivors(targets)
 		}
 	}
 }
 
-// survivors is the error that names what could not be killed.
-func (h *quarry) survivors(prey []target) error {
+// survivors returns the error that names the processes that could not be killed.
+func (h *killedRuns) survivors(targets []target) error {
 	names := make(map[string]bool)
-	for _, p := range prey {
+	for _, p := range targets {
 		names[fmt.Sprintf("process %d of run %s", p.PID, p.run)] = true
 	}
 	for p, run := range h.killed {
@@ -105,24 +104,24 @@ func (h *quarry) survivors(prey []target) error {
 	return fmt.Errorf("%w: %s", ErrSurvived, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 }
 
-// quarry is what a hunt has killed so far.
-type quarry struct {
-	killed map[host.Process]string // with the run
+// killedRuns is the set of processes that one call of killRuns has killed so far.
+type killedRuns struct {
+	killed map[host.Process]string // with the run id
 	groups map[string]cgroup
 }
 
-// kill kills prey and reports whether it could.
-func (h *quarry) kill(prey []target) (could bool) {
-	// Stopped first, none of them can start another while the others die; the
-	// supervisors die last, so that until then the tree hangs together.
-	for _, p := range prey {
+// kill kills targets and reports whether it could kill any.
+func (h *killedRuns) kill(targets []target) (could bool) {
+	// Stop them first, so that none of them can start another while the others die. Kill the
+	// supervisors last, so that until then the tree keeps its parents.
+	for _, p := range targets {
 		if !p.supervisor {
 			_ = p.Signal(syscall.SIGSTOP)
 		}
 	}
-	could = len(prey) == 0
+	could = len(targets) == 0
 	for _, last := range []bool{false, true} {
-		for _, p := range prey {
+		for _, p := range targets {
 			if p.supervisor != last {
 				continue
 			}
@@ -133,8 +132,8 @@ func (h *quarry) kill(prey []target) (could bool) {
 			could = could || err == nil || errors.Is(err, os.ErrProcessDone)
 		}
 	}
-	// In the older tree of cgroups the frozen do not die before they thaw.
-	for _, p := range prey {
+	// In cgroup v1 a frozen process dies only when it is thawed.
+	for _, p := range targets {
 		for _, c := range p.groups {
 			c.kill()
 			h.groups[c.dir] = c
@@ -143,9 +142,9 @@ func (h *quarry) kill(prey []target) (could bool) {
 	return could
 }
 
-// dead reports whether everything that was killed is: on its way out a process has
-// neither arguments nor environment left to find it by.
-func (h *quarry) dead() bool {
+// dead reports whether all killed processes are dead. A process that is exiting has neither
+// arguments nor environment any more by which find could see it.
+func (h *killedRuns) dead() bool {
 	for p := range h.killed {
 		if !dead(p) {
 			return false
@@ -159,20 +158,20 @@ func dead(p host.Process) bool {
 	return err != nil || s.Start != p.Start || s.Ended()
 }
 
-func (h *quarry) orphans() (list []Orphan) {
+func (h *killedRuns) orphans() (list []Orphan) {
 	for p, run := range h.killed {
 		list = append(list, Orphan{RunID: run, Process: p})
 	}
 	return list
 }
 
-func (h *quarry) close() {
+func (h *killedRuns) close() {
 	for _, c := range h.groups {
 		c.close()
 	}
 }
 
-// target is a process to be killed.
+// target is a process to kill.
 type target struct {
 	host.Status
 	self       host.Process
@@ -187,8 +186,8 @@ func (t target) identity() host.Process {
 	return p
 }
 
-// find lists the processes of the matching runs, by mark and by cgroup, and with them
-// their descendants. This process and its ancestors are never among them.
+// find lists the processes of the matching runs, by mark and by cgroup, and all their descendants.
+// This process and its ancestors are never among them.
 func find(match func(id string) bool) ([]target, error) {
 	self, err := host.Self()
 	if err != nil {
@@ -215,18 +214,18 @@ func find(match func(id string) bool) ([]target, error) {
 		}
 	}
 	spare := ancestry(table)
-	var prey []target
+	var targets []target
 	for _, t := range runs {
 		if !spare[t.PID] && !t.Ended() {
 			t.groups = groupsOf(t.PID, t.run)
-			prey = append(prey, t)
+			targets = append(targets, t)
 		}
 	}
-	return prey, nil
+	return targets, nil
 }
 
-// heads adds what shows by itself that it belongs to a matching run: the marked, the
-// supervisors, and the members of a run's cgroup.
+// heads adds the processes that show by themselves that they belong to a matching run: those with
+// the mark, supervisors, and members of a run's cgroup.
 func heads(table []host.Status, marked []host.Found, match func(id string) bool, add func(s host.Status, run string,
 	supervisor bool)) {
 	marks := make(map[int]host.Found, len(marked))
@@ -250,8 +249,8 @@ func heads(table []host.Status, marked []host.Found, match func(id string) bool,
 	}
 }
 
-// supervises tells whether pid is a supervisor, and of which run. A supervisor's
-// environment is closed to other users; its arguments are not.
+// supervises reports whether pid is a supervisor, and of which run. Other users can read a
+// supervisor's arguments, but not its environment.
 func supervises(pid int) (string, bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
@@ -264,7 +263,7 @@ func supervises(pid int) (string, bool) {
 	return string(args[1]), true
 }
 
-// ancestry is this process and all its ancestors.
+// ancestry returns this process and all its ancestors.
 func ancestry(table []host.Status) map[int]bool {
 	parents := make(map[int]int, len(table))
 	for _, s := range table {
@@ -287,8 +286,8 @@ func groupsOf(pid int, run string) (dirs []cgroup) {
 	return dirs
 }
 
-// groupsHere lists the cgroups of matching runs where supervisors started from here
-// would have made them, those that freeze and those that limit.
+// groupsHere lists the cgroups of matching runs at the places where supervisors of this process
+// would have made them, for freezing and for limits.
 func groupsHere(match func(id string) bool) (found []cgroup) {
 	for _, h := range everywhere() {
 		dirs, _ := filepath.Glob(filepath.Join(h.place(), cgroupPrefix+"*"))

@@ -10,15 +10,14 @@ import (
 	"time"
 )
 
-// slack is what the parent adds to a bound that the supervisor keeps, before it
-// acts itself.
+// slack is how long the parent waits beyond a deadline of the supervisor before it acts itself.
 const slack = 4 * time.Second
 
-// errToldToEnd is the cause when a signal to the supervisor ended the command.
-var errToldToEnd = errors.New("the supervisor was told to end by a signal")
+// errToldToEnd is the cause if a signal to the supervisor ended the command.
+var errToldToEnd = errors.New("a signal told the supervisor to end")
 
-// Tree is a command that runs, with everything it has started. Its methods may be
-// called from any goroutine, any number of times.
+// Tree is a running command with all processes that it has started. Its methods may be called from
+// any goroutine, any number of times.
 type Tree struct {
 	command   Command
 	isolation Isolation
@@ -36,17 +35,17 @@ type Tree struct {
 	calls chan call
 	done  chan struct{}
 
-	// What follows belongs to the goroutine of watch until done is closed.
+	// The following fields belong to the goroutine of watch until done is closed.
 	result   Result
 	err      error
-	asked    verb  // the strongest end that was asked for
-	cause    error // why
-	timedOut bool  // whether the clock was why
-	broken   error // what Output has failed with
+	asked    verb  // the strongest end that was requested
+	cause    error // the reason for it
+	timedOut bool  // whether the timeout was the reason
+	broken   error // the error of Output
 	exited   bool  // the command has ended
-	left     bool  // so has everything else
+	left     bool  // all other processes have ended too
 	clock    stopwatch
-	pending  []call // freezes and thaws that wait for their answer, in order
+	pending  []call // freezes and thaws that wait for their reply, in order
 	patience *time.Timer
 }
 
@@ -57,7 +56,7 @@ type call struct {
 	reply chan error
 }
 
-// begin starts what watches over a command that has just been started.
+// begin starts the goroutine that watches a started command.
 func (t *Tree) begin(ctx context.Context) {
 	t.calls = make(chan call)
 	t.done = make(chan struct{})
@@ -68,29 +67,27 @@ func (t *Tree) begin(ctx context.Context) {
 	go t.watch(ctx)
 }
 
-// Describe says in one line what holds the tree, for a log: its isolation, user and
-// limits.
+// Describe describes the run in one line, for a log: its isolation, user and limits.
 func (t *Tree) Describe() string { return t.described }
 
-// Walls says what keeps the tree apart from the rest of the machine.
+// Walls lists the walls between the run and the rest of the machine.
 func (t *Tree) Walls() Walls { return t.walls }
 
 // Done is closed when Wait would return.
 func (t *Tree) Done() <-chan struct{} { return t.done }
 
-// Wait returns when the command and all its descendants are gone and their output
-// is delivered. The error is nil if the command ended by itself, whatever its exit
-// code; else it says why it did not, and wraps the cause: the context's, or
-// [ErrTimedOut], or the one given to Kill, or the error of Output. It also wraps
-// [ErrLost] or [ErrSurvived] where these apply. The Result is filled as far as
-// things are known, with an error too.
+// Wait returns when the command and all its descendants are gone and their output is delivered. The
+// error is nil if the command ended by itself, whatever its exit code; else the error says why the
+// command did not, and wraps the cause: the context's, or [ErrTimedOut], or the cause given to
+// Kill, or the error of Output. It also wraps [ErrLost] or [ErrSurvived] where these apply. The
+// Result has all that is known, also with an error.
 func (t *Tree) Wait() (Result, error) {
 	<-t.done
 	return t.result, t.err
 }
 
-// Kill kills the whole tree at once, without any grace, and does not wait. The
-// cause, which may be nil, is what Wait's error will wrap.
+// Kill kills the whole tree at once, without a grace period, and does not wait. The error of Wait
+// wraps the cause, which may be nil.
 func (t *Tree) Kill(cause error) {
 	if cause == nil {
 		cause = ErrKilled
@@ -98,14 +95,14 @@ func (t *Tree) Kill(cause error) {
 	_ = t.ask(context.Background(), call{do: kill, cause: cause})
 }
 
-// Freeze stops every process of the tree and returns when none of them runs. It
-// returns [os.ErrProcessDone] if the tree has ended. If it fails, the tree goes
-// on running; if ctx ends first, it may do either.
+// Freeze stops every process of the tree and returns when none of them runs. It returns
+// [os.ErrProcessDone] if the tree has ended. If Freeze fails, the tree goes on running; if ctx ends
+// first, the tree may be frozen or running.
 func (t *Tree) Freeze(ctx context.Context) error {
 	return t.ask(ctx, call{do: freeze})
 }
 
-// Thaw lets a frozen tree go on.
+// Thaw lets a frozen tree continue.
 func (t *Tree) Thaw(ctx context.Context) error {
 	return t.ask(ctx, call{do: thaw})
 }
@@ -129,7 +126,7 @@ func (t *Tree) ask(ctx context.Context, c call) error {
 	}
 }
 
-// watch keeps the tree from its start to its end.
+// watch owns the tree from its start to its end.
 func (t *Tree) watch(ctx context.Context) {
 	defer close(t.done)
 	reports := make(chan report)
@@ -162,13 +159,13 @@ func (t *Tree) watch(ctx context.Context) {
 		case c := <-t.calls:
 			t.serve(c)
 		case <-t.patience.C:
-			t.wire.conn.Close() // which also ends reports
+			t.wire.conn.Close() // which also closes reports
 		}
 	}
 	t.clock.pause()
 	t.patience.Stop()
 	t.wire.conn.Close()
-	survived := t.bury()
+	survived := t.awaitSupervisor()
 	t.proxy.close(t.command.drain())
 	t.finish(delivered, stopReceiving)
 	if t.broken == nil {
@@ -180,7 +177,7 @@ func (t *Tree) watch(ctx context.Context) {
 	t.conclude(survived)
 }
 
-// listen passes on the supervisor's reports and closes them with the socket.
+// listen passes on the supervisor's reports and closes the channel when the socket ends.
 func (t *Tree) listen(reports chan<- report) {
 	defer close(reports)
 	for {
@@ -192,7 +189,7 @@ func (t *Tree) listen(reports chan<- report) {
 	}
 }
 
-// take acts on one report.
+// take handles one report.
 func (t *Tree) take(r report) {
 	switch r.Event {
 	case froze, thawed:
@@ -221,7 +218,7 @@ func (t *Tree) take(r report) {
 	}
 }
 
-// ends takes note of the command's end.
+// ends handles the report of the command's end.
 func (t *Tree) ends(r report) {
 	status := syscall.WaitStatus(r.Status)
 	t.exited = true
@@ -232,7 +229,7 @@ func (t *Tree) ends(r report) {
 	}
 	t.result.Duration = r.Elapsed
 	if !r.Stopped {
-		t.cause, t.timedOut = nil, false // it was quicker
+		t.cause, t.timedOut = nil, false // the command ended before the request reached it
 	} else if t.cause == nil {
 		t.cause = errToldToEnd
 	}
@@ -242,7 +239,7 @@ func (t *Tree) ends(r report) {
 	}
 }
 
-// serve acts on one method call.
+// serve carries out one method call.
 func (t *Tree) serve(c call) {
 	if c.do == kill {
 		t.end(kill, c.cause)
@@ -256,8 +253,8 @@ func (t *Tree) serve(c call) {
 	t.pending = append(t.pending, c)
 }
 
-// end has the supervisor end the tree, and makes sure that it does. Only a
-// stronger wish than the last is passed on.
+// end makes the supervisor end the tree, and sets a deadline for it. A request is passed on only if
+// it is stronger than the last.
 func (t *Tree) end(do verb, cause error) {
 	if do <= t.asked {
 		return
@@ -273,13 +270,13 @@ func (t *Tree) end(do verb, cause error) {
 	}
 	t.patience.Reset(bound)
 	if err := t.wire.send(request{Do: do}, time.Second); err != nil {
-		t.wire.conn.Close() // by which the supervisor ends the tree as well
+		t.wire.conn.Close() // the supervisor ends the tree when the socket closes, too
 	}
 }
 
-// bury waits for the supervisor, which has nothing left to do but to end, and kills
-// from outside what it has left behind.
-func (t *Tree) bury() (survived error) {
+// awaitSupervisor waits for the supervisor to end, and then kills from outside the processes that it has left
+// behind.
+func (t *Tree) awaitSupervisor() (survived error) {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()
 	select {
@@ -292,7 +289,7 @@ func (t *Tree) bury() (survived error) {
 	return t.killFromOutside()
 }
 
-// finish waits until Output has got everything, as long as that is worth it.
+// finish waits until Output has received everything, at most for the drain time.
 func (t *Tree) finish(delivered <-chan bool, stop context.CancelFunc) {
 	patience := time.NewTimer(t.command.drain())
 	defer patience.Stop()
@@ -304,10 +301,10 @@ func (t *Tree) finish(delivered <-chan bool, stop context.CancelFunc) {
 	}
 	t.result.OutputCut = true
 	stop()
-	t.hurry()
+	t.stopReading()
 }
 
-// conclude settles what Wait will return.
+// conclude sets the result and the error of Wait.
 func (t *Tree) conclude(survived error) {
 	if t.stdin != nil {
 		_ = t.stdin.Close()
@@ -322,7 +319,7 @@ func (t *Tree) conclude(survived error) {
 		problems = append(problems, t.broken)
 	}
 	if !t.exited {
-		problems = append(problems, fmt.Errorf("%w: %s", ErrLost, t.fate()))
+		problems = append(problems, fmt.Errorf("%w: %s", ErrLost, t.supervisorState()))
 	}
 	if survived != nil {
 		problems = append(problems, survived)
@@ -332,8 +329,8 @@ func (t *Tree) conclude(survived error) {
 	}
 }
 
-// fate says what has become of the supervisor.
-func (t *Tree) fate() string {
+// supervisorState describes how the supervisor ended.
+func (t *Tree) supervisorState() string {
 	select {
 	case <-t.ended:
 		return t.supervisor.ProcessState.String()

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: a user without any rights gets the same promises. Tests that run as root
-// repeat the heart of this package as nobody.
+// Rule: an unprivileged user gets the same guarantees. Tests that run as root repeat the main tests
+// of this package as the user nobody.
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test of this run is without root")
@@ -36,9 +36,9 @@ func TestWithoutRoot(t *testing.T) {
 	}
 }
 
-// Rule: a cgroup is found through whichever mount shows it, and never outside of
-// what the mount shows.
-func TestWhereTheCgroupIs(t *testing.T) {
+// Rule: a cgroup is found through any mount that shows it, and never outside of the mounted part of
+// the tree.
+func TestMountedCgroupIsFound(t *testing.T) {
 	const mounts = `22 1 0:20 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
 30 22 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate
 31 22 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct

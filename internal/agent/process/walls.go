@@ -6,30 +6,32 @@ import (
 	"strings"
 )
 
-// Wall is something that keeps a run apart, on which a Command can insist.
+// Wall is one restriction that isolates a run; a Command can insist on it. The package
+// documentation describes walls.
 type Wall string
 
 // The walls.
 const (
-	// WallUser: the run has a user of its own, who is neither root nor this process's.
+	// WallUser: the run has its own user, which is neither root nor this process's user.
 	WallUser Wall = "own user"
-	// WallSeal: it writes nowhere but in Writable and Tmp.
+	// WallSeal: the run can write only in Writable and Tmp.
 	WallSeal Wall = "seal"
-	// WallHidden: it reads nothing of what is Hidden.
+	// WallHidden: the run can read nothing that is Hidden.
 	WallHidden Wall = "hidden"
-	// WallNetwork: it reaches what Network says, and no abstract socket of others.
+	// WallNetwork: the run reaches only the Network that the command sets, and no abstract socket
+	// of other processes.
 	WallNetwork Wall = "network"
-	// WallLimits: each of its Limits is kept.
+	// WallLimits: every limit of Limits is enforced.
 	WallLimits Wall = "limits"
-	// WallApart: it can neither signal nor read a process outside of the run, its
-	// supervisor and this process among them.
+	// WallApart: the run can neither signal nor read a process outside of it; its supervisor and
+	// this process count as outside.
 	WallApart Wall = "apart"
 )
 
 var allWalls = []Wall{WallUser, WallSeal, WallHidden, WallNetwork, WallLimits, WallApart}
 
-// WallError means that a command was not started because a wall on which it insists is
-// not to be had here.
+// WallError means that a command was not started because it insists on a wall that this machine
+// cannot provide.
 type WallError struct {
 	Wall      Wall
 	Isolation Isolation
@@ -37,7 +39,7 @@ type WallError struct {
 }
 
 func (e *WallError) Error() string {
-	return fmt.Sprintf("the wall %q is not to be had with %s: %s", e.Wall, e.Isolation, e.Reason)
+	return fmt.Sprintf("the wall %q is not available with %s: %s", e.Wall, e.Isolation, e.Reason)
 }
 
 // The means of a wall.
@@ -49,32 +51,32 @@ const (
 	byUser      = "user"
 )
 
-// Walls says what keeps a run apart, and by which means: "mounts" (in a mount
-// namespace), "landlock", "namespace" (of processes or of the network), "filter" (of
-// system calls) or "user", several of them joined by "+". A wall that is not there has
-// no means.
+// Walls lists what isolates a run, each with its means: "mounts" (in a mount namespace),
+// "landlock", "namespace" (of processes or of the network), "filter" (of system calls) or "user";
+// several means are joined by "+". A wall that does not stand has no means.
 type Walls struct {
 	Isolation Isolation `json:"isolation"`
-	// User is whom the run runs as, and OwnUser tells that nobody else does.
+	// User is the user that the run runs as. OwnUser tells that no other run has that user.
 	User    uint32 `json:"user"`
 	OwnUser bool   `json:"own_user"`
 	Seal    string `json:"seal,omitempty"`
 	Hidden  string `json:"hidden,omitempty"`
-	// Network is what was asked for, and Closed what keeps it.
+	// Network is the network that the command asked for. Closed names the means that close it.
 	Network Network `json:"network"`
 	Closed  string  `json:"closed,omitempty"`
-	// Apart keeps processes outside of the run from its signals and its debuggers, and
-	// Sockets the abstract unix sockets of others from its connections.
+	// Apart names the means that protect processes outside of the run from its signals and its
+	// debuggers. Sockets names the means that deny the run connections to the abstract unix sockets
+	// of others.
 	Apart   string `json:"apart,omitempty"`
 	Sockets string `json:"sockets,omitempty"`
-	// Landlock is the version of the kernel's interface that is made use of, 0 for none,
-	// and Covers what it restricts: "files", "tcp", "signals", "sockets".
+	// Landlock is the version of the kernel's interface that is used, 0 for none. Covers lists what
+	// it restricts: "files", "tcp", "signals", "sockets".
 	Landlock int      `json:"landlock"`
 	Covers   string   `json:"covers,omitempty"`
 	Limits   Enforced `json:"limits"`
 }
 
-// Open says in words what is open to the run that one might take for closed.
+// Open lists in words the accesses that the run has although a reader might think that it does not.
 func (w *Walls) Open() (open []string) {
 	say := func(yes bool, format string, args ...any) {
 		if yes {
@@ -118,7 +120,7 @@ func (w *Walls) has(wall Wall, l Limits) bool {
 	return false
 }
 
-// describe says in one line what holds a run.
+// describe describes in one line the isolation of a run.
 func (w *Walls) describe() string {
 	parts := []string{string(w.Isolation), "no new privileges"}
 	if w.OwnUser {
@@ -144,7 +146,7 @@ func (w *Walls) describe() string {
 	return strings.Join(parts, "; ")
 }
 
-// landlocked says in words what Landlock does.
+// landlocked describes in words the restrictions of Landlock.
 func (w *Walls) landlocked() string {
 	if w.Landlock == 0 {
 		return "no Landlock"

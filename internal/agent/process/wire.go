@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// order is the first message to a supervisor: what to run. Strings may hold any
-// bytes, which is why the messages are gob and not JSON.
+// order is the first message to a supervisor: the command to run. Strings may contain any bytes, so
+// the messages are gob and not JSON.
 type order struct {
 	ID        string
 	Args      []string
@@ -18,7 +18,7 @@ type order struct {
 	Grace     time.Duration
 	Isolation Isolation
 	Freezer   string
-	Owner     host.User // whom the parent runs as
+	Owner     host.User // the user that the parent runs as
 	User      *host.User
 	Limits    Limits
 	Bounds    string
@@ -31,7 +31,7 @@ type order struct {
 	Port      int // of the proxy on the host's loopback, if it listens there
 	Insist    []Wall
 	Without   []string
-	// Files says of each further descriptor where its directory is, or nothing.
+	// Files is the path of each further descriptor that is a directory, and "" for the others.
 	Files []string
 }
 
@@ -41,32 +41,32 @@ type request struct{ Do verb }
 type verb int
 
 const (
-	stop   verb = iota + 1 // SIGTERM, after the grace SIGKILL
+	stop   verb = iota + 1 // SIGTERM, after the grace period SIGKILL
 	kill                   // SIGKILL now
 	freeze                 // answered by froze
 	thaw                   // answered by thawed
 )
 
-// report is what a supervisor says. The first one is unable, unstarted,
-// unwalled or started.
+// report is a message of a supervisor. The first one is unable, unstarted, unwalled or started.
 type report struct {
 	Event event
-	// Text says why: unable, unstarted, unwalled, and froze and thawed where they did not work.
+	// In unable, unstarted and unwalled, Text is the reason; in froze and thawed, the error if
+	// there was one.
 	Text string
-	// Code is the exit code a shell would give: unstarted.
+	// In unstarted, Code is the exit code that a shell would give.
 	Code int
-	// Freezer, Cgroup (a directory, or nothing) and its Version, and the Walls: started.
+	// In started: Freezer, Cgroup (a directory, or nothing), its Version, and the Walls.
 	Freezer, Cgroup string
 	Version         int
 	Walls           Walls
-	// Wall is the one that is missing: unwalled.
+	// In unwalled, Wall is the missing one.
 	Wall Wall
-	// Status is the wait status, Stopped tells whether the supervisor had been asked
-	// to end the command before it ended: exited.
+	// In exited, Status is the wait status, and Stopped tells whether the supervisor had been asked
+	// to end the command before it ended.
 	Status  uint32
 	Stopped bool
 	Elapsed time.Duration
-	// Stragglers, Usage and which limits were Exceeded: gone.
+	// In gone: Stragglers, Usage and the limits that were Exceeded.
 	Stragglers int
 	Usage      Usage
 	Exceeded   string
@@ -77,12 +77,12 @@ type event int
 const (
 	unable    event = iota + 1 // the isolation does not work here; nothing was started
 	unstarted                  // the command could not be started
-	unwalled                   // a wall is not to be had on which the command insists
+	unwalled                   // a wall that the command insists on is not available
 	started
 	froze
 	thawed
 	exited // the command has ended
-	gone   // so have all its descendants
+	gone   // all its descendants have ended too
 )
 
 // wire is one end of the socket between parent and supervisor.
@@ -96,7 +96,7 @@ func newWire(conn net.Conn) *wire {
 	return &wire{conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn)}
 }
 
-// send gives up after a while: the other side reads at once or not at all.
+// send gives up after the time within: the other side reads at once or not at all.
 func (w *wire) send(message any, within time.Duration) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(within)); err != nil {
 		return err

@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limiterName is the argv[0] of a process that puts itself within resource limits and
-// then becomes the command. The supervisor cannot do it for the command: limits belong
-// to a whole process, and its own other threads would run out of address space.
+// limiterName is the argv[0] of a limiter: a process that sets resource limits on itself and then
+// executes the command. The supervisor cannot set them for the command: limits apply to a whole
+// process, and the supervisor's other threads would run out of address space.
 //
-// The arguments that follow are the number of the descriptor at which it reports, the
-// limits, the path of the program, and the program's own arguments.
+// The arguments that follow are the number of the descriptor for its report, the limits, the path
+// of the program, and the program's own arguments.
 const limiterName = "belay-limits"
 
-// within gives the arguments of a limiter for a command.
-func within(limits []rlimit, report int, path string, args []string) []string {
+// limiterArgs builds the arguments of a limiter for a command.
+func limiterArgs(limits []rlimit, report int, path string, args []string) []string {
 	var text []string
 	for _, l := range limits {
 		text = append(text, fmt.Sprintf("%d=%d", l.resource, l.value))
@@ -32,9 +32,8 @@ func within(limits []rlimit, report int, path string, args []string) []string {
 	return append([]string{limiterName, strconv.Itoa(report), strings.Join(text, ","), path}, args...)
 }
 
-// forkWithin starts a command within the limits, and answers once it has taken the
-// limiter's place.
-func (s *supervisor) forkWithin(path string) (pid int, err error) {
+// forkLimiter starts a limiter for a command, and returns once the limiter has executed the command.
+func (s *supervisor) forkLimiter(path string) (pid int, err error) {
 	attr := s.attributes()
 	if len(s.bounds.rlimits) == 0 {
 		return syscall.ForkExec(path, s.order.Args, attr)
@@ -44,12 +43,12 @@ func (s *supervisor) forkWithin(path string) (pid int, err error) {
 		return 0, err
 	}
 	defer ours.Close()
-	args := within(s.bounds.rlimits, len(attr.Files), path, s.order.Args)
+	args := limiterArgs(s.bounds.rlimits, len(attr.Files), path, s.order.Args)
 	attr.Files = append(attr.Files, theirs.Fd())
 	pid, err = syscall.ForkExec(ownPath, args, attr)
 	_ = theirs.Close()
 	if err != nil {
-		return 0, fmt.Errorf("start what sets the limits: %w", err)
+		return 0, fmt.Errorf("start the process that sets the limits: %w", err)
 	}
 	var errno [4]byte
 	switch n, _ := io.ReadFull(ours, errno[:]); n {
@@ -58,20 +57,20 @@ func (s *supervisor) forkWithin(path string) (pid int, err error) {
 	case len(errno):
 		err = syscall.Errno(binary.LittleEndian.Uint32(errno[:]))
 	default:
-		err = errors.New("what sets the limits is gone")
+		err = errors.New("the process that sets the limits has ended")
 	}
 	_, _ = syscall.Wait4(pid, nil, 0, nil)
 	return 0, err
 }
 
-// keepWithin is the life of a limiter. It returns in a helper, which is this very
-// program under another name.
-func keepWithin(helpers []Helper) {
-	// The signal on the supervisor's end belongs to a thread, and the thread that becomes
-	// the program has to have it.
+// runLimiter is the main function of a limiter. It returns if the command is a helper, which is
+// this program under another name.
+func runLimiter(helpers []Helper) {
+	// The death signal of the supervisor belongs to a thread, so the thread that executes the
+	// program has to be the one that gets it.
 	runtime.LockOSThread()
-	release := alone()
-	report, path, args, err := stayWithin()
+	release := reserveAddressSpace()
+	report, path, args, err := setLimits()
 	if err == nil {
 		for _, h := range helpers {
 			if path == ownPath && args[0] == h.Name {
@@ -92,8 +91,8 @@ func keepWithin(helpers []Helper) {
 	unix.Exit(126)
 }
 
-// stayWithin sets the limits of this process, for good.
-func stayWithin() (report int, path string, args []string, err error) {
+// setLimits sets the limits of this process; they cannot be raised again.
+func setLimits() (report int, path string, args []string, err error) {
 	if len(os.Args) < 5 {
 		return -1, "", nil, errors.New("this program is started by belay, not by hand")
 	}
@@ -126,10 +125,10 @@ func stayWithin() (report int, path string, args []string, err error) {
 	return report, path, args, nil
 }
 
-// alone sees to it that this program needs no more address space to become another: it
-// has free memory for the other's arguments, collects no garbage, and runs nothing but
-// the calling goroutine. The function that it returns ends that.
-func alone() (release func()) {
+// reserveAddressSpace makes sure that this program needs no more address space before it executes another: it
+// reserves memory for the arguments, stops garbage collection, and runs only the calling goroutine.
+// The returned function ends this state.
+func reserveAddressSpace() (release func()) {
 	size := 1 << 20
 	for _, text := range append(os.Environ(), os.Args...) {
 		size += 4 * len(text)
