@@ -16,13 +16,13 @@ import (
 
 const completions = "/v1/chat/completions"
 
-// asking is a chat of one message.
-func asking(prompt string, more ...string) string {
-	return `{"model":"any-model","messages":[{"role":"user","content":` + said(prompt) + `}]` +
+// chatOf returns the body of a chat with one message.
+func chatOf(prompt string, more ...string) string {
+	return `{"model":"any-model","messages":[{"role":"user","content":` + jsonText(prompt) + `}]` +
 		strings.Join(append([]string{""}, more...), ",") + `}`
 }
 
-// content is what a chat was answered.
+// content returns the text of a chat's answer.
 func (a answer) content() string {
 	choices, _ := a.body["choices"].([]any)
 	if len(choices) != 1 {
@@ -31,8 +31,8 @@ func (a answer) content() string {
 	return answer{body: choices[0].(map[string]any)}.string("message", "content")
 }
 
-// Rule: chats run at the same time, each in a workspace of its own, and wait for a
-// slot rather than being refused.
+// Rule: chats run at the same time, each in its own workspace, and wait for a slot instead of being
+// refused.
 func TestConcurrentChats(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -40,7 +40,7 @@ func TestConcurrentChats(t *testing.T) {
 	var all sync.WaitGroup
 	answers := make([]answer, 3)
 	ask := func(i int) {
-		all.Go(func() { answers[i] = a.call("POST", completions, asking("where\n"+a.hold(fmt.Sprint("chat-", i)))) })
+		all.Go(func() { answers[i] = a.call("POST", completions, chatOf("where\n"+a.hold(fmt.Sprint("chat-", i)))) })
 	}
 	ask(0)
 	a.holds("chat-0")
@@ -66,13 +66,13 @@ func TestConcurrentChats(t *testing.T) {
 		}
 	}
 	if len(places) != 3 {
-		t.Errorf("they worked in %v", places)
+		t.Errorf("the chats worked in %v", places)
 	}
 	a.stop()
 }
 
-// Rule: who said what is kept apart in the prompt, also where a message pretends to
-// be several; what makes no sense is refused in OpenAI's form.
+// Rule: the prompt keeps the role of each message apart, even if a message pretends to contain
+// several; invalid requests are refused in OpenAI's form.
 func TestMessagesBecomeAPrompt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -90,7 +90,7 @@ func TestMessagesBecomeAPrompt(t *testing.T) {
 	}
 	for _, body := range []string{
 		`{}`, `{"messages":[]}`, `{"messages":[{"role":"user","content":7}]}`,
-		`{"messages":[{"role":"king","content":"x"}]}`, asking(""), asking("x", `"n":2`),
+		`{"messages":[{"role":"king","content":"x"}]}`, chatOf(""), chatOf("x", `"n":2`),
 		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x.example/a.png"}}]}]}`,
 		`{"messages":`,
 	} {
@@ -111,8 +111,8 @@ func TestMessagesBecomeAPrompt(t *testing.T) {
 	a.stop()
 }
 
-// Rule: a chat is answered 503, with the reason, when the agent fails, and when it
-// takes longer than it may, its wait for a slot included; then nothing of it goes
+// Rule: a chat is answered 503, with the reason, when the agent fails and when the chat takes
+// longer than allowed, including its wait for a slot; after that answer nothing of the chat goes
 // on.
 func TestAChatThatFails(t *testing.T) {
 	t.Parallel()
@@ -126,15 +126,15 @@ func TestAChatThatFails(t *testing.T) {
 			t.Errorf("%d %v %s", got.status, got.header, got.text)
 		}
 	}
-	refused(a.call("POST", completions, asking("fail 3")), "exit code 3")
+	refused(a.call("POST", completions, chatOf("fail 3")), "exit code 3")
 	held := a.ask(a.hold("held"))
 	a.holds("held")
-	late := a.call("POST", completions, asking("never"))
+	late := a.call("POST", completions, chatOf("never"))
 	refused(late, "longer than 3s")
 	a.wantEnd(late.header.Get("X-Execution-Id"), "error", nil)
 	a.free("held")
 	a.wantEnd(held, "completed", 0.0)
-	slow := a.call("POST", completions, asking("sleep 600"))
+	slow := a.call("POST", completions, chatOf("sleep 600"))
 	refused(slow, "longer than 3s")
 	if got := a.ended(slow.header.Get("X-Execution-Id")); !strings.HasPrefix(got.string("error"), "cancelled") {
 		t.Errorf("%s", got.text)
@@ -143,7 +143,7 @@ func TestAChatThatFails(t *testing.T) {
 	a.stop()
 }
 
-// chat begins a chat that the test may cut off.
+// chat begins a chat whose connection the test may cut.
 func (a agents) chat(body, key string) (cut func(), done <-chan error) {
 	a.api.t.Helper()
 	ctx, cancel := context.WithCancel(a.api.t.Context())
@@ -167,16 +167,16 @@ func (a agents) chat(body, key string) (cut func(), done <-chan error) {
 	return cancel, ended
 }
 
-// Rule: a chat without a key ends with its connection, streamed or not, queued or
-// running; one with a key goes on, and asking again joins it or is answered at once,
-// over a kill -9 of the server too.
+// Rule: a chat without a key ends with its connection, streamed or not, queued or running. A chat
+// with a key goes on: a repeated request joins it or is answered at once, also after a kill -9 of
+// the server.
 func TestAChatWhoseConnectionDrops(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted(nil, "--agent-grace", "100ms")
 	for i, more := range []string{`"stream":false`, `"stream":true`} {
 		name := fmt.Sprint("unkeyed-", i)
-		cut, done := a.chat(asking(a.hold(name), more), "")
+		cut, done := a.chat(chatOf(a.hold(name), more), "")
 		a.holds(name)
 		cut()
 		<-done
@@ -184,17 +184,17 @@ func TestAChatWhoseConnectionDrops(t *testing.T) {
 	}
 	for _, e := range p.executions() {
 		if e.State != belay.Cancelled {
-			t.Errorf("a chat that nobody waits for is %s", e.State)
+			t.Errorf("a chat without a connection is %s", e.State)
 		}
 	}
 
-	body := asking("words\n" + a.hold("keyed"))
+	body := chatOf("words\n" + a.hold("keyed"))
 	cut, done := a.chat(body, "k1")
 	a.holds("keyed")
 	cut()
 	<-done
 	a.wantHealth(false, 1, 0, 10)
-	a = a.killed(nil)
+	a = a.killAndRestart(nil)
 	joined := make(chan answer, 1)
 	go func() { joined <- a.call("POST", completions, body, "Idempotency-Key", "k1") }()
 	a.holds("keyed")
@@ -208,19 +208,19 @@ func TestAChatWhoseConnectionDrops(t *testing.T) {
 	if again.content() != "words\nfreed keyed\n" || again.string("id") != got.string("id") {
 		t.Errorf("again: %s", again.text)
 	}
-	stream := a.stream(asking("words\n"+a.hold("keyed"), `"stream":true`), "Idempotency-Key", "k1")
-	// those of the run that was killed are not said again
+	stream := a.stream(chatOf("words\n"+a.hold("keyed"), `"stream":true`), "Idempotency-Key", "k1")
+	// the output of the killed run is not repeated
 	if text := contentOf(t, stream); text != "words\nfreed keyed\n" {
 		t.Errorf("again, streamed: %q", text)
 	}
-	if got := a.call("POST", completions, asking("other"), "Idempotency-Key",
+	if got := a.call("POST", completions, chatOf("other"), "Idempotency-Key",
 		"k1"); got.status != http.StatusUnprocessableEntity || got.string("error", "code") != "idempotency_mismatch" {
 		t.Errorf("another body: %d %s", got.status, got.text)
 	}
 	a.stop()
 }
 
-// stream reads a streamed chat.
+// stream starts a streamed chat and returns its events.
 func (a agents) stream(body string, headers ...string) <-chan frame {
 	a.api.t.Helper()
 	ctx, cancel := context.WithTimeout(a.api.t.Context(), patience)
@@ -234,7 +234,7 @@ func (a agents) stream(body string, headers ...string) <-chan frame {
 	return events
 }
 
-// contentOf is the content of a whole streamed chat.
+// contentOf returns the whole content of a streamed chat.
 func contentOf(t *testing.T, events <-chan frame) string {
 	t.Helper()
 	var text strings.Builder
@@ -261,20 +261,20 @@ func contentOf(t *testing.T, events <-chan frame) string {
 	return text.String()
 }
 
-// Rule: a streamed chat passes plain output on while the agent works, in whole
-// characters; a failure after the start is an error in the stream.
+// Rule: a streamed chat passes plain output on while the agent works, in whole characters; a
+// failure after the start appears as an error in the stream.
 func TestAStreamedChat(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted(nil)
-	events := a.stream(asking("früh\n"+a.hold("held"), `"stream":true,"stream_options":{"include_usage":true}`))
+	events := a.stream(chatOf("früh\n"+a.hold("held"), `"stream":true,"stream_options":{"include_usage":true}`))
 	for e := range events {
 		if strings.Contains(e.data, "früh") {
 			break
 		}
 	}
 	if a.held("held") == "" {
-		a.holds("held") // it came before the end
+		a.holds("held") // the stream had content before the agent's end
 	}
 	a.free("held")
 	var rest []string
@@ -288,7 +288,7 @@ func TestAStreamedChat(t *testing.T) {
 		t.Errorf("the rest of the stream is %s", all)
 	}
 	rest = nil
-	for e := range a.stream(asking("some\nfail 2", `"stream":true`)) {
+	for e := range a.stream(chatOf("some\nfail 2", `"stream":true`)) {
 		rest = append(rest, e.data)
 	}
 	if last := rest[len(rest)-1]; !strings.HasPrefix(last, `{"error":{"message":"the agent did not answer (failed)`) {
@@ -297,38 +297,38 @@ func TestAStreamedChat(t *testing.T) {
 	a.stop()
 }
 
-// Rule: a streamed chat passes on what the agent says in structured output while it
-// works, text by text; its end is the answer that a chat without a stream has.
+// Rule: a streamed chat passes on the texts of an agent with structured output while the agent
+// works, text by text; the final answer is that of a chat without a stream.
 func TestAStreamedChatOfStructuredOutput(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + smallAgent(t, "--stream-json")})
 	prompt := "I look\n" + a.hold("held")
-	events := a.stream(asking(prompt, `"stream":true,"stream_options":{"include_usage":true}`), "Idempotency-Key", "k")
+	events := a.stream(chatOf(prompt, `"stream":true,"stream_options":{"include_usage":true}`), "Idempotency-Key", "k")
 	for e := range events {
 		if strings.Contains(e.data, `"content":"I look"`) {
 			break
 		}
 	}
-	a.holds("held") // it was passed on before the end
+	a.holds("held") // the text was passed on before the agent's end
 	a.free("held")
 	if rest := contentOf(t, events); rest != "\n\nfreed held" {
 		t.Errorf("the rest is %q", rest)
 	}
-	whole := a.want(http.StatusOK, "POST", completions, asking(prompt), "Idempotency-Key", "k")
+	whole := a.want(http.StatusOK, "POST", completions, chatOf(prompt), "Idempotency-Key", "k")
 	if whole.content() != "freed held" || whole.at("usage", "total_tokens") != 107.0 {
 		t.Errorf("%s", whole.text)
 	}
-	if all := contentOf(t, a.stream(asking(prompt, `"stream":true`), "Idempotency-Key",
+	if all := contentOf(t, a.stream(chatOf(prompt, `"stream":true`), "Idempotency-Key",
 		"k")); all != "I look\n\nfreed held" {
 		t.Errorf("again, streamed: %q", all)
 	}
 	a.stop()
 }
 
-// Rule: once there is a key each route wants its scope, but for the health; a chat is
-// refused in OpenAI's form.
-func TestAgentsWantAKey(t *testing.T) {
+// Rule: once an API key exists, each route except for the health check requires its scope; a chat
+// is refused in OpenAI's form.
+func TestAgentRoutesRequireAKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted(nil)
@@ -347,7 +347,7 @@ func TestAgentsWantAKey(t *testing.T) {
 		{"GET", "/jobs/" + id, "", "", 401}, {"GET", "/jobs/" + id, "", read, 200}, {"GET", "/jobs/" + id, "", submit,
 			200},
 		{"POST", "/jobs/" + id + "/cancel", "", read, 403}, {"GET", "/health", "", "", 200},
-		{"POST", completions, asking("x"), "", 401}, {"POST", completions, asking("x"), read, 403},
+		{"POST", completions, chatOf("x"), "", 401}, {"POST", completions, chatOf("x"), read, 403},
 		{"GET", "/v1/models", "", "Bearer sk-none", 401},
 	} {
 		got := a.call(c.method, c.path, c.body, "Authorization", c.key)

@@ -10,9 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: kill -9 of the server in the middle of ten jobs loses none: each goes on,
-// in a workspace with what it had changed, to its end; no process and no workspace
-// is left over.
+// Rule: kill -9 of the server in the middle of ten jobs loses none: each job continues to its end,
+// in a workspace with its earlier changes; no process and no workspace is left.
 func TestAKilledServerLosesNoJob(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -21,7 +20,7 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 	ids := make([]string, 10)
 	for i := range ids {
 		name := fmt.Sprintf("job-%d", i)
-		// A run after the first finds what the first has committed and edited.
+		// The second run of a job finds the commits and edits of the first.
 		ids[i] = a.ask(fmt.Sprintf("edit work-%d.txt begun\ncommit work %d\nedit loose-%d.txt half\nshow "+
 			"BELAY_RESUMED\ngit log --format=%%s\n%s", i, i, i, a.hold(name)))
 	}
@@ -30,7 +29,7 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 	}
 	a.wantHealth(true, 10, 0, 10)
 	waiting := a.ask("was queued")
-	a = a.killed(nil, args...)
+	a = a.killAndRestart(nil, args...)
 	for i := range ids {
 		a.holds(fmt.Sprintf("job-%d", i))
 		a.free(fmt.Sprintf("job-%d", i))
@@ -40,14 +39,14 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 		result := got.string("result")
 		want := fmt.Sprintf("1\nwork %d\nwork %d\nfirst\n", i, i)
 		if !strings.HasPrefix(result, want) || strings.Count(result, "work") != 2 {
-			t.Errorf("job %d went on with %q", i, result)
+			t.Errorf("job %d continued with %q", i, result)
 		}
 		if c, _ := got.at("changes", "commits").(float64); c != 2 {
 			t.Errorf("job %d has changed %v", i, got.at("changes"))
 		}
 		if patch := p.artifact(parse(t, id), got.string("changes", "patch")); !strings.Contains(patch,
 			"\n half\n+half") {
-			t.Errorf("what job %d left uncommitted is %q", i, patch)
+			t.Errorf("job %d's uncommitted changes are %q", i, patch)
 		}
 	}
 	a.wantEnd(waiting, "completed", 0.0)
@@ -56,8 +55,8 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 	p.sound()
 }
 
-// Rule: after kill -9 a job has all that it had: stashes, tags, what it had staged, and
-// its HOME; and it is where it was. When it has ended, its HOME is kept nowhere.
+// Rule: after kill -9 a job still has its stashes, tags, staged changes and HOME, and works in the
+// same directory. When the job has ended, its HOME is not kept anywhere.
 func TestAKilledServerLosesNothingOfAJob(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -78,14 +77,14 @@ git config --global --add agent.talk so-far
 ` + a.hold("first"))
 	a.holds("first")
 	at := filepath.Join(filepath.Dir(filepath.Dir(a.held("first"))), "checkout")
-	a = a.killed(nil, args...)
+	a = a.killAndRestart(nil, args...)
 	a.holds("first")
 	a.free("first")
 	got := a.wantEnd(id, "completed", 0.0)
 	for _, want := range []string{at + "\n", "here\n", "stash@{0}: On main: kept\n", "AM staged.txt\n",
 		"agent.talk=so-far\n"} {
 		if !strings.Contains(got.string("result"), want) {
-			t.Errorf("it went on without %q:\n%s", want, got.string("result"))
+			t.Errorf("the job continued without %q:\n%s", want, got.string("result"))
 		}
 	}
 	if lost := got.at("changes", "lost"); lost != nil {
@@ -103,29 +102,29 @@ git config --global --add agent.talk so-far
 	p.sound()
 }
 
-// Rule: where the policy says so, a job whose server dies has failed, and says
-// why; what it had changed is kept.
-func TestALostJobFailsWhereThePolicySaysSo(t *testing.T) {
+// Rule: with the policy "fail", a job whose server dies has failed with that reason, and its
+// changes are kept.
+func TestALostJobFailsUnderThePolicyFail(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	args := []string{"--agent-repo", p.repository(), "--agent-on-lost", "fail"}
 	a := p.assisted(nil, args...)
 	id := a.ask("edit part.txt part\n" + a.hold("held"))
 	a.holds("held")
-	a = a.killed(nil, args...)
+	a = a.killAndRestart(nil, args...)
 	got := a.wantEnd(id, "error", nil)
 	if got.string("error") == "" {
 		t.Errorf("%s", got.text)
 	}
 	if kept := p.belay("workspaces", "ls").want(0); !strings.Contains(kept.out, "kept") {
-		t.Errorf("its work is not kept\n%s", kept)
+		t.Errorf("the job's changes are not kept\n%s", kept)
 	}
 	a.stop()
 }
 
-// Rule: a stop in order gives back what does not finish in time with all that it
-// has changed, and the next server goes on with it.
-func TestAStoppedServerGivesItsJobsBack(t *testing.T) {
+// Rule: a graceful shutdown of the server releases the jobs that do not finish in time, with all of
+// their changes, and the next server continues them.
+func TestAStoppedServerReleasesItsJobs(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	args := []string{"--agent-repo", p.repository(), "--grace", "20s", "--agent-grace", "200ms"}
@@ -134,23 +133,23 @@ func TestAStoppedServerGivesItsJobsBack(t *testing.T) {
 	a.holds("held")
 	a.stop()
 	if x := p.execution(parse(t, id)); x.State != belay.Pending {
-		t.Errorf("it is %s", x.State)
+		t.Errorf("the job is %s", x.State)
 	}
 	a = p.assisted(nil, args...)
 	a.holds("held")
 	a.free("held")
 	got := a.wantEnd(id, "completed", 0.0)
 	if got.string("result") != "1\nfreed held\n" {
-		t.Errorf("it went on with %q", got.string("result"))
+		t.Errorf("the job continued with %q", got.string("result"))
 	}
 	if patch := p.artifact(parse(t, id), got.string("changes", "patch")); strings.Count(patch, "+part") != 2 {
-		t.Errorf("its work is %q", patch)
+		t.Errorf("the job's changes are %q", patch)
 	}
 	a.stop()
 }
 
-// Rule: the output of a job is followed as it comes, and from where it was left;
-// the end says how the job ended.
+// Rule: a job's output can be followed while it is written, and from a given event on; the last
+// event says how the job ended.
 func TestTheLogOfAJobIsFollowed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -178,13 +177,13 @@ func TestTheLogOfAJobIsFollowed(t *testing.T) {
 		t.Errorf("after %s came %s", last, said.String())
 	}
 	if end.name != "end" || end.data != `{"status":"completed","exit_code":0,"error":null}` {
-		t.Errorf("it ended with %+v", end)
+		t.Errorf("the log ended with %+v", end)
 	}
 	if got := a.job(id); got.string("result") != "freed held" || got.at("usage", "input_tokens") != 100.0 {
 		t.Errorf("%s", got.text)
 	}
 	if x := a.want(http.StatusOK, "GET", "/v1/executions/"+id, ""); x.at("cost_tokens") != 107.0 {
-		t.Errorf("its cost is %v", x.at("cost_tokens"))
+		t.Errorf("the job's cost is %v", x.at("cost_tokens"))
 	}
 	a.stop()
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// far is a worker for agents on another machine: it has a data directory of its own,
-// and nothing of the server's but its address.
+// far is an agent worker on another machine: it has its own data directory, and shares nothing with
+// the server except for the server's address.
 type far struct {
 	agents
 	worker *started
 }
 
-// hire starts one, of which nothing was heard for two seconds when it is given up.
-func (a agents) hire(name string, env ...string) far {
+// startWorker starts such a worker, whose session the server ends after two seconds without a heartbeat.
+func (a agents) startWorker(name string, env ...string) far {
 	a.api.t.Helper()
 	place := *a.place
 	place.data = a.path(name)
@@ -34,15 +34,15 @@ func (a agents) hire(name string, env ...string) far {
 	return far{agents{a.api, &place, a.server}, w}
 }
 
-// leave stops the worker in order, and checks that no workspace is left.
-func (f far) leave() {
+// stopWorker stops the worker gracefully, and checks that no workspace is left.
+func (f far) stopWorker() {
 	f.api.t.Helper()
 	f.worker.signal(syscall.SIGTERM)
 	f.worker.wait(patience).want(0)
 	f.noWorkspaces()
 }
 
-// kept is the newest work that is kept with an execution while it runs.
+// kept returns the newest changes that are stored with an execution while it runs.
 func (a agents) kept(id string) (work struct {
 	Changes struct {
 		Bundle, Patch string
@@ -60,78 +60,79 @@ func (a agents) kept(id string) (work struct {
 	return work
 }
 
-// saves waits until what a job has committed and what it has not are both kept.
-func (a agents) saves(id string) {
+// waitSaved waits until a job's commits and its uncommitted changes are both stored.
+func (a agents) waitSaved(id string) {
 	a.api.t.Helper()
-	until(a.api.t, "the work is kept", func() bool {
+	until(a.api.t, "the changes are stored", func() bool {
 		c := a.kept(id).Changes
 		return c.Commits == 1 && strings.Contains(a.artifact(parse(a.api.t, id), c.Patch), "+half")
 	})
 }
 
-// begun is what a job does before it is interrupted, and again when it goes on.
+// begun is the beginning of a job's prompt: it runs before the interruption, and again when the job
+// continues.
 const begun = "edit work.txt begun\ncommit work\nedit loose.txt half\nshow BELAY_RESUMED\ngit log --format=%s\n"
 
-// left serves without agents of its own, and demands no keys.
-var left = []string{"--agent-local=false", "--insecure-no-auth"}
+// noLocalAgents are the flags of a server that runs no agents itself and requires no keys.
+var noLocalAgents = []string{"--agent-local=false", "--insecure-no-auth"}
 
-// Rule: a job whose machine is lost in the middle goes on on another, with what it
-// had committed and what it had not, although nothing of the first machine's disk is
-// there; and the first machine, when it is back, has nothing to say in it.
+// Rule: a job whose machine is lost in the middle continues on another machine, with its commits
+// and its uncommitted changes, although nothing of the first machine's disk is available there.
+// When the first machine is back, it cannot influence the job.
 func TestAJobGoesOnOnAnotherMachine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	s := p.assisted(nil, append(left, "--agent-repo", p.repository())...)
-	one := s.hire("one")
+	s := p.assisted(nil, append(noLocalAgents, "--agent-repo", p.repository())...)
+	one := s.startWorker("one")
 	id := s.ask(begun + s.hold("held"))
 	one.holds("held")
-	s.saves(id)
+	s.waitSaved(id)
 	one.worker.signal(syscall.SIGKILL)
 	one.worker.wait(patience)
-	two := s.hire("two")
+	two := s.startWorker("two")
 	two.holds("held")
 	if exists(p.path("data/workspaces")) {
-		t.Error("the server has workspaces, and runs nothing")
+		t.Error("the server has workspaces although it runs no agents")
 	}
-	back := s.hire("one") // it keeps what it finds of its own
+	back := s.startWorker("one") // the worker keeps the workspaces that it finds on its own disk
 	two.free("held")
 	got := s.wantEnd(id, "completed", 0.0)
 	if result := got.string("result"); !strings.HasPrefix(result, "1\nwork\nwork\nfirst\n") {
-		t.Errorf("it went on with %q", result)
+		t.Errorf("the job continued with %q", result)
 	}
 	if c, _ := got.at("changes", "commits").(float64); c != 2 {
-		t.Errorf("it has changed %v", got.at("changes"))
+		t.Errorf("the job's changes are %v", got.at("changes"))
 	}
 	if patch := p.artifact(parse(t, id), got.string("changes", "patch")); !strings.Contains(patch, "\n half\n+half") {
-		t.Errorf("what it left uncommitted is %q", patch)
+		t.Errorf("the job's uncommitted changes are %q", patch)
 	}
 	if e := p.execution(parse(t, id)); e.Token&0xffffffff != 2 || e.Attempt != 1 {
-		t.Errorf("it ended with token %d as attempt %d", e.Token, e.Attempt)
+		t.Errorf("the job ended with token %d as attempt %d", e.Token, e.Attempt)
 	}
 	if r := back.belay("workspaces", "ls").want(0); !strings.Contains(r.out, "kept") {
-		t.Errorf("what the first machine has is gone\n%s", r)
+		t.Errorf("the first machine's workspace is gone\n%s", r)
 	}
-	two.leave()
-	back.leave()
+	two.stopWorker()
+	back.stopWorker()
 	s.stop()
 }
 
-// Rule: where the policy has it fail, a job whose machine is lost has failed and says
-// so, and what it had changed can be had from the server alone.
-func TestALostJobLeavesItsWork(t *testing.T) {
+// Rule: with the policy "fail", a job whose machine is lost has failed with that reason, and its
+// changes can be restored from the server alone.
+func TestALostJobLeavesItsChanges(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	s := p.assisted(nil, append(left, "--agent-repo", p.repository(), "--agent-on-lost", "fail")...)
-	one := s.hire("one")
+	s := p.assisted(nil, append(noLocalAgents, "--agent-repo", p.repository(), "--agent-on-lost", "fail")...)
+	one := s.startWorker("one")
 	id := s.ask(begun + s.hold("held"))
 	one.holds("held")
-	s.saves(id)
+	s.waitSaved(id)
 	one.worker.signal(syscall.SIGKILL)
 	one.worker.wait(patience)
 	got := s.wantEnd(id, "error", nil)
 	if e := p.execution(parse(t, id)); e.State != belay.Failed || e.Error == nil || e.Error.Class != belay.ClassLost ||
 		got.string("error") == "" {
-		t.Errorf("it ended as %s: %+v", e.State, e.Error)
+		t.Errorf("the job ended as %s: %+v", e.State, e.Error)
 	}
 	r := s.belay("workspaces", "restore", id, p.path("again")).want(0)
 	if !strings.Contains(r.out, "kept while it ran") {
@@ -146,24 +147,25 @@ func TestALostJobLeavesItsWork(t *testing.T) {
 	s.stop()
 }
 
-// Rule: an attempt that ended by itself is tried again anew, however much of its work
-// was kept meanwhile.
-func TestAFailedAttemptLeavesNothingToTheNext(t *testing.T) {
+// Rule: an attempt that ended by itself is retried from the beginning, even if changes of it were
+// stored in the meantime.
+func TestARetryBeginsWithoutTheChangesOfTheFailedAttempt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	s := p.assisted(nil, append(left, "--agent-repo", p.repository(), "--agent-max-attempts", "2")...)
-	one := s.hire("one")
+	s := p.assisted(nil, append(noLocalAgents, "--agent-repo", p.repository(), "--agent-max-attempts", "2")...)
+	one := s.startWorker("one")
 	id := s.ask("show BELAY_RESUMED\nedit loose.txt half\ncat loose.txt\n" + s.hold("held") + "\nfail 3")
 	one.holds("held")
-	until(t, "the work is kept", func() bool { return s.kept(id).Changes.Patch != "" })
+	until(t, "the changes are stored", func() bool { return s.kept(id).Changes.Patch != "" })
 	first, err := os.Stat(one.held("held"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	one.free("held")
-	until(t, "it is tried again", func() bool {
+	until(t, "the job is retried", func() bool {
 		now, err := os.Stat(one.held("held"))
-		return err == nil && (!now.ModTime().Equal(first.ModTime()) || !os.SameFile(first, now)) // in the same place
+		// in the same workspace
+		return err == nil && (!now.ModTime().Equal(first.ModTime()) || !os.SameFile(first, now))
 	})
 	one.free("held")
 	got := s.wantEnd(id, "failed", 3.0)
@@ -171,58 +173,58 @@ func TestAFailedAttemptLeavesNothingToTheNext(t *testing.T) {
 		strings.Contains(out, "1\n") {
 		t.Errorf("the two attempts wrote %q", out)
 	}
-	one.leave()
+	one.stopWorker()
 	s.stop()
 }
 
-// Rule: a worker that is stopped in order gives its jobs back with all that they have
-// changed, and another machine goes on with it.
-func TestAStoppedWorkerGivesItsJobsToAnother(t *testing.T) {
+// Rule: a worker that is stopped gracefully releases its jobs with all of their changes, and
+// another machine continues them.
+func TestAStoppedWorkersJobsContinueOnAnother(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	s := p.assisted(nil, append(left, "--agent-repo", p.repository())...)
+	s := p.assisted(nil, append(noLocalAgents, "--agent-repo", p.repository())...)
 	stopped := []string{"BELAY_AGENT_SAVE_EVERY=0", "BELAY_GRACE=1s", "BELAY_AGENT_GRACE=100ms"}
-	one := s.hire("one", stopped...)
+	one := s.startWorker("one", stopped...)
 	id := s.ask(begun + s.hold("held"))
 	one.holds("held")
-	one.leave()
-	two := s.hire("two", stopped...)
+	one.stopWorker()
+	two := s.startWorker("two", stopped...)
 	two.holds("held")
 	two.free("held")
 	if got := s.wantEnd(id, "completed", 0.0).string("result"); !strings.HasPrefix(got, "1\nwork\nwork\nfirst\n") {
-		t.Errorf("it went on with %q", got)
+		t.Errorf("the job continued with %q", got)
 	}
-	two.leave()
+	two.stopWorker()
 	s.stop()
 }
 
-// Rule: agents on a worker have the secrets of that machine, from files, and the
-// worker's own say in what repositories they may work on.
+// Rule: agents on a worker get the secrets of that machine, from files, and only the worker's own
+// configuration lists the repositories in which they may work.
 func TestAWorkerHasItsOwnSecretsAndRepositories(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	s := p.assisted(nil, append(left, "--agent-repos", p.root+"/*")...)
+	s := p.assisted(nil, append(noLocalAgents, "--agent-repos", p.root+"/*")...)
 	file := p.path("secret")
 	if err := os.WriteFile(file, []byte("hunter2-hunter2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	allowed := p.repository()
 	p.git(p.root, "clone", "-q", allowed, p.path("other"))
-	one := s.hire("one", "BELAY_AGENT_ENV=TOKEN", "TOKEN_FILE="+file, `BELAY_AGENT_REPOS=["`+allowed+`"]`)
-	if got := s.wantEnd(s.ask("show TOKEN", `"repo":`+said(allowed)), "completed",
+	one := s.startWorker("one", "BELAY_AGENT_ENV=TOKEN", "TOKEN_FILE="+file, `BELAY_AGENT_REPOS=["`+allowed+`"]`)
+	if got := s.wantEnd(s.ask("show TOKEN", `"repo":`+jsonText(allowed)), "completed",
 		0.0).string("result"); got != "[TOKEN]\n" {
-		t.Errorf("it says %q", got)
+		t.Errorf("the agent printed %q", got)
 	}
-	if got := s.ended(s.ask("where", `"repo":`+said(p.path("other")))); got.string("status") != "error" ||
+	if got := s.ended(s.ask("where", `"repo":`+jsonText(p.path("other")))); got.string("status") != "error" ||
 		!strings.Contains(got.string("error"), "agent.repos") {
-		t.Errorf("it ended as %s", got.text)
+		t.Errorf("the job ended as %s", got.text)
 	}
-	one.leave()
+	one.stopWorker()
 	s.stop()
 }
 
-// Rule: what could not work together is refused at the start.
-func TestAWorkerThatCannotWork(t *testing.T) {
+// Rule: a worker with options that contradict each other is refused at the start.
+func TestAWorkerWithContradictoryOptionsIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	for says, args := range map[string][]string{
@@ -243,7 +245,7 @@ func TestAWorkerThatCannotWork(t *testing.T) {
 		"BELAY_AGENT_MAX_CPU=3")).wait(patience).want(0)
 	if !strings.Contains(r.out, `"agent.max_cpu"`) || !strings.Contains(r.out, "BELAY_AGENT_MAX_CPU") ||
 		strings.Contains(r.out, `"listen"`) {
-		t.Errorf("what counts is not shown\n%s", r)
+		t.Errorf("the effective configuration is not shown\n%s", r)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// goSources makes a repository of Go's own source tree, of so many files at most.
+// goSources makes a repository of Go's own source tree, with at most the given number of files.
 func (p *place) goSources(most int) (repo string, files int) {
 	p.t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -51,9 +51,9 @@ func (p *place) goSources(most int) (repo string, files int) {
 	return repo, files
 }
 
-// Rule: many jobs at once on one large repository, each of which edits, commits and
-// runs git, never meet: no lock of git is in the way of one, and none sees what
-// another did. Each one's work is its own commits and nothing else.
+// Rule: many jobs that edit, commit and run git at once on one large repository never affect each
+// other: no job waits for a git lock of another, and none sees another's changes. The changes of
+// each job are its own commits and nothing else.
 func TestManyJobsOnOneRepository(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -96,16 +96,16 @@ func TestManyJobsOnOneRepository(t *testing.T) {
 	end := a.stop()
 	said := regexp.MustCompile(`setup_lock_p50=(\S+) setup_lock_p99=(\S+) setup_lock_wait_p99=(\S+)`).FindStringSubmatch(end.err)
 	if said == nil {
-		t.Fatalf("the server does not say how long its lock was held\n%s", end)
+		t.Fatalf("the server does not report how long it had its lock\n%s", end)
 	}
 	t.Logf("the set-up lock: %q", said[0])
 	if p99, err := time.ParseDuration(said[2]); err != nil || p99 >= 2*time.Second {
-		t.Errorf("the set-up lock was held for %s at the 99th percentile, %v", said[2], err)
+		t.Errorf("the server had the set-up lock for %s at the 99th percentile, %v", said[2], err)
 	}
 }
 
-// contents checks what was kept of each job, by content: applied to the
-// repository, its commits change its own two files and no other.
+// contents checks the stored changes of each job by content: applied to the repository, the job's
+// commits change its own two files and no other.
 func (p *place) contents(repo string, ids []string) {
 	p.t.Helper()
 	for i, id := range ids {

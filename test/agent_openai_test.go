@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Rule: OpenAI's own client finds what it expects: models, answers, streams, usage,
+// Rule: OpenAI's own client for Python finds what it expects: models, answers, streams, usage,
 // errors, and one execution for one key.
 func TestOpenAIsClient(t *testing.T) {
 	t.Parallel()
@@ -21,9 +21,8 @@ func TestOpenAIsClient(t *testing.T) {
 	a.stop()
 }
 
-// Rule: so does OpenAI's client for npm, which besides asks again by itself where
-// that helps and not where it would run a failed agent again, and whose aborts cancel
-// the job.
+// Rule: OpenAI's client for npm finds the same. It also retries by itself where a retry helps, and
+// not where that would run a failed agent again; aborting a request cancels the job.
 func TestOpenAIsClientOfNPM(t *testing.T) {
 	t.Parallel()
 	_, run := npmProject(t, "openai-npm", "package.json", "package-lock.json", "check.js")

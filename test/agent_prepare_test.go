@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// flaky is a repository behind a network that fails.
+// flaky is the server of a repository whose first requests fail.
 type flaky struct {
 	url string
-	ca  string // the file of the certificate
-	// fails is how many requests still end without an answer, and asked how many there
-	// were.
+	ca  string // the file of the server's certificate
+	// fails is the number of requests that are still to fail; asked counts all requests.
 	fails, asked atomic.Int64
 }
 
@@ -44,9 +43,9 @@ func (p *place) flaky() *flaky {
 	return f
 }
 
-// Rule: a network that fails for a moment while a workspace is prepared ends no job: the
-// clone is tried again, and the job says so. It has not started yet, and can be cancelled.
-func TestANetworkThatFailsForAMoment(t *testing.T) {
+// Rule: a network that fails for a moment while a workspace is prepared ends no job: the clone is
+// retried, and the job's log says so. Until then the job has not started, and can be cancelled.
+func TestACloneIsRetriedAfterANetworkFailure(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	f := p.flaky()
@@ -57,7 +56,7 @@ func TestANetworkThatFailsForAMoment(t *testing.T) {
 	until(t, "the clone has failed", func() bool { return f.asked.Load() > 0 })
 	if got := a.job(id); got.string("status") == "running" && (got.string("phase") != "preparing" ||
 		got.at("started_at") != nil) {
-		t.Errorf("while its workspace is made: %s", got.text)
+		t.Errorf("while the workspace is prepared: %s", got.text)
 	}
 	got := a.wantEnd(id, "completed", 0.0)
 	started, err := time.Parse(time.RFC3339Nano, got.string("started_at"))
@@ -66,7 +65,7 @@ func TestANetworkThatFailsForAMoment(t *testing.T) {
 	}
 	if log := a.want(http.StatusOK, "GET", "/jobs/"+id+"/log", "").text; !strings.Contains(log,
 		`"kind":"preparing","name":"fetching, attempt 2"`) {
-		t.Errorf("its progress does not tell that it was tried again: %s", log)
+		t.Errorf("the job's progress does not mention the second attempt: %s", log)
 	}
 	f.fails.Store(1 << 40)
 	before := f.asked.Load()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// longHistory makes a repository with so many commits.
+// longHistory makes a repository with the given number of commits.
 func (p *place) longHistory(commits int) string {
 	p.t.Helper()
 	repo := p.path("history")
@@ -29,7 +29,8 @@ func (p *place) longHistory(commits int) string {
 	return repo
 }
 
-// stepwise are the commands of the agent that takes steps and keeps a conversation.
+// stepwise returns the environment of an agent that works in steps and continues its conversation
+// after an interruption.
 func stepwise(t *testing.T) []string {
 	t.Helper()
 	script := read(t, "testdata/steps.sh")
@@ -43,10 +44,11 @@ func stepwise(t *testing.T) []string {
 	return []string{"BELAY_AGENT_COMMAND=" + command("begin"), "BELAY_AGENT_RESUME_COMMAND=" + command("continue")}
 }
 
-// kinds are the steps that it takes in one round.
+// kinds are the steps that the agent takes in one round.
 const kinds = "commit stash tag stage leave"
 
-// stepped is what a job of the stepwise agent has at its end, after so many rounds.
+// stepped returns the text that a job of the stepwise agent prints at its end, after the given
+// number of rounds.
 func stepped(rounds int) string {
 	numbered := func(kind int, form string) (all []string) {
 		for n := kind; n <= 5*rounds; n += 5 {
@@ -54,7 +56,7 @@ func stepped(rounds int) string {
 		}
 		return all
 	}
-	list := func(kind int, form string) string { // as git and the shell sort names
+	list := func(kind int, form string) string { // sorted as git and the shell sort names
 		all := numbered(kind, form)
 		slices.Sort(all)
 		return strings.Join(all, "")
@@ -70,11 +72,11 @@ func stepped(rounds int) string {
 		"\ntexts: " + texts + "\n"
 }
 
-// Rule: of thirty jobs, ten at a time, on a repository of 800 commits none is lost when
-// the server is killed, three times: all end with their commits, stashes, tags, index and
-// files; no conversation is begun twice, and nothing is done twice. In the long run they
-// are sixty, twenty at a time, and the server is killed nine times.
-func TestKilledServersRepeatNothing(t *testing.T) {
+// Rule: thirty jobs, ten at a time, on a repository of 800 commits survive three kills of the
+// server: all end with their commits, stashes, tags, index and files, no conversation is begun
+// twice, and no step is done twice. With -long there are sixty jobs, twenty at a time, and nine
+// kills.
+func TestNoStepIsRepeatedAfterKillsOfTheServer(t *testing.T) {
 	if *long {
 		users(t, func(t *testing.T, p *place) { repeatNothing(t, p, 60, 20, 3, 9) })
 		return
@@ -105,7 +107,7 @@ func repeatNothing(t *testing.T, p *place, jobs, concurrency, rounds, kills int)
 				fmt.Sprintf("life-%d", life)))
 			return err == nil && len(found) >= 3
 		}) {
-			t.Fatalf("no jobs work\n%s", a.server.dump())
+			t.Fatalf("no jobs run\n%s", a.server.dump())
 		}
 		if !a.server.after(between(r, 0, time.Second)) {
 			t.Fatal("the server has ended")

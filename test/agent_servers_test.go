@@ -10,9 +10,9 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// Rule: agents of several servers on one database are one service: each server
-// answers for all jobs, its health and its queue count those of all, and a chat that
-// was asked at one is joined at another.
+// Rule: the agents of several servers on one database form one service: each server reports on all
+// jobs, the health and the queue depth of each count all jobs, and a chat that was started at one
+// server can be joined at another.
 func TestAgentsOfTwoServers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Shared(t).Database(t)
@@ -30,7 +30,7 @@ func TestAgentsOfTwoServers(t *testing.T) {
 			t.Errorf("%s", got.text)
 		}
 	}
-	ask := asking("one\nuntil "+free, `"stream":true`)
+	ask := chatOf("one\nuntil "+free, `"stream":true`)
 	first, second := one.stream(ask, "Idempotency-Key", "k"), two.stream(ask, "Idempotency-Key", "k")
 	for _, a := range []agents{one, two} {
 		a.wantHealth(true, 3, 1, 3)
@@ -40,7 +40,7 @@ func TestAgentsOfTwoServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, b := contentOf(t, first), contentOf(t, second); a != "one\n" || b != a {
-		t.Errorf("they were answered %q and %q", a, b)
+		t.Errorf("the two chats got %q and %q", a, b)
 	}
 	answers := make(map[string]bool)
 	for _, a := range []agents{one, two} {
@@ -50,25 +50,25 @@ func TestAgentsOfTwoServers(t *testing.T) {
 		a.wantHealth(false, 0, 0, 3)
 	}
 	if len(answers) != 1 {
-		t.Errorf("asked again they answer %v", answers)
+		t.Errorf("the repeated requests got %v", answers)
 	}
 	one.stop()
 	two.wantHealth(false, 0, 0, 2)
 	two.stop()
 }
 
-// Rule: a server that leaves agents to workers has as many slots as they have, and is
-// busy while there is none.
-func TestTheSlotsOfWorkers(t *testing.T) {
+// Rule: a server that leaves agents to workers has as many slots as all its workers, and reports
+// itself busy while no worker is connected.
+func TestAServerHasTheSlotsOfItsWorkers(t *testing.T) {
 	t.Parallel()
-	s := newPlace(t).assisted(nil, left...)
+	s := newPlace(t).assisted(nil, noLocalAgents...)
 	s.wantHealth(true, 0, 0, 0)
 	id := s.ask("hello")
 	s.wantHealth(true, 0, 1, 0)
-	f := s.hire("one", "BELAY_AGENT_MAX_CONCURRENCY=3")
+	f := s.startWorker("one", "BELAY_AGENT_MAX_CONCURRENCY=3")
 	s.wantEnd(id, "completed", 0.0)
 	s.wantHealth(false, 0, 0, 3)
-	f.leave()
+	f.stopWorker()
 	s.wantHealth(true, 0, 0, 0)
 	s.stop()
 }

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// frame is a server-sent event; a comment has a name of ":".
+// frame is a server-sent event; the name of a comment is ":".
 type frame struct{ id, name, data string }
 
-// follow reads a stream of events until its end or until it is cut. Headers are
-// given as pairs.
+// follow reads a stream of events until its end or until the test cuts it. Headers are given as
+// pairs.
 func (a api) follow(path, last string, headers ...string) (events <-chan frame, cut func()) {
 	a.t.Helper()
 	ctx, cancel := context.WithCancel(a.t.Context())
@@ -30,7 +30,7 @@ func (a api) events(request *http.Request, cancel func(), headers ...string) (<-
 	for i := 0; i+1 < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultClient.Do(request) //nolint:bodyclose // whoever reads it closes it
+	response, err := http.DefaultClient.Do(request) //nolint:bodyclose // the reader of the events closes it
 	if err != nil {
 		a.t.Fatal(err)
 	}

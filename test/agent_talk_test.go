@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// Rule: a stream goes on when the conversation of its job does: what the next run says
-// comes after what was streamed, and nothing is said again. A chat that joins then gets all of it.
-func TestAStreamGoesOnWithItsConversation(t *testing.T) {
+// Rule: when a job's conversation continues in a new run, its stream continues too: the output of
+// the new run follows the output that was streamed before, and nothing is repeated. A chat that
+// joins later gets all of it.
+func TestAStreamContinuesWithItsConversation(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	repo := p.repository()
@@ -19,29 +20,29 @@ func TestAStreamGoesOnWithItsConversation(t *testing.T) {
 		}
 		return string(argv)
 	}
-	s := p.assisted(nil, append(left, "--agent-repo", repo)...)
+	s := p.assisted(nil, append(noLocalAgents, "--agent-repo", repo)...)
 	env := []string{
 		"BELAY_GRACE=1s", "BELAY_AGENT_GRACE=100ms",
 		"BELAY_AGENT_COMMAND=" + script(`echo "$1" > session; printf "I begin"; exec sleep 600`),
 		"BELAY_AGENT_RESUME_COMMAND=" + script(`test "$1" = "$(cat session)" && echo "and go on"`),
 	}
-	one := s.hire("one", env...)
-	ask := func() <-chan frame { return s.stream(asking("words", `"stream":true`), "Idempotency-Key", "k") }
+	one := s.startWorker("one", env...)
+	ask := func() <-chan frame { return s.stream(chatOf("words", `"stream":true`), "Idempotency-Key", "k") }
 	events := ask()
 	for e := range events {
 		if strings.Contains(e.data, "I begin") {
 			break
 		}
 	}
-	one.leave()
-	two := s.hire("two", env...)
+	one.stopWorker()
+	two := s.startWorker("two", env...)
 	const all = "I begin\n\nand go on\n"
 	if rest := contentOf(t, events); rest != strings.TrimPrefix(all, "I begin") {
 		t.Errorf("the rest of the stream is %q", rest)
 	}
 	if again := contentOf(t, ask()); again != all {
-		t.Errorf("who joins gets %q", again)
+		t.Errorf("a chat that joined got %q", again)
 	}
-	two.leave()
+	two.stopWorker()
 	s.stop()
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// agents is a server with an agent service as a foreign program sees it.
+// agents is a server with an agent service, as its clients see it.
 type agents struct {
 	api
 	*place
 	server *started
 }
 
-// smallAgent is the command of the agent that does what it is told.
+// smallAgent returns the command of a test agent that carries out its prompt line by line.
 func smallAgent(t *testing.T, flags ...string) string {
 	t.Helper()
 	path, err := filepath.Abs("../examples/agent-service/agent.py")
@@ -38,7 +38,7 @@ func smallAgent(t *testing.T, flags ...string) string {
 	return string(argv)
 }
 
-// program finds a program in PATH that other users may run too: those of jobs have to.
+// program finds a program in PATH that every user may run: jobs run it as their own users.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
@@ -47,7 +47,7 @@ func program(t *testing.T, name string) string {
 			return filepath.Join(dir, name)
 		}
 	}
-	t.Fatalf("there is no %s in PATH that everybody may run", name)
+	t.Fatalf("there is no %s in PATH that every user may run", name)
 	return ""
 }
 
@@ -64,20 +64,19 @@ func forEverybody(path string) bool {
 	}
 }
 
-// assisted starts a server whose agent is the small one, with these variables
-// in its environment.
+// assisted starts a server with the small agent and with these variables in its environment.
 func (p *place) assisted(env []string, args ...string) agents {
 	p.t.Helper()
 	cmd := p.command(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append(p.environment("BELAY_AGENT_COMMAND="+smallAgent(p.t)), env...)
 	x := p.start(cmd)
-	x.until("it is ready", func() bool { return ready.MatchString(x.err.String()) })
+	x.until("the server is ready", func() bool { return ready.MatchString(x.err.String()) })
 	return agents{api{p.t, ready.FindString(x.err.String())}, p, x}
 }
 
-// killed kills the server and starts another in its place. It answers when what the
-// dead one has left is seen to.
-func (a agents) killed(env []string, args ...string) agents {
+// killAndRestart kills the server and starts another in its place. It returns when the new server has
+// cleaned up the dead server's workspaces.
+func (a agents) killAndRestart(env []string, args ...string) agents {
 	a.api.t.Helper()
 	a.server.signal(syscall.SIGKILL)
 	a.server.wait(patience)
@@ -91,15 +90,15 @@ func (a agents) killed(env []string, args ...string) agents {
 	}
 	b := a.assisted(env, args...)
 	for file, text := range was {
-		until(a.api.t, "the workspaces of the dead are gone", func() bool {
-			now, err := os.ReadFile(file) // the next run has the same place
+		until(a.api.t, "the workspaces of the dead server are gone", func() bool {
+			now, err := os.ReadFile(file) // the next run of the job may use the same directory
 			return err != nil || string(now) != text
 		})
 	}
 	return b
 }
 
-// stop ends the server in order and checks that nothing is left.
+// stop stops the server gracefully and checks that nothing is left.
 func (a agents) stop() result {
 	a.api.t.Helper()
 	a.server.signal(syscall.SIGTERM)
@@ -108,8 +107,8 @@ func (a agents) stop() result {
 	return r
 }
 
-// said is a JSON text.
-func said(text string) string {
+// jsonText returns a text as a JSON string.
+func jsonText(text string) string {
 	b, err := json.Marshal(text)
 	if err != nil {
 		panic(err)
@@ -117,10 +116,10 @@ func said(text string) string {
 	return string(b)
 }
 
-// ask hands a prompt to the agent and gives the job's id.
+// ask submits a prompt to the agent and returns the job's id.
 func (a agents) ask(prompt string, more ...string) string {
 	a.api.t.Helper()
-	body := `{"prompt":` + said(prompt)
+	body := `{"prompt":` + jsonText(prompt)
 	for _, m := range more {
 		body += "," + m
 	}
@@ -170,12 +169,12 @@ func (a agents) wantHealth(busy bool, active, queued, capacity int) {
 	}
 }
 
-// hold is a prompt that says that it runs and waits to be freed.
+// hold returns a prompt that makes a file when it runs and then waits until the test frees it.
 func (a agents) hold(name string) string {
 	return "touch $TMPDIR/" + name + "\nuntil $TMPDIR/free-" + name + "\nfreed " + name
 }
 
-// held is the file that a prompt of hold has made; "" if it does not run.
+// held returns the path of the file that a prompt of hold has made; "" if the prompt does not run.
 func (a agents) held(name string) string {
 	a.api.t.Helper()
 	found, err := filepath.Glob(filepath.Join(a.data, "workspaces", "jobs", "*", "tmp", name))
@@ -204,8 +203,8 @@ func (a agents) free(name string) {
 	}
 }
 
-// Rule: two jobs run at the same time, each in a workspace of its own; what the
-// agent says is the result, and all is removed in the end.
+// Rule: two jobs run at the same time, each in its own workspace; the agent's output is the result,
+// and the workspaces are removed at the end.
 func TestTwoExecutesRunAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -231,8 +230,7 @@ func TestTwoExecutesRunAtOnce(t *testing.T) {
 	a.stop()
 }
 
-// Rule: what is beyond MAX_CONCURRENCY waits, first come first served, and is not
-// refused.
+// Rule: jobs beyond MAX_CONCURRENCY wait in the order of their arrival, and are not refused.
 func TestAThirdJobWaitsForASlot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -265,17 +263,17 @@ func TestAThirdJobWaitsForASlot(t *testing.T) {
 	a.wantHealth(false, 0, 0, 2)
 }
 
-// Rule: a timeout counts from when the agent executes: neither the wait for a slot
-// nor what another job asks for is part of it. It kills, and says so.
+// Rule: a timeout counts from the start of the agent: it does not include the wait for a slot, and
+// is not that of another job. It kills the agent, and the job says so.
 func TestATimeoutDoesNotCountTheQueue(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted([]string{"MAX_CONCURRENCY=1"}, "--agent-grace", "100ms", "--agent-repos", p.path("repo"))
 	before := a.ask(a.hold("before"))
 	patient := a.ask("sleep 0.1\nin time", `"timeout_seconds":4`)
-	late := a.ask("edit left.txt half\nsleep 600", `"timeout_seconds":3`, `"repo":`+said(p.repository()))
+	late := a.ask("edit left.txt half\nsleep 600", `"timeout_seconds":3`, `"repo":`+jsonText(p.repository()))
 	a.holds("before")
-	if !a.server.after(4500 * time.Millisecond) { // longer than either may run
+	if !a.server.after(4500 * time.Millisecond) { // longer than either job may run
 		t.Fatal("the server has ended")
 	}
 	a.free("before")
@@ -288,13 +286,12 @@ func TestATimeoutDoesNotCountTheQueue(t *testing.T) {
 		t.Errorf("after the timeout: %s", got.text)
 	}
 	if patch := p.artifact(parse(t, late), "step-1.patch"); !strings.Contains(patch, "+half") {
-		t.Errorf("its work is %q", patch)
+		t.Errorf("the job's changes are %q", patch)
 	}
 	a.stop()
 }
 
-// Rule: a job is answered for until JOB_TTL_SECONDS after its end; its execution
-// is kept.
+// Rule: /jobs answers for a job until JOB_TTL_SECONDS after its end; the job's execution is kept.
 func TestJobsAreEvicted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -307,11 +304,11 @@ func TestJobsAreEvicted(t *testing.T) {
 	}
 	held := a.ask(a.hold("held"))
 	a.holds("held")
-	until(t, "the job is forgotten", func() bool {
+	until(t, "the job is evicted", func() bool {
 		return a.call("GET", "/jobs/"+id, "").status == http.StatusNotFound
 	})
 	if since := time.Since(finished); since < 2*time.Second {
-		t.Errorf("it was forgotten after %s", since)
+		t.Errorf("the job was evicted after %s", since)
 	}
 	for _, call := range []string{"GET /jobs/" + id + "/log", "POST /jobs/" + id + "/cancel", "DELETE /jobs/" + id} {
 		method, path, _ := strings.Cut(call, " ")
@@ -325,10 +322,10 @@ func TestJobsAreEvicted(t *testing.T) {
 	a.wantEnd(held, "completed", 0.0)
 }
 
-// Rule: no more than MAX_QUEUE_DEPTH jobs run or wait, however many ask at once
-// and whatever the server went through; what is beyond is told when to ask again,
-// and a repeat of what was accepted is not beyond.
-func TestTheQueueHasADepth(t *testing.T) {
+// Rule: no more than MAX_QUEUE_DEPTH jobs run or wait, however many requests come at once and also
+// after restarts. A request beyond that is refused with the time to retry after; the repeat of an
+// accepted request does not count.
+func TestJobsBeyondTheQueueDepthAreRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	env := []string{"MAX_CONCURRENCY=2", "MAX_QUEUE_DEPTH=5"}
@@ -340,7 +337,7 @@ func TestTheQueueHasADepth(t *testing.T) {
 		statuses := make(map[int]int)
 		for range 30 {
 			all.Go(func() {
-				got := a.call("POST", "/execute", `{"prompt":`+said("until "+free)+`}`)
+				got := a.call("POST", "/execute", `{"prompt":`+jsonText("until "+free)+`}`)
 				mu.Lock()
 				defer mu.Unlock()
 				statuses[got.status]++
@@ -353,7 +350,7 @@ func TestTheQueueHasADepth(t *testing.T) {
 		all.Wait()
 		return statuses
 	}
-	keyed := `{"prompt":` + said("until "+free) + `}`
+	keyed := `{"prompt":` + jsonText("until "+free) + `}`
 	first := a.want(http.StatusAccepted, "POST", "/execute", keyed, "Idempotency-Key", "k").string("job_id")
 	if got := storm(); got[http.StatusAccepted] != 4 || got[http.StatusTooManyRequests] != 26 {
 		t.Errorf("the storm was answered with %v", got)
@@ -388,8 +385,8 @@ func TestTheQueueHasADepth(t *testing.T) {
 	a.stop()
 }
 
-// Rule: a job tells truthfully how it ended; it is not tried again and leaves no
-// dead letter.
+// Rule: a job reports correctly how it ended; a failed job is not retried and leaves no dead
+// letter.
 func TestHowJobsEnd(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -420,7 +417,7 @@ func TestHowJobsEnd(t *testing.T) {
 	if !strings.HasPrefix(got.string("error"), "cancelled") || got.string("changes", "patch") == "" {
 		t.Errorf("%s", got.text)
 	}
-	a.want(http.StatusAccepted, "DELETE", "/jobs/"+id, "") // again
+	a.want(http.StatusAccepted, "DELETE", "/jobs/"+id, "") // a second time
 	a.want(http.StatusNotFound, "GET", "/jobs/ex_00000000000000000000000000", "")
 	a.want(http.StatusNotFound, "GET", "/jobs/nonsense", "")
 	a.stop()
@@ -441,14 +438,14 @@ func TestExecuteRefusesWhatCannotRun(t *testing.T) {
 		`{"prompt":"a","timeout_seconds":0}`:  http.StatusUnprocessableEntity,
 		`{"prompt":"a","timeout_seconds":-1}`: http.StatusUnprocessableEntity,
 		`{"prompt":"a","repo":"/etc"}`:        http.StatusForbidden,
-		`{"prompt":"a","repo":"https://git.example/team/../x"}`:              http.StatusUnprocessableEntity,
-		`{"prompt":"a","repo":"https://git.example/team/%2e%2e/x"}`:          http.StatusUnprocessableEntity,
-		`{"prompt":"a","repo":"https://git.example.evil/team/x"}`:            http.StatusForbidden,
-		`{"prompt":"a","repo":"https://bot:token@git.example/team/x"}`:       http.StatusUnprocessableEntity,
-		`{"prompt":"a","repo":"/no/such/path"}`:                              http.StatusForbidden,
-		`{"prompt":"a","ref":"--upload-pack=touch"}`:                         http.StatusUnprocessableEntity,
-		`{"prompt":` + said(strings.Repeat("x", 130<<10)) + `}`:              http.StatusRequestEntityTooLarge,
-		`{"prompt":"a","metadata":` + said(strings.Repeat("y", 1<<20)) + `}`: http.StatusRequestEntityTooLarge,
+		`{"prompt":"a","repo":"https://git.example/team/../x"}`:                  http.StatusUnprocessableEntity,
+		`{"prompt":"a","repo":"https://git.example/team/%2e%2e/x"}`:              http.StatusUnprocessableEntity,
+		`{"prompt":"a","repo":"https://git.example.evil/team/x"}`:                http.StatusForbidden,
+		`{"prompt":"a","repo":"https://bot:token@git.example/team/x"}`:           http.StatusUnprocessableEntity,
+		`{"prompt":"a","repo":"/no/such/path"}`:                                  http.StatusForbidden,
+		`{"prompt":"a","ref":"--upload-pack=touch"}`:                             http.StatusUnprocessableEntity,
+		`{"prompt":` + jsonText(strings.Repeat("x", 130<<10)) + `}`:              http.StatusRequestEntityTooLarge,
+		`{"prompt":"a","metadata":` + jsonText(strings.Repeat("y", 1<<20)) + `}`: http.StatusRequestEntityTooLarge,
 		`{"prompt":"a"`: http.StatusBadRequest,
 		``:              http.StatusBadRequest,
 	} {
@@ -461,9 +458,9 @@ func TestExecuteRefusesWhatCannotRun(t *testing.T) {
 	}
 }
 
-// Rule: a prompt is one argument, byte for byte. No shell sees it, and it cannot
-// be an option.
-func TestAPromptIsNoCommand(t *testing.T) {
+// Rule: a prompt is one argument, byte for byte. No shell reads it, and it cannot be taken for an
+// option.
+func TestAPromptIsOneArgument(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	show := `["sh","-c","for a in \"$@\"; do printf '<%s>' \"$a\"; done","sh","{{prompt}}"]`
@@ -479,7 +476,7 @@ func TestAPromptIsNoCommand(t *testing.T) {
 		}
 	}
 	if exists(p.path("pwned")) {
-		t.Error("a prompt was carried out by a shell")
+		t.Error("a shell executed a prompt")
 	}
 	a.stop()
 
@@ -490,8 +487,8 @@ func TestAPromptIsNoCommand(t *testing.T) {
 	}
 }
 
-// Rule: a secret from a file is in the agent's environment and nowhere else:
-// neither in what is stored nor in what is answered or logged.
+// Rule: a secret from a file is in the agent's environment and nowhere else: not in stored data,
+// not in answers, not in the log.
 func TestASecretStaysASecret(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -507,7 +504,7 @@ func TestASecretStaysASecret(t *testing.T) {
 	}
 	end := a.stop()
 	if strings.Contains(got.text+end.out+end.err, secret) {
-		t.Error("the secret is answered or logged")
+		t.Error("the secret is in an answer or in the log")
 	}
 	err := filepath.WalkDir(p.data, func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -524,10 +521,10 @@ func TestASecretStaysASecret(t *testing.T) {
 	}
 }
 
-// Rule: a job is held as tightly as the machine allows, and the log says how: as
-// root it is a user of its own who cannot write outside its workspace nor see what
-// another job has.
-func TestAJobIsHeld(t *testing.T) {
+// Rule: a job has the strongest sandbox that the machine allows, and the log describes it: under
+// root, a job has its own user, cannot write outside its workspace and cannot see another job's
+// files.
+func TestAJobIsSandboxed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	mark := filepath.Join(filepath.Dir(filepath.Dir(p.root)), filepath.Base(filepath.Dir(p.root))+"-outside")
@@ -543,7 +540,7 @@ func TestAJobIsHeld(t *testing.T) {
 		0.0).string("result")
 	a.server.says("an agent runs")
 	if !strings.Contains(a.server.err.String(), "no new privileges") {
-		t.Errorf("the log does not say what holds an agent\n%s", a.server.err.String())
+		t.Errorf("the log does not describe the sandbox of an agent\n%s", a.server.err.String())
 	}
 	if os.Geteuid() == 0 {
 		first, rest, _ := strings.Cut(one, "\n")
@@ -559,9 +556,9 @@ func TestAJobIsHeld(t *testing.T) {
 	a.stop()
 }
 
-// Rule: the program of an agent is the first of its name in PATH that the job's user may
-// run: what only root may run is passed over.
-func TestWhatOnlyRootMayRunIsPassedOver(t *testing.T) {
+// Rule: the program of an agent is the first of its name in PATH that the job's user may run:
+// programs that only root may run are skipped.
+func TestProgramsThatOnlyRootMayRunAreSkipped(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root's jobs have users of their own")
 	}

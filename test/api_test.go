@@ -15,22 +15,21 @@ import (
 
 var ready = regexp.MustCompile(`https?://127\.0\.0\.1:\d+`)
 
-// serve starts belay serve on a port of its own and answers with its address
-// once it is ready.
+// serve starts belay serve on a free port and returns its address once it is ready.
 func (p *place) serve(args ...string) (*started, api) {
 	p.t.Helper()
 	x := p.start(p.command(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...))
-	x.until("it is ready", func() bool { return ready.MatchString(x.err.String()) })
+	x.until("the server is ready", func() bool { return ready.MatchString(x.err.String()) })
 	return x, api{p.t, ready.FindString(x.err.String())}
 }
 
-// api is a server as a foreign program sees it: plain HTTP.
+// api is a server as its clients see it: plain HTTP.
 type api struct {
 	t   *testing.T
 	url string
 }
 
-// answer is what a server said.
+// answer is a response of the server.
 type answer struct {
 	status int
 	header http.Header
@@ -38,7 +37,7 @@ type answer struct {
 	body   map[string]any
 }
 
-// at digs in an answer's body: at("lease", "token").
+// at returns a value in an answer's body by its path: at("lease", "token").
 func (a answer) at(path ...string) any {
 	var v any = a.body
 	for _, name := range path {
@@ -82,7 +81,7 @@ func (a api) call(method, path, body string, headers ...string) answer {
 	return out
 }
 
-// want makes one request that must end with a status.
+// want makes one request that must be answered with a status.
 func (a api) want(status int, method, path, body string, headers ...string) answer {
 	a.t.Helper()
 	got := a.call(method, path, body, headers...)
@@ -92,14 +91,14 @@ func (a api) want(status int, method, path, body string, headers ...string) answ
 	return got
 }
 
-// seen is an event as a watcher got it.
+// seen is an event with the time at which a watcher received it.
 type seen struct {
 	at   time.Time
 	kind string
 	seq  float64
 }
 
-// watch follows an execution by server-sent events until its end or the test's.
+// watch follows an execution by server-sent events until the execution or the test ends.
 func (a api) watch(id string) <-chan seen {
 	a.t.Helper()
 	request, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, a.url+"/v1/executions/"+id+"/events", nil)

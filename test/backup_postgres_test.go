@@ -26,7 +26,7 @@ func openDatabase(t *testing.T, url string) *database {
 	return &database{t, b}
 }
 
-// own takes an execution from outside.
+// own claims an execution as an owner from outside.
 func (d *database) own(id belay.ExecutionID) belay.Lock {
 	d.t.Helper()
 	l, err := d.Lock(d.t.Context(), belay.LockRequest{
@@ -38,13 +38,13 @@ func (d *database) own(id belay.ExecutionID) belay.Lock {
 	return l
 }
 
-// lose gives an owner up, and waits until the execution shows it.
+// lose reports the worker of a lease dead, and waits until the execution shows it.
 func (d *database) lose(l belay.Lease) {
 	d.t.Helper()
 	if err := d.Bury(d.t.Context(), l.Worker, "killed"); err != nil {
 		d.t.Fatal(err)
 	}
-	until(d.t, "the execution is taken back", func() bool {
+	until(d.t, "the execution is reclaimed", func() bool {
 		x, err := d.Execution(d.t.Context(), l.Execution)
 		return err == nil && x.State != belay.Running
 	})
@@ -57,9 +57,9 @@ func (d *database) close() {
 	}
 }
 
-// Rule: the procedure of docs/operations.md for PostgreSQL, with its own tools,
-// ends as a restore of a data directory does: nothing acknowledged before it is
-// lost, no token is given twice, and nobody's lease of before holds (G1, G2, G3).
+// Rule: the procedure of docs/operations.md for PostgreSQL, with PostgreSQL's own tools, has the
+// result of restoring a data directory: no write that was acknowledged before the dump is lost, no
+// token is given out twice, and no lease from before the dump is valid any more (G1, G2, G3).
 func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Shared(t)
@@ -78,7 +78,7 @@ func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 	tool(t, s.Binary("pg_dump"), "--format=custom", "--file="+dump, "--dbname="+url)
 	d.lose(old.Lease)
 	highest := old.Lease.Token
-	for range 2 { // nobody will know of these
+	for range 2 { // the dump does not contain these leases
 		l := d.own(id)
 		highest = max(highest, l.Lease.Token)
 		d.lose(l.Lease)
@@ -87,21 +87,21 @@ func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 
 	fresh := s.Database(t)
 	tool(t, s.Binary("pg_restore"), "--exit-on-error", "--single-transaction", "--no-owner", "--dbname="+fresh, dump)
-	// the dump is new
+	// the dump is so new that its server may still be alive
 	p.belay("restore", "--epoch", "--store",
 		fresh).want(belay.CodeConflict.Exit()).saying("a server left its mark of life")
 	r := p.belay("restore", "--epoch", "--force", "--store", fresh).want(0)
 	if !strings.Contains(r.out, "ended 1 session") {
-		t.Errorf("the owner of then was not ended\n%s", r)
+		t.Errorf("the session from before the dump was not ended\n%s", r)
 	}
 	d = openDatabase(t, fresh)
 	if x, err := d.Execution(t.Context(), id); err != nil || string(x.Input) != `{"n":1}` {
-		t.Errorf("what was acknowledged: %+v, %v", x, err)
+		t.Errorf("the acknowledged execution: %+v, %v", x, err)
 	}
 	if _, err := d.Renew(t.Context(), old.Lease); belay.CodeOf(err) != belay.CodeLeaseLost {
-		t.Errorf("the lease of before: %v", err)
+		t.Errorf("the lease from before the dump: %v", err)
 	}
-	until(t, "the execution is taken back", func() bool {
+	until(t, "the execution is reclaimed", func() bool {
 		x, err := d.Execution(t.Context(), id)
 		return err == nil && x.State != belay.Running
 	})
@@ -111,7 +111,7 @@ func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 	wellFormed(t, events(t, d, id))
 }
 
-// tool runs a program of PostgreSQL's.
+// tool runs a program of PostgreSQL.
 func tool(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {

@@ -17,15 +17,15 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// dealt is what was given to owners: the highest token of each execution.
-type dealt struct {
+// givenTokens records the tokens that were given to owners: the highest of each execution.
+type givenTokens struct {
 	mu      sync.Mutex
 	tokens  map[belay.ExecutionID]belay.Token
 	highest belay.Token
 	claims  int
 }
 
-func (d *dealt) note(l belay.Lease) {
+func (d *givenTokens) note(l belay.Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tokens[l.Execution] = max(d.tokens[l.Execution], l.Token)
@@ -33,16 +33,16 @@ func (d *dealt) note(l belay.Lease) {
 	d.claims++
 }
 
-func (d *dealt) count() int {
+func (d *givenTokens) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.claims
 }
 
-// grab claims from a server and never settles anything, in sessions that die
-// after a second, so that the same executions are owned again and again; until
-// the server does not answer any more.
-func (a api) grab(all *sync.WaitGroup, d *dealt) {
+// grab claims executions from a server and never completes any, in sessions that expire after a
+// second, so that the same executions are claimed again and again; it ends when the server no
+// longer answers.
+func (a api) grab(all *sync.WaitGroup, d *givenTokens) {
 	all.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -70,13 +70,13 @@ func (a api) grab(all *sync.WaitGroup, d *dealt) {
 	})
 }
 
-// load is a server with clients and owners on it.
+// load is a server with clients that submit and owners that claim.
 type load struct {
-	p     *place
-	told  acknowledgements
-	dealt dealt
-	x     *started
-	all   sync.WaitGroup
+	p           *place
+	told        acknowledgements
+	givenTokens givenTokens
+	x           *started
+	all         sync.WaitGroup
 }
 
 func (l *load) begin() {
@@ -84,9 +84,12 @@ func (l *load) begin() {
 	var a api
 	l.x, a = l.p.serve()
 	a.hammer(&l.all, &l.told, 3)
-	a.grab(&l.all, &l.dealt)
-	had, owned := len(l.told.list()), l.dealt.count()
-	l.x.until("it is under load", func() bool { return len(l.told.list()) > had+50 && l.dealt.count() > owned+20 })
+	a.grab(&l.all, &l.givenTokens)
+	had, owned := len(l.told.list()), l.givenTokens.count()
+	l.x.until("the server is under load", func() bool {
+		return len(l.told.list()) > had+50 &&
+			l.givenTokens.count() > owned+20
+	})
 }
 
 func (l *load) kill() {
@@ -96,13 +99,13 @@ func (l *load) kill() {
 	l.all.Wait()
 }
 
-// Rule: a backup made under load, while the server is killed, holds all that was
-// acknowledged before it began; restored, it gives no token that was ever given,
-// before it or after, and takes back what was owned (G1, G3, G4).
+// Rule: a backup made under load, while the server is killed, contains every write that was
+// acknowledged before the backup began. After it is restored, no token is given out that was given
+// out before, even after the backup, and executions that had owners are reclaimed (G1, G3, G4).
 func TestABackupUnderLoadIsRestored(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
-	l := &load{p: newPlace(t), dealt: dealt{tokens: make(map[belay.ExecutionID]belay.Token)}}
+	l := &load{p: newPlace(t), givenTokens: givenTokens{tokens: make(map[belay.ExecutionID]belay.Token)}}
 	var file string
 	var before []string
 	for round := range 3 {
@@ -114,12 +117,12 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 			l.kill()
 		}
 		if got := backup.wait(patience).want(0); got.out != file+"\n" {
-			t.Errorf("it prints more than the file\n%s", got)
+			t.Errorf("the backup prints more than the file\n%s", got)
 		}
 		l.p.belay("restore", "--verify", file).want(0)
 	}
-	after := l.dealt.count()
-	l.x.until("tokens are given after the backup", func() bool { return l.dealt.count() > after+50 })
+	after := l.givenTokens.count()
+	l.x.until("tokens are given out after the backup", func() bool { return l.givenTokens.count() > after+50 })
 	l.kill()
 
 	q := &place{t: t, root: l.p.root, data: l.p.path("restored"), cwd: l.p.cwd}
@@ -138,7 +141,7 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 	}
 	for _, w := range workers {
 		if !w.State.Ended() {
-			t.Errorf("session %s of before goes on", w.ID)
+			t.Errorf("session %s from before the backup goes on", w.ID)
 		}
 		if strings.Contains(w.EndReason, "restored from a backup") {
 			ended++
@@ -146,7 +149,7 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 	}
 	_ = store.Close()
 	_, a := q.serve()
-	again := dealt{tokens: make(map[belay.ExecutionID]belay.Token)}
+	again := givenTokens{tokens: make(map[belay.ExecutionID]belay.Token)}
 	var all sync.WaitGroup
 	a.grab(&all, &again)
 	until(t, "executions that were owned before are owned again", func() bool {
@@ -154,7 +157,7 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 		defer again.mu.Unlock()
 		met := 0
 		for id := range again.tokens {
-			if l.dealt.tokens[id] != 0 {
+			if l.givenTokens.tokens[id] != 0 {
 				met++
 			}
 		}
@@ -164,10 +167,10 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 	again.mu.Lock()
 	defer again.mu.Unlock()
 	for id, token := range again.tokens {
-		if token <= l.dealt.highest {
-			t.Errorf("G1: token %d after %d", token, l.dealt.highest)
+		if token <= l.givenTokens.highest {
+			t.Errorf("G1: token %d after %d", token, l.givenTokens.highest)
 		}
-		history := q.history(id) // well formed
+		history := q.history(id) // history checks that the history is well formed
 		for i, ev := range history {
 			if ev.Kind == "started" && ev.Token == token && i > 0 && history[i-1].Kind == "lost" &&
 				history[i-1].Token < 1<<32 {
@@ -176,13 +179,13 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 		}
 	}
 	t.Logf("%d acknowledged before the backup, %d in all; %d claims; %d sessions ended by the restore, %d runs "+
-		"taken back", len(before), len(l.told.list()), l.dealt.claims, ended, taken)
+		"taken back", len(before), len(l.told.list()), l.givenTokens.claims, ended, taken)
 	if taken == 0 || ended == 0 {
-		t.Error("nothing was owned when the backup was made: the test shows nothing")
+		t.Error("no execution had an owner when the backup was made: the test proves nothing")
 	}
 }
 
-// Rule: a backup that is killed leaves nothing that could be taken for one.
+// Rule: a killed backup leaves no file that could be taken for a backup.
 func TestABackupThatIsKilled(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -207,8 +210,8 @@ func TestABackupThatIsKilled(t *testing.T) {
 	p.belay("backup", filepath.Join(to, "b.db")).want(0)
 }
 
-// Rule: a restore over data that is killed at any moment leaves the old database
-// or the new one, whole, and the old one is never gone.
+// Rule: a restore over existing data that is killed at any moment leaves either the old database or
+// the new one, complete, and the old one is never lost.
 func TestARestoreThatIsKilled(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -236,7 +239,7 @@ func TestARestoreThatIsKilled(t *testing.T) {
 		}
 	}
 	if killed == 0 {
-		t.Error("no restore was killed: the test shows nothing")
+		t.Error("no restore was killed: the test proves nothing")
 	}
 	p.belay("restore", p.path("b.db"), "--force").want(0)
 	if n := len(p.executions()); n != 1 {
@@ -244,8 +247,8 @@ func TestARestoreThatIsKilled(t *testing.T) {
 	}
 }
 
-// Rule: backup, restore and migrate say what they refuse, and why, before they
-// touch anything.
+// Rule: backup, restore and migrate refuse invalid requests with the reason, before they change
+// anything.
 func TestRefusedBackupsAndRestores(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -273,7 +276,7 @@ func TestRefusedBackupsAndRestores(t *testing.T) {
 		{"a restore of nothing", []string{
 			"restore", p.path("nowhere"), "--data", p.path("new"),
 		}, belay.CodeNotFound.Exit(), "no file"},
-		{"a restore of what is no backup", []string{"restore", os.Args[0], "--data", p.path("new")}, codeInvalid,
+		{"a restore of a file that is no backup", []string{"restore", os.Args[0], "--data", p.path("new")}, codeInvalid,
 			"no database"},
 		{"a restore of damage", []string{
 			"restore", torn, "--data", p.path("new"),
@@ -285,7 +288,8 @@ func TestRefusedBackupsAndRestores(t *testing.T) {
 		{"a migration through a server", []string{
 			"migrate", "--server", "http://127.0.0.1:1",
 		}, belay.CodeConflict.Exit(), "--store"},
-		{"a migration of what is no store", []string{"migrate", "--store", "mysql:x"}, codeInvalid, "sqlite:DIR"},
+		{"a migration of an unknown kind of store", []string{"migrate", "--store", "mysql:x"}, codeInvalid,
+			"sqlite:DIR"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
 			r := p.belay(c.args...)
@@ -306,8 +310,8 @@ func TestRefusedBackupsAndRestores(t *testing.T) {
 	x.wait(patience).want(0)
 }
 
-// Rule: what backup and restore tell programs is what they tell people.
-func TestWhatABackupSays(t *testing.T) {
+// Rule: backup and restore report the same facts to programs as to people.
+func TestBackupReportsTheSameToProgramsAndPeople(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	id := strings.TrimSpace(p.belay("submit", "w", "--input", `{"n":1}`).want(0).out)
@@ -335,6 +339,6 @@ func TestWhatABackupSays(t *testing.T) {
 		t.Errorf("%d steps: %v", len(steps), err)
 	}
 	if _, err := os.Stat(p.path("new")); err == nil {
-		t.Error("a dry run has made something")
+		t.Error("a dry run has changed something")
 	}
 }

@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-// Rule: what serve or worker refuses --check-config refuses as well, with the same exit
-// code and words that say what to do, and starts nothing; and what it takes they take.
-func TestCheckConfigRefusesWhatIsRefused(t *testing.T) {
+// Rule: --check-config refuses every configuration that serve or worker refuses, with the same exit
+// code and a message that says what to do, and starts nothing; serve and worker accept every
+// configuration that --check-config accepts.
+func TestCheckConfigAgreesWithTheStart(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	file := func(name, text string, mode os.FileMode) string {
@@ -41,7 +42,7 @@ func TestCheckConfigRefusesWhatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		args   []string
 		says   string
-		server bool // means nothing to a worker
+		server bool // the option has no meaning for a worker
 	}{
 		"a shell that reads the prompt": {[]string{
 			"--agent-command", `sh -c "echo {{prompt}}"`,
@@ -85,12 +86,12 @@ func TestCheckConfigRefusesWhatIsRefused(t *testing.T) {
 			}
 			if started.code != checked.code || !strings.Contains(started.err, c.says) ||
 				strings.Contains(started.err, "belay serves") || strings.Contains(started.err, "takes work") {
-				t.Errorf("%s: it was checked with %d, and started: %s", name, checked.code, started)
+				t.Errorf("%s: the check ended with %d, and the start with: %s", name, checked.code, started)
 			}
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(p.data, "*")); len(left) > 0 {
-		t.Errorf("it made %q", left)
+		t.Errorf("the checks made %q", left)
 	}
 	p.belay("serve", "--check-config", "--agent-command", "cat", "--agent-repo", p.repository()).want(0)
 	p.belay("keys", "create", "--name", "me", "--scope", "admin").want(0)

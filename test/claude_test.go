@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claude is where Claude Code's command line is, installed once.
+// claude is the installed command line of Claude Code, for all tests of this process.
 var claude struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// claudePath is the directory of a program claude that every user may run. The packages of
-// the lock file in claude-npm are installed for this machine's tests, once.
+// claudePath returns the directory of a program claude that every user may run. The packages of the
+// lock file in claude-npm are installed for this machine's tests, once.
 func claudePath(t *testing.T) string {
 	t.Helper()
 	claude.once.Do(func() { claude.dir, claude.err = installClaude() })
@@ -78,8 +78,8 @@ func installClaude() (dir string, err error) {
 	if out, err := npm.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("npm ci: %w\n%s", err, clip(string(out)))
 	}
-	// The program is in the package for this machine; the package that was asked for would
-	// link it by a script.
+	// The program is in the package for this machine's platform; a script of the main package would
+	// link it, but scripts are not run.
 	found, err := filepath.Glob(filepath.Join(fresh, "node_modules/@anthropic-ai/claude-code-*/claude"))
 	if err != nil || len(found) == 0 {
 		return "", fmt.Errorf("no program was installed: %w", err)
@@ -105,10 +105,10 @@ func installClaude() (dir string, err error) {
 	return "", fmt.Errorf("none of %q runs here", found)
 }
 
-// somebody is a user who is not root.
-const somebody = 65534
+// otherUser is a user other than root.
+const otherUser = 65534
 
-// users runs a test as root, where jobs have users of their own, and as another user.
+// users runs a test as root, where jobs have their own users, and as another user.
 func users(t *testing.T, test func(t *testing.T, p *place)) {
 	t.Run("own users", func(t *testing.T) {
 		if os.Geteuid() != 0 {
@@ -121,14 +121,14 @@ func users(t *testing.T, test func(t *testing.T, p *place)) {
 		t.Parallel()
 		p := newPlace(t)
 		if os.Geteuid() == 0 {
-			p.as = somebody
+			p.as = otherUser
 		}
 		test(t, p)
 	})
 }
 
-// converse starts a server whose agent is Claude Code with a model.
-func (p *place) converse(m *model, args ...string) agents {
+// serveClaude starts a server whose agent is Claude Code with the given model.
+func (p *place) serveClaude(m *model, args ...string) agents {
 	p.t.Helper()
 	repo := p.path("repo")
 	if !exists(repo) {
@@ -139,13 +139,13 @@ func (p *place) converse(m *model, args ...string) agents {
 		args...)...)
 }
 
-// workspaceOf is the directory in which the agent works, as its model was told.
+// workspaceOf returns the directory in which the agent works, as it was given to the model.
 func workspaceOf(d dialogue) string { return d.dir }
 
-// Rule: the real Claude Code edits, runs commands and commits under the preset, in
-// walls that hold it, and asks nothing but its model for anything. Where there are no
-// walls it may edit alone, the server says so, and the job fails for it.
-func TestClaudeWorksInsideItsWalls(t *testing.T) {
+// Rule: the real Claude Code edits, runs commands and commits under the preset, inside its sandbox,
+// and never asks for a permission. Without a sandbox the agent may only edit files, the server's
+// log says so, and a job that needs more fails.
+func TestClaudeWorksInsideItsSandbox(t *testing.T) {
 	t.Parallel()
 	users(t, func(t *testing.T, p *place) {
 		m := newModel(t, func(d dialogue) move {
@@ -161,13 +161,13 @@ func TestClaudeWorksInsideItsWalls(t *testing.T) {
 			}
 			return move{text: "All is done."}
 		})
-		a := p.converse(m)
+		a := p.serveClaude(m)
 		id := a.ask("work")
 		got := a.ended(id)
-		t.Logf("%s, held by: %s", got.string("status"), got.string("walls"))
+		t.Logf("%s, sandbox: %s", got.string("status"), got.string("walls"))
 		if strings.Contains(a.server.err.String(), "may edit files and nothing else") {
 			if os.Geteuid() == 0 && p.as == 0 {
-				t.Error("as root jobs have no walls")
+				t.Error("as root, jobs have no sandbox")
 			}
 			if got.string("status") != "failed" || fmt.Sprint(got.at("denied")) != "[Bash]" ||
 				!strings.Contains(got.string("error"), "not permitted to use Bash") {
@@ -179,22 +179,22 @@ func TestClaudeWorksInsideItsWalls(t *testing.T) {
 				t.Fatalf("%s\n%s", got.text, a.server.dump())
 			}
 			if commits, _ := got.at("changes", "commits").(float64); commits != 1 {
-				t.Errorf("it has changed %v", got.at("changes"))
+				t.Errorf("the job's changes are %v", got.at("changes"))
 			}
 			if patch := p.artifact(parse(t, id), got.string("changes", "patch")); !strings.Contains(patch, "+written") {
-				t.Errorf("its patch is %q", patch)
+				t.Errorf("the job's patch is %q", patch)
 			}
 		}
 		if got.string("walls") == "" || len(got.string("session")) != 36 || got.at("started_at") == nil {
 			t.Errorf("%s", got.text)
 		}
-		m.alone()
+		m.checkOnlyModelAsked()
 		a.stop()
 	})
 }
 
-// Rule: an agent that was denied a tool has not done its job, whatever it says, and the
-// job names the tool.
+// Rule: a job whose agent was denied a tool has failed, whatever the agent says, and the job names
+// the tool.
 func TestClaudeIsDeniedATool(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -204,7 +204,7 @@ func TestClaudeIsDeniedATool(t *testing.T) {
 		}
 		return move{text: "All is done."}
 	})
-	a := p.converse(m, "--agent-permissions", "edits")
+	a := p.serveClaude(m, "--agent-permissions", "edits")
 	got := a.wantEnd(a.ask("work"), "failed", 0.0)
 	if fmt.Sprint(got.at("denied")) != "[Bash]" ||
 		got.string("error") != "the agent was not permitted to use Bash; see agent.permissions" {
@@ -214,9 +214,8 @@ func TestClaudeIsDeniedATool(t *testing.T) {
 	a.stop()
 }
 
-// Rule: Claude Code that is killed with its server continues its conversation: its model
-// is shown all that was said and done, the prompt is not repeated, and nothing is done
-// twice.
+// Rule: Claude Code that is killed with its server continues its conversation: the model sees
+// everything that was said and done, the prompt is not repeated, and no step is done twice.
 func TestClaudeContinuesItsConversation(t *testing.T) {
 	t.Parallel()
 	users(t, func(t *testing.T, p *place) {
@@ -239,11 +238,11 @@ func TestClaudeContinuesItsConversation(t *testing.T) {
 			}
 			return move{text: "All is done."}
 		})
-		a := p.converse(m, "--agent-permissions", "all")
+		a := p.serveClaude(m, "--agent-permissions", "all")
 		id := a.ask("do the three things")
 		a.holds("waits")
-		// Claude Code writes it down in its HOME a moment later.
-		until(t, "the conversation is written down", func() bool {
+		// Claude Code writes the conversation to its HOME a moment later.
+		until(t, "the conversation is stored", func() bool {
 			found, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(a.held("waits"))),
 				"home/.claude/projects/*/*.jsonl"))
 			if err != nil || len(found) != 1 {
@@ -258,7 +257,7 @@ func TestClaudeContinuesItsConversation(t *testing.T) {
 		a.server.signal(syscall.SIGKILL)
 		a.server.wait(patience)
 		seen := len(m.talks())
-		a = p.converse(m, "--agent-permissions", "all")
+		a = p.serveClaude(m, "--agent-permissions", "all")
 		got := a.wantEnd(id, "completed", 0.0)
 		if got.string("result") != "All is done." || got.string("session") != before.string("session") ||
 			got.at("resumed") != true {
@@ -266,28 +265,28 @@ func TestClaudeContinuesItsConversation(t *testing.T) {
 		}
 		talks := m.talks()
 		if len(talks) != seen+2 {
-			t.Fatalf("the model was asked %d times, and %d times after the fall", seen, len(talks)-seen)
+			t.Fatalf("the model was asked %d times, and %d times after the kill", seen, len(talks)-seen)
 		}
 		first, last := talks[seen], talks[len(talks)-1]
 		if len(first.calls) != 3 || !strings.Contains(first.calls[2].result, "interrupted") {
-			t.Errorf("after the fall the model was shown %+v", first.calls)
+			t.Errorf("after the kill the model saw %+v", first.calls)
 		}
 		if len(first.prompts) != 2 || first.prompts[0] != "do the three things" ||
 			!strings.Contains(first.prompts[1], "You were interrupted") {
-			t.Errorf("after the fall it was asked %q", first.prompts)
+			t.Errorf("after the kill the model got the prompts %q", first.prompts)
 		}
 		if looked := last.calls[3].result; !strings.Contains(looked, `one\nthree\none\nfirst\n`) ||
 			strings.Count(looked, "one") != 2 || !strings.Contains(looked, workspaceOf(first)) {
-			t.Errorf("it found %s", looked)
+			t.Errorf("the agent found %s", looked)
 		}
 		if commits, _ := got.at("changes", "commits").(float64); commits != 1 {
-			t.Errorf("it has changed %v", got.at("changes"))
+			t.Errorf("the job's changes are %v", got.at("changes"))
 		}
 		patch := p.artifact(parse(t, id), got.string("changes", "patch"))
 		if strings.Count(patch, "+two") != 1 || strings.Count(patch, "+three") != 1 {
-			t.Errorf("its patch is %q", patch)
+			t.Errorf("the job's patch is %q", patch)
 		}
-		m.alone()
+		m.checkOnlyModelAsked()
 		a.stop()
 	})
 }

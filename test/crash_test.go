@@ -25,18 +25,17 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// crashPoints is how many fsyncs of a process are points to kill it at.
+// crashPoints is the number of fsyncs of a process at which it is killed.
 const crashPoints = 30
 
-// heldFor is how long strace holds each fsync before it happens: long enough to
-// be told of it and to kill the process while it is held.
+// heldFor is the time for which strace delays each fsync: long enough for the test to learn of the
+// fsync and to kill the process before it happens.
 const heldFor = 40 * time.Millisecond
 
-// killAtSync runs a command under strace and kills it at its n-th fsync of the
-// place's database, before that happens. strace's own counter is one per thread,
-// which a Go program changes as it likes; so each fsync is held for a moment, and
-// those that strace tells of are counted here. It answers false if the command
-// ended by itself before.
+// killAtSync runs a command under strace and kills it at its n-th fsync of the place's database,
+// before the fsync happens. strace counts system calls per thread, and a Go program changes threads
+// at any time; so strace delays each fsync for a moment, and killAt counts those that strace
+// reports. killAtSync returns false if the command ended by itself before.
 func (p *place) killAtSync(n int, cmd *exec.Cmd) (result, bool) {
 	p.t.Helper()
 	pipe := filepath.Join(p.path("tmp"), fmt.Sprintf("strace-%d", n))
@@ -71,7 +70,7 @@ func (p *place) killAtSync(n int, cmd *exec.Cmd) (result, bool) {
 
 var syncCall = regexp.MustCompile(`(?:^|\n)(\d+) +f(?:data)?sync\(`)
 
-// killAt reads what strace tells and kills the process of the n-th fsync.
+// killAt reads strace's output and kills the process at its n-th fsync.
 func killAt(n int, told io.Reader) bool {
 	var text []byte
 	buf := make([]byte, 4096)
@@ -94,7 +93,7 @@ func killAt(n int, told io.Reader) bool {
 	}
 }
 
-// leader is the process that a thread belongs to.
+// leader returns the process that a thread belongs to.
 func leader(thread int) (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
 	if err != nil {
@@ -105,12 +104,12 @@ func leader(thread int) (int, error) {
 			return strconv.Atoi(strings.TrimSpace(text))
 		}
 	}
-	return 0, fmt.Errorf("thread %d belongs to nobody", thread)
+	return 0, fmt.Errorf("thread %d belongs to no process", thread)
 }
 
-// Rule: wherever the real binary is killed between its writes, what it has said
-// is true of the store, each transition is there wholly or not at all, and the
-// same line goes on (G3, G4).
+// Rule: wherever the real binary is killed between two writes, every write that it has acknowledged
+// is in the store, each transition is there completely or not at all, and the same command can
+// continue (G3, G4).
 func TestKillAtTheNthSync(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -122,14 +121,14 @@ func TestKillAtTheNthSync(t *testing.T) {
 			got, hit := p.killAtSync(n, p.command(j.args...))
 			if !hit {
 				got.want(0)
-				t.Logf("it ended before its fsync %d", n)
+				t.Logf("the command ended before its fsync %d", n)
 			} else if got.code != 128+int(syscall.SIGKILL) {
-				t.Fatalf("killed at its fsync %d it ended otherwise\n%s", n, got)
+				t.Fatalf("killed at its fsync %d the command ended in another way\n%s", n, got)
 			}
-			j.look(got)
+			j.compareWithStore(got)
 			p.transitionsAreWhole()
 			last := p.start(p.command(j.args...)).wait(patience).want(0)
-			j.look(last)
+			j.compareWithStore(last)
 			j.complete(repo)
 			p.clean()
 			p.sound()
@@ -137,7 +136,7 @@ func TestKillAtTheNthSync(t *testing.T) {
 	}
 }
 
-// transitionsAreWhole checks that what belongs into one commit is there together.
+// transitionsAreWhole checks that all rows of one commit are there together.
 func (p *place) transitionsAreWhole() {
 	p.t.Helper()
 	for _, e := range p.executions() {
@@ -155,9 +154,9 @@ func (p *place) transitionsAreWhole() {
 	}
 }
 
-// Rule: the same of a program that uses the engine in its own process and says
-// what was acknowledged byte for byte: submissions with their input, steps with
-// their result (G3, G4).
+// Rule: the same for a program that uses the engine in its own process and prints every
+// acknowledged write, byte for byte: submissions with their input, steps with their result (G3,
+// G4).
 func TestKillAtTheNthSyncKeepsEveryByte(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -167,15 +166,15 @@ func TestKillAtTheNthSyncKeepsEveryByte(t *testing.T) {
 			got, hit := p.killAtSync(n, p.role("acknowledge"))
 			if !hit {
 				got.want(0)
-				t.Logf("it ended before its fsync %d", n)
+				t.Logf("the command ended before its fsync %d", n)
 			} else if got.code != 128+int(syscall.SIGKILL) {
-				t.Fatalf("killed at its fsync %d it ended otherwise\n%s", n, got)
+				t.Fatalf("killed at its fsync %d the command ended in another way\n%s", n, got)
 			}
 			p.acknowledged(got.out)
 			p.transitionsAreWhole()
 			again := p.start(p.role("acknowledge")).wait(patience).want(0)
 			p.acknowledged(got.out + again.out)
-			t.Logf("killed after %s, whole again after %s", got.took.Round(time.Millisecond),
+			t.Logf("killed after %s, recovered after %s", got.took.Round(time.Millisecond),
 				again.took.Round(time.Millisecond))
 			for _, e := range p.executions() {
 				if !e.State.Terminal() {
@@ -187,22 +186,21 @@ func TestKillAtTheNthSyncKeepsEveryByte(t *testing.T) {
 	}
 }
 
-// role is this test binary as one of the programs beside belay.
+// role returns this test binary as one of the programs that tests run beside belay.
 func (p *place) role(name string, more ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Dir, cmd.Env = p.cwd, p.environment(append([]string{roleEnv + "=" + name}, more...)...)
 	return cmd
 }
 
-// ack is one line of the acknowledging program: something that a call has
-// confirmed.
+// ack is one line of the acknowledging program: a write that a call has confirmed.
 type ack struct {
 	Execution belay.ExecutionID
 	Step      string          // empty for the submission
 	Data      json.RawMessage // the input, or the step's result
 }
 
-// acknowledged checks that everything told is in the store, byte for byte.
+// acknowledged checks that every acknowledged write is in the store, byte for byte.
 func (p *place) acknowledged(out string) {
 	p.t.Helper()
 	n := 0
@@ -214,7 +212,8 @@ func (p *place) acknowledged(out string) {
 		n++
 		if a.Step == "" {
 			if e := p.execution(a.Execution); string(e.Input) != string(a.Data) {
-				p.t.Errorf("G3: %s was accepted with %d bytes and holds %d", a.Execution, len(a.Data), len(e.Input))
+				p.t.Errorf("G3: %s was accepted with %d bytes of input and has %d", a.Execution, len(a.Data),
+					len(e.Input))
 			}
 			continue
 		}
@@ -222,22 +221,23 @@ func (p *place) acknowledged(out string) {
 			return ev.Kind == "step" && ev.Name == a.Step && string(ev.Data) == string(a.Data)
 		})
 		if i < 0 {
-			p.t.Errorf("G3: step %s of %s was acknowledged with %d bytes and is not there so", a.Step, a.Execution,
+			p.t.Errorf("G3: step %s of %s was acknowledged with %d bytes and is missing or different", a.Step,
+				a.Execution,
 				len(a.Data))
 		}
 	}
 	p.t.Logf("%d acknowledgements", n)
 }
 
-// Sizes of the acknowledging program's work.
+// The sizes of the acknowledging program's work.
 const (
 	ackExecutions = 4
 	ackSteps      = 5
 	ackBytes      = 3000
 )
 
-// acknowledge is a program that submits executions under keys, works on them,
-// and says of each write that it was confirmed.
+// acknowledge is a program that submits executions under keys, works on them, and prints each
+// confirmed write.
 func acknowledge() error {
 	ctx := context.Background()
 	b, err := embedded.Open(ctx, "sqlite:"+os.Getenv("BELAY_DATA"), embedded.Logger(slog.New(slog.DiscardHandler)))
@@ -297,7 +297,7 @@ func submitAll(ctx context.Context, b belay.Backend, tell func(ack) error) error
 	return nil
 }
 
-// content is a text of a size that does not compress to a page.
+// content returns a text of a size that does not compress to one page.
 func content(of string, i int) string {
 	if len(of) > 20 {
 		of = of[:20]

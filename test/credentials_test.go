@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// token is what proves to the server of a repository who asks, and is nowhere else.
+// token is the secret that a repository's server requires; it must not appear anywhere else.
 const token = "t0ken-5f2b8c1d9e"
 
-// vault serves a bare copy of a repository over https to those who know the token.
+// vault serves a bare copy of a repository over https to clients that know the token.
 type vault struct {
 	*httptest.Server
 	dir, ca string
@@ -47,14 +47,14 @@ func (p *place) vault() *vault {
 	return v
 }
 
-// as is the URL of a repository with the token in it.
+// as returns the URL of a repository with the token in it.
 func (v *vault) as(name string) string {
 	return strings.Replace(v.URL, "https://", "https://bot:"+token+"@", 1) + "/" + name + ".git"
 }
 
-// unlisted looks for the token in the arguments of all processes until it is stopped, but
-// for the commands in which this test writes it itself.
-func unlisted(t *testing.T) (stop func()) {
+// watchProcessList looks for the token in the arguments of all processes until it is stopped, except for
+// the commands in which the test itself writes the token.
+func watchProcessList(t *testing.T) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})
 	var looking sync.WaitGroup
@@ -65,7 +65,7 @@ func unlisted(t *testing.T) (stop func()) {
 				raw, _ := os.ReadFile(path)
 				if line := string(raw); strings.Contains(line, token) && !strings.Contains(line, "belay\x00run") &&
 					!strings.Contains(line, "belay\x00submit") {
-					t.Errorf("a list of processes shows it: %q", line)
+					t.Errorf("a list of processes shows the token: %q", line)
 					return
 				}
 			}
@@ -82,8 +82,8 @@ func unlisted(t *testing.T) (stop func()) {
 	}
 }
 
-// nowhere looks for the token below a directory.
-func nowhere(t *testing.T, dir string) {
+// mustNotContainToken looks for the token below a directory.
+func mustNotContainToken(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -91,7 +91,7 @@ func nowhere(t *testing.T, dir string) {
 		}
 		raw, err := os.ReadFile(path)
 		if strings.Contains(string(raw), token) {
-			t.Errorf("it is in %s", path)
+			t.Errorf("the token is in %s", path)
 		}
 		return err
 	})
@@ -100,10 +100,10 @@ func nowhere(t *testing.T, dir string) {
 	}
 }
 
-// Rule: credentials in the configuration, in a file of them, and on the command line of
-// a person's own run open the repositories for which they are, and are nowhere else:
-// neither in what is stored, logged, shown and answered, nor in a list of processes.
-func TestCredentialsAreNowhere(t *testing.T) {
+// Rule: credentials in the configuration, in a credentials file, and on the command line of a
+// user's own run open their repositories, and appear nowhere else: not in stored data, logs, pages
+// and answers, nor in a list of processes.
+func TestCredentialsDoNotLeak(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	v := p.vault()
@@ -115,13 +115,13 @@ func TestCredentialsAreNowhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stop := unlisted(t)
+	stop := watchProcessList(t)
 	cmd := withEnv(p.command("serve", "--listen", "127.0.0.1:0", "--config", config), "SSL_CERT_FILE="+v.ca)
 	x := p.start(cmd)
-	x.until("it is ready", func() bool { return ready.MatchString(x.err.String()) })
+	x.until("the server is ready", func() bool { return ready.MatchString(x.err.String()) })
 	a := agents{api{t, ready.FindString(x.err.String())}, p, x}
 	seen := ""
-	for _, more := range []string{"", `"repo":` + said(v.URL+"/named.git")} {
+	for _, more := range []string{"", `"repo":` + jsonText(v.URL+"/named.git")} {
 		var id string
 		if more == "" {
 			id = a.ask("p")
@@ -129,7 +129,7 @@ func TestCredentialsAreNowhere(t *testing.T) {
 			id = a.ask("p", more)
 		}
 		if got := a.wantEnd(id, "completed", 0.0); got.string("result") != "notes\n" {
-			t.Errorf("it says %s", got.text)
+			t.Errorf("the job says %s", got.text)
 		}
 		for _, path := range []string{"/jobs/" + id, "/jobs/" + id + "/log", "/v1/executions/" + id, "/v1/executions/" +
 			id + "/history?data=true", "/v1/executions/" + id + "/explain", "/executions/" + id, "/executions",
@@ -141,7 +141,7 @@ func TestCredentialsAreNowhere(t *testing.T) {
 	for _, path := range []string{"/execute", "/v1/executions"} {
 		for _, repo := range []string{v.as("own"), v.as("named"), strings.Replace(v.URL, "https://", "https://"+token+
 			"@", 1) + "/own.git"} {
-			body := `{"prompt":"p","repo":` + said(repo) + `}`
+			body := `{"prompt":"p","repo":` + jsonText(repo) + `}`
 			if path != "/execute" {
 				body = `{"workflow":"agent","input":` + body + `}`
 			}
@@ -154,7 +154,7 @@ func TestCredentialsAreNowhere(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"submit", "agent", "--input", `{"prompt":"p","repo":` + said(v.as("own")) + `}`},
+		{"submit", "agent", "--input", `{"prompt":"p","repo":` + jsonText(v.as("own")) + `}`},
 		{"submit", "command", "--repo", v.as("own"), "--", "true"},
 	} {
 		r := p.belay(args...).want(65).saying("agent.git_credentials")
@@ -177,11 +177,11 @@ func TestCredentialsAreNowhere(t *testing.T) {
 		}
 		seen += string(all) + p.belay("get", e.ID.String(), "-o", "json").want(0).out
 	}
-	nowhere(t, p.data)
+	mustNotContainToken(t, p.data)
 	end := a.stop()
 	stop()
 	if seen += end.out + end.err; strings.Contains(seen, token) {
-		t.Errorf("it is shown: …%s…", seen[max(0, strings.Index(seen, token)-300):strings.Index(seen, token)])
+		t.Errorf("the token is shown: …%s…", seen[max(0, strings.Index(seen, token)-300):strings.Index(seen, token)])
 	}
-	nowhere(t, p.data)
+	mustNotContainToken(t, p.data)
 }

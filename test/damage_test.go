@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Rule: a data directory whose log was removed after a crash is refused in one line that
-// says what to do, and is called damaged by the doctor; who accepts what is left begins
-// an epoch, and goes on (G1, G3).
+// Rule: a data directory whose write-ahead log was removed after a crash is refused with one line
+// that says what to do, and doctor calls it damaged. A user who accepts the loss starts a new epoch
+// with belay restore --epoch, and goes on (G1, G3).
 func TestADataDirectoryWithoutItsLog(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -31,7 +31,7 @@ func TestADataDirectoryWithoutItsLog(t *testing.T) {
 		r := p.belay(args...)
 		if r.code == 0 || !strings.Contains(r.err, "acknowledged are missing") ||
 			!strings.Contains(r.err, "belay restore --epoch") {
-			t.Errorf("belay %s does not notice, or does not say what to do\n%s", args[0], r)
+			t.Errorf("belay %s does not notice the damage, or does not say what to do\n%s", args[0], r)
 		}
 	}
 	p.belay("doctor").want(69).showing("bad", "damaged")
@@ -40,7 +40,7 @@ func TestADataDirectoryWithoutItsLog(t *testing.T) {
 	p.sound()
 }
 
-// Rule: a server that meets a damaged page is not ready from then on, and says why.
+// Rule: a server that finds a damaged page is no longer ready, and says why.
 func TestAServerWithDamagedPagesIsNotReady(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -53,7 +53,7 @@ func TestAServerWithDamagedPagesIsNotReady(t *testing.T) {
 	server.wait(patience)
 	damage(t, filepath.Join(p.data, "belay.db"))
 	server, a = p.serve()
-	until(t, "the damage is met", func() bool {
+	until(t, "the server finds the damage", func() bool {
 		got := a.call("GET", "/v1/executions", "")
 		for _, e := range list(got.at("executions")) {
 			if a.call("GET", "/v1/executions/"+e, "").status >= 500 {
@@ -64,18 +64,18 @@ func TestAServerWithDamagedPagesIsNotReady(t *testing.T) {
 	})
 	r := a.want(http.StatusServiceUnavailable, "GET", "/readyz", "")
 	if !strings.Contains(r.text, "damaged") {
-		t.Errorf("it does not say why: %s", r.text)
+		t.Errorf("the answer does not give the reason: %s", r.text)
 	}
 	if !strings.Contains(a.want(http.StatusOK, "GET", "/metrics", "").text, "belay_store_damaged 1") {
-		t.Error("the metrics do not tell")
+		t.Error("the metrics do not show the damage")
 	}
 	if log := server.err.String(); !strings.Contains(log, "damaged") {
-		t.Errorf("the log does not tell\n%s", log)
+		t.Errorf("the log does not mention the damage\n%s", log)
 	}
 	p.belay("doctor").want(69).showing("bad", "damaged")
 }
 
-// damage overwrites what inputs are kept in.
+// damage overwrites the pages of the database that contain inputs.
 func damage(t *testing.T, file string) {
 	t.Helper()
 	text := []byte(read(t, file))
@@ -96,7 +96,7 @@ func damage(t *testing.T, file string) {
 	}
 }
 
-// list are the ids in a list.
+// list returns the ids of a list.
 func list(v any) (ids []string) {
 	all, _ := v.([]any)
 	for _, e := range all {

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rule: a job gets nothing by a server that reads for it, in each mode of the walls, on
-// serve and on worker: not by a repository in its own directory that it exchanges for a
-// link, not by files that another one exchanges while they are saved, not by a credential
-// of the server's. A sparse file costs no other its place in the patch.
+// Rule: a job cannot use a server that reads files for it to get files of others, in any mode of
+// the sandbox, on serve and on worker: not by a repository in its own directory that it exchanges
+// for a link, not by files that it exchanges while they are saved, not by a credential of the
+// server's. A sparse file of one job takes no room from other files in the patch.
 func TestJobsThatDeceiveTheirServer(t *testing.T) {
 	for _, m := range modes {
 		for _, kind := range []string{"serve", "worker"} {
@@ -46,7 +46,7 @@ func TestJobsThatDeceiveTheirServer(t *testing.T) {
 	}
 }
 
-// prepareDeceit makes what is to be attacked, and a vault that a credential opens.
+// prepareDeceit makes the targets of the attacks, and a vault that a credential opens.
 func prepareDeceit(t *testing.T, m mode) (*storm, *vault) {
 	t.Helper()
 	x, v := prepareStorm(t, m, ""), newPlace(t).vault()
@@ -71,8 +71,8 @@ func prepareDeceit(t *testing.T, m mode) (*storm, *vault) {
 	return x, v
 }
 
-// winsEachRace gives the server a git before which a file of the job is exchanged each
-// time: with this process's rights, so that the file holds what this process may read.
+// winsEachRace gives the server a git that exchanges a file of the job before each call. It does so
+// with the server's rights, so that the file may get content that only the server may read.
 func (x *storm) winsEachRace() {
 	x.api.t.Helper()
 	git, err := exec.LookPath("git")
@@ -86,7 +86,8 @@ func (x *storm) winsEachRace() {
 	}
 }
 
-// made waits for a file that one of the jobs makes in its checkout, and gives its directory.
+// made waits for a file that one of the jobs makes in its checkout, and returns the checkout's
+// directory.
 func (x *storm) made(name string) string {
 	x.api.t.Helper()
 	var found []string
@@ -100,7 +101,7 @@ func (x *storm) made(name string) string {
 	return filepath.Dir(found[0])
 }
 
-// verdictOf is what a job's attacker said last.
+// verdictOf returns the last line that a job's attacker printed.
 func (x *storm) verdictOf(id string) (v verdict, end answer) {
 	x.api.t.Helper()
 	end = x.ended(id)
@@ -110,7 +111,7 @@ func (x *storm) verdictOf(id string) (v verdict, end answer) {
 	return v, end
 }
 
-// swapsItsRepository has a job exchange the repository that others are to work on.
+// swapsItsRepository has a job exchange the repository that other jobs are to work on.
 func (x *storm) swapsItsRepository() {
 	x.api.t.Helper()
 	swapper := x.submit(x.token, "swap-repo")
@@ -135,19 +136,19 @@ func (x *storm) swapsItsRepository() {
 	x.want(http.StatusAccepted, "POST", "/jobs/"+swapper+"/cancel", "", x.headers()...)
 }
 
-// tryUntil repeats what is refused while there is a link where a repository is to be.
+// tryUntil repeats a request that is refused while a link is in the place of the repository.
 func (x *storm) tryUntil(repo string, attacks ...string) (id string) {
 	x.api.t.Helper()
 	body := x.prompt(repo, attacks...)
-	until(x.api.t, "a repository that is swapped is taken", func() bool {
+	until(x.api.t, "a repository that is swapped is accepted", func() bool {
 		id = x.call("POST", "/execute", body, x.headers()...).string("job_id")
 		return id != ""
 	})
 	return id
 }
 
-// lends starts a job that gives its directories away, and swaps its files for links from
-// outside as well, whatever becomes of those.
+// lends starts a job that passes descriptors of its directories to other jobs. From outside, lends
+// also swaps the job's files for links.
 func (x *storm) lends() (stop func(), id string) {
 	x.api.t.Helper()
 	id = x.submit(x.token, "lend")
@@ -175,17 +176,17 @@ func (x *storm) lends() (stop func(), id string) {
 	return stop, id
 }
 
-// swapsFiles looks at what was kept of a job whose files were swapped while it was saved.
+// swapsFiles checks the stored changes of a job whose files were swapped while they were saved.
 func (x *storm) swapsFiles(id string) {
 	x.api.t.Helper()
 	if v, end := x.verdictOf(x.submit(x.token, "borrow")); v.Outcome != "closed" {
 		x.api.t.Errorf("a descriptor was passed from job to job: %s", end.text)
 	}
-	until(x.api.t, "what the job has is kept", func() bool { return x.stored("kept with the rest") })
+	until(x.api.t, "the job's changes are stored", func() bool { return x.stored("kept with the rest") })
 	x.want(http.StatusAccepted, "POST", "/jobs/"+id+"/cancel", "", x.headers()...)
 	x.ended(id)
 	if x.stored(marker) {
-		x.api.t.Error("what only the server's user may read is in what was kept of a job")
+		x.api.t.Error("the stored changes of a job contain a file that only the server's user may read")
 	}
 }
 
@@ -199,13 +200,13 @@ func (x *storm) stored(text string) bool {
 	return false
 }
 
-// keepsOthers looks at the patch of a job that had a sparse file.
+// keepsOthers checks the patch of a job that had a sparse file.
 func (x *storm) keepsOthers(id string) {
 	x.api.t.Helper()
 	v, end := x.verdictOf(id)
 	patch := end.string("changes", "patch")
 	if patch == "" || !strings.Contains(x.artifactText(id, patch, x.headers()...).text, "+to be kept") {
-		x.api.t.Errorf("beside a sparse file (%s) the rest is not kept: %s", v.Outcome, end.text)
+		x.api.t.Errorf("beside a sparse file (%s) the other files are not in the patch: %s", v.Outcome, end.text)
 	}
 }
 
@@ -218,12 +219,12 @@ func (x *storm) openedBy(v *vault) string {
 	return x.try(v.URL+"/named.git", "credential", "work")
 }
 
-// keepsCredentials looks for a credential where jobs look, and has a clone that it opened
-// answer nobody who has another.
+// keepsCredentials looks for a credential where jobs look, and checks that a clone that was made
+// with one credential does not serve a user with another.
 func (x *storm) keepsCredentials(v *vault, id string) {
 	x.api.t.Helper()
 	for _, route := range []string{"/execute", "/v1/executions"} {
-		body := `{"prompt":"{}","repo":` + said(v.as("own")) + `}`
+		body := `{"prompt":"{}","repo":` + jsonText(v.as("own")) + `}`
 		if route != "/execute" {
 			body = `{"workflow":"agent","input":` + body + `}`
 		}
@@ -248,17 +249,17 @@ func (x *storm) keepsCredentials(v *vault, id string) {
 	}
 }
 
-// neverStored looks for the credential in all that server and worker have written.
+// neverStored looks for the credential in everything that server and worker have written.
 func (x *storm) neverStored(*vault) {
 	x.api.t.Helper()
 	for _, dir := range []string{x.data, x.path("elsewhere"), x.path("tmp")} {
 		if _, err := os.Lstat(dir); err == nil {
-			nowhere(x.api.t, dir)
+			mustNotContainToken(x.api.t, dir)
 		}
 	}
 	for _, s := range x.procs {
 		if strings.Contains(s.out.String()+s.err.String(), token) {
-			x.api.t.Errorf("it is in the log: %s", s.dump())
+			x.api.t.Errorf("the credential is in the log: %s", s.dump())
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// shown is what belay demo says with -o json.
+// shown is the output of belay demo with -o json.
 type shown struct {
 	Held     bool
 	Breaches []string
@@ -32,9 +32,9 @@ type shown struct {
 	}
 }
 
-// The demo kills a real worker process in the middle of step 3; the other one
-// goes on behind steps 1 and 2, under a newer token, and the old one is refused.
-// It leaves nothing behind.
+// Rule: the demo kills a real worker process in the middle of step 3; the other worker continues
+// after steps 1 and 2, under a newer token, and the late write of the killed one is refused. The
+// demo leaves nothing behind.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -51,7 +51,7 @@ func TestDemo(t *testing.T) {
 			got.NewToken)
 	}
 	if !strings.Contains(got.LateWrite, "reassigned") {
-		t.Errorf("the late write came to %q", got.LateWrite)
+		t.Errorf("the late write had the result %q", got.LateWrite)
 	}
 	for i, s := range got.Steps {
 		last := s.Begun[len(s.Begun)-1]
@@ -74,13 +74,12 @@ func TestDemo(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	if _, err := os.Stat(p.data); !os.IsNotExist(err) {
-		t.Errorf("the demo made a data directory that nobody asked for: %v", err)
+		t.Errorf("the demo made a data directory without --data: %v", err)
 	}
 }
 
-// With --data the history stays, readable by every other command, and nothing
-// else does; without a repository the demo makes one. What a person sees is
-// plain where nobody looks.
+// Rule: with --data the history stays, readable by every other command, and nothing else does;
+// without a repository the demo makes one. The output has no colours unless it goes to a terminal.
 func TestDemoKeepsItsHistory(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -92,7 +91,7 @@ func TestDemoKeepsItsHistory(t *testing.T) {
 		}
 	}
 	if strings.Contains(x.out, "\x1b") {
-		t.Errorf("there are colours in what is not for a terminal: %q", x.out)
+		t.Errorf("there are colours in output that does not go to a terminal: %q", x.out)
 	}
 	_, rest, _ := strings.Cut(x.out, "its history: belay ")
 	again := p.belay(strings.Fields(rest)...).want(0)

@@ -15,9 +15,9 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// Rule: the image needs nothing but the binary: it is static, and serves from a
-// root that holds nothing else, as the Dockerfile's user.
-func TestTheBinaryIsAllThereIs(t *testing.T) {
+// Rule: the image needs only the binary: the binary is static, and serves from a root directory
+// that contains nothing else, as the Dockerfile's user.
+func TestTheImageNeedsOnlyTheBinary(t *testing.T) {
 	t.Parallel()
 	file := deployFile(t, "Dockerfile")
 	mod := read(t, "../go.mod")
@@ -42,14 +42,13 @@ func TestTheBinaryIsAllThereIs(t *testing.T) {
 		}
 	}
 	if os.Geteuid() != 0 {
-		t.Log("only root can give it a root of its own")
+		t.Log("only root can give the binary its own root directory")
 		return
 	}
 	servesAlone(t, file)
 }
 
-// servesAlone starts the server of the image as a container engine would, on a
-// real database.
+// servesAlone starts the image's server as a container engine would, on a real database.
 func servesAlone(t *testing.T, dockerfile string) {
 	t.Helper()
 	url := pgtest.Shared(t).TCP("postgres")
@@ -78,7 +77,7 @@ func servesAlone(t *testing.T, dockerfile string) {
 		"/"+name+"?", 1))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 	x := p.startAs(cmd)
-	x.until("it is ready", func() bool { return ready.MatchString(x.err.String()) })
+	x.until("the server is ready", func() bool { return ready.MatchString(x.err.String()) })
 	base := ready.FindString(x.err.String())
 	for _, path := range probes(t) {
 		r, err := http.Get(base + path)
@@ -96,7 +95,8 @@ func servesAlone(t *testing.T, dockerfile string) {
 	}
 }
 
-// startAs starts a command that says itself which process it is to be.
+// startAs starts a command that already has its own process attributes, such as a user and a root
+// directory.
 func (p *place) startAs(cmd *exec.Cmd) *started {
 	p.t.Helper()
 	x := &started{t: p.t, cmd: cmd, done: make(chan struct{}), began: time.Now()}

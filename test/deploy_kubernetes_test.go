@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What the manifests use of Kubernetes's objects. A field that is not here is
-// refused: it is spelt wrong, or nothing checks it.
+// The fields of Kubernetes objects that the manifests use. Any other field is refused: it is
+// misspelt, or no test checks it.
 type (
 	metadata struct {
 		Name   string
@@ -123,7 +123,7 @@ type manifests struct {
 func readManifests(t *testing.T) *manifests {
 	t.Helper()
 	var m manifests
-	strict(t, "kubernetes/server.yaml", func(kind string) any {
+	decodeStrict(t, "kubernetes/server.yaml", func(kind string) any {
 		switch kind {
 		case "Deployment":
 			return &m.server
@@ -135,7 +135,7 @@ func readManifests(t *testing.T) *manifests {
 		t.Fatalf("server.yaml has a %q", kind)
 		return nil
 	})
-	strict(t, "kubernetes/worker.yaml", func(string) any { return &m.worker })
+	decodeStrict(t, "kubernetes/worker.yaml", func(string) any { return &m.worker })
 	return &m
 }
 
@@ -159,19 +159,19 @@ func kubernetes(t *testing.T) (all []*deployed) {
 	return all
 }
 
-// probes are the paths at which Kubernetes asks a server how it is.
+// probes returns the paths that Kubernetes probes on a server.
 func probes(t *testing.T) []string {
 	t.Helper()
 	c := &readManifests(t).server.Spec.Template.Spec.Containers[0]
 	paths := []string{c.StartupProbe.HTTPGet.Path, c.ReadinessProbe.HTTPGet.Path, c.LivenessProbe.HTTPGet.Path}
 	if slices.Contains(paths, "") {
-		t.Errorf("the server is asked at %q", paths)
+		t.Errorf("the server is probed at %q", paths)
 	}
 	return paths
 }
 
-// Rule: the manifests fit together: labels, ports, volumes and secrets name one
-// another, nobody is root, and a server is there while nodes are emptied.
+// Rule: the manifests fit together: labels, ports, volumes and secrets refer to each other, no
+// container runs as root, and at least one server runs while nodes are drained.
 func TestTheManifestsFitTogether(t *testing.T) {
 	t.Parallel()
 	m := readManifests(t)
@@ -188,7 +188,7 @@ func TestTheManifestsFitTogether(t *testing.T) {
 		t.Error("the Deployment of the workers does not select them")
 	}
 	if n := m.budget.Spec.MinAvailable; n < 1 || n >= m.server.Spec.Replicas {
-		t.Errorf("%d of %d servers must be there: no node could ever be emptied, or all at once", n,
+		t.Errorf("%d of %d servers must run: no node could ever be drained, or all at once", n,
 			m.server.Spec.Replicas)
 	}
 	port := m.service.Spec.Ports[0]
@@ -202,7 +202,7 @@ func TestTheManifestsFitTogether(t *testing.T) {
 		}
 	}
 	for _, d := range []*deployment{&m.server, &m.worker} {
-		fits(t, d)
+		checkPod(t, d)
 	}
 }
 
@@ -215,8 +215,8 @@ func covers(labels, wanted map[string]string) bool {
 	return len(wanted) > 0
 }
 
-// fits checks one pod in itself.
-func fits(t *testing.T, d *deployment) {
+// checkPod checks that the parts of one pod fit together.
+func checkPod(t *testing.T, d *deployment) {
 	t.Helper()
 	p := &d.Spec.Template.Spec
 	c := &p.Containers[0]
@@ -233,7 +233,7 @@ func fits(t *testing.T, d *deployment) {
 	for _, mount := range c.VolumeMounts {
 		v, ok := volumes[mount.Name]
 		if !ok || v.EmptyDir == nil && v.Secret.SecretName == "" {
-			t.Errorf("%s mounts %s, which is no volume", d.Metadata.Name, mount.Name)
+			t.Errorf("%s mounts %s, which is not a volume", d.Metadata.Name, mount.Name)
 		}
 		for _, item := range v.Secret.Items {
 			at[mount.MountPath+"/"+item.Path] = item.Key
@@ -250,9 +250,9 @@ func fits(t *testing.T, d *deployment) {
 	}
 }
 
-// Rule: one pod of agents asks for the memory and the strategy that ten of them
-// side by side were found to need: 2 GiB of 12, a CPU without a limit, replaced
-// and never doubled.
+// Rule: the pod of an agent worker has the resources and the strategy that ten agents side by side
+// need according to measurements: a request of 2 GiB of memory, a limit of 12, no CPU limit, and it
+// is replaced and never doubled.
 func TestTheMemoryOfAgents(t *testing.T) {
 	t.Parallel()
 	m := readManifests(t)
@@ -266,7 +266,7 @@ func TestTheMemoryOfAgents(t *testing.T) {
 		t.Errorf("resources %+v", r)
 	}
 	if i := slices.Index(c.Args, "--concurrency"); i < 0 || c.Args[i+1] != "10" {
-		t.Errorf("it is started with %q", c.Args)
+		t.Errorf("the worker is started with %q", c.Args)
 	}
 	if s := &m.server.Spec; s.Strategy.Type != "RollingUpdate" || s.Strategy.RollingUpdate.MaxUnavailable != 0 {
 		t.Errorf("servers are replaced by %+v", s.Strategy)

@@ -21,13 +21,13 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// deployed is a belay that a file below deploy/ starts.
+// deployed is a belay process that a file below deploy/ starts.
 type deployed struct {
 	what  string
 	args  []string
 	env   map[string]string
-	grace time.Duration // from the request to stop until it is killed
-	ports []string      // that the file says it listens on
+	grace time.Duration // from the request to stop until the process is killed
+	ports []string      // on which the file says that the process listens
 }
 
 func deployFile(t *testing.T, name string) string {
@@ -35,9 +35,9 @@ func deployFile(t *testing.T, name string) string {
 	return read(t, filepath.Join("..", "deploy", name))
 }
 
-// strict reads the documents of a YAML file into what one function makes for
-// each; a key that it does not know is an error.
-func strict(t *testing.T, name string, each func(kind string) any) {
+// decodeStrict decodes each document of a YAML file into the value that each returns for its kind; an
+// unknown key is an error.
+func decodeStrict(t *testing.T, name string, each func(kind string) any) {
 	t.Helper()
 	text := deployFile(t, name)
 	kinds := yaml.NewDecoder(strings.NewReader(text))
@@ -59,8 +59,8 @@ func strict(t *testing.T, name string, each func(kind string) any) {
 	}
 }
 
-// flagged are the flags of a command, as its help lists them.
-func (p *place) flagged(command string) []string {
+// flagsOf returns the flags of a command, as its help lists them.
+func (p *place) flagsOf(command string) []string {
 	p.t.Helper()
 	var names []string
 	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)`).FindAllStringSubmatch(p.belay(command,
@@ -73,14 +73,14 @@ func (p *place) flagged(command string) []string {
 	return names
 }
 
-// known are the variables that belay reads, besides those of its configuration.
+// known are the variables that belay reads besides those of its configuration.
 var known = []string{"BELAY_SERVER", "BELAY_KEY", "BELAY_KEY_FILE", "BELAY_DATA", "BELAY_CONFIG"}
 
-// check holds a command line and its environment against the binary.
+// check compares a command line and its environment with the binary.
 func (d *deployed) check(p *place) {
 	t := p.t
 	t.Helper()
-	flags := p.flagged(d.args[0])
+	flags := p.flagsOf(d.args[0])
 	for _, a := range d.args[1:] {
 		if name, ok := strings.CutPrefix(a, "--"); ok {
 			if name, _, _ = strings.Cut(name, "="); !slices.Contains(flags, name) {
@@ -96,7 +96,7 @@ func (d *deployed) check(p *place) {
 		}
 		value := d.env[name]
 		if name == "BELAY_KEY_FILE" {
-			value = p.path("worker.key") // that of the file is on another machine
+			value = p.path("worker.key") // the file's path is on another machine
 			if err := os.WriteFile(value, []byte("bly_key\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -111,12 +111,13 @@ func (d *deployed) check(p *place) {
 		grace, _ = time.ParseDuration(d.args[i+1])
 	}
 	if d.grace < grace+10*time.Second {
-		t.Errorf("%s is killed after %s; it has a grace of %s, and then gives back what is left", d.what, d.grace,
+		t.Errorf("%s is killed after %s; it has a grace period of %s, and releases its executions after that", d.what,
+			d.grace,
 			grace)
 	}
 }
 
-// config looks at what counts in a server, and answers with its grace.
+// config checks the effective configuration of a server, and returns its grace period.
 func (d *deployed) config(p *place, text string) time.Duration {
 	t := p.t
 	t.Helper()
@@ -136,14 +137,13 @@ func (d *deployed) config(p *place, text string) time.Duration {
 	}
 	grace, err := time.ParseDuration(of["grace"])
 	if err != nil {
-		t.Fatalf("%s: a grace of %q", d.what, of["grace"])
+		t.Fatalf("%s: a grace period of %q", d.what, of["grace"])
 	}
 	return grace
 }
 
-// Rule: what deploy/ starts is started with flags, variables, ports and times
-// that the binary knows.
-func TestWhatIsDeployedIsKnown(t *testing.T) {
+// Rule: the files below deploy/ use only flags, variables, ports and times that the binary knows.
+func TestDeployUsesKnownFlagsAndVariables(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	all := slices.Concat(composed(t), kubernetes(t), units(t))
@@ -155,7 +155,7 @@ func TestWhatIsDeployedIsKnown(t *testing.T) {
 	}
 }
 
-// compose is what compose.yaml uses of the format.
+// compose has the fields of compose.yaml that the file uses.
 type compose struct {
 	Name     string
 	Services map[string]service
@@ -190,11 +190,11 @@ type service struct {
 func composed(t *testing.T) (all []*deployed) {
 	t.Helper()
 	var c compose
-	strict(t, "compose.yaml", func(string) any { return &c })
+	decodeStrict(t, "compose.yaml", func(string) any { return &c })
 	for name, s := range c.Services {
 		for _, secret := range s.Secrets {
 			if c.Secrets[secret].File == "" {
-				t.Errorf("compose.yaml: %s wants the secret %s, which is none", name, secret)
+				t.Errorf("compose.yaml: %s wants the secret %s, which does not exist", name, secret)
 			}
 		}
 		for key, value := range s.Environment {
@@ -229,8 +229,8 @@ func composed(t *testing.T) (all []*deployed) {
 
 var setting = regexp.MustCompile(`(?m)^(\w+)=(.*)$`)
 
-// units are the systemd units. What counts is the last line of a name, but for
-// the environment.
+// units returns the systemd units. If a unit sets a name more than once, the last line counts,
+// except for the environment.
 func units(t *testing.T) (all []*deployed) {
 	t.Helper()
 	for _, name := range []string{"belay.service", "belay-worker.service"} {
@@ -257,40 +257,39 @@ func units(t *testing.T) (all []*deployed) {
 	return all
 }
 
-// Rule: a worker's unit gives it what holding jobs takes: a group of its own, in the
-// leaf in which the worker looks for itself, and nothing over /proc and the groups that
-// the kernel would refuse namespaces for.
-func TestTheWorkersUnitLetsItHoldJobs(t *testing.T) {
+// Rule: a worker's unit allows it to sandbox jobs: it delegates a cgroup with the subgroup in which
+// the worker expects itself, and restricts nothing in /proc and the cgroups that the kernel
+// requires for namespaces.
+func TestTheWorkersUnitAllowsSandboxes(t *testing.T) {
 	t.Parallel()
 	has := make(map[string]string)
 	for _, m := range setting.FindAllStringSubmatch(deployFile(t, "belay-worker.service"), -1) {
 		has[m[1]] = m[2]
 	}
 	if has["Delegate"] != "yes" || has["DelegateSubgroup"] != holding.ServiceGroup {
-		t.Errorf("it is given the group %q, %q; the worker looks for %q", has["Delegate"], has["DelegateSubgroup"],
+		t.Errorf("the unit sets the group %q, %q; the worker looks for %q", has["Delegate"], has["DelegateSubgroup"],
 			holding.ServiceGroup)
 	}
 	for _, name := range []string{"ProtectControlGroups", "ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc",
 		"RestrictNamespaces"} {
 		if has[name] != "" {
-			t.Errorf("%s=%s takes what holds jobs", name, has[name])
+			t.Errorf("%s=%s prevents the sandbox of jobs", name, has[name])
 		}
 	}
 }
 
-// Rule: root with no rights but those that belay-worker.isolated.conf leaves it gives
-// each job a user of its own and a machine that is read-only, and gets what a job has
-// left.
+// Rule: root with only the capabilities of belay-worker.isolated.conf gives each job its own user
+// and a read-only file system, and can read the files that a job has left.
 func TestTheRightsOfAnIsolatedWorker(t *testing.T) {
 	t.Parallel()
 	bin, err := exec.LookPath("setpriv")
 	if err != nil || os.Geteuid() != 0 {
-		t.Skip("only root has rights to give up, with setpriv")
+		t.Skip("only root has capabilities to drop, with setpriv")
 	}
 	m := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.+)$`).FindStringSubmatch(deployFile(t,
 		"belay-worker.isolated.conf"))
 	if m == nil {
-		t.Fatal("belay-worker.isolated.conf leaves root all its rights")
+		t.Fatal("belay-worker.isolated.conf leaves root all capabilities")
 	}
 	rights := strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(m[1], "CAP_", "+"), " ", ","))
 	p := newPlace(t)
@@ -306,8 +305,8 @@ func TestTheRightsOfAnIsolatedWorker(t *testing.T) {
 	p.clean()
 }
 
-// Rule: systemd takes the units as they are, and finds them closed.
-func TestTheUnitsAreSound(t *testing.T) {
+// Rule: systemd accepts the units as they are, and rates their exposure as low.
+func TestSystemdAcceptsTheUnits(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -330,7 +329,7 @@ func TestTheUnitsAreSound(t *testing.T) {
 			}
 		}
 		out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", path).CombinedOutput()
-		// A systemd that does not know it yet passes over it, as the unit says.
+		// An older systemd that does not know DelegateSubgroup ignores it, as the unit says.
 		out = regexp.MustCompile(`(?m)^.*Unknown key (name )?'DelegateSubgroup'.*\n?`).ReplaceAll(out, nil)
 		if err != nil || strings.Contains(string(out), filepath.Base(name)) {
 			t.Errorf("systemd-analyze verify %s: %v\n%s", name, err, out)

@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a data directory that cannot be made or written gets one clear line and
-// a documented exit code that does not call it a bug.
+// Rule: a data directory that cannot be made or written gives one clear line and a documented exit
+// code, which is not that of a bug.
 func TestDataDirectoryThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -47,7 +47,7 @@ func TestDataDirectoryThatCannotBeWritten(t *testing.T) {
 	p.clean()
 }
 
-// mount makes a small file system of its own; only root can.
+// mount mounts a small file system; only root can.
 func (p *place) mount(name, options string) string {
 	p.t.Helper()
 	dir := p.path(name)
@@ -69,7 +69,7 @@ func (p *place) mount(name, options string) string {
 	return dir
 }
 
-// needsMount skips a test that needs a file system of its own.
+// needsMount skips a test that needs a mount of its own if this user cannot mount.
 func needsMount(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -77,8 +77,8 @@ func needsMount(t *testing.T) {
 	}
 }
 
-// Rule: a disk that is full from the beginning refuses the run in one line;
-// nothing acknowledged is lost by it, and the same line works once there is room.
+// Rule: a disk that is full from the beginning makes belay run refuse the job in one line; no
+// acknowledged write is lost, and the same command works once there is room.
 func TestDiskFullAtTheStart(t *testing.T) {
 	t.Parallel()
 	needsMount(t)
@@ -101,7 +101,7 @@ func TestDiskFullAtTheStart(t *testing.T) {
 	p.sound()
 }
 
-// fill leaves no room on a disk.
+// fill writes a file until the disk is full.
 func fill(t *testing.T, disk string) string {
 	t.Helper()
 	name := filepath.Join(disk, "ballast")
@@ -118,8 +118,8 @@ func fill(t *testing.T, disk string) string {
 	return name
 }
 
-// Rule: a disk that fills up while a command runs holds the command, says so,
-// and costs nothing: with room again the job goes on and ends (G3).
+// Rule: when the disk fills up while a command runs, the command is frozen, a line says so, and
+// nothing is lost: when there is room again, the job continues to its end (G3).
 func TestDiskFullInTheMiddle(t *testing.T) {
 	t.Parallel()
 	needsMount(t)
@@ -134,7 +134,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 	x.says("the heartbeat fails")
 	said := x.err.String()
 	if !strings.Contains(said, "full") {
-		t.Errorf("it does not say that the disk is full\n%s", said)
+		t.Errorf("the output does not say that the disk is full\n%s", said)
 	}
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
@@ -158,8 +158,8 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 	p.sound()
 }
 
-// Rule: a server whose disk is full refuses what it cannot keep, is not ready, says
-// in its log why, and is ready again once it could write.
+// Rule: a server whose disk is full refuses writes, is not ready, logs the reason, and is ready
+// again after its first successful write.
 func TestAServerWhoseDiskIsFullIsNotReady(t *testing.T) {
 	t.Parallel()
 	needsMount(t)
@@ -174,7 +174,7 @@ func TestAServerWhoseDiskIsFullIsNotReady(t *testing.T) {
 	until(t, "writes are refused", func() bool { return post() == http.StatusServiceUnavailable })
 	a.want(http.StatusServiceUnavailable, "GET", "/readyz", "")
 	if log := server.err.String(); !strings.Contains(log, "full") {
-		t.Errorf("its log does not say that the disk is full\n%s", log)
+		t.Errorf("the server's log does not say that the disk is full\n%s", log)
 	}
 	a.want(http.StatusOK, "GET", "/v1/executions", "")
 	if err := os.Remove(full); err != nil {
@@ -184,9 +184,8 @@ func TestAServerWhoseDiskIsFullIsNotReady(t *testing.T) {
 	a.want(http.StatusOK, "GET", "/readyz", "")
 }
 
-// Rule: a database that is damaged is refused in one line by everything that
-// would use it, is named by the doctor, and is left as it is for whoever repairs
-// it.
+// Rule: every command that would use a damaged database refuses it in one line, doctor names it,
+// and the files stay unchanged for a repair.
 func TestDamagedDatabase(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -209,12 +208,12 @@ func TestDamagedDatabase(t *testing.T) {
 			{"cancel", "k"}} {
 			r := p.belay(args...)
 			if r.code == 0 {
-				t.Errorf("%s: it did not notice\n%s", name, r)
+				t.Errorf("%s: the command did not notice the damage\n%s", name, r)
 			}
 			one(t, r, "damaged")
 		}
 		if r := p.belay("doctor").want(69); !strings.Contains(r.out, "bad") || !strings.Contains(r.out, "damaged") {
-			t.Errorf("%s: the doctor does not see it\n%s", name, r)
+			t.Errorf("%s: doctor does not see the damage\n%s", name, r)
 		}
 		if !bytes.Equal([]byte(read(t, db)), damaged) {
 			t.Errorf("%s: the damaged file was changed", name)

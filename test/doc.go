@@ -1,12 +1,11 @@
-// Package test holds Belay to its promises from outside: it builds the real
-// binary, runs it on real repositories with real processes, kills it, stops it,
-// feeds it what nobody should, and then reads what it told and what its store
-// holds.
+// Package test checks Belay's guarantees from outside: the tests build the real binary, run it on
+// real repositories with real processes, kill it, stop it, give it hostile input, and then compare
+// its output with the content of its store.
 //
 //	go test ./test                 a sample of the crash points, by a new seed
 //	go test ./test -args -long     all of them
-//	go test ./test -args -seed 7   what seed 7 decided
+//	go test ./test -args -seed 7   repeat the random choices of seed 7
 //
-// Every test keeps all its state in a directory of its own, speaks to nobody
-// outside of the machine, and ends only processes that it started.
+// Every test keeps all its state in its own directory, the place, connects to no other machine, and
+// ends only processes that it started.
 package test

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// Rule: with agent.egress a job reaches what is listed, through the proxy, and nothing
-// else of the network: neither another address nor the server that runs it.
-func TestAJobReachesWhatIsListed(t *testing.T) {
+// Rule: with agent.egress a job reaches the listed addresses through the proxy, and nothing else of
+// the network: neither another address nor the server that runs the job.
+func TestAJobReachesOnlyListedAddresses(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	serve := func(text string) string {
@@ -46,13 +46,13 @@ done`, "sh", "{{prompt}}"})
 		}
 	}
 	if strings.Contains(notes, listed) {
-		t.Errorf("what was allowed is noted: %s", notes)
+		t.Errorf("an allowed request is noted: %s", notes)
 	}
 	a.stop()
 }
 
-// Rule: what a job was refused is told in a few lines, and nothing in them is the job's
-// to choose that would move a cursor.
+// Rule: the requests that a job was refused are noted in a few lines, and a job can put no control
+// characters into them.
 func TestRefusalsOfAJobAreNoted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -83,8 +83,8 @@ echo "$no_proxy"`, "sh", "{{prompt}}"})
 	a.stop()
 }
 
-// Rule: the proxy of a worker does not lead to the worker's server on the same machine,
-// even where the list says so: it would speak there as the worker does.
+// Rule: the proxy of a worker does not lead to the worker's own server on the same machine, even if
+// the list allows it: there the job would act with the worker's rights.
 func TestAJobOfAWorkerDoesNotReachItsServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -13,10 +13,10 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// until that file exists, a command of a test is busy.
+// busy is a command that runs until a file exists.
 func busy(file string) string { return "while [ ! -e '" + file + "' ]; do sleep 0.02; done" }
 
-// result is what an execution of belay run came to.
+// result returns the result of an execution of belay run.
 func (p *place) result(id belay.ExecutionID) agent.Result {
 	p.t.Helper()
 	var r agent.Result
@@ -24,8 +24,8 @@ func (p *place) result(id belay.ExecutionID) agent.Result {
 	return r
 }
 
-// Rule: a job ends within its grace though a grandchild has left its session,
-// ignores requests to end and holds the output open; nothing is left (G7).
+// Rule: a job ends within its grace period even if a grandchild has left its session, ignores
+// requests to end and keeps the output open; no process is left (G7).
 func TestASetsidGrandchildEndsWithinTheGrace(t *testing.T) {
 	t.Parallel()
 	const grace = 2 * time.Second
@@ -39,19 +39,21 @@ func TestASetsidGrandchildEndsWithinTheGrace(t *testing.T) {
 			r := x.wait(patience).want(7)
 			e := p.only()
 			if ran := e.FinishedAt.Sub(e.StartedAt); ran > 300*time.Millisecond+grace+2*time.Second {
-				t.Errorf("it took %s; the command's own 0.3 s and the grace of %s were enough\n%s", ran, grace, r)
+				t.Errorf("the job took %s; the command's own 0.3 s and the grace period of %s were enough\n%s", ran,
+					grace, r)
 			} else {
-				t.Logf("%s: over %s after it began, with a grace of %s", name, ran.Round(time.Millisecond), grace)
+				t.Logf("%s: over %s after the begin, with a grace period of %s", name, ran.Round(time.Millisecond),
+					grace)
 			}
 			p.clean()
 		})
 	}
 }
 
-// Rule: one Ctrl-C ends in order: the step that runs is told to end, the
-// execution is given back, nothing is charged, nothing is left, and the same
-// line goes on with it.
-func TestInterruptOnceGivesBack(t *testing.T) {
+// Rule: one Ctrl-C is a graceful shutdown: the running step gets SIGTERM, the execution is
+// released, no attempt is charged, no process is left, and the same command line continues the
+// execution.
+func TestInterruptOnceReleasesTheExecution(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"SIGINT", "SIGTERM"} {
 		t.Run(how, func(t *testing.T) {
@@ -74,7 +76,8 @@ func TestInterruptOnceGivesBack(t *testing.T) {
 			p.clean()
 			e := p.only()
 			if e.State != belay.Pending || e.Attempt != 1 || e.Losses != 0 {
-				t.Errorf("it is %s, attempt %d, %d losses; want pending with nothing charged\n%s\n%s", e.State,
+				t.Errorf("the execution is %s, attempt %d, %d losses; want pending with nothing charged\n%s\n%s",
+					e.State,
 					e.Attempt, e.Losses, show(p.history(e.ID)), r)
 			}
 			if err := os.WriteFile(free, nil, 0o600); err != nil {
@@ -89,9 +92,8 @@ func TestInterruptOnceGivesBack(t *testing.T) {
 	}
 }
 
-// Rule: a step that was told to end has its whole grace, also when it is Ctrl-C
-// that ends it.
-func TestInterruptLeavesTheGrace(t *testing.T) {
+// Rule: a step has its whole grace period after SIGTERM, also if a Ctrl-C ends it.
+func TestInterruptKeepsTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	x := p.start(p.command("run", "--repo", "none", "--key", "k", "--grace", "20s", "--",
@@ -100,13 +102,12 @@ func TestInterruptLeavesTheGrace(t *testing.T) {
 	x.ctrlC()
 	r := x.wait(patience).want(130)
 	if !strings.Contains(r.out, "cleaned up") {
-		t.Errorf("the command was killed before its grace was over\n%s", r)
+		t.Errorf("the command was killed before its grace period was over\n%s", r)
 	}
 	p.clean()
 }
 
-// Rule: Ctrl-C a second time ends at once, whatever the command does, and
-// nothing is left.
+// Rule: a second Ctrl-C ends the job at once, whatever the command does, and no process is left.
 func TestInterruptTwiceEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -132,8 +133,8 @@ func TestInterruptTwiceEndsAtOnce(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a step's timeout counts from its own start, ends its whole tree and
-// keeps what it changed; the exit code is 124.
+// Rule: a step's timeout counts from the step's own start, ends its whole process tree and keeps
+// its changes; the exit code is 124.
 func TestTimeoutCountsFromTheStart(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -149,20 +150,20 @@ func TestTimeoutCountsFromTheStart(t *testing.T) {
 	if d := got.Steps[0].Duration(); d < 1500*time.Millisecond || d > time.Since(began) {
 		t.Errorf("the step ran for %s", d)
 	} else {
-		t.Logf("it ran for %s with a timeout of 1.5 s and a grace of 1 s", d)
+		t.Logf("the step ran for %s with a timeout of 1.5 s and a grace period of 1 s", d)
 	}
 	if got.Changes == nil || got.Changes.Patch == "" {
-		t.Fatalf("nothing was kept: %+v\n%s", got.Changes, r)
+		t.Fatalf("no change was kept: %+v\n%s", got.Changes, r)
 	}
 	patch := p.artifact(e.ID, got.Changes.Patch)
 	if !strings.Contains(patch, "+kept") || !strings.Contains(patch, "+changed") {
-		t.Errorf("the patch does not hold the changes:\n%s", patch)
+		t.Errorf("the patch does not contain the changes:\n%s", patch)
 	}
 	p.clean()
 }
 
-// Rule: an execution whose process has died can be cancelled from another
-// terminal though no engine runs; that is final (G7).
+// Rule: an execution whose process has died can be cancelled from another terminal although no
+// engine runs; the cancellation is final (G7).
 func TestCancelWithoutAnEngine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -177,18 +178,18 @@ func TestCancelWithoutAnEngine(t *testing.T) {
 	c := p.belay("cancel", e.ID.String(), "--reason", "no longer wanted").want(0)
 	until(t, "no process is left", func() bool { return len(p.processes()) == 0 })
 	if now := p.execution(e.ID); now.State != belay.Cancelled {
-		t.Errorf("it is %s after the cancel\n%s\n%s\n%s", now.State, c, show(p.history(e.ID)),
+		t.Errorf("the execution is %s after the cancel\n%s\n%s\n%s", now.State, c, show(p.history(e.ID)),
 			p.belay("explain", e.ID.String()))
 	}
 	if !strings.Contains(c.out, "is cancelled") {
-		t.Errorf("the cancel does not say that it is cancelled\n%s", c)
+		t.Errorf("the cancel does not say that the execution is cancelled\n%s", c)
 	}
 	p.belay(args...).want(130).saying("ended before")
 	p.clean()
 }
 
-// Rule: what failed can be tried again: its finished steps count, the failed one
-// runs again.
+// Rule: a failed execution can be retried: its finished steps count, and the failed step runs
+// again.
 func TestRetryGoesOnAfterTheFinishedSteps(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -198,8 +199,8 @@ func TestRetryGoesOnAfterTheFinishedSteps(t *testing.T) {
 		"--step", "two=echo two >> " + ledger + "; echo $BELAY_TOKEN > two.txt; test -e one.txt && test -e " + free}
 	p.belay(args...).want(1).saying("step two failed")
 	e := p.only()
-	p.patched(e.ID, "+1\n")                         // what the step that failed had changed
-	p.belay(args...).want(1).saying("ended before") // the same key has its answer
+	p.patched(e.ID, "+1\n")                         // the changes of the failed step
+	p.belay(args...).want(1).saying("ended before") // the key already has a result
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -211,17 +212,16 @@ func TestRetryGoesOnAfterTheFinishedSteps(t *testing.T) {
 	if e = p.execution(e.ID); e.Generation != 2 || e.State != belay.Succeeded {
 		t.Errorf("%s in generation %d", e.State, e.Generation)
 	}
-	p.patched(e.ID, "+2\n") // in place of it
+	p.patched(e.ID, "+2\n") // the changes of the second attempt replace them
 	p.clean()
 }
 
-// patched checks that the patch of what an execution changed is one, and holds a
-// line.
+// patched checks that an execution's patch can be applied, and contains a line.
 func (p *place) patched(id belay.ExecutionID, line string) {
 	p.t.Helper()
 	changes := p.result(id).Changes
 	if changes == nil || changes.Patch == "" {
-		p.t.Fatalf("nothing is kept of %s", id)
+		p.t.Fatalf("no changes of %s are kept", id)
 	}
 	patch := p.artifact(id, changes.Patch)
 	p.gitWith(p.path("repo"), patch, "apply", "--check")
@@ -230,8 +230,8 @@ func (p *place) patched(id belay.ExecutionID, line string) {
 	}
 }
 
-// Rule: --resume goes on with the newest unfinished execution of the same line,
-// and starts another where there is none.
+// Rule: --resume continues the newest unfinished execution of the same command line, and starts
+// another if there is none.
 func TestResumeFindsTheSameLine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -244,11 +244,11 @@ func TestResumeFindsTheSameLine(t *testing.T) {
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.run("--repo", repo, "--resume", "--", "true").want(0) // another line, another execution
+	p.run("--repo", repo, "--resume", "--", "true").want(0) // another command line is another execution
 	p.belay(args...).want(0).saying(first.String() + " goes on")
 	again := p.belay(args...).want(0)
 	if second := idOf(t, again.err); second == first {
-		t.Errorf("a finished execution was gone on with\n%s", again)
+		t.Errorf("a finished execution was continued\n%s", again)
 	}
 	if n := len(p.executions()); n != 3 {
 		t.Errorf("%d executions, want 3", n)
@@ -256,9 +256,9 @@ func TestResumeFindsTheSameLine(t *testing.T) {
 	p.clean()
 }
 
-// Rule: an execution that was paused is not gone on with behind its operator's
-// back; the refusal says how.
-func TestPausedIsNotGoneOnWith(t *testing.T) {
+// Rule: belay run does not continue a paused execution by itself; the refusal names the command
+// that resumes it.
+func TestAPausedExecutionIsNotContinued(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	args := []string{"run", "--repo", "none", "--key", "k", "--", "sh", "-c", "echo up; " + busy(p.path("free"))}
@@ -280,8 +280,8 @@ func TestPausedIsNotGoneOnWith(t *testing.T) {
 	p.clean()
 }
 
-// Rule: one data directory has one engine; whoever comes second uses it, and
-// disturbs nothing. Reading works beside it.
+// Rule: one data directory has one engine; a second belay run uses the first one's engine, and
+// disturbs nothing. Commands that read work beside it.
 func TestOneEngineManyReaders(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -291,12 +291,12 @@ func TestOneEngineManyReaders(t *testing.T) {
 	id := p.only().ID.String()
 	until(t, "the log is written while the command runs", func() bool { return p.belay("logs", id).out == "up\n" })
 	p.run("--repo", "none", "--", "true").want(0)
-	text := map[string]string{ // what each says to a person
+	text := map[string]string{ // the word that each command prints for people
 		"ls": "running", "get k": "submitted", "explain k": "", "logs k": "up", "doctor": "engine",
 	}
 	for args, want := range text {
 		if r := p.belay(strings.Fields(args)...).want(0); !strings.Contains(r.out, want) {
-			t.Errorf("it does not say %q\n%s", want, r)
+			t.Errorf("the command does not say %q\n%s", want, r)
 		}
 	}
 	for _, args := range []string{"ls", "get k", "explain k", "doctor", "version"} {
@@ -304,7 +304,10 @@ func TestOneEngineManyReaders(t *testing.T) {
 		decode(t, p.belay(append(strings.Fields(args), "-o", "json")...).want(0).out, &v)
 	}
 	watch, watchJSON := p.start(p.command("watch", id)), p.start(p.command("watch", id, "-o", "json"))
-	watch.until("it shows what there is", func() bool { return strings.Contains(watch.out.String(), "started") })
+	watch.until("the watch shows the past events", func() bool {
+		return strings.Contains(watch.out.String(),
+			"started")
+	})
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +320,7 @@ func TestOneEngineManyReaders(t *testing.T) {
 		var ev belay.Event
 		decode(t, line, &ev)
 		if seq++; ev.Seq != seq {
-			t.Errorf("G15: event %d comes as number %d", ev.Seq, seq)
+			t.Errorf("G15: event %d arrived as number %d", ev.Seq, seq)
 		}
 	}
 	if all := p.history(idOf(t, x.err.String())); int64(len(all)) != seq {
@@ -326,8 +329,8 @@ func TestOneEngineManyReaders(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a watch that is interrupted ends like any interrupted program, and its
-// last seq resumes it.
+// Rule: an interrupted watch ends like any interrupted program, and can be resumed after its last
+// seq.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -340,12 +343,12 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// Rule: a holder that is gone is waited out: a process that was killed while it
-// started another leaves its lock to that for a moment.
-func TestALockThatOutlivesItsHolder(t *testing.T) {
+// Rule: belay run waits for a lock whose holder is gone: if a process is killed while it starts
+// another, that other process keeps the lock open for a moment.
+func TestALockThatOutlivesItsProcess(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.run("--repo", "none", "--", "true").want(0) // its process, gone now, stands in the lock file
+	p.run("--repo", "none", "--", "true").want(0) // the lock file now names a process that has ended
 	lock, err := os.OpenFile(filepath.Join(p.data, "belay.lock"), os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +359,7 @@ func TestALockThatOutlivesItsHolder(t *testing.T) {
 	}
 	x := p.start(p.command("run", "--repo", "none", "--", "echo", "ran"))
 	if !x.after(200 * time.Millisecond) {
-		t.Fatalf("it did not wait\n%s", x.dump())
+		t.Fatalf("the command did not wait for the lock\n%s", x.dump())
 	}
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)

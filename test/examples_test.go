@@ -34,7 +34,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 // example starts one of the programs under examples/, in the place's working directory.
 func (p *place) example(name string, args ...string) *started {
 	p.t.Helper()
-	binary(p.t) // whose directory the examples are built into
+	binary(p.t) // the examples are built into its directory
 	dir, err := programs()
 	if err != nil {
 		p.t.Fatal(err)
@@ -44,7 +44,7 @@ func (p *place) example(name string, args ...string) *started {
 	return p.start(cmd)
 }
 
-// kill ends the process as a power cut would.
+// kill ends the process at once, with SIGKILL.
 func (x *started) kill() {
 	x.t.Helper()
 	x.signal(syscall.SIGKILL)
@@ -54,17 +54,17 @@ func (x *started) kill() {
 // shows waits until the process has written a text to its standard output.
 func (x *started) shows(text string) {
 	x.t.Helper()
-	x.until("it shows "+text, func() bool { return strings.Contains(x.out.String(), text) })
+	x.until("the process shows "+text, func() bool { return strings.Contains(x.out.String(), text) })
 }
 
-// lines are the lines of a file in the working directory, none if it is not there.
+// lines returns the lines of a file in the working directory, none if it does not exist.
 func (p *place) lines(name string) []string {
 	text, _ := os.ReadFile(filepath.Join(p.cwd, name))
 	return strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), " ", "_"))
 }
 
-// Rule: an order that waits for a person is approved by belay signal, also after its
-// program was killed, and no step that had finished is carried out again.
+// Rule: an order that waits for an approval is approved by belay signal, also after its program was
+// killed, and no finished step is repeated.
 func TestExampleApproval(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -77,12 +77,12 @@ func TestExampleApproval(t *testing.T) {
 	if !poll(patience, func() bool {
 		return p.belay("signal", id, "approved", "--payload", `{"by": "ann"}`, "--server", at).code == 0
 	}) {
-		t.Fatal("the signal is not taken\n" + x.dump())
+		t.Fatal("the signal is not accepted\n" + x.dump())
 	}
-	got := x.wait(patience).want(0).out // with the question once more if the kill came before that was saved
+	got := x.wait(patience).want(0).out // the program may repeat the question if the kill came before the checkpoint
 	if want := "order 17: ship\norder 17: shipped, approved by ann\n"; !strings.HasSuffix(got, want) ||
 		strings.Contains(got, "reserve") {
-		t.Errorf("it prints\n%s\nwant\n%s", got, want)
+		t.Errorf("the program prints\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -90,7 +90,8 @@ func TestExampleApproval(t *testing.T) {
 func TestExampleFanOut(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	// the ends of as many as run at a time may be on their way, and as many may have just ended
+	// at most eight run at a time; the results of eight may be on their way, and eight more may
+	// have just ended
 	const parts, unsaved = 20, 8
 	counted := func(x *started) int { return strings.Count(x.out.String(), " primes from ") }
 	x := p.example("fan-out", "1000000")
@@ -104,14 +105,14 @@ func TestExampleFanOut(t *testing.T) {
 	}
 }
 
-// Rule: a saga that is killed while it takes back what it booked takes back the rest, and
-// carries out no booking and no cancellation again but the one that was under way.
+// Rule: a saga that is killed during its compensation completes the rest of the compensation, and
+// repeats no booking and no cancellation except for the one that was in progress.
 func TestExampleSaga(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.example("saga", "spring").wait(patience).want(0).showing("booked: flight, hotel, car")
 	x := p.example("saga", "may-nocar")
-	x.until("it takes back the hotel", func() bool {
+	x.until("the saga cancels the hotel", func() bool {
 		return slices.Contains(p.lines("bookings.txt"), "may-nocar:_cancel_hotel")
 	})
 	x.kill()
@@ -126,13 +127,13 @@ func TestExampleSaga(t *testing.T) {
 	}
 }
 
-// Rule: calls of the model that were answered before the program was killed are not made
-// again; those that were under way are, once.
+// Rule: model calls that were answered before the program was killed are not repeated; calls that
+// were in progress are repeated once.
 func TestExampleAgentPipeline(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	x := p.example("agent-pipeline", "climbing")
-	x.until("it writes a draft", func() bool {
+	x.until("the program writes a draft", func() bool {
 		return slices.ContainsFunc(p.lines("calls.txt"), func(l string) bool { return strings.HasPrefix(l, "draft") })
 	})
 	x.kill()
@@ -145,12 +146,12 @@ func TestExampleAgentPipeline(t *testing.T) {
 	}
 	all := "draft review draft review"
 	if got := strings.Join(roles, " "); !strings.HasSuffix(all, got) {
-		t.Errorf("after the kill it calls %s, want %s or what is left of it; before it %q", got, all, before)
+		t.Errorf("after the kill the program calls %s, want %s or its end; before the kill %q", got, all, before)
 	}
 }
 
-// Rule: an order that the database refuses causes no work, and one that it accepted is
-// shipped although the application was killed at once.
+// Rule: an order that the database refuses starts no execution, and an accepted order is shipped
+// although the application was killed immediately.
 func TestExampleWebOrders(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -167,12 +168,12 @@ func TestExampleWebOrders(t *testing.T) {
 		}
 		defer r.Body.Close()
 		var body struct{ Order int64 }
-		_ = json.NewDecoder(r.Body).Decode(&body) // a refusal is text
+		_ = json.NewDecoder(r.Body).Decode(&body) // the body of a refusal is text
 		return r.StatusCode, body.Order
 	}
 	x, url := open()
 	if status, _ := post(url, ""); status != http.StatusUnprocessableEntity {
-		t.Errorf("an order of nobody: %d", status)
+		t.Errorf("an order without a customer: %d", status)
 	}
 	status, id := post(url, "ada")
 	x.kill()

@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// standby is a second PostgreSQL that follows a first one, asynchronously. A
-// shell stands between: it stops the server when this process is gone.
+// standby is a second PostgreSQL server that replicates a first one asynchronously. A shell in
+// between stops the server when this process ends.
 type standby struct {
 	t       *testing.T
 	primary *pgtest.Server
@@ -73,7 +73,7 @@ func newStandby(t *testing.T, primary *pgtest.Server) *standby {
 	return s
 }
 
-// run starts it and waits until it answers.
+// run starts the standby and waits until it answers.
 func (s *standby) run() {
 	s.t.Helper()
 	s.shell = exec.Command("sh", "-c", `"$1" -D data >log 2>&1 </dev/null & pid=$!; read -r stop; kill -s INT $pid; wait $pid`, "standby", s.primary.Binary("postgres"))
@@ -99,14 +99,14 @@ func (s *standby) stop() {
 	}
 }
 
-// ask is the standby's answer to a query, or its error.
+// ask returns the standby's answer to a query, or the error.
 func (s *standby) ask(sql string) string {
 	out, _ := exec.Command(s.primary.Binary("psql"), "-X", "-q", "-A", "-t", "-c", sql, "-h", s.dir, "-p", s.port, "-U",
 		"postgres", "postgres").CombinedOutput()
 	return strings.TrimSpace(string(out))
 }
 
-// caughtUp waits until the standby has all that the primary has written.
+// caughtUp waits until the standby has replayed everything that the primary has written.
 func (s *standby) caughtUp() {
 	s.t.Helper()
 	at, err := s.primary.Query("postgres", "SELECT pg_current_wal_flush_lsn()")
@@ -118,8 +118,8 @@ func (s *standby) caughtUp() {
 	})
 }
 
-// Rule: of two standbys of one primary, the second to be promoted gives out no token
-// that the first gave out, and none below those (G1).
+// Rule: if two standbys of one primary are promoted one after the other, the second gives out only
+// tokens that are greater than those of the first (G1).
 func TestSiblingStandbysTakeOver(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})
@@ -149,7 +149,7 @@ func TestSiblingStandbysTakeOver(t *testing.T) {
 		given := make([]belay.Token, 0, 4)
 		for range cap(given) {
 			var won belay.Lock
-			until(t, "the server goes on with the standby", func() bool {
+			until(t, "the server continues with the standby", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				won, err = d.Lock(ctx, belay.LockRequest{Execution: id, Owner: "after", Reopen: true})
@@ -167,9 +167,9 @@ func TestSiblingStandbysTakeOver(t *testing.T) {
 	}
 }
 
-// Rule: a standby that has lost the newest commits takes over under a running
-// server. What reached it is there, and no token is given a second time, also
-// none of those that were lost with the primary (G1).
+// Rule: a standby that lacks the newest commits takes over while a server runs. All replicated
+// writes are there, and no token is given out a second time, not even one that was lost with the
+// primary (G1).
 func TestAStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})
@@ -189,7 +189,7 @@ func TestAStandbyTakesOver(t *testing.T) {
 	s.caughtUp()
 	s.stop()
 	highest := first.Lease.Token
-	for range 3 { // the standby does not hear of these
+	for range 3 { // the standby does not receive these
 		l := d.own(id)
 		highest = max(highest, l.Lease.Token)
 		d.lose(l.Lease)
@@ -202,7 +202,7 @@ func TestAStandbyTakesOver(t *testing.T) {
 		t.Fatalf("promote: %s", got)
 	}
 	var won belay.Lock
-	until(t, "the server goes on with the standby", func() bool {
+	until(t, "the server continues with the standby", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		won, err = d.Lock(ctx, belay.LockRequest{Execution: id, Owner: "after", Reopen: true})
@@ -215,9 +215,8 @@ func TestAStandbyTakesOver(t *testing.T) {
 	t.Logf("tokens up to %d before, %d after", highest, won.Lease.Token)
 }
 
-// Rule: a standby that is not promoted yet is unavailable, for servers that were at
-// work as for those that start, and for commands. Clients wait for it, and go on when
-// it is promoted.
+// Rule: a standby that is not promoted yet is unavailable, for running servers, for servers that
+// start, and for commands. Clients wait, and continue when it is promoted.
 func TestAStandbyThatIsNotPromotedYetIsUnavailable(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})
@@ -245,7 +244,7 @@ func TestAStandbyThatIsNotPromotedYetIsUnavailable(t *testing.T) {
 	}
 	_, err = embedded.Open(t.Context(), f.url, embedded.Logger(quiet))
 	if belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "standby") {
-		t.Errorf("opened beside it: %v", err)
+		t.Errorf("a second engine: %v", err)
 	}
 	another := f.command("serve", "--listen", "127.0.0.1:0")
 	another.Env = append(another.Env, "BELAY_STORE="+f.url)
@@ -266,7 +265,7 @@ func TestAStandbyThatIsNotPromotedYetIsUnavailable(t *testing.T) {
 		t.Errorf("a client that waited for the promotion: %v", err)
 	}
 	if x, err := server.client.Execution(t.Context(), first[0].ID); err != nil || x.State != belay.Pending {
-		t.Errorf("what was submitted before is %s: %v", x.State, err)
+		t.Errorf("the earlier execution is %s: %v", x.State, err)
 	}
 	server.stop()
 }

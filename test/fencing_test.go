@@ -14,8 +14,8 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// twoOwners has an execution change hands, and answers with the stale token and
-// the current one.
+// twoOwners moves an execution from one owner to another, and returns the stale token and the
+// current one.
 func twoOwners(a api) (execution string, stale, current int64) {
 	a.t.Helper()
 	at := a.want(201, "POST", "/v1/executions",
@@ -29,7 +29,8 @@ func twoOwners(a api) (execution string, stale, current int64) {
 	return at[len("/v1/executions/"):], stale, token()
 }
 
-// The recipe for a table: the statement of the page, with a real token.
+// Rule: the fencing recipe for a table, with the page's statement and real tokens, refuses a stale
+// owner.
 func TestATableRefusesAStaleOwner(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -69,7 +70,7 @@ func TestATableRefusesAStaleOwner(t *testing.T) {
 	}
 }
 
-// The recipe for an HTTP service.
+// Rule: the fencing recipe for an HTTP service refuses a stale owner.
 func TestAServiceRefusesAStaleOwner(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -93,7 +94,8 @@ func TestAServiceRefusesAStaleOwner(t *testing.T) {
 	put(428, "")
 }
 
-// The recipe for a repository: a hook that asks who the owner is.
+// Rule: the fencing recipe for a repository, a hook that asks Belay for the owner, refuses a stale
+// owner.
 func TestARepositoryRefusesAStaleOwner(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()

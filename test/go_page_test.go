@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// A piece of docs/go.md: commands to run with the output that the page shows, if it
-// shows one, a file to write, or lines of files to change.
+// The parts of docs/go.md: commands to run with the output that the page shows, if any; a file to
+// write; or lines of files to change.
 var (
 	pagePiece = regexp.MustCompile("(?m)^<!-- (run|file|change)(?:: (.+))? " +
 		"-->\n```(sh|go|diff)\n((?s:.*?\n))```\n(?:\n```text\n((?s:.*?\n))```\n)?")
@@ -24,9 +24,9 @@ var (
 )
 
 // Rule: a reader who follows docs/go.md word for word, in an empty folder outside of the
-// repository, gets the output that the page shows, with ex_… in place of each id. The test differs from the reader in
-// where Belay is found (this repository, and a belay that is built already), in the port
-// of the server and in the address of the database.
+// repository, gets the output that the page shows, with ex_… in place of each id. The test differs
+// from the page in three things: Belay comes from this repository and is built already, the server
+// has another port, and the database another address.
 func TestTheGoPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/go.md")
@@ -41,8 +41,9 @@ func TestTheGoPage(t *testing.T) {
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir, cmd.Env = p.cwd, append(goEnvironment(t, p), "BELAY_LISTEN="+address)
 	x := p.start(cmd)
-	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // what it started in the background
-	// it builds programs, on a machine that may be busy
+	// processes that the script started in the background
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	// the script builds programs, on a machine that may be busy
 	r := x.wait(8 * patience)
 	if r.code != 0 {
 		t.Fatal(r)
@@ -63,13 +64,13 @@ func TestTheGoPage(t *testing.T) {
 
 func endOf(block int) string { return fmt.Sprintf("=== end of block %d\n", block) }
 
-// scriptOf makes a script of the page, and gives what each of its blocks should print.
+// scriptOf makes a script of the page's blocks, and returns the output that each should print.
 func (p *place) scriptOf(page string) (script string, outputs []string) {
 	p.t.Helper()
 	pieces := pagePiece.FindAllStringSubmatch(page, -1)
-	// but one: go install
+	// all blocks but one have a marker: go install is not run
 	if fences := len(pageFence.FindAllString(page, -1)); len(pieces) != fences-1 || len(pieces) < 15 {
-		p.t.Fatalf("the page has %d blocks, and %d that say what they are for; is it written as the test reads it?",
+		p.t.Fatalf("the page has %d blocks, and %d with a marker; is it written in the form that the test reads?",
 			fences, len(pieces))
 	}
 	files := map[string]string{}
@@ -96,8 +97,8 @@ func (p *place) scriptOf(page string) (script string, outputs []string) {
 	return b.String(), outputs
 }
 
-// changed is a file of which lines were replaced, as a diff says: each run of lines that
-// begin with - by the lines with + that follow it.
+// changed applies a diff to a file: it replaces each run of lines that begin with - by the lines
+// with + that follow.
 func changed(t *testing.T, name, text, diff string) string {
 	t.Helper()
 	var before, after string
@@ -125,8 +126,8 @@ func changed(t *testing.T, name, text, diff string) string {
 	return text
 }
 
-// requireThis is go mod tidy for a module that finds Belay in this repository, and all
-// else in the cache of modules.
+// requireThis replaces go mod tidy for a module that takes Belay from this repository and all other
+// modules from the module cache.
 func (p *place) requireThis() string {
 	p.t.Helper()
 	root, err := filepath.Abs("..")
@@ -138,14 +139,14 @@ func (p *place) requireThis() string {
 		p.t.Fatal(err)
 	}
 	edit := "go mod edit -require=github.com/belaydev/belay@v0.0.0 -replace=github.com/belaydev/belay='" + root + "'"
-	for _, m := range replaced.FindAllStringSubmatch(string(mod), -1) { // other modules do not inherit these
+	for _, m := range replaced.FindAllStringSubmatch(string(mod), -1) { // other modules do not inherit replace lines
 		edit += " -replace=" + m[1] + "=" + m[2] + "@" + m[3]
 	}
 	return edit + "\ncp '" + root + "/go.sum' .\ngo mod tidy 2> tidy.log || { cat tidy.log >&2; exit 1; }\n"
 }
 
-// goEnvironment is the place's own, with this belay, and with the Go of this test and
-// its caches, which asks no network.
+// goEnvironment is the environment of a place, with the belay under test and with this test's Go
+// and its caches, without the network.
 func goEnvironment(t *testing.T, p *place) []string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT", "GOCACHE", "GOMODCACHE").Output()

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// hostileEnv bounds the jobs of a server whose agent does whatever its prompt, a
-// script, says. The bounds are far below what could hurt the machine.
+// hostileEnv sets limits for the jobs of a server whose agent runs its prompt as a script. The
+// limits are far below what could harm the machine.
 func hostileEnv(more ...string) []string {
 	return append([]string{
 		`BELAY_AGENT_COMMAND=["bash"]`, "BELAY_AGENT_MAX_PROCESSES=200", "BELAY_AGENT_MAX_MEMORY=256MiB",
@@ -22,15 +22,15 @@ func hostileEnv(more ...string) []string {
 	}, more...)
 }
 
-// attacked is a server that is being attacked, with what must stay as it is.
+// attacked is a server under attack, with the files that must stay unchanged.
 type attacked struct {
 	agents
 	repo, secret, canary string
 	head                 string // of repo
-	jobs                 string // where the workspaces are
+	jobs                 string // the directory of the workspaces
 }
 
-// marker is in the secret and nowhere else.
+// marker is the content of the secret and appears nowhere else.
 const marker = "the-secret-of-somebody-else"
 
 func attack(t *testing.T, env ...string) *attacked {
@@ -44,7 +44,7 @@ func attack(t *testing.T, env ...string) *attacked {
 	if err := os.WriteFile(x.secret, []byte(marker+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Anybody could go and write there, if only the modes of files kept them from it.
+	// The modes of this directory allow every user to write: only the sandbox prevents that.
 	if err := os.Mkdir(filepath.Dir(x.canary), 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -59,14 +59,14 @@ func attack(t *testing.T, env ...string) *attacked {
 	return x
 }
 
-// neighbour is an honest job that works while another does not.
+// neighbour is an honest job that runs beside a hostile one.
 const neighbour = `set -e
 for i in 1 2 3 4 5; do echo line $i >> honest.txt; git add honest.txt; git -c user.name=N -c user.email=n@example.org commit -qm "commit $i"; done
 git fsck --no-progress 2>&1; git log --oneline | wc -l; ls`
 
-// beside runs a hostile job with an honest one at its side, and holds the house to
-// what it owes to both and to itself. The hostile job's end is given back.
-func (x *attacked) beside(script string, more ...string) answer {
+// runBesideHonestJob runs a hostile job beside an honest one, checks that the honest job succeeds and that the
+// server is unharmed, and returns the end of the hostile job.
+func (x *attacked) runBesideHonestJob(script string, more ...string) answer {
 	x.api.t.Helper()
 	bad := x.ask(script, more...)
 	good := x.ask(neighbour)
@@ -78,13 +78,13 @@ func (x *attacked) beside(script string, more ...string) answer {
 	return end
 }
 
-// untouched looks at all that no job may have changed, and for what one may have
-// left.
+// untouched checks that the job has changed nothing outside its workspace and has left nothing
+// behind.
 func (x *attacked) untouched(id string) {
 	t := x.api.t
 	t.Helper()
 	if _, err := os.Lstat(x.canary); err == nil {
-		t.Errorf("something of the job ran or wrote outside: %s", read(t, x.canary))
+		t.Errorf("a program of the job ran or wrote outside: %s", read(t, x.canary))
 	}
 	if got := read(t, x.secret); got != marker+"\n" {
 		t.Errorf("the secret is %q", got)
@@ -120,7 +120,7 @@ func (x *attacked) untouched(id string) {
 	}
 }
 
-// artifactText is what an execution has under a name; 404 for nothing.
+// artifactText returns an artifact of an execution by its name; the status is 404 if there is none.
 func (a api) artifactText(id, name string, headers ...string) answer {
 	a.t.Helper()
 	got := a.call("GET", "/v1/executions/"+id+"/logs/"+name, "", append([]string{"Accept", "application/octet-stream"},
@@ -131,8 +131,8 @@ func (a api) artifactText(id, name string, headers ...string) answer {
 	return got
 }
 
-// ofJobs lists the processes that belong to jobs of this place: their working
-// directories are in its workspaces, or they have its mark.
+// ofJobs lists the processes that belong to jobs of this place: those with a working directory in
+// its workspaces, or with its mark.
 func (x *attacked) ofJobs() (left []string) {
 	for _, p := range x.processes() {
 		if pid, _, _ := strings.Cut(p, " "); pid != strconv.Itoa(x.server.cmd.Process.Pid) {
@@ -142,7 +142,7 @@ func (x *attacked) ofJobs() (left []string) {
 	return left
 }
 
-// resident is the most memory that the server has used, in bytes.
+// resident returns the peak memory of the server, in bytes.
 func (x *attacked) resident() int {
 	x.server.t.Helper()
 	used := x.server.resident()
@@ -152,7 +152,7 @@ func (x *attacked) resident() int {
 	return used
 }
 
-// resident is the most memory that the process has used, in bytes; 0 if it has ended.
+// resident returns the peak memory of the process, in bytes; 0 if it has ended.
 func (x *started) resident() int {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", x.cmd.Process.Pid))
 	if err != nil {
@@ -167,9 +167,9 @@ func (x *started) resident() int {
 	return 0
 }
 
-// Rule: whatever a job does with processes, memory and disk ends with the job, with a
-// word why; the server and the job beside it do not notice.
-func TestAJobThatWantsAll(t *testing.T) {
+// Rule: a job that takes too many processes, or too much memory or disk, is ended with a reason;
+// the server and the job beside it are not affected.
+func TestAJobThatTakesTooMuchIsEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		script, timeout, status, why string
 	}{
@@ -190,7 +190,7 @@ func TestAJobThatWantsAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := attack(t)
-			end := x.beside(c.script, `"timeout_seconds":`+c.timeout)
+			end := x.runBesideHonestJob(c.script, `"timeout_seconds":`+c.timeout)
 			told := x.want(http.StatusOK, "GET", "/v1/executions/"+end.string("job_id"), "").text
 			if end.string("status") != c.status || !strings.Contains(told, c.why) {
 				t.Errorf("want %s with %q; the job ended as %s", c.status, c.why, told)
@@ -199,8 +199,8 @@ func TestAJobThatWantsAll(t *testing.T) {
 	}
 }
 
-// Rule: what fills a whole disk ends with its job as well, before others on the disk
-// have none: on a disk of 192 MiB a quota of 64 leaves room for an honest job.
+// Rule: a job that fills its disk is ended before the other jobs on the same disk run out of space:
+// on a disk of 192 MiB a quota of 64 MiB leaves room for an honest job.
 func TestAJobThatFillsASmallDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small disk")
@@ -230,12 +230,12 @@ func TestAJobThatFillsASmallDisk(t *testing.T) {
 	x.untouched(bad)
 }
 
-// Rule: nothing that a job has started outlives it, whatever it did to get away, and
-// its own end stays what it was.
+// Rule: no process that a job has started outlives the job, whatever it does to escape, and the
+// job's own result stays.
 func TestAJobThatLeavesProcesses(t *testing.T) {
 	t.Parallel()
 	x := attack(t)
-	end := x.beside(`for i in 1 2 3; do
+	end := x.runBesideHonestJob(`for i in 1 2 3; do
   setsid bash -c 'trap "" TERM HUP INT; (trap "" TERM; while :; do sleep 1; done) & disown; while :; do sleep 1; done' </dev/null >/dev/null 2>&1 &
   env -i setsid nohup sleep 6000 >/dev/null 2>&1 &
 done
@@ -245,12 +245,12 @@ cd /; disown -a; sleep 0.3; echo gone; exit 0`)
 	}
 }
 
-// Rule: a gibibyte of output costs the server neither its memory nor its disk, and is
-// counted; bytes that are no text, or move a cursor, harm nobody who reads them.
-func TestAJobThatTalks(t *testing.T) {
+// Rule: a gibibyte of output is counted and costs the server neither its memory nor its disk; bytes
+// that are not text, or that move a cursor, harm no reader of the output.
+func TestAJobWithMuchOutput(t *testing.T) {
 	t.Parallel()
 	x := attack(t)
-	end := x.beside(`head -c 1073741824 /dev/zero; printf '\033[2J\033]0;owned\007\000\377\376end'`,
+	end := x.runBesideHonestJob(`head -c 1073741824 /dev/zero; printf '\033[2J\033]0;owned\007\000\377\376end'`,
 		`"timeout_seconds":300`)
 	if end.string("status") != "completed" {
 		t.Errorf("the job ended as %s", clip(end.text))
@@ -267,20 +267,21 @@ func TestAJobThatTalks(t *testing.T) {
 	if stored > 256<<20 {
 		t.Errorf("the store has %d MiB", stored>>20)
 	}
-	end = x.beside(`printf '\033[2J\033]0;owned\007\000\377\376end\r\n'`)
+	end = x.runBesideHonestJob(`printf '\033[2J\033]0;owned\007\000\377\376end\r\n'`)
 	if end.string("status") != "completed" || !strings.Contains(end.string("result"), "end") {
 		t.Errorf("the job ended as %s", end.text)
 	}
 }
 
-// trap is a program that tells, outside of the workspace, that it ran.
+// trap is a script that makes a program in the workspace which writes a note outside of it when it
+// runs.
 func (x *attacked) trap() string {
 	return `printf '#!/bin/sh\necho ran as $(id -u): $0 >> ` + x.canary +
 		`\n' > .git/trap; chmod +x .git/trap; trap=$PWD/.git/trap
 `
 }
 
-// proveTheTrap steps into one as nobody should, and finds that it tells.
+// proveTheTrap runs a trap without protection, and checks that it writes its note.
 func (x *attacked) proveTheTrap() {
 	x.api.t.Helper()
 	dir := x.path("trapped")
@@ -296,14 +297,14 @@ func (x *attacked) proveTheTrap() {
 	}
 }
 
-// hostileCommit commits whatever is there, as a job does that thinks nothing of it.
+// hostileCommit commits all files, as a careless job would.
 const hostileCommit = `
 git -c core.hooksPath=/dev/null -c core.fsmonitor= add -A; git -c core.hooksPath=/dev/null -c core.fsmonitor= -c user.name=J -c user.email=j@example.org commit -qm "work of the job" 2>&1 || true
 echo more >> notes.txt
 `
 
-// Rule: nothing that a job has put into its workspace runs as the server, then or
-// later, is followed out of it, or keeps the workspace from going.
+// Rule: nothing in a job's workspace runs with the server's rights, during the job or later; no
+// link leads the server out of the workspace; and nothing prevents the removal of the workspace.
 func TestAJobThatSetsTraps(t *testing.T) {
 	t.Parallel()
 	x := attack(t)
@@ -311,7 +312,7 @@ func TestAJobThatSetsTraps(t *testing.T) {
 	for name, c := range map[string]struct{ script, lost string }{
 		"core.fsmonitor": {script: hostileCommit + x.trap() +
 			`git config core.fsmonitor "$trap"; git config core.fsmonitorHookVersion 2`},
-		"every program that git can be told of": {script: hostileCommit + x.trap() +
+		"every program that git can be configured to run": {script: hostileCommit + x.trap() +
 			`for k in core.pager core.editor core.sshCommand core.askPass core.gitProxy core.alternateRefsCommand \
  diff.external diff.x.textconv diff.x.command merge.x.driver filter.x.clean filter.x.smudge filter.x.process filter.git-crypt.clean credential.helper gpg.program \
  uploadpack.packObjectsHook pager.diff sequence.editor; do git config $k "$trap"; done
@@ -349,14 +350,14 @@ for i in range(1500): os.mkdir("d"); os.chdir("d")'`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x.api.t, x.place.t = t, t
-			end := x.beside(c.script+"\nexit 0", `"timeout_seconds":60`)
+			end := x.runBesideHonestJob(c.script+"\nexit 0", `"timeout_seconds":60`)
 			if end.string("status") != "completed" {
 				t.Errorf("the job ended as %s", end.text)
 			}
 			if c.lost != "" && !strings.Contains(end.string("changes", "lost"), c.lost) {
-				t.Errorf("what is lost of it is not said: %s", end.text)
+				t.Errorf("the result does not say what is lost: %s", end.text)
 			}
-			// Whoever takes the work up does not step into it either.
+			// The restore of the job's changes does not run the trap either.
 			dir := x.path("again-" + strings.ReplaceAll(name, " ", "-"))
 			if end.at("changes") != nil {
 				r := x.belay("workspaces", "restore", end.string("job_id"), dir)
@@ -369,13 +370,13 @@ for i in range(1500): os.mkdir("d"); os.chdir("d")'`},
 	}
 }
 
-// Rule: a job sees nothing of the server and of other jobs, and can do nothing to
-// them: not their processes, not their files, not their environment.
-func TestAJobThatLooksAround(t *testing.T) {
+// Rule: a job sees nothing of the server and of other jobs, and can do nothing to them: neither to
+// their processes, nor their files, nor their environment.
+func TestAJobCannotSeeOthers(t *testing.T) {
 	t.Parallel()
 	x := attack(t, "BELAY_TEST_SECRET="+marker)
 	hold := x.ask(`echo `+marker+` > mine.txt; echo $PWD; sleep 20`, `"timeout_seconds":30`)
-	until(t, "the other job works", func() bool {
+	until(t, "the other job runs", func() bool {
 		left, _ := filepath.Glob(filepath.Join(x.data, "workspaces", "jobs", "*", "checkout", "mine.txt"))
 		return len(left) == 1
 	})
@@ -391,11 +392,11 @@ true`)
 	end := x.ended(id)
 	text := x.call("GET", "/jobs/"+id+"/log", "").text + end.text
 	if strings.Contains(text, "SAW") {
-		t.Errorf("it saw what is not its own: %s", clip(text))
+		t.Errorf("the job saw data of others: %s", clip(text))
 	}
 	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm"} {
 		if _, err := os.Lstat(filepath.Join(dir, "belay-hostile-canary")); err == nil {
-			t.Errorf("it wrote to %s", dir)
+			t.Errorf("the job wrote to %s", dir)
 			_ = os.Remove(filepath.Join(dir, "belay-hostile-canary"))
 		}
 	}

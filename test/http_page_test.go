@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// block is a piece of the page: commands to run, and what the page says is
-// answered.
+// block is a part of the page: commands to run, and the answer that the page shows.
 type block struct {
 	commands, language, answer string
 }
 
 var blocks = regexp.MustCompile("(?s)<!-- run[^>]* -->\n```sh\n(.*?)```\n(?:\n```(json|text)\n(.*?)```\n)?")
 
-// Whoever follows docs/http.md word for word with curl gets what it says.
+// Rule: a reader who follows docs/http.md word for word with curl gets the answers that the page
+// shows.
 func TestTheHTTPPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/http.md")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestTheHTTPPage(t *testing.T) {
 		all = append(all, block{m[1], m[2], m[3]})
 	}
 	if len(all) < 10 {
-		t.Fatalf("the page has %d blocks to run; is it written as the test reads it?", len(all))
+		t.Fatalf("the page has %d blocks to run; is it written in the form that the test reads?", len(all))
 	}
 	p := newPlace(t)
 	_, a := p.serve()
@@ -57,7 +57,7 @@ func TestTheHTTPPage(t *testing.T) {
 	}
 }
 
-// check holds what was printed against what the page says.
+// check compares the printed output with the page's answer.
 func (b block) check(t *testing.T, out string) {
 	t.Helper()
 	switch b.language {
@@ -77,7 +77,7 @@ func (b block) check(t *testing.T, out string) {
 			t.Errorf("the page's answer is no JSON: %v\n%s", err, b.answer)
 			return
 		}
-		// Several answers may have been printed; one of them is meant.
+		// The commands may have printed several answers; the page shows one of them.
 		for decoder := json.NewDecoder(strings.NewReader(out)); ; {
 			var got any
 			if err := decoder.Decode(&got); err != nil {
@@ -91,7 +91,7 @@ func (b block) check(t *testing.T, out string) {
 	}
 }
 
-// holds reports whether everything that is wanted is there.
+// holds reports whether got contains everything in want.
 func holds(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

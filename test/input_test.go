@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// Exit codes that the help of belay documents.
+// Exit codes that belay's help documents.
 const (
 	codeUsage   = 64 // the command line cannot be read
 	codeInvalid = 65 // invalid input, or too large
@@ -21,8 +21,8 @@ const (
 	codeCannot  = 73 // not possible from here
 )
 
-// refusal is a command line that is refused: with its exit code, with one line
-// that says why, and with nothing stored, made or started.
+// refusal is a command line that must be refused with an exit code and one line that names the
+// reason, while nothing is stored, made or started.
 type refusal struct {
 	name string
 	args []string
@@ -113,8 +113,8 @@ func manySteps(n int) []string {
 	return args
 }
 
-// Rule: bad input gets one clear line and a documented exit code, stores
-// nothing, makes nothing and leaves nothing.
+// Rule: invalid input gives one clear line and a documented exit code, and stores, makes and leaves
+// nothing.
 func TestBadInputIsRefused(t *testing.T) {
 	t.Parallel()
 	shared := newPlace(t)
@@ -131,17 +131,17 @@ func TestBadInputIsRefused(t *testing.T) {
 				t.Errorf("standard output of a refusal: %q", r.out)
 			}
 			if all := p.executions(); len(all) != 0 {
-				t.Errorf("it was refused and is there: %+v", all[0])
+				t.Errorf("the refused execution is stored: %+v", all[0])
 			}
 			if _, err := os.Stat(filepath.Join(p.cwd, "owned")); err == nil {
-				t.Error("a program was run from the arguments of git")
+				t.Error("an argument of git started a program")
 			}
 			p.clean()
 		})
 	}
 }
 
-// one checks that an error is one line, printable, and says what it must.
+// one checks that an error is one printable line that contains a text.
 func one(t *testing.T, r result, says string) {
 	t.Helper()
 	text := strings.TrimSuffix(r.err, "\n")
@@ -150,23 +150,23 @@ func one(t *testing.T, r result, says string) {
 	}
 	printable(t, r)
 	if len(text) > 700 {
-		t.Errorf("a line of %d bytes is read by nobody", len(text))
+		t.Errorf("a line of %d bytes is too long to read", len(text))
 	}
 }
 
-// printable checks that nothing belay says moves a cursor or colours a screen.
+// printable checks that Belay's own lines contain no control characters.
 func printable(t *testing.T, r result) {
 	t.Helper()
 	for line := range strings.Lines(r.err) {
 		if strings.HasPrefix(line, "belay: ") && strings.ContainsFunc(strings.TrimSuffix(line, "\n"),
 			func(c rune) bool { return c < ' ' || c == 0x7f || c == 0xfffd }) {
-			t.Errorf("it says %q", line)
+			t.Errorf("belay says %q", line)
 		}
 	}
 }
 
-// Rule: a ref that the repository does not have ends the job before any command,
-// says so, and leaves nothing.
+// Rule: a ref that the repository does not have ends the job before any command, with that reason,
+// and leaves nothing.
 func TestUnknownRef(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -178,8 +178,8 @@ func TestUnknownRef(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a command that cannot be started ends the job with the exit code that a
-// shell gives, and says so.
+// Rule: a command that cannot be started ends the job with the exit code that a shell gives, and
+// with the reason.
 func TestCommandsThatCannotBeStarted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -201,8 +201,8 @@ func TestCommandsThatCannotBeStarted(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a key belongs to one command; another under the same key is refused and
-// the first stands.
+// Rule: a key belongs to one command; another command under the same key is refused, and the first
+// one's execution stays.
 func TestAKeyWithAnotherCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -215,8 +215,8 @@ func TestAKeyWithAnotherCommand(t *testing.T) {
 	p.clean()
 }
 
-// Rule: what a signal carries must be JSON, without NUL, within its limit; what
-// is refused is not delivered.
+// Rule: the payload of a signal must be JSON, without NUL, within its limit; a refused signal is
+// not delivered.
 func TestPayloadsOfSignals(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -249,10 +249,10 @@ func TestPayloadsOfSignals(t *testing.T) {
 	}
 }
 
-// Rule: the engine itself refuses what it cannot keep, whoever asks: a NUL, what
-// is no JSON, and what is over its limit, which it names. The others of the call
-// stand.
-func TestTheEngineRefusesWhatItCannotKeep(t *testing.T) {
+// Rule: the engine itself refuses data that it cannot store, from any caller: a NUL, invalid JSON,
+// and data over its limit, which the error names. The other submissions of the same call are
+// accepted.
+func TestTheEngineRefusesDataThatItCannotStore(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	b, err := embedded.Open(t.Context(), "sqlite:"+p.data, embedded.Logger(quiet))
@@ -290,10 +290,10 @@ func TestTheEngineRefusesWhatItCannotKeep(t *testing.T) {
 			t.Errorf("%s: %v (%s), want %s with %q", name, out[1].Err, got, c.code, c.says)
 		}
 		if out[0].Err != nil || out[2].Err != nil {
-			t.Errorf("%s: its neighbours fell with it: %v, %v", name, out[0].Err, out[2].Err)
+			t.Errorf("%s: the other submissions failed too: %v, %v", name, out[0].Err, out[2].Err)
 		}
 		if n := listed(t, b) - before; n != 2 {
-			t.Errorf("%s: %d executions came to be, want 2", name, n)
+			t.Errorf("%s: %d executions were created, want 2", name, n)
 		}
 	}
 }

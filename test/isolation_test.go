@@ -15,10 +15,10 @@ func (p *place) commandAt(url string, script string) result {
 	return p.belay("submit", "command", "--server", url, "--wait", "--", "sh", "-c", script)
 }
 
-// Rule: a worker holds commands as belay serve holds agents, with nothing configured:
-// as root each has a user of its own on a machine that is read-only, sees nothing of
-// others, and comes up against its limits.
-func TestCommandsOfAWorkerAreHeld(t *testing.T) {
+// Rule: without any configuration, a worker sandboxes commands as belay serve sandboxes agents:
+// under root each command has its own user and a read-only file system, sees nothing of others, and
+// has limits.
+func TestCommandsOfAWorkerAreSandboxed(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("jobs get users and limits of their own only where the worker is root")
@@ -57,10 +57,10 @@ func TestCommandsOfAWorkerAreHeld(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a command that somebody else submits has nothing of the worker's environment,
-// and no repository, but what the worker's configuration names; a secret from a file is
-// not in its output.
-func TestCommandsOfAWorkerAskInVain(t *testing.T) {
+// Rule: a command that another user submits gets no variable of the worker's environment and no
+// repository except for those that the worker's configuration names; a secret from a file does not
+// appear in its output.
+func TestCommandsOfAWorkerGetOnlyConfiguredSecrets(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	server, a := p.serve("--insecure-no-auth")
@@ -89,7 +89,7 @@ func TestCommandsOfAWorkerAskInVain(t *testing.T) {
 		}
 		if c.code == 0 {
 			if out := p.belay("logs", idOf(t, r.err).String()).out; out != "[TOKEN]\n" {
-				t.Errorf("it wrote %q", out)
+				t.Errorf("the command wrote %q", out)
 			}
 		}
 	}
@@ -99,13 +99,13 @@ func TestCommandsOfAWorkerAskInVain(t *testing.T) {
 	server.wait(patience).want(0)
 }
 
-// Rule: root that may not do what root may, as in many containers, runs no job without a
-// user of its own, and says which setting accepts that; with it, jobs run as root.
-func TestRootWithoutItsRights(t *testing.T) {
+// Rule: if root lacks its capabilities, as in many containers, a worker refuses to run jobs without
+// users of their own, and names the setting that accepts that; with this setting, jobs run as root.
+func TestRootWithoutCapabilities(t *testing.T) {
 	t.Parallel()
 	bin, err := exec.LookPath("setpriv")
 	if err != nil || os.Geteuid() != 0 {
-		t.Skip("only root has rights to give up, with setpriv")
+		t.Skip("only root has capabilities to drop, with setpriv")
 	}
 	p := newPlace(t)
 	server, a := p.serve("--insecure-no-auth")

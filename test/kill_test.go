@@ -25,13 +25,12 @@ type journey struct {
 	steps  []string
 	args   []string
 	id     belay.ExecutionID
-	acked  map[string]bool // steps of which belay has said that they are done
+	acked  map[string]bool // the steps that belay has reported as done
 	begins []time.Duration // from the command line to its first step
 }
 
-// newJourney lays out a job of many steps. Each notes in a ledger outside of
-// everything that it begins and ends, with its token; between the two it
-// commits, or changes without committing.
+// newJourney makes a job of many steps. Each step notes in a ledger, a file outside of Belay, its
+// begin and its end with its token; in between it commits, or changes files without committing.
 func newJourney(p *place, r *rand.Rand, repo string, steps int) *journey {
 	j := &journey{place: p, ledger: p.path("ledger"), acked: make(map[string]bool)}
 	j.args = []string{"run", "--repo", repo, "--key", "journey"}
@@ -71,7 +70,7 @@ func (j *journey) entries() []entry {
 	return all
 }
 
-// moment is when to kill: some time after something was seen.
+// moment is the time of a kill: a delay after the begin of a phase.
 type moment struct {
 	phase string
 	delay time.Duration
@@ -116,7 +115,7 @@ func (j *journey) reached(phase string, x *started, before int) bool {
 	return true
 }
 
-// attempt starts the command and kills it at its moment; false if it was over
+// attempt starts the command and kills it at its moment; it returns false if the command ended
 // before that.
 func (j *journey) attempt(m moment) bool {
 	j.t.Helper()
@@ -133,26 +132,26 @@ func (j *journey) attempt(m moment) bool {
 	killed := x.after(m.delay)
 	x.signal(syscall.SIGKILL)
 	r := x.wait(patience)
-	j.look(r)
+	j.compareWithStore(r)
 	if r.code != 128+int(syscall.SIGKILL) {
-		j.t.Logf("%s after %s: it was over before\n%s", m.delay, m.phase, r)
+		j.t.Logf("%s after %s: the command ended before\n%s", m.delay, m.phase, r)
 		return false
 	}
 	return killed
 }
 
-// look checks what an attempt has told against what the store holds now.
-func (j *journey) look(r result) {
+// compareWithStore compares the output of an attempt with the store.
+func (j *journey) compareWithStore(r result) {
 	j.t.Helper()
 	if !strings.Contains(r.err, "belay: ex_") {
-		return // it had told nothing
+		return // the attempt had reported nothing
 	}
 	id := idOf(j.t, r.err)
 	if !j.id.IsZero() && j.id != id {
 		j.t.Fatalf("the same key goes on with %s, not with %s\n%s", id, j.id, r)
 	}
 	j.id = id
-	events := j.history(id) // well formed at every moment
+	events := j.history(id) // history checks that the history is well formed
 	for line := range strings.Lines(r.err) {
 		if name, ok := strings.CutPrefix(line, "belay: step "); ok && strings.Contains(line, " done after ") {
 			j.acked[strings.Fields(name)[0]] = true
@@ -161,14 +160,14 @@ func (j *journey) look(r result) {
 	saved := savedSteps(j.t, events)
 	for name := range j.acked {
 		if _, ok := saved["run["+name+"]"]; !ok {
-			j.t.Fatalf("G3: step %s was said to be done and is not saved\n%s\n%s", name, show(events), r)
+			j.t.Fatalf("G3: step %s was reported as done and is not saved\n%s\n%s", name, show(events), r)
 		}
 	}
 }
 
-// Rule: after kill -9 at any moment the same line goes on with the same
-// execution at once, no finished step begins again, no acknowledged step is
-// lost, and nothing is left over (G1, G3, G4, G6, G7).
+// Rule: after kill -9 at any moment the same command line continues the same execution at once, no
+// finished step begins again, no acknowledged step is lost, and no process or file is left (G1, G3,
+// G4, G6, G7).
 func TestKillAtTwentyMoments(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -181,25 +180,25 @@ func TestKillAtTwentyMoments(t *testing.T) {
 			met++
 		}
 	}
-	if met < kills-1 { // the last one may come too late
+	if met < kills-1 { // the last kill may come too late
 		t.Errorf("only %d of %d kills met a running process", met, kills)
 	}
 	last := p.start(p.command(j.args...)).wait(patience).want(0)
-	j.look(last)
+	j.compareWithStore(last)
 	slices.Sort(j.begins)
 	half, most := j.begins[len(j.begins)/2], j.begins[len(j.begins)-1]
 	t.Logf("from the command line to a step that begins, %d times: half within %s, all within %s", len(j.begins), half,
 		most)
-	if most >= belay.DefaultTTL.D()/2 { // a lease that nobody proves over lasts at least two thirds of its time
-		t.Errorf("G6: it took %s to go on: that waits for a lease to run out", most)
+	if most >= belay.DefaultTTL.D()/2 { // a lease that nothing shows to be lost lasts at least two thirds of its time
+		t.Errorf("G6: it took %s to continue: that waits for a lease to expire", most)
 	}
 	j.complete(repo)
 	p.clean()
 	p.sound()
 }
 
-// complete checks the end of the journey: every step saved once and never begun
-// after it was, and the work whole and in order.
+// complete checks the end of the journey: every step was saved once and never began again after
+// that, and all changes are there in the right order.
 func (j *journey) complete(repo string) {
 	t := j.t
 	t.Helper()
@@ -235,7 +234,7 @@ func (j *journey) complete(repo string) {
 	j.content(&e, repo)
 }
 
-// content puts what the job changed onto a fresh clone.
+// content applies the job's changes to a fresh clone and compares the files.
 func (j *journey) content(e *belay.Execution, repo string) {
 	t := j.t
 	t.Helper()

@@ -14,9 +14,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// A run goes on from far more than one reply can carry: its worker reads it in pages, from
-// a server whose memory it does not fill. Nothing stays owned with nobody running it.
-func TestARunGoesOnFromHundredsOfMegabytes(t *testing.T) {
+// Rule: a run continues although its saved data are far larger than one reply: its worker reads
+// them in pages, and the server does not have all of them in memory. No execution keeps an owner
+// that does not run it.
+func TestARunContinuesFromHundredsOfMegabytes(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute; the suite of the SDK has a smaller one")
 	}

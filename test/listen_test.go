@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// listenerProcess is a program with the engine and a worker in it, which others on
-// this machine may use.
+// listenerProcess is a program that contains the engine and a worker, and lets other processes on
+// this machine use the engine.
 func listenerProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -42,9 +42,9 @@ func listenerProcess() error {
 	return errors.Join(w.Run(ctx), b.Close())
 }
 
-// Rule: beside a program that listens, belay lists, submits, signals and waits; a second
-// engine is refused and told which process has the directory; what was begun goes on
-// after the program was killed; a program that stops in order removes its socket.
+// Rule: beside a program that listens, belay lists, submits, signals and waits; a second engine is
+// refused with the name of the process that has the directory; an execution continues after the
+// program was killed; a program that stops gracefully removes its socket.
 func TestBelayBesideAProgram(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -54,7 +54,7 @@ func TestBelayBesideAProgram(t *testing.T) {
 	path := filepath.Join(p.data, "belay.sock")
 	program := p.start(p.role("listener"))
 	program.says("ready")
-	program.until("its socket is there", func() bool { return exists(path) })
+	program.until("the program has made its socket", func() bool { return exists(path) })
 	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
@@ -67,7 +67,7 @@ func TestBelayBesideAProgram(t *testing.T) {
 	p.start(p.role("listener")).wait(patience).want(1).saying(holder)
 	p.belay("serve", "--listen", "127.0.0.1:0").want(belay.CodeConflict.Exit()).saying(holder)
 	if !exists(path) {
-		t.Fatal("those who were refused have removed the socket")
+		t.Fatal("the refused commands have removed the socket")
 	}
 
 	program.signal(syscall.SIGKILL)
@@ -85,9 +85,9 @@ func TestBelayBesideAProgram(t *testing.T) {
 	}
 }
 
-// Rule: a belay run that has the engine gives way to a program that listens, and goes on
-// beside it.
-func TestABelayRunGivesWayToAProgram(t *testing.T) {
+// Rule: a belay run that has the engine yields the data directory to a program that listens, and
+// continues beside it.
+func TestABelayRunYieldsToAProgram(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	if err := os.Mkdir(p.data, 0o700); err != nil {
@@ -106,15 +106,16 @@ func TestABelayRunGivesWayToAProgram(t *testing.T) {
 	run.wait(patience).want(0).showing("done")
 }
 
-// Rule: a program does not listen in a directory that others may change, and says so.
+// Rule: a program does not listen in a directory that other users may change, and says so.
 func TestNoSocketWhereOthersMayWrite(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	if err := errors.Join(os.Mkdir(p.data, 0o700), os.Chmod(p.data, 0o770)); err != nil { // whatever the umask is
+	// so that the umask does not matter
+	if err := errors.Join(os.Mkdir(p.data, 0o700), os.Chmod(p.data, 0o770)); err != nil {
 		t.Fatal(err)
 	}
 	p.start(p.role("listener")).wait(patience).want(1).saying("chmod 700")
 	if exists(filepath.Join(p.data, "belay.sock")) || exists(filepath.Join(p.data, "belay.db")) {
-		t.Error("it left something in the directory")
+		t.Error("the program left a file in the directory")
 	}
 }

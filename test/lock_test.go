@@ -22,7 +22,7 @@ func (p *place) external(args ...string) belay.ExecutionID {
 	return id
 }
 
-// holding starts a command under a lock, which has begun when it returns.
+// holding starts a command under a lock, and returns when the command runs.
 func (p *place) holding(id belay.ExecutionID, name, script string) *started {
 	p.t.Helper()
 	x := p.start(p.command("lock", "exec", id.String(), "--owner", name, "--ttl", "2s", "--grace", "200ms", "--", "sh",
@@ -31,9 +31,9 @@ func (p *place) holding(id belay.ExecutionID, name, script string) *started {
 	return x
 }
 
-// Rule: a command that runs under a lock owns the execution: it knows its token,
-// can checkpoint with the lock's id, and the execution ends as it does; whoever
-// opens it again finds the checkpoint.
+// Rule: a command that runs under a lock owns the execution: it knows its token, can save
+// checkpoints with the lock's id, and its exit code ends the execution. A command that reopens the
+// execution later gets the checkpoint.
 func TestACommandUnderALock(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -48,14 +48,14 @@ curl -sS --fail-with-body -X PUT ` + a.url +
 		t.Errorf("the first\n%s", r)
 	}
 	if e := p.execution(id); e.State != belay.Failed || string(e.Output) != `{"exit_code":3}` {
-		t.Errorf("after exit code 3 it is %s with %s", e.State, e.Output)
+		t.Errorf("after exit code 3 the execution is %s with %s", e.State, e.Output)
 	}
 	r = p.belay("lock", "exec", id.String(), "--owner", "ann", "--reopen", "--", "sh", "-c", save).want(0)
 	if !strings.Contains(r.out, `checkpoint {"at":7}`) && !strings.Contains(r.out, `checkpoint {"at": 7}`) {
 		t.Errorf("the second\n%s", r)
 	}
 	if e := p.execution(id); e.State != belay.Succeeded {
-		t.Errorf("after exit code 0 it is %s", e.State)
+		t.Errorf("after exit code 0 the execution is %s", e.State)
 	}
 	p.belay("lock", "exec", p.external().String(), "--", "no-such-command-here").want(127)
 	server.signal(syscall.SIGTERM)
@@ -63,9 +63,9 @@ curl -sS --fail-with-body -X PUT ` + a.url +
 	p.clean()
 }
 
-// Rule: one owner at a time (G1). The second is told who and for how long; an
-// operator may take it away, with a reason; then the command is gone before the
-// next owns it, whose token is greater.
+// Rule: an execution has one owner at a time (G1). A second one learns from the refusal the current
+// owner and the remaining time. An operator may steal the lock, with a reason: then the first
+// command is killed before the next one owns the execution, with a greater token.
 func TestALockIsStolen(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -73,7 +73,7 @@ func TestALockIsStolen(t *testing.T) {
 	first := p.holding(id, "ann", busy(p.path("never")))
 	p.belay("lock", "exec", id.String(), "--owner", "bob", "--", "true").want(belay.CodeLeaseHeld.Exit()).saying("ann")
 	if r := p.belay("get", id.String()).want(0); !strings.Contains(r.out, "ann, from outside; its lease ends in ") {
-		t.Errorf("it does not say who owns it\n%s", r)
+		t.Errorf("get does not name the owner\n%s", r)
 	}
 	if r := p.belay("workers", "ls").want(0); !strings.Contains(r.out, "ann") {
 		t.Errorf("the owner is not listed\n%s", r)
@@ -89,20 +89,19 @@ func TestALockIsStolen(t *testing.T) {
 	second.ctrlC()
 	second.wait(patience).want(130)
 	if e := p.execution(id); e.State != belay.Pending {
-		t.Errorf("interrupted, it is %s", e.State)
+		t.Errorf("after the interrupt the execution is %s", e.State)
 	}
 	third := p.holding(id, "cleo", "trap '' TERM; "+busy(p.path("never")))
 	p.belay("cancel", id.String()).want(0)
 	third.wait(patience).want(130)
 	if e := p.execution(id); e.State != belay.Cancelled {
-		t.Errorf("cancelled, it is %s", e.State)
+		t.Errorf("after the cancel the execution is %s", e.State)
 	}
 	p.clean()
 }
 
-// Rule: a command whose lock cannot be renewed is frozen before another owner may have what it
-// works on, and goes on when the
-// server is back and the lock still holds.
+// Rule: a command whose lock cannot be renewed is frozen before another owner can get the
+// execution, and continues if the server is back and the lock is still valid.
 func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -110,25 +109,25 @@ func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
 	id, end := p.external(), p.path("end")
 	x := p.holding(id, "ann", busy(end))
 	server.signal(syscall.SIGSTOP)
-	x.until("it is frozen", func() bool { return strings.Contains(x.err.String(), "the command is frozen") })
+	x.until("the command is frozen", func() bool { return strings.Contains(x.err.String(), "the command is frozen") })
 	if err := os.WriteFile(end, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if e := x.err.String(); strings.Contains(e, "goes on") {
-		t.Errorf("it goes on while the server is away\n%s", e)
+		t.Errorf("the command continues while the server is away\n%s", e)
 	}
 	server.signal(syscall.SIGCONT)
 	x.wait(patience).want(0).saying("the command goes on")
 	if e := p.execution(id); e.State != belay.Succeeded {
-		t.Errorf("it is %s", e.State)
+		t.Errorf("the execution is %s", e.State)
 	}
 	server.signal(syscall.SIGTERM)
 	server.wait(patience).want(0)
 	p.clean()
 }
 
-// Rule: an owner from outside that is killed is found out when its lock runs out
-// (G6), its command is gone, and without more said the execution has failed.
+// Rule: the death of an outside owner is noticed when its lock expires (G6), its command is killed,
+// and without another policy the execution has failed.
 func TestAnOwnerOfACommandIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -138,10 +137,10 @@ func TestAnOwnerOfACommandIsKilled(t *testing.T) {
 	x.signal(syscall.SIGKILL)
 	killed := time.Now()
 	x.wait(patience)
-	until(t, "it has failed", func() bool { return p.execution(id).State == belay.Failed })
-	// its TTL, the bound of a second, and a slow machine
+	until(t, "the execution has failed", func() bool { return p.execution(id).State == belay.Failed })
+	// the TTL, the bound of a second, and a second for a slow machine
 	if took := time.Since(killed); took > 2*time.Second+2*time.Second {
-		t.Errorf("G6: found out after %s", took)
+		t.Errorf("G6: noticed after %s", took)
 	}
 	server.signal(syscall.SIGTERM)
 	server.wait(patience).want(0)

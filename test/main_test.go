@@ -18,14 +18,14 @@ import (
 
 var (
 	long = flag.Bool("long", false, "every crash point instead of a sample, and more rounds of each race")
-	seed = flag.Uint64("seed", 0, "decide as this seed did; 0 takes a new one")
+	seed = flag.Uint64("seed", 0, "repeat the random choices of this seed; 0 takes a new one")
 )
 
-// roleEnv makes the test binary one of the programs that the tests start beside
-// belay itself.
+// roleEnv is the environment variable that turns the test binary into one of the programs that
+// tests start beside belay.
 const roleEnv = "BLACKBOX_ROLE"
 
-// roles are those programs.
+// roles are these programs.
 var roles = map[string]func() error{
 	"acknowledge": acknowledge,
 	"bare":        bareProcess,
@@ -74,7 +74,7 @@ var built struct {
 	err  error
 }
 
-// binary is the path of the real belay.
+// binary returns the path of the real belay.
 func binary(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
@@ -95,7 +95,7 @@ func binary(t *testing.T) string {
 	return built.path
 }
 
-// dice is a test's own source of chance. The seed and the test's name decide it.
+// dice returns a test's own source of random numbers. The seed and the test's name determine them.
 func dice(t *testing.T) *rand.Rand {
 	t.Helper()
 	t.Logf("seed %d; again with: go test ./test -run '%s' -args -seed %d", *seed, t.Name(), *seed)
@@ -104,13 +104,12 @@ func dice(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(*seed, h.Sum64()))
 }
 
-// between is a chance duration from least up to most.
+// between returns a random duration from least up to most.
 func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)+1))
 }
 
-// sample is n of the numbers 1 … most, in order of chance; all of them in the
-// long mode.
+// sample returns n of the numbers 1 … most, in random order; all of them in the long mode.
 func sample(r *rand.Rand, n, most int) []int {
 	all := r.Perm(most)
 	for i := range all {

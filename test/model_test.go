@@ -14,12 +14,12 @@ import (
 	"testing"
 )
 
-// model stands in for Anthropic's: it answers /v1/messages on loopback, as a stream of
-// events, with what a script says.
+// model replaces Anthropic's models: it answers /v1/messages on loopback, as a stream of events,
+// with the moves of a script.
 type model struct {
 	t   *testing.T
 	url string
-	// gate is the address of a proxy that lets nothing through.
+	// gate is the address of a proxy that refuses every request.
 	gate string
 
 	mu     sync.Mutex
@@ -28,20 +28,20 @@ type model struct {
 	strays []string
 }
 
-// move is what the model says: a text, a call of a tool, or both. A move without a call
-// ends the turn.
+// move is one answer of the model: a text, a tool call, or both. A move without a call ends the
+// turn.
 type move struct {
 	text, tool string
 	input      map[string]any
 }
 
-// dialogue is the conversation as the model is shown it.
+// dialogue is the conversation that the model gets.
 type dialogue struct {
 	model string
-	dir   string // in which the agent works
-	// prompts are the texts of the user, without what the agent adds to them.
+	dir   string // the directory in which the agent works
+	// prompts are the user's texts, without those that the agent adds.
 	prompts []string
-	// calls are the model's own calls of tools, with their results.
+	// calls are the model's own tool calls, with their results.
 	calls []call
 }
 
@@ -69,8 +69,7 @@ func newModel(t *testing.T, script func(talk dialogue) move) *model {
 	return m
 }
 
-// env is what the agent must have in its environment to talk to the model and to nobody
-// else.
+// env returns the variables with which the agent connects to the model and nothing else.
 func (m *model) env() []string {
 	return []string{
 		"ANTHROPIC_BASE_URL=" + m.url, "ANTHROPIC_API_KEY=sk-ant-stand-in",
@@ -79,7 +78,7 @@ func (m *model) env() []string {
 	}
 }
 
-// names are those of the variables of env.
+// names returns the names of env's variables.
 func (m *model) names() string {
 	var all []string
 	for _, v := range m.env() {
@@ -95,20 +94,20 @@ func (m *model) stray(what string) {
 	m.strays = append(m.strays, what)
 }
 
-// talks are the dialogues that the model was shown, in order.
+// talks returns the dialogues that the model got, in order.
 func (m *model) talks() []dialogue {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.asked)
 }
 
-// alone checks that nothing but the model was asked for anything.
-func (m *model) alone() {
+// checkOnlyModelAsked checks that the agent sent requests only to the model.
+func (m *model) checkOnlyModelAsked() {
 	m.t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.strays) > 0 {
-		m.t.Errorf("the agent also asked for %q", m.strays)
+		m.t.Errorf("the agent also requested %q", m.strays)
 	}
 }
 
@@ -117,7 +116,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the agent was killed
 	}
-	if r.Method == http.MethodHead { // it looks whether there is anybody
+	if r.Method == http.MethodHead { // the agent checks whether the server answers
 		return
 	}
 	if r.URL.Path != "/v1/messages" {
@@ -172,7 +171,7 @@ func (v move) stream(w http.ResponseWriter, model string, n int) {
 		why = "tool_use"
 		input, err := json.Marshal(v.input)
 		if err != nil {
-			panic(err) // a script of ours
+			panic(err) // the input is part of a test's script
 		}
 		block(
 			map[string]any{
@@ -221,10 +220,10 @@ func dialogueOf(body []byte) (dialogue, error) {
 	return d, nil
 }
 
-// primary is how the agent tells its model where it works.
+// primary finds the directory that the agent names to its model.
 var primary = regexp.MustCompile(`Primary working directory: ([^\\"]+)`)
 
-// part is a part of a message.
+// part is one part of a message.
 type part struct {
 	Type    string
 	Text    string
@@ -241,6 +240,6 @@ func partsOf(raw json.RawMessage) []part {
 		return []part{{Type: "text", Text: text}}
 	}
 	var all []part
-	_ = json.Unmarshal(raw, &all) // what it does not understand it leaves out
+	_ = json.Unmarshal(raw, &all) // parts of an unknown form are left out
 	return all
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a command line that cannot be read names the command or flag that was meant, and
-// where to look.
-func TestACommandLineSaysWhatWasMeant(t *testing.T) {
+// Rule: the error for an unreadable command line names the command or flag that was probably meant,
+// and the help to read.
+func TestAnUnknownCommandGetsASuggestion(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	for args, says := range map[string]string{
@@ -32,9 +32,9 @@ func TestACommandLineSaysWhatWasMeant(t *testing.T) {
 	}
 }
 
-// Rule: an execution can be named by the beginning or the end of its id, by its key, or as
-// the newest; a part that fits two names neither.
-func TestExecutionsAreNamedInShort(t *testing.T) {
+// Rule: an execution can be named by the beginning or the end of its id, by its key, or as @last; a
+// part that matches two executions names neither.
+func TestExecutionsHaveShortNames(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.run("--repo", "none", "--key", "first", "--", "true").want(0)
@@ -43,7 +43,7 @@ func TestExecutionsAreNamedInShort(t *testing.T) {
 	for _, name := range []string{first, first[len(first)-6:], "first", first[:len(first)-1], strings.TrimPrefix(first,
 		"ex_")} {
 		if r := p.belay("get", name).want(0); !strings.Contains(r.out, first) {
-			t.Errorf("%s named another\n%s", name, r)
+			t.Errorf("%s names another execution\n%s", name, r)
 		}
 	}
 	if r := p.belay("get", "@last").want(0); strings.Contains(r.out, first) {
@@ -53,9 +53,9 @@ func TestExecutionsAreNamedInShort(t *testing.T) {
 	p.belay("get", first[:7]).want(64).saying("fits 2 executions")
 }
 
-// Rule: where no engine runs, ls, get and explain say that the states are those of the moment
-// when the last engine ended, and explain says how to go on with an execution that only its
-// own belay run takes.
+// Rule: if no engine runs, ls, get and explain say that the states are those from the end of the
+// last engine, and explain says how to continue an execution that only its own belay run can
+// continue.
 func TestStatesAreOfTheLastEngine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -63,14 +63,14 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 	x.says("no git repository is here")
 	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
 	if r := p.belay("ls").want(0); strings.Contains(r.err, "no engine") {
-		t.Errorf("an engine runs, and it is said that none does\n%s", r)
+		t.Errorf("an engine runs, and the output says that none does\n%s", r)
 	}
 	x.signal(syscall.SIGKILL)
 	x.wait(patience)
 	for _, args := range [][]string{{"ls"}, {"get", "@last"}} {
 		r := p.belay(args...).want(0).saying("no engine runs on this data directory; the last change was made")
 		if !strings.Contains(r.out, belay.Running.String()) {
-			t.Errorf("the state of then is not told\n%s", r)
+			t.Errorf("the output does not show the last state\n%s", r)
 		}
 	}
 	r := p.belay("explain", "@last").want(0)
@@ -82,12 +82,12 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 	}
 	p.run("--repo", "none", "--key", "done", "--", "true").want(0)
 	if r := p.belay("get", "done").want(0); strings.Contains(r.err, "no engine") {
-		t.Errorf("what has ended needs no engine\n%s", r)
+		t.Errorf("an ended execution needs no engine\n%s", r)
 	}
 }
 
-// Rule: a command refuses a data directory that its user may not look into, and says how to
-// go on, instead of calling the directory empty.
+// Rule: a command refuses a data directory that its user may not read, and says what to do, instead
+// of calling the directory empty.
 func TestADirectoryOfOthersIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -96,7 +96,7 @@ func TestADirectoryOfOthersIsNotEmpty(t *testing.T) {
 	p := newPlace(t)
 	p.run("--repo", "none", "--", "true").want(0)
 	other := newPlace(t)
-	other.as = somebody
+	other.as = otherUser
 	for _, args := range [][]string{{"ls"}, {"get", "@last"}} {
 		other.belay(append(args, "--data",
 			p.data)...).want(belay.CodeForbidden.Exit()).saying("this user may not look into " + p.data)

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// tally counts and hashes what is written to it.
+// tally counts and hashes the bytes that are written to it.
 type tally struct {
 	n    int64
 	sum  hash.Hash
@@ -34,16 +34,16 @@ func (y *tally) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Rule: a hundred MiB of output pass through, of which the first MiB and the
-// tail are kept within the limit, in bounded memory.
+// Rule: a hundred MiB of output pass through in bounded memory; the first MiB and the tail are
+// kept, within the limit.
 func TestAHundredMiBOfOutput(t *testing.T) {
 	t.Parallel()
 	const size = 100 << 20
-	const most = 256 << 20 // of memory; measured about a quarter of it
+	const most = 256 << 20 // of memory; belay took about a quarter of it when it was measured
 	p := newPlace(t)
 	through := newTally()
 	var belays atomic.Pointer[started]
-	memory := 0 // the rusage of a child counts what its parent took before the exec
+	memory := 0 // the rusage of a child includes the memory of its parent before the exec
 	through.each = func() {
 		if x := belays.Load(); x != nil {
 			memory = max(memory, x.resident())
@@ -80,8 +80,8 @@ func TestAHundredMiBOfOutput(t *testing.T) {
 	p.clean()
 }
 
-// Rule: bytes are bytes: binary output passes through and is kept as it is, and
-// so is output without an end of line; Belay's own lines stand on their own.
+// Rule: binary output passes through and is kept unchanged, and so is output without an end of
+// line; Belay's own lines begin on a line of their own.
 func TestBinaryOutput(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -120,11 +120,11 @@ func TestTenThousandArguments(t *testing.T) {
 	args := append([]string{"--repo", "none", "--", "sh", "-c", "echo $#", "sh"}, many(10_000, "a")...)
 	r := p.run(args...).want(0)
 	if r.out != "10000\n" {
-		t.Errorf("it got %q arguments", r.out)
+		t.Errorf("the command got %q arguments", r.out)
 	}
 	for line := range strings.Lines(r.err) {
 		if len(line) > 1000 {
-			t.Errorf("it says a line of %d bytes", len(line))
+			t.Errorf("belay prints a line of %d bytes", len(line))
 		}
 	}
 	p.clean()

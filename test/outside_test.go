@@ -13,7 +13,7 @@ import (
 // lockTTL is the TTL of the owners in these tests, in seconds.
 const lockTTL = 2
 
-// agent is a copy of the Python owner, its heartbeats included.
+// agent starts a copy of the Python owner, which sends heartbeats.
 func (p *place) agent(a api, name string, args ...string) *started {
 	p.t.Helper()
 	script, err := filepath.Abs("../examples/outside-owner/agent.py")
@@ -30,7 +30,7 @@ func (p *place) agent(a api, name string, args ...string) *started {
 
 func (x *started) prints(text string) {
 	x.t.Helper()
-	x.until("it prints "+text, func() bool { return strings.Contains(x.out.String(), text) })
+	x.until("the process prints "+text, func() bool { return strings.Contains(x.out.String(), text) })
 }
 
 func (x *started) execution() string {
@@ -44,9 +44,8 @@ func (x *started) execution() string {
 	return ""
 }
 
-// The promise of seed 000: one owner; a dead one is found within its TTL and a
-// second, everybody who watches is told, and the next goes on from the last
-// checkpoint.
+// Rule: an execution has one outside owner; a dead owner is noticed within its TTL and a second,
+// all watchers see it, and the next owner continues from the last checkpoint.
 func TestAnOwnerFromOutsideFallsAndTheNextGoesOn(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -57,7 +56,7 @@ func TestAnOwnerFromOutsideFallsAndTheNextGoesOn(t *testing.T) {
 
 	second := p.agent(a, "second", "--on-lost", "requeue").wait(patience)
 	if second.code != 4 || !strings.Contains(second.out, "held by first with token") {
-		t.Fatalf("the second was not told who has it\n%s", second)
+		t.Fatalf("the second owner did not learn who has the lock\n%s", second)
 	}
 	refused := a.want(409, "POST", "/v1/executions/"+id+"/lock", `{"owner":"third"}`)
 	expires, _ := refused.at("holder", "expires_in_ms").(float64)
@@ -70,10 +69,10 @@ func TestAnOwnerFromOutsideFallsAndTheNextGoesOn(t *testing.T) {
 	first.signal(syscall.SIGKILL)
 	lost := await(t, events, "lost")
 	if after := lost.at.Sub(killed); after > (lockTTL+1)*time.Second {
-		t.Errorf("a watcher was told after %s", after)
+		t.Errorf("a watcher saw the loss after %s", after)
 	}
 	if now := a.want(200, "GET", "/v1/executions/"+id, ""); now.string("state") != "pending" {
-		t.Errorf("once lost it is %s", now.text)
+		t.Errorf("after the loss the execution is %s", now.text)
 	}
 
 	next := p.agent(a, "next", "--on-lost", "requeue")
@@ -84,19 +83,19 @@ func TestAnOwnerFromOutsideFallsAndTheNextGoesOn(t *testing.T) {
 		t.Errorf("asked to stop\n%s", end)
 	}
 	if now := a.want(200, "GET", "/v1/executions/"+id, ""); now.string("state") != "waiting" {
-		t.Errorf("once suspended it is %s", now.text)
+		t.Errorf("after the suspend the execution is %s", now.text)
 	}
 	for seq := 0.0; len(events) > 0; {
 		e := <-events
 		if seq != 0 && e.seq != seq+1 {
-			t.Errorf("event %g came after event %g", e.seq, seq)
+			t.Errorf("event %g arrived after event %g", e.seq, seq)
 		}
 		seq = e.seq
 	}
 }
 
-// An owner that was stopped past its time and continued writes nothing more, and
-// stops by itself.
+// Rule: an owner that was stopped for longer than its TTL and then continued writes nothing more,
+// and stops by itself.
 func TestAnOwnerFromOutsideThatComesTooLateStops(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -105,7 +104,7 @@ func TestAnOwnerFromOutsideThatComesTooLateStops(t *testing.T) {
 	first.prints("saved turn 2")
 	first.signal(syscall.SIGSTOP)
 	if !poll(patience, func() bool { return a.call("GET", "/v1/executions/"+id, "").string("state") == "pending" }) {
-		t.Fatal("the stopped owner was not given up")
+		t.Fatal("the stopped owner did not lose the execution")
 	}
 	second := p.agent(a, "second", "--on-lost", "requeue")
 	second.prints("saved turn")
@@ -115,12 +114,12 @@ func TestAnOwnerFromOutsideThatComesTooLateStops(t *testing.T) {
 	}
 	second.prints("saved turn 6")
 	if text := second.out.String(); strings.Contains(text, "lost") {
-		t.Errorf("the second was disturbed\n%s", text)
+		t.Errorf("the second owner was disturbed\n%s", text)
 	}
 }
 
-// Whatever a stale owner tries is refused for good, and says why; whoever has no
-// lock at all is asked for it.
+// Rule: every request of a stale owner is refused for good, with the reason; a request without a
+// lock gets the answer that it needs one.
 func TestAStaleLockIsRefusedEverything(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -134,7 +133,7 @@ func TestAStaleLockIsRefusedEverything(t *testing.T) {
 	a.want(200, "PUT", at+"/checkpoint", `{"data":{"n":1}}`, lease...)
 	a.want(428, "PUT", at+"/checkpoint", `{"data":1}`, "Lease-Id", id)
 	if !poll(patience, func() bool { return a.call("GET", at, "").string("state") == "pending" }) {
-		t.Fatal("the lock was not given up")
+		t.Fatal("the lock did not expire")
 	}
 	next := a.want(201, "POST", at+"/lock", `{"owner":"second"}`)
 	if n, _ := next.at("checkpoint", "data", "n").(float64); n != 1 {
@@ -152,8 +151,8 @@ func TestAStaleLockIsRefusedEverything(t *testing.T) {
 	}
 }
 
-// With nothing said, an execution whose outside owner is lost has failed, and
-// says who was lost.
+// Rule: without another policy, an execution whose outside owner is lost has failed, and its error
+// names that owner.
 func TestAnOwnerFromOutsideIsLostForGoodByDefault(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -164,10 +163,10 @@ func TestAnOwnerFromOutsideIsLostForGoodByDefault(t *testing.T) {
 	first.signal(syscall.SIGKILL)
 	ended := a.want(200, "GET", "/v1/executions/"+id, "", "Prefer", "wait=30")
 	if ended.string("state") != "failed" || !strings.Contains(ended.string("error", "message"), "first") {
-		t.Errorf("it is %s", ended.text)
+		t.Errorf("the execution is %s", ended.text)
 	}
 	if after := time.Since(killed); after > (lockTTL+1)*time.Second {
-		t.Errorf("it took %s", after)
+		t.Errorf("the end took %s", after)
 	}
 	if refused := p.agent(a, "second").wait(patience); refused.code != 1 {
 		t.Errorf("a failed one was locked\n%s", refused)
@@ -176,7 +175,8 @@ func TestAnOwnerFromOutsideIsLostForGoodByDefault(t *testing.T) {
 	again.prints("goes on after turn")
 }
 
-// The same in shell: thirty lines own an execution, and are told when they do not.
+// Rule: the owner in shell, thirty lines, owns an execution and learns from a refusal when it does
+// not.
 func TestAnOwnerInShell(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -192,21 +192,21 @@ func TestAnOwnerInShell(t *testing.T) {
 	first := owner("first", "0.3")
 	first.prints("first saved 2")
 	if second := owner("second", "0.1").wait(patience); second.code != 4 || !strings.Contains(second.err, `"first"`) {
-		t.Errorf("the second was not told who has it\n%s", second)
+		t.Errorf("the second owner did not learn who has the lock\n%s", second)
 	}
 	first.signal(syscall.SIGKILL)
 	_ = syscall.Kill(-first.cmd.Process.Pid, syscall.SIGKILL) // its heartbeats
 	id := first.execution()
 	if !poll(patience, func() bool { return a.call("GET", "/v1/executions/"+id, "").string("state") == "pending" }) {
-		t.Fatal("the killed owner was not given up")
+		t.Fatal("the killed owner did not lose the execution")
 	}
 	next := owner("next", "0.1").wait(patience)
 	if next.code != 0 || strings.Contains(next.out, "from 0\n") || !strings.Contains(next.out, "next completed") {
-		t.Errorf("the next did not go on\n%s", next)
+		t.Errorf("the next owner did not continue\n%s", next)
 	}
 }
 
-// An operator takes a lock away; that is audited, and the owner is told.
+// Rule: an operator can steal a lock; the steal is audited, and the owner learns of it.
 func TestAStolenLock(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -215,7 +215,7 @@ func TestAStolenLock(t *testing.T) {
 	a.want(422, "POST", "/v1/executions/"+id+"/lock/steal", `{}`)
 	a.want(200, "POST", "/v1/executions/"+id+"/lock/steal", `{"reason":"it hangs","actor":"ann"}`)
 	if end := first.wait(patience); end.code != 3 {
-		t.Errorf("the owner goes on\n%s", end)
+		t.Errorf("the owner continues\n%s", end)
 	}
 	history := a.want(200, "GET", "/v1/executions/"+id+"/history", "").text
 	if !strings.Contains(history, `"steal"`) || !strings.Contains(history, "it hangs") ||

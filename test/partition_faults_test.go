@@ -11,11 +11,11 @@ import (
 	"github.com/belaydev/belay/internal/faultproxy"
 )
 
-// uncounted is for faults of which nobody knows beforehand how often they lose.
-const uncounted = -1
+// anyNumber marks faults that cause an unknown number of losses.
+const anyNumber = -1
 
-// partitions are what may happen between a worker and its server, and how often
-// the execution is lost by it.
+// partitions are the faults between a worker and its server, each with the number of times that the
+// execution is lost.
 var partitions = []struct {
 	name   string
 	losses int
@@ -46,11 +46,11 @@ var partitions = []struct {
 	}},
 	{"nothing comes back from the server", 0, func(d *divided, _ *rand.Rand) {
 		d.proxy.Set(faultproxy.Fault{Hold: faultproxy.Down})
-		d.far.after(farTTL) // its heartbeats arrive: it is alive, and does not know it
+		d.far.after(farTTL) // its heartbeats reach the server: the session is alive, but the worker does not know it
 		fenced := d.now().Seq
 		d.far.after(farTTL)
 		if seq := d.now().Seq; seq != fenced {
-			d.t.Errorf("it wrote %d events behind its fence", seq-fenced)
+			d.t.Errorf("the worker wrote %d events after its fence", seq-fenced)
 		}
 	}},
 	{"slow", 0, func(d *divided, _ *rand.Rand) {
@@ -67,7 +67,7 @@ var partitions = []struct {
 		for range 5 {
 			d.proxy.Set(faultproxy.Fault{Hold: faultproxy.Down})
 			told := len(readLedger(d.t, d.path("far")))
-			until(d.t, "more is saved than it was told", func() bool { return int(d.now().Seq) > told+2 })
+			until(d.t, "more is saved than the worker knows", func() bool { return int(d.now().Seq) > told+2 })
 			d.proxy.Cut()
 			d.proxy.Heal()
 			d.goesOn()
@@ -75,9 +75,9 @@ var partitions = []struct {
 		d.proxy.Set(faultproxy.Fault{CutDown: 0.05})
 		d.far.after(between(r, time.Second, 2*time.Second))
 	}},
-	{"all of it by chance", uncounted, func(d *divided, r *rand.Rand) {
-		for over := time.Now().Add(lasting()); time.Now().Before(over); {
-			d.mishap(r)
+	{"random faults", anyNumber, func(d *divided, r *rand.Rand) {
+		for over := time.Now().Add(faultTime()); time.Now().Before(over); {
+			d.randomFault(r)
 			d.far.after(between(r, 0, 1500*time.Millisecond))
 			if r.IntN(3) > 0 {
 				d.proxy.Heal()
@@ -87,16 +87,16 @@ var partitions = []struct {
 	}},
 }
 
-// lasting is for how long faults come by chance.
-func lasting() time.Duration {
+// faultTime returns for how long random faults go on.
+func faultTime() time.Duration {
 	if *long {
 		return time.Minute
 	}
 	return 8 * time.Second
 }
 
-// mishap is one fault by chance.
-func (d *divided) mishap(r *rand.Rand) {
+// randomFault causes one random fault.
+func (d *divided) randomFault(r *rand.Rand) {
 	switch r.IntN(8) {
 	case 0:
 		d.proxy.Cut()
@@ -118,10 +118,9 @@ func (d *divided) mishap(r *rand.Rand) {
 	}
 }
 
-// Rule: whatever happens to a worker across HTTP or to the network before it, one
-// owner writes at a time, nothing stale is accepted, nothing acknowledged is lost, a
-// loss is noticed within the TTL and a second, and watchers miss nothing (G1 to G7,
-// G15).
+// Rule: whatever happens to a worker across HTTP or to the network in between, only one owner
+// writes at a time, no stale write is accepted, no acknowledged write is lost, a loss is noticed
+// within the TTL and a second, and watchers miss nothing (G1 to G7, G15).
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -132,7 +131,7 @@ func TestPartitions(t *testing.T) {
 			d := newDivided(t)
 			d.begin()
 			p.happen(d, source)
-			if p.losses == uncounted {
+			if p.losses == anyNumber {
 				d.finish()
 			} else {
 				d.finish(p.losses)
@@ -141,8 +140,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// Rule: a claim reply that is lost does not cost the TTL: the execution runs within
-// a heartbeat or two, whether the loss is seen or the connection only falls silent.
+// Rule: a lost claim reply does not delay the execution by the TTL: it runs within a heartbeat or
+// two, whether the connection breaks or falls silent.
 func TestLostClaimReply(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -151,7 +150,7 @@ func TestLostClaimReply(t *testing.T) {
 		within time.Duration
 	}{
 		{"seen", (*faultproxy.Proxy).Cut, 2*farBeat + 500*time.Millisecond},
-		// The heartbeat that finds it out has half of the TTL.
+		// The heartbeat that notices the silence has half of the TTL.
 		{"silent", (*faultproxy.Proxy).HalfOpen, farBeat + farTTL/2 + 500*time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -161,15 +160,16 @@ func TestLostClaimReply(t *testing.T) {
 			d.session("far")
 			d.proxy.Set(faultproxy.Fault{Hold: faultproxy.Down})
 			d.submit()
-			until(t, "it is claimed", func() bool { return count(d.past(), "started") == 1 })
+			until(t, "the execution is claimed", func() bool { return count(d.past(), "started") == 1 })
 			test.lose(d.proxy)
 			d.proxy.Heal()
 			healed := time.Now()
-			until(t, "it runs", func() bool { return count(d.past(), "step") > 0 })
+			until(t, "the execution runs", func() bool { return count(d.past(), "step") > 0 })
 			if took := time.Since(healed); took > test.within {
-				t.Errorf("it ran %s after the network was whole again, want %s\n%s", took, test.within, d.outline())
+				t.Errorf("the execution ran %s after the network was repaired, want %s\n%s", took, test.within,
+					d.outline())
 			} else {
-				t.Logf("it ran %s after the network was whole again", took.Round(time.Millisecond))
+				t.Logf("the execution ran %s after the network was repaired", took.Round(time.Millisecond))
 			}
 			d.near = d.worker("near", d.api.url)
 			d.session("near")
@@ -178,9 +178,9 @@ func TestLostClaimReply(t *testing.T) {
 	}
 }
 
-// Rule: an agent's process tree is frozen at the fence and thawed when its lease
-// turns out to be alive: after the server stood still, which is no fault of its
-// workers, and after a cut shorter than the lease (G2).
+// Rule: an agent's process tree is frozen at the fence and thawed if its lease turns out to be
+// still valid: after the server stood still, which is not the workers' fault, and after a cut that
+// is shorter than the lease (G2).
 func TestFrozenAtTheFenceAndThawed(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -204,13 +204,13 @@ func TestFrozenAtTheFenceAndThawed(t *testing.T) {
 			r := d.belay("submit", "--server", d.api.url, "command", "--", "sh", "-c",
 				fmt.Sprintf("while [ ! -e '%s' ]; do echo . >> '%s'; sleep 0.02; done; echo free", free, sign)).want(0)
 			d.id = idOf(t, r.out)
-			until(t, "it runs", func() bool { return size(sign) > 10 })
+			until(t, "the execution runs", func() bool { return size(sign) > 10 })
 
 			test.break_(d)
 			defer d.server.signal(syscall.SIGCONT)
 			broken := time.Now()
-			if !still(sign) {
-				t.Fatal("it was never frozen")
+			if !waitStill(sign) {
+				t.Fatal("the agent was never frozen")
 			}
 			took := time.Since(broken)
 			t.Logf("frozen %s after the fault began", took.Round(time.Millisecond))
@@ -219,11 +219,11 @@ func TestFrozenAtTheFenceAndThawed(t *testing.T) {
 			}
 			before := size(sign)
 			test.mend(d)
-			until(t, "it goes on", func() bool { return size(sign) > before })
+			until(t, "the agent continues", func() bool { return size(sign) > before })
 			if err := os.WriteFile(free, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "it ends", func() bool { return d.now().State.Terminal() })
+			until(t, "the execution ends", func() bool { return d.now().State.Terminal() })
 			if all := d.past(); count(all, "succeeded") != 1 || count(all, "started") != 1 || count(all, "lost") != 0 {
 				t.Errorf("one run that was never lost should have succeeded\n%s", show(all))
 			}
@@ -244,8 +244,8 @@ func size(file string) int64 {
 	return info.Size()
 }
 
-// still waits until a file that grows all the time does not for a while.
-func still(file string) bool {
+// waitStill waits for a moment in which a file that grows all the time does not grow.
+func waitStill(file string) bool {
 	last, since := size(file), time.Now()
 	return poll(patience, func() bool {
 		if n := size(file); n != last {

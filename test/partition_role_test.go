@@ -18,7 +18,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Variables of the role counter.
+// Environment variables of the role counter.
 const (
 	urlEnv    = "BLACKBOX_URL"
 	ledgerEnv = "BLACKBOX_LEDGER"
@@ -30,9 +30,9 @@ const (
 	farBeat = 500 * time.Millisecond
 )
 
-// counterProcess is a worker of a server over HTTP. It says that it is on another
-// machine, so that nothing but time proves its death. Its one workflow counts,
-// saving each number, and notes in a ledger of its own what it was told is saved.
+// counterProcess is a worker of a server over HTTP. It claims to be on another machine, so that
+// only time can show its death. Its only workflow counts, saves each number as a step, and notes in
+// a ledger each number whose write was acknowledged.
 func counterProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -48,8 +48,8 @@ func counterProcess() error {
 	return errors.Join(w.Run(ctx), b.Close())
 }
 
-// countUp saves one number after the other as a step, until a file appears. What a
-// step saves is the token it was saved under.
+// countUp saves one number after the other as a step, until a file appears. The result of a step is
+// the token under which it was saved.
 func countUp(ctx context.Context, _ any) (int, error) {
 	ledger, err := os.OpenFile(os.Getenv(ledgerEnv), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -80,13 +80,13 @@ func countUp(ctx context.Context, _ any) (int, error) {
 	}
 }
 
-// acked is a number that a worker was told is saved.
+// acked is a number whose write a worker got acknowledged.
 type acked struct {
 	n     int
 	token belay.Token
 }
 
-// readLedger reads the whole lines of a ledger.
+// readLedger reads the complete lines of a ledger.
 func readLedger(t *testing.T, file string) []acked {
 	t.Helper()
 	data, err := os.ReadFile(file)

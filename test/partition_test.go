@@ -16,9 +16,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// divided is a real server and two workers of it: one far away, behind a proxy
-// that fails, and one near, which takes over what the far one loses. The
-// execution is the far one's when the faults begin.
+// divided is a real server and two workers: the far one is behind a proxy that causes faults, and
+// the near one takes over when the far one loses the execution. The far worker owns the execution
+// when the faults begin.
 type divided struct {
 	*place
 	server    *started
@@ -27,7 +27,7 @@ type divided struct {
 	proxy     *faultproxy.Proxy
 	id        belay.ExecutionID
 	far, near *started
-	seen      func() []int64 // what a watcher behind the proxy has seen, once all is over
+	seen      func() []int64 // seen returns, after the end, the events that a watcher behind the proxy has received
 }
 
 func newDivided(t *testing.T) *divided {
@@ -70,7 +70,7 @@ func (d *divided) session(name string) {
 	})
 }
 
-// submit submits the execution and has it watched.
+// submit submits the execution and starts a watch on it.
 func (d *divided) submit() {
 	d.t.Helper()
 	h, err := workflow.Start[int](d.t.Context(), d.direct, "count", nil)
@@ -81,7 +81,7 @@ func (d *divided) submit() {
 	d.seen = d.watch()
 }
 
-// begin has the far worker work and the near one wait.
+// begin starts both workers: the far one works, and the near one waits.
 func (d *divided) begin() {
 	d.t.Helper()
 	d.submit()
@@ -91,7 +91,7 @@ func (d *divided) begin() {
 	d.session("near")
 }
 
-// watch follows the execution through the proxy, whatever that does.
+// watch follows the execution through the proxy, whatever the proxy does.
 func (d *divided) watch() func() []int64 {
 	c, err := client.Dial(d.t.Context(), "http://"+d.proxy.Addr(), client.Lazy(), client.Logger(quiet))
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *divided) now() belay.Execution {
 	return x
 }
 
-// goesOn waits until more is saved, by whoever owns the execution.
+// goesOn waits until more is saved, by whichever worker owns the execution.
 func (d *divided) goesOn() {
 	d.t.Helper()
 	var from int64
@@ -142,7 +142,8 @@ func (d *divided) goesOn() {
 	})
 }
 
-// lost waits until the store has given the far worker up, which nobody else ends.
+// lost waits until the store has declared the far worker lost, which happens without any other
+// request.
 func (d *divided) lost() {
 	d.t.Helper()
 	until(d.t, "the loss is noticed", func() bool { return count(d.past(), "lost") > 0 })
@@ -153,8 +154,8 @@ func (d *divided) past() []belay.Event {
 	return events(d.t, d.direct, d.id)
 }
 
-// finish lets the execution end, stops everything in order and checks what must
-// hold whatever has happened.
+// finish lets the execution end, stops everything gracefully and checks all that must hold after
+// any fault.
 func (d *divided) finish(losses ...int) {
 	d.t.Helper()
 	d.proxy.Heal()
@@ -190,7 +191,7 @@ func (d *divided) watched() {
 	seen, last := d.seen(), d.now().Seq
 	for i, seq := range seen {
 		if seq != int64(i+1) {
-			d.t.Fatalf("G15: event %d came as number %d", seq, i+1)
+			d.t.Fatalf("G15: event %d arrived as number %d", seq, i+1)
 		}
 	}
 	if int64(len(seen)) != last {
@@ -198,8 +199,7 @@ func (d *divided) watched() {
 	}
 }
 
-// detected checks G6 on every session that was lost, and how often the execution
-// was.
+// detected checks G6 on every lost session, and the number of times that the execution was lost.
 func (d *divided) detected(losses []int) {
 	d.t.Helper()
 	all, err := d.direct.Workers(d.t.Context())
@@ -211,10 +211,11 @@ func (d *divided) detected(losses []int) {
 			continue
 		}
 		if took := w.EndedAt.Sub(w.HeartbeatAt); took < farTTL || took > farTTL+time.Second {
-			d.t.Errorf("G6: %s was given up %s after its last heartbeat; want %s to %s", w.Name, took, farTTL,
+			d.t.Errorf("G6: the loss of %s was noticed %s after its last heartbeat; want %s to %s", w.Name, took,
+				farTTL,
 				farTTL+time.Second)
 		} else {
-			d.t.Logf("%s was given up %s after its last heartbeat", w.Name, took)
+			d.t.Logf("the loss of %s was noticed %s after its last heartbeat", w.Name, took)
 		}
 	}
 	if n := count(d.past(), "lost"); len(losses) > 0 && n != losses[0] {
@@ -222,7 +223,7 @@ func (d *divided) detected(losses []int) {
 	}
 }
 
-// outline is the history without its many checkpoints.
+// outline returns the history without its many checkpoints.
 func (d *divided) outline() string {
 	var few []belay.Event
 	for _, ev := range d.past() {
@@ -233,7 +234,7 @@ func (d *divided) outline() string {
 	return show(few)
 }
 
-// staleRefused is how many stale writes the server has refused by now.
+// staleRefused returns the number of stale writes that the server has refused so far.
 func (d *divided) staleRefused() (n int) {
 	d.t.Helper()
 	for line := range strings.Lines(d.api.call("GET", "/metrics", "").text) {
@@ -247,10 +248,10 @@ func (d *divided) staleRefused() (n int) {
 	return n
 }
 
-// conserved checks on the store what nobody who counts may see broken: each number
-// is there once and in order, under the token of who saved it, so that no step was
-// lost, repeated, or made by somebody who did not know of the one before (G1, G2,
-// G4); and whatever a worker was told is saved is there as it was told (G3).
+// conserved checks on the store that the count is complete: each number is there once and in order,
+// under the token of the worker that saved it, so no step was lost, repeated, or made by a worker
+// that did not know the number before (G1, G2, G4); and every write that a worker got acknowledged
+// is there, under the same token (G3).
 func (d *divided) conserved() {
 	d.t.Helper()
 	saved := map[int]belay.Token{}
@@ -268,14 +269,14 @@ func (d *divided) conserved() {
 		all := readLedger(d.t, d.path(name))
 		for _, a := range all {
 			if saved[a.n] != a.token {
-				d.t.Errorf("G3: %d was told to the %s worker as saved under token %d; the store has it under %d", a.n,
+				d.t.Errorf("G3: %d was acknowledged to the %s worker under token %d; the store has it under %d", a.n,
 					name, a.token, saved[a.n])
 			}
 		}
-		d.t.Logf("%d numbers told to the %s worker", len(all), name)
+		d.t.Logf("%d numbers acknowledged to the %s worker", len(all), name)
 	}
 	x := d.execution(d.id)
 	if x.State != belay.Succeeded || string(x.Output) != fmt.Sprint(len(saved)) {
-		d.t.Errorf("it %s with %s after %d numbers", x.State, x.Output, len(saved))
+		d.t.Errorf("the execution %s with %s after %d numbers", x.State, x.Output, len(saved))
 	}
 }

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// patience bounds every wait of which the length is not itself what a test looks
-// at. It is longer than any of belay's own bounds.
+// patience bounds every wait whose length is not what the test measures. It is longer than any of
+// belay's own bounds.
 const patience = 60 * time.Second
 
-// place is where a test lets belay work: a directory of its own with a home, a
-// data directory and a working directory.
+// place is the directory of one test, in which belay works: it contains a home, a data directory
+// and a working directory.
 type place struct {
 	t    *testing.T
 	root string
 	data string
 	cwd  string
-	as   int // the user as whom belay runs; 0 for that of the test
+	as   int // the user id that belay runs as; 0 for the user of the test
 }
 
 func newPlace(t *testing.T) *place {
@@ -35,7 +35,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // for the users of jobs to pass
+	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // so that the users of jobs can pass
 		t.Fatal(err)
 	}
 	p := &place{t: t, root: root, data: filepath.Join(root, "data"), cwd: filepath.Join(root, "cwd")}
@@ -47,10 +47,10 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// path is a file of the place.
+// path returns the path of a file in the place.
 func (p *place) path(name string) string { return filepath.Join(p.root, name) }
 
-// environment is what belay sees: nothing of the developer's own.
+// environment returns the environment of belay, which contains nothing of the developer's.
 func (p *place) environment(more ...string) []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + p.path("home"), "TMPDIR=" + p.path("tmp"), "LANG=C.UTF-8",
@@ -58,7 +58,7 @@ func (p *place) environment(more ...string) []string {
 	}, more...)
 }
 
-// command is a belay that has not been started.
+// command returns a belay command that has not been started.
 func (p *place) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary(p.t), args...)
 	cmd.Dir, cmd.Env = p.cwd, p.environment()
@@ -70,8 +70,8 @@ func (p *place) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// give gives the place to the user as whom belay runs, and a belay of its own, which is
-// answered.
+// give makes the user of belay the owner of the place, and returns the path of a belay that this
+// user may run.
 func (p *place) give() string {
 	p.t.Helper()
 	own := filepath.Join(filepath.Dir(p.root), "belay")
@@ -88,7 +88,7 @@ func (p *place) give() string {
 		if err == nil {
 			err = os.Lchown(path, p.as, p.as)
 		}
-		if os.IsNotExist(err) { // a job goes on meanwhile
+		if os.IsNotExist(err) { // a running job has removed the file
 			return nil
 		}
 		return err
@@ -104,13 +104,13 @@ func (p *place) belay(args ...string) result {
 	return p.start(p.command(args...)).wait(patience)
 }
 
-// run is belay run with these arguments, to its end.
+// run runs belay run with these arguments to its end.
 func (p *place) run(args ...string) result {
 	p.t.Helper()
 	return p.belay(append([]string{"run"}, args...)...)
 }
 
-// started is a process of the test's.
+// started is a process that a test has started.
 type started struct {
 	t        *testing.T
 	cmd      *exec.Cmd
@@ -121,16 +121,16 @@ type started struct {
 	took     time.Duration
 }
 
-// bare are the flags with which jobs may write where a test looks, also as root.
+// bare are the flags that let jobs write where a test looks, also as root.
 var bare = []string{"--agent-users", "none", "--agent-seal=false"}
 
-// start starts a command in a process group of its own, as a shell does.
+// start starts a command in its own process group, as a shell does.
 func (p *place) start(cmd *exec.Cmd) *started {
 	p.t.Helper()
 	return p.startInto(cmd, nil)
 }
 
-// startInto starts a command whose standard output goes elsewhere.
+// startInto starts a command whose standard output goes to out.
 func (p *place) startInto(cmd *exec.Cmd, out io.Writer) *started {
 	p.t.Helper()
 	x := &started{t: p.t, cmd: cmd, done: make(chan struct{}), began: time.Now()}
@@ -142,7 +142,7 @@ func (p *place) startInto(cmd *exec.Cmd, out io.Writer) *started {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.Setpgid = true
-	cmd.WaitDelay = 10 * time.Second // a process that holds the output open is left over
+	cmd.WaitDelay = 10 * time.Second // a process that keeps the output open was left behind
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", line(cmd), err)
 	}
@@ -177,7 +177,7 @@ func (x *started) ended() bool {
 	}
 }
 
-// signal sends a signal to the process alone.
+// signal sends a signal to this process only.
 func (x *started) signal(sig syscall.Signal) {
 	x.t.Helper()
 	if err := x.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -185,7 +185,7 @@ func (x *started) signal(sig syscall.Signal) {
 	}
 }
 
-// ctrlC is what a terminal does: SIGINT to the process group.
+// ctrlC sends SIGINT to the process group, as a terminal does.
 func (x *started) ctrlC() {
 	x.t.Helper()
 	if err := syscall.Kill(-x.cmd.Process.Pid, syscall.SIGINT); err != nil {
@@ -202,7 +202,7 @@ func (x *started) wait(within time.Duration) result {
 		x.t.Fatalf("%s has not ended within %s\n%s", line(x.cmd), within, x.dump())
 	}
 	if errors.Is(x.end, exec.ErrWaitDelay) {
-		x.t.Fatalf("%s has ended and something it left behind holds its output open\n%s", line(x.cmd), x.dump())
+		x.t.Fatalf("%s has ended, but a process that it left behind keeps its output open\n%s", line(x.cmd), x.dump())
 	}
 	r := result{
 		t: x.t, line: line(x.cmd), out: x.out.String(), err: x.err.String(), took: x.took, state: x.cmd.ProcessState,
@@ -217,10 +217,10 @@ func (x *started) wait(within time.Duration) result {
 // says waits until the process has written a text to its standard error.
 func (x *started) says(text string) {
 	x.t.Helper()
-	x.until("it says "+text, func() bool { return strings.Contains(x.err.String(), text) })
+	x.until("the process says "+text, func() bool { return strings.Contains(x.err.String(), text) })
 }
 
-// until waits for something while the process runs.
+// until waits for a condition while the process runs.
 func (x *started) until(what string, happened func() bool) {
 	x.t.Helper()
 	if !poll(patience, func() bool { return happened() || x.ended() }) || !happened() {
@@ -229,14 +229,14 @@ func (x *started) until(what string, happened func() bool) {
 }
 
 func (x *started) dump() string {
-	state := "it runs"
+	state := "the process runs"
 	if x.ended() {
-		state = fmt.Sprintf("it has ended: %v", x.cmd.ProcessState)
+		state = fmt.Sprintf("the process has ended: %v", x.cmd.ProcessState)
 	}
 	return fmt.Sprintf("%s\nstdout:\n%s\nstderr:\n%s", state, clip(x.out.String()), clip(x.err.String()))
 }
 
-// clip keeps what a person would read of an output.
+// clip shortens a long output to its begin and its end.
 func clip(s string) string {
 	const most = 6000
 	if len(s) > most {
@@ -269,29 +269,29 @@ func (r result) want(code int) result {
 	return r
 }
 
-// showing checks that it shows texts on its standard output.
+// showing checks that standard output contains these texts.
 func (r result) showing(texts ...string) result {
 	r.t.Helper()
 	for _, text := range texts {
 		if !strings.Contains(r.out, text) {
-			r.t.Errorf("it does not show %q\n%s", text, r)
+			r.t.Errorf("standard output does not contain %q\n%s", text, r)
 		}
 	}
 	return r
 }
 
-// saying checks that standard error has all of these texts.
+// saying checks that standard error contains these texts.
 func (r result) saying(texts ...string) result {
 	r.t.Helper()
 	for _, text := range texts {
 		if !strings.Contains(r.err, text) {
-			r.t.Fatalf("it does not say %q\n%s", text, r)
+			r.t.Fatalf("standard error does not contain %q\n%s", text, r)
 		}
 	}
 	return r
 }
 
-// poll asks until the answer is true; false if it never was.
+// poll polls a condition until it holds; it returns false if the time passes first.
 func poll(within time.Duration, happened func() bool) bool {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
@@ -309,7 +309,7 @@ func poll(within time.Duration, happened func() bool) bool {
 	}
 }
 
-// until waits for something that must happen.
+// until waits for a condition that must become true.
 func until(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	if !poll(patience, happened) {
@@ -317,8 +317,7 @@ func until(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// after waits for a moment that was decided beforehand; false if the process
-// ends before it.
+// after waits for a time that was chosen before; it returns false if the process ends earlier.
 func (x *started) after(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -330,7 +329,7 @@ func (x *started) after(d time.Duration) bool {
 	}
 }
 
-// transcript is output as it arrives.
+// transcript collects output while it arrives.
 type transcript struct {
 	mu  sync.Mutex
 	all bytes.Buffer

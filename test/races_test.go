@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// arena is an engine on SQLite and one owner, driven by hand.
+// arena is an engine on SQLite and one worker session, whose requests the tests make one by one.
 type arena struct {
 	t    *testing.T
 	p    *place
@@ -45,7 +45,7 @@ func newArena(t *testing.T, r *rand.Rand) *arena {
 	return a
 }
 
-// op is a fresh operation id.
+// op returns a new operation id.
 func (a *arena) op() belay.OpID { return belay.OpID(embedded.NewID()) }
 
 func (a *arena) submit() belay.ExecutionID {
@@ -62,19 +62,19 @@ func (a *arena) submission(s belay.Submission) belay.ExecutionID {
 	return out[0].ID
 }
 
-// claim asks for work with the next number.
+// claim sends a claim with the next number.
 func (a *arena) claim(wait time.Duration) ([]belay.Assignment, error) {
 	a.claims++
 	r, err := a.b.Claim(a.t.Context(), belay.ClaimRequest{Worker: a.worker, Number: a.claims, Slots: 10, Wait: wait})
 	return r.Assignments, err
 }
 
-// won claims one execution, which must be there to be claimed.
+// won claims an execution that must be claimable.
 func (a *arena) won(id belay.ExecutionID) belay.Assignment {
 	a.t.Helper()
 	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
-		got, err := a.claim(time.Second) // it may answer early, with attention
+		got, err := a.claim(time.Second) // the claim may return early, with attention and no execution
 		if err != nil {
 			a.t.Fatalf("claim %s: %v\n%s", id, err, a.history(id))
 		}
@@ -113,7 +113,7 @@ func (a *arena) control(id belay.ExecutionID, action belay.Action) error {
 	return err
 }
 
-// ends settles a run as succeeded and checks that it is so.
+// ends completes a run as succeeded and checks the state.
 func (a *arena) ends(l belay.Lease) {
 	a.t.Helper()
 	if err := a.settle(l, belay.OutcomeSucceeded); err != nil {
@@ -122,7 +122,7 @@ func (a *arena) ends(l belay.Lease) {
 	a.is(l.Execution, belay.Succeeded)
 }
 
-// is checks where an execution stands.
+// is checks the state of an execution.
 func (a *arena) is(id belay.ExecutionID, states ...belay.State) belay.State {
 	a.t.Helper()
 	e, err := a.b.Execution(a.t.Context(), id)
@@ -144,7 +144,7 @@ func (a *arena) must(err error) {
 
 func (a *arena) history(id belay.ExecutionID) string { return show(events(a.t, a.b, id)) }
 
-// first says which of two kinds of event came first in a history.
+// first returns the kind of event that came first in a history.
 func (a *arena) first(id belay.ExecutionID, kinds ...string) string {
 	a.t.Helper()
 	for _, ev := range events(a.t, a.b, id) {
@@ -156,7 +156,8 @@ func (a *arena) first(id belay.ExecutionID, kinds ...string) string {
 	return ""
 }
 
-// together lets both go at the same time, one of them a chance moment later.
+// together makes two calls at the same time, with a random delay of up to 50 microseconds before
+// one of them.
 func (a *arena) together(one, other func()) {
 	late := [2]time.Duration{}
 	late[a.rand.IntN(2)] = between(a.rand, 0, 50*time.Microsecond)
@@ -175,21 +176,21 @@ func (a *arena) together(one, other func()) {
 	both.Wait()
 }
 
-// spin takes a moment too short for any timer.
+// spin waits actively for a time that is too short for any timer.
 func spin(d time.Duration) {
 	for began := time.Now(); time.Since(began) < d; {
 	}
 }
 
-// race is two calls at the same time. A round answers with who came first, and
-// has checked that the end is one of those allowed.
+// race is two calls at the same time. A round returns the kind that came first, and has checked
+// that the end is one of those allowed.
 type race struct {
 	name  string
 	round func(a *arena) string
 }
 
-// Rule: no wake-up is lost and no end is lost, whoever comes first (G4, G5, G7).
-// Each race is run many times against SQLite until both orders were seen.
+// Rule: whichever call comes first, no wake-up and no end is lost (G4, G5, G7). Each race is
+// repeated against SQLite until both orders were seen.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -214,7 +215,7 @@ func TestRaces(t *testing.T) {
 	}
 }
 
-// over checks that nothing has stayed open, and that every history is well formed.
+// over checks that every execution has ended, and that every history is well formed.
 func (a *arena) over() {
 	a.t.Helper()
 	a.must(a.b.CloseWorker(a.t.Context(), a.worker))
@@ -237,7 +238,7 @@ func (a *arena) over() {
 	defer r.Close()
 	overdue, err := r.Overdue(a.t.Context())
 	if err != nil || overdue != 0 {
-		a.t.Errorf("G5: %d things are overdue, %v", overdue, err)
+		a.t.Errorf("G5: %d entries are overdue, %v", overdue, err)
 	}
 }
 
@@ -257,7 +258,7 @@ var races = []race{
 		)
 		a.must(signalled)
 		a.must(suspended)
-		again := a.won(id) // at once, whoever was first
+		again := a.won(id) // at once, in either order
 		if len(again.Signals) != 1 || again.Signals[0].Name != "go" ||
 			string(again.Signals[0].Payload) != string(payload) {
 			a.t.Fatalf("the signal is lost: %+v\n%s", again.Signals, a.history(id))
@@ -299,10 +300,10 @@ var races = []race{
 			func() { cancelled = a.control(id, belay.ActionCancel) },
 			func() { completed = a.settle(run.Lease, belay.OutcomeSucceeded) },
 		)
-		a.must(completed) // the cancel's grace is not over: the owner may still end
+		a.must(completed) // the cancel's grace period is not over: the owner may still end the run
 		if a.is(id, belay.Succeeded, belay.Cancelled) == belay.Succeeded {
 			if belay.CodeOf(cancelled) != belay.CodeConflict {
-				a.t.Fatalf("G7: it had succeeded and the cancel was told %v\n%s", cancelled, a.history(id))
+				a.t.Fatalf("G7: the execution had succeeded and the cancel returned %v\n%s", cancelled, a.history(id))
 			}
 			return "complete"
 		}
@@ -324,7 +325,7 @@ var races = []race{
 		if len(got) == 1 {
 			first = "claim"
 			if r := a.beat(a.claims, got[0].Lease); len(r.Pause) != 1 {
-				a.t.Fatalf("the owner is not told of the pause: %+v\n%s", r, a.history(id))
+				a.t.Fatalf("the owner did not learn of the pause: %+v\n%s", r, a.history(id))
 			}
 			a.must(a.settle(got[0].Lease, belay.OutcomeReleased))
 		}
@@ -341,12 +342,12 @@ var races = []race{
 		var refused error
 		a.together(
 			func() { got, refused = a.claim(time.Second) },
-			func() { a.beat(number) }, // as after a reply that was waited for too long
+			func() { a.beat(number) }, // as after a reply for which the worker waited too long
 		)
-		again := a.won(id) // at once, whoever was first
+		again := a.won(id) // at once, in either order
 		if len(got) == 0 {
 			if refused != nil && belay.CodeOf(refused) != belay.CodeConflict {
-				a.t.Fatalf("the claim was told %v", refused)
+				a.t.Fatalf("the claim returned %v", refused)
 			}
 			a.ends(again.Lease)
 			return "heartbeat"
@@ -378,7 +379,7 @@ var races = []race{
 		}
 		for range 2 {
 			if r := a.beat(a.claims, got[0].Lease); len(r.Revoked) != 0 {
-				a.t.Fatalf("it took away what had just been won: %+v\n%s", r, a.history(id))
+				a.t.Fatalf("the heartbeat took away the new claim: %+v\n%s", r, a.history(id))
 			}
 		}
 		a.ends(got[0].Lease)
@@ -392,7 +393,7 @@ var races = []race{
 	}},
 }
 
-// suspend gives a run back to wait for a signal or a child.
+// suspend ends a run so that the execution waits for a signal or a child.
 func (a *arena) suspend(run belay.Assignment) error {
 	return a.b.Settle(a.t.Context(), belay.Settlement{
 		Lease: run.Lease, Op: a.op(), Outcome: belay.OutcomeSuspended, SignalSeen: run.SignalSeq, WaitText: "the race",

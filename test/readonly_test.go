@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// freeze makes a file system that mount has made read-only.
+// freeze makes a file system of mount read-only.
 func freeze(t *testing.T, dir string) {
 	t.Helper()
 	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
@@ -17,10 +17,10 @@ func freeze(t *testing.T, dir string) {
 	}
 }
 
-// Rule: a data directory that can only be read is read: listed, shown, looked through
-// and backed up. What would write is refused in one line, with a code that does not call
-// it a bug.
-func TestADataDirectoryThatCanOnlyBeRead(t *testing.T) {
+// Rule: commands that only read work on a read-only data directory: they list, show, check and back
+// up. Commands that would write are refused in one line, with an exit code that is not that of a
+// bug.
+func TestAReadOnlyDataDirectory(t *testing.T) {
 	t.Parallel()
 	needsMount(t)
 	p := newPlace(t)
@@ -45,9 +45,9 @@ func TestADataDirectoryThatCanOnlyBeRead(t *testing.T) {
 	}
 }
 
-// Rule: a data directory that a crash left and that can only be read is read if that can
-// be; if not, one line says what to do.
-func TestACrashedDataDirectoryThatCanOnlyBeRead(t *testing.T) {
+// Rule: a read-only data directory that was left by a crash is read if that is possible; if not,
+// one line says what to do.
+func TestAReadOnlyDataDirectoryAfterACrash(t *testing.T) {
 	t.Parallel()
 	needsMount(t)
 	for _, files := range []string{"all", "no shared memory"} {
@@ -68,7 +68,7 @@ func TestACrashedDataDirectoryThatCanOnlyBeRead(t *testing.T) {
 			r := p.belay(args...)
 			switch {
 			case r.code == 0 && args[0] == "ls" && !strings.Contains(r.out, "pending"):
-				t.Errorf("%s: what was acknowledged is not listed\n%s", files, r)
+				t.Errorf("%s: the acknowledged execution is not listed\n%s", files, r)
 			case r.code != 0:
 				r.want(69)
 				one(t, r, "copy the whole folder")

@@ -16,8 +16,8 @@ import (
 
 const restartTTL = 2 * time.Second
 
-// workerProcess is a worker of an engine in another process. Its one workflow
-// saves progress until a file appears.
+// workerProcess is a worker of an engine in another process. Its only workflow saves progress until
+// a file appears.
 func workerProcess() error {
 	b := &remote{socket: os.Getenv(socketEnv)}
 	w := worker.New(b, worker.Options{
@@ -46,7 +46,7 @@ func workerProcess() error {
 	return w.Run(ctx)
 }
 
-// fleet is an engine process and workers in processes of their own.
+// fleet is an engine process and workers, each in its own process.
 type fleet struct {
 	*place
 	engine  *started
@@ -67,7 +67,7 @@ func (f *fleet) startWorkers(n int) {
 	}
 }
 
-// session is the store's view of the i-th worker's newest session.
+// session returns the newest session of the i-th worker, as the store has it.
 func (f *fleet) session(i int) belay.Worker {
 	f.t.Helper()
 	r := f.reader()
@@ -85,7 +85,7 @@ func (f *fleet) session(i int) belay.Worker {
 	return found
 }
 
-// owned is the execution that a session owns.
+// owned returns the execution that a session owns.
 func (f *fleet) owned(w belay.Worker) (found belay.Execution, ok bool) {
 	f.t.Helper()
 	for _, e := range f.executions() {
@@ -96,11 +96,11 @@ func (f *fleet) owned(w belay.Worker) (found belay.Execution, ok bool) {
 	return found, false
 }
 
-// Rule: an engine that starts after an outage longer than every TTL takes
-// nothing from whoever is alive; a worker that died meanwhile is given up at
-// once, with proof; one that only keeps silent is given up one TTL after the
-// recovery, within a second, and never earlier (G2, G5, G6).
-func TestEngineRestartReapsNobodyAlive(t *testing.T) {
+// Rule: an engine that starts after an outage longer than every TTL takes no execution from a
+// worker that is alive. A worker that died meanwhile is declared lost at once, since its death can
+// be proven; a worker that only keeps silent is declared lost one TTL after the recovery, within a
+// second, and never earlier (G2, G5, G6).
+func TestEngineRestartKeepsLiveWorkers(t *testing.T) {
 	t.Parallel()
 	f := &fleet{place: newPlace(t)}
 	f.startEngine()
@@ -129,31 +129,31 @@ func TestEngineRestartReapsNobodyAlive(t *testing.T) {
 	f.workers[dead].wait(patience)
 	f.workers[silent].signal(syscall.SIGSTOP)
 	defer f.workers[silent].signal(syscall.SIGCONT)
-	<-time.After(restartTTL + 1500*time.Millisecond) // the outage: every session's time is over
+	<-time.After(restartTTL + 1500*time.Millisecond) // the outage is longer than the TTL of every session
 
 	restarted := time.Now()
 	f.startEngine()
 	ready := time.Now()
-	until(t, "the dead worker is given up", func() bool { return f.session(dead).State.Ended() })
+	until(t, "the dead worker is declared lost", func() bool { return f.session(dead).State.Ended() })
 	if took := f.session(dead).EndedAt.Sub(restarted); took > restartTTL {
 		t.Errorf("a death proven on its host was noticed after %s", took)
 	}
-	until(t, "the silent worker is given up", func() bool { return f.session(silent).State.Ended() })
+	until(t, "the silent worker is declared lost", func() bool { return f.session(silent).State.Ended() })
 	if at := f.session(silent).EndedAt; at.Before(restarted.Add(restartTTL)) ||
 		at.After(ready.Add(restartTTL+time.Second)) {
-		t.Errorf("G6: the silent worker was given up %s after the restart, want %s to %s",
+		t.Errorf("G6: the silent worker was declared lost %s after the restart, want %s to %s",
 			at.Sub(restarted), restartTTL, ready.Sub(restarted)+restartTTL+time.Second)
 	} else {
-		t.Logf("the silent worker was given up %s after the restart", at.Sub(restarted))
+		t.Logf("the silent worker was declared lost %s after the restart", at.Sub(restarted))
 	}
-	for _, i := range []int{0, 1} { // the living own what they owned, and go on under the same token
+	for _, i := range []int{0, 1} { // the live workers keep their executions, and continue under the same token
 		now := f.execution(before[i].ID)
 		if f.session(i).ID != sessions[i].ID || f.session(i).State.Ended() || now.Token != before[i].Token ||
 			now.Worker != sessions[i].ID {
 			t.Errorf("worker %d was alive and lost its work: %+v\n%s", i, f.session(i), show(f.history(now.ID)))
 		}
 		seq := now.Seq
-		until(t, "the living go on", func() bool { return f.execution(before[i].ID).Seq > seq+3 })
+		until(t, "the live workers continue", func() bool { return f.execution(before[i].ID).Seq > seq+3 })
 	}
 
 	f.workers[silent].signal(syscall.SIGCONT)
@@ -170,7 +170,7 @@ func TestEngineRestartReapsNobodyAlive(t *testing.T) {
 	f.end(dead)
 }
 
-// end stops everybody but one in order.
+// end stops all processes gracefully, except for the dead worker.
 func (f *fleet) end(dead int) {
 	f.t.Helper()
 	for i, w := range f.workers {

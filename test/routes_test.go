@@ -7,27 +7,26 @@ import (
 	"testing"
 )
 
-// Rule: what is submitted for an agent is held to the rules of /execute by every route:
-// the bound of the queue, the repositories, the form of prompts. No route tells which
-// paths there are.
-func TestEveryRouteIsHeldToTheRules(t *testing.T) {
+// Rule: every route applies the rules of /execute to submissions for agents: the queue depth, the
+// repositories, the form of prompts. No answer of a route reveals which paths exist.
+func TestEveryRouteAppliesTheRulesForAgents(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted([]string{"MAX_CONCURRENCY=1", "MAX_QUEUE_DEPTH=3"}, "--agent-repos",
 		`["https://git.example/team/*"]`)
 	free := p.path("free")
-	prompt := `{"prompt":` + said("until "+free) + `}`
+	prompt := `{"prompt":` + jsonText("until "+free) + `}`
 	submit := func(input string) string { return `{"workflow":"agent","input":` + input + `}` }
 	batch := func(input string) string { return `{"ops":[{"submit":` + submit(input) + `}]}` }
 
 	refused := make(map[string]string)
 	for _, repo := range []string{p.repository(), p.root, p.path("none"), "/etc", "/etc/passwd",
 		"git@git.example:team/x", "https://elsewhere.example/x"} {
-		input := `{"prompt":"a","repo":` + said(repo) + `}`
+		input := `{"prompt":"a","repo":` + jsonText(repo) + `}`
 		for _, got := range []answer{a.call("POST", "/execute", input), a.call("POST", "/v1/executions", submit(input)),
 			a.call("POST", "/v1/batch", batch(input))} {
 			detail := got.string("detail")
-			if got.status == http.StatusOK { // each of a batch has its own answer
+			if got.status == http.StatusOK { // each operation of a batch has its own answer
 				_, detail, _ = strings.Cut(got.text, `"detail":"`)
 				detail, _, _ = strings.Cut(detail, `"`)
 			} else if got.status != http.StatusForbidden {
@@ -37,7 +36,7 @@ func TestEveryRouteIsHeldToTheRules(t *testing.T) {
 		}
 	}
 	if len(refused) != 1 {
-		t.Errorf("the answers differ by what is there: %q", refused)
+		t.Errorf("the answers reveal which paths exist: %q", refused)
 	}
 	for _, input := range []string{`{}`, `{"prompt":""}`, `{"prompt":"a","timeout":"-1s"}`,
 		`{"prompt":"a","repo":"https://git.example/team/%2e%2e/x"}`, `[]`, `{"prompt":"a","ref":"--upload-pack=x"}`} {
@@ -80,19 +79,20 @@ func TestEveryRouteIsHeldToTheRules(t *testing.T) {
 	a.stop()
 }
 
-// Rule: a command is judged by its form, and by agent.repos where the server runs it
-// itself; one of a person's own run is that person's.
-func TestCommandsAreHeldToTheRules(t *testing.T) {
+// Rule: every route checks the form of a command, and agent.repos if the server runs the command
+// itself; the command of a user's own belay run may use any repository.
+func TestEveryRouteAppliesTheRulesForCommands(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	repo := p.repository()
 	_, a := p.serve("--concurrency", "1")
 	submit := func(more string) string {
-		return `{"workflow":"command"` + more + `,"input":{"repo":` + said(repo) +
+		return `{"workflow":"command"` + more + `,"input":{"repo":` + jsonText(repo) +
 			`,"steps":[{"name":"a","argv":["true"]}]}}`
 	}
 	a.want(http.StatusForbidden, "POST", "/v1/executions", submit(""))
-	a.want(http.StatusCreated, "POST", "/v1/executions", submit(`,"queue":"elsewhere"`)) // which other workers judge
+	// the workers of that queue check the repository
+	a.want(http.StatusCreated, "POST", "/v1/executions", submit(`,"queue":"elsewhere"`))
 	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions",
 		`{"workflow":"command","input":{"repo":"https://bot:`+token+
 			`@git.example/x","steps":[{"name":"a","argv":["true"]}]}}`)
@@ -100,5 +100,5 @@ func TestCommandsAreHeldToTheRules(t *testing.T) {
 	p.run("--repo", repo, "--", "true").want(0)
 	p.run("--server", a.url, "--repo", repo, "--", "true").want(0)
 	p.belay("submit", "command", "--wait", "--", "true").want(0)
-	nowhere(t, p.data)
+	mustNotContainToken(t, p.data)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// Variables that tell a role where to find what.
+// Environment variables that tell a role which files to use.
 const (
 	socketEnv  = "BLACKBOX_SOCKET"
 	releaseEnv = "BLACKBOX_RELEASE"
@@ -24,7 +24,7 @@ const (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// Reply carries an answer or a refusal over the socket.
+// Reply carries a result or an error over the socket.
 type Reply[T any] struct {
 	Value   T
 	Code    belay.Code
@@ -43,7 +43,7 @@ func (r *Reply[T]) set(v T, err error) error {
 	return nil
 }
 
-// Served is a Backend behind a socket: what workers need of it, and Submit.
+// Served exposes a Backend behind a socket: the methods that workers need, and Submit.
 type Served struct{ b belay.Backend }
 
 func (s *Served) OpenWorker(w belay.WorkerSpec, r *Reply[belay.Session]) error {
@@ -97,7 +97,7 @@ func serve(b belay.Backend, socket string) (net.Listener, error) {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // closed
+				return // the listener is closed
 			}
 			go server.ServeConn(c)
 		}
@@ -105,8 +105,8 @@ func serve(b belay.Backend, socket string) (net.Listener, error) {
 	return l, nil
 }
 
-// engineProcess is a program with an engine on the data directory and nothing
-// else, for workers in other processes.
+// engineProcess is a program that contains only an engine on the data directory, for workers in
+// other processes.
 func engineProcess() error {
 	b, err := embedded.Open(context.Background(), "sqlite:"+os.Getenv("BELAY_DATA"))
 	if err != nil {
@@ -123,10 +123,9 @@ func engineProcess() error {
 	return errors.Join(l.Close(), b.Close())
 }
 
-// remote is a Backend at the other end of a socket. It dials anew after an
-// engine has gone.
+// remote is the client of a Backend behind a socket. It connects again when an engine has gone.
 type remote struct {
-	belay.Backend // nothing more is needed
+	belay.Backend // no other methods are called
 	socket        string
 
 	mu     sync.Mutex

@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/gitwatch"
 )
 
-// sourceOf is a repository of that user's, unlocked by a key of git-crypt if this machine
-// has that.
+// sourceOf makes a repository that belongs to a user, with a git-crypt key if git-crypt is
+// installed on this machine.
 func (p *place) sourceOf(uid int) (dir, key string) {
 	p.t.Helper()
 	dir = p.repository()
@@ -39,19 +39,19 @@ echo sesame > secret.txt && git add -A && git commit -qm secret && chmod 600 "$1
 	}); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := os.Chmod(p.root, 0o755); err != nil { // for its owner to pass
+	if err := os.Chmod(p.root, 0o755); err != nil { // so that its owner can pass
 		p.t.Fatal(err)
 	}
 	return dir, key
 }
 
-// Rule: no git runs as root on what root does not own alone, in all of the life of a job
-// of another user's repository: cloned, checked out and unlocked, saved while it works,
-// killed with its server, salvaged, restored, ended, and got at by belay workspaces. The
-// source is read by its owner alone.
-func TestNoGitOfRoots(t *testing.T) {
+// Rule: root never runs git on files that belong to another user, throughout the life of a job on
+// another user's repository: while the repository is cloned, checked out and unlocked, while the
+// job's changes are saved, after a kill of the server, while the changes are salvaged and restored,
+// and in belay workspaces. Only the owner's git reads the source.
+func TestRootRunsNoGitOnFilesOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root could break it")
+		t.Skip("only root could break the rule")
 	}
 	t.Parallel()
 	p := newPlace(t)
@@ -73,18 +73,18 @@ func TestNoGitOfRoots(t *testing.T) {
 	saves := func() int {
 		return strings.Count(fmt.Sprint(gitwatch.By(seen())["bundle"]), "18")
 	}
-	until(t, "it is saved while it works", func() bool { return saves() > 0 })
+	until(t, "the job's changes are saved while it runs", func() bool { return saves() > 0 })
 	workspaces("ls").want(0)
 	workspaces("salvage", id, "--to", p.cwd)
 	a.server.signal(syscall.SIGKILL)
 	a.server.wait(patience)
 	workspaces("ls").want(0)
 	workspaces("restore", id, p.path("before")).want(0)
-	a = a.killed(env)
+	a = a.killAndRestart(env)
 	a.holds("first")
 	a.free("first")
 	a.wantEnd(id, "completed", 0.0)
-	for _, more := range [][]string{nil, {"--isolated"}} { // a person's own
+	for _, more := range [][]string{nil, {"--isolated"}} { // a user's own belay run
 		p.start(withEnv(p.command(slices.Concat([]string{"run", "--repo", src}, more, []string{"--", "sh", "-c",
 			"git status"})...), path)).wait(patience).want(0)
 	}
@@ -97,16 +97,16 @@ func TestNoGitOfRoots(t *testing.T) {
 	gitwatch.RootAlone(t, all)
 	did := gitwatch.By(all)
 	if by := did["upload-pack"]; !slices.Contains(by, foreignUser) {
-		t.Errorf("no git of its owner's was seen to read the source: %v", did)
+		t.Errorf("gitwatch saw no git of the owner read the source: %v", did)
 	}
 	job := func(uid int) bool { return uid >= 1_800_000_000 }
 	for _, verb := range []string{"fetch", "reset", "bundle", "stash"} {
 		if !slices.ContainsFunc(did[verb], job) {
-			t.Errorf("no git %s of a job's user or the keeper was seen: %v", verb, did)
+			t.Errorf("gitwatch saw no git %s of a job's user or of the clones' user: %v", verb, did)
 		}
 	}
 
-	// The same eyes see a git that is planted.
+	// gitwatch must also see a git that breaks the rule on purpose.
 	if was := len(gitwatch.Faults(all)); was > 0 {
 		return
 	}
@@ -122,10 +122,10 @@ func TestNoGitOfRoots(t *testing.T) {
 		before := len(gitwatch.Faults(seen()))
 		cmd := exec.Command(filepath.Join(dir, "git"), append([]string{"-c", "safe.directory=*"}, args...)...)
 		cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", p.environment(), []*os.File{open}
-		_ = cmd.Run() // git may well refuse by itself
+		_ = cmd.Run() // git itself may refuse to run
 		_ = open.Close()
 		if !poll(patience, func() bool { return len(gitwatch.Faults(seen())) == before+1 }) {
-			t.Errorf("root's git %q on another user's repository was not seen", args)
+			t.Errorf("gitwatch did not see root's git %q on another user's repository", args)
 		}
 	}
 }

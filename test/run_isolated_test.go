@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// look is a command that says who it is, tries to write outside, and works.
+// look is a script that prints its user, tries to write outside its workspace, and changes a file.
 func look(outside string) string {
 	return fmt.Sprintf("id -u; echo x > %q 2>/dev/null && echo wrote; echo work >> notes.txt", outside)
 }
 
-// Rule: a command of one's own runs as oneself and writes where oneself may, without
-// any configuration; what holds it is said.
-func TestARunIsOnesOwn(t *testing.T) {
+// Rule: without any configuration, the command of belay run runs as the user and may write where
+// the user may; the output describes its sandbox.
+func TestARunHasTheRightsOfItsUser(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	outside := p.path("outside")
@@ -28,13 +28,12 @@ func TestARunIsOnesOwn(t *testing.T) {
 	}
 }
 
-// Rule: a command that is isolated has, as root, a user of its own, a machine that is
-// read-only and the limits that are configured; what it leaves is the caller's all the
-// same, also after kill -9.
+// Rule: under root, a command with --isolated has its own user, a read-only file system and the
+// configured limits; its changes belong to the caller all the same, also after kill -9.
 func TestARunIsIsolated(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can run commands as somebody else; what others get is in TestARunIsIsolatedWithoutRoot")
+		t.Skip("only root can run commands as another user; TestARunIsIsolatedWithoutRoot covers the others")
 	}
 	p := newPlace(t)
 	outside, repo := p.path("outside"), p.repository()
@@ -47,10 +46,10 @@ func TestARunIsIsolated(t *testing.T) {
 		"read-only but for its own directories; 99 processes by ")
 	uid, err := strconv.Atoi(strings.TrimSuffix(strings.SplitAfter(r.out, "\n")[0], "\n"))
 	if err != nil || uid < 0x70000000 || strings.Contains(r.out, "wrote") || exists(outside) {
-		t.Errorf("it was somebody, or somewhere, else\n%s", r)
+		t.Errorf("the command ran as another user or in another directory\n%s", r)
 	}
 	if patch := p.artifact(idOf(t, r.err), "step-1.patch"); !strings.Contains(patch, "+work") {
-		t.Errorf("its work is %q", patch)
+		t.Errorf("the command's changes are %q", patch)
 	}
 
 	x := isolated("--key", "work", "--step", "one="+changes, "--step", "two=echo two >&2; exec sleep 600")
@@ -74,8 +73,8 @@ func TestARunIsIsolated(t *testing.T) {
 	p.clean()
 }
 
-// Rule: without root a command can be isolated too: it is held by what there is, and
-// what there is not is said.
+// Rule: without root, --isolated works too: it uses the means that the machine has, and the output
+// names those that are missing.
 func TestARunIsIsolatedWithoutRoot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -109,6 +108,6 @@ func TestARunIsIsolatedWithoutRoot(t *testing.T) {
 	r := p.start(cmd).wait(patience).want(0).saying("held by: ", "no new privileges; ",
 		"read-only but for its own directories; 1024 processes by ", "4 GiB of memory by ")
 	if r.out != fmt.Sprintln(who) {
-		t.Errorf("it was somebody else\n%s", r)
+		t.Errorf("the command ran as another user\n%s", r)
 	}
 }

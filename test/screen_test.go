@@ -13,14 +13,14 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// hostileText does to a terminal what it should not: it turns the direction, hides, colours,
-// sets the title and moves the cursor.
+// hostileText contains characters that manipulate a terminal: they change the direction of text,
+// hide or colour it, set the title and move the cursor.
 const hostileText = "evil\u202egnp.exe\u202c\u2066x\u2069\u200b\u200f\ufeff\u00ad\u2028\u061c"
 
-// hostileBytes has what names cannot have as well.
+// hostileBytes also contains bytes that are not allowed in names.
 const hostileBytes = hostileText + "\x1b[31mred\x1b]0;title\x07\u009b2J\x9b2J\b\b\x7f\r\x1b[2K\x1b[1A"
 
-// harmless looks for what must reach no screen.
+// harmless fails if a text contains characters that must not reach a screen.
 func harmless(t *testing.T, what, text string) {
 	t.Helper()
 	for i, r := range text {
@@ -31,14 +31,13 @@ func harmless(t *testing.T, what, text string) {
 	}
 }
 
-// Rule: whatever stands in names, labels, messages and output, no command passes on to a
-// screen what would do something to it, in its text, its JSON, or its errors; the bytes
-// can be had with --raw.
-func TestNothingHostileReachesAScreen(t *testing.T) {
+// Rule: no command writes control characters from names, labels, messages or output to a screen,
+// neither in its text nor in its JSON nor in its errors; --raw prints the bytes unchanged.
+func TestNoControlCharactersReachAScreen(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	server, a := p.serve("--log-format", "json")
-	text, bytes := said(hostileText), said(hostileBytes)
+	text, bytes := jsonText(hostileText), jsonText(hostileBytes)
 
 	repo := p.path("repo-" + hostileText)
 	if err := os.Rename(p.repository(), repo); err != nil {
@@ -137,19 +136,19 @@ func TestNothingHostileReachesAScreen(t *testing.T) {
 	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(p.belay("--help").want(0).out,
 		-1) {
 		if !covered[line[1]] {
-			t.Errorf("belay %s is not looked at", line[1])
+			t.Errorf("the test does not run belay %s", line[1])
 		}
 	}
 
 	if r := p.belay("logs", id, "--raw").want(0); r.out != hostileBytes+"\nline\n" {
-		t.Errorf("the bytes are not to be had: %q", r.out)
+		t.Errorf("--raw does not print the bytes: %q", r.out)
 	}
 	if r := p.belay("logs", id).want(0); !strings.Contains(r.out, "line\n") || !strings.Contains(r.out, "evil") {
-		t.Errorf("too much is left out: %q", r.out)
+		t.Errorf("too much is removed: %q", r.out)
 	}
 	if r := p.start(p.command("run", "--repo", "none", "--", "printf",
 		`\033[31mred\n`)).wait(patience).want(0); r.out != "\x1b[31mred\n" {
-		t.Errorf("one's own command is not shown as it is: %q", r.out)
+		t.Errorf("the output of the user's own command was changed: %q", r.out)
 	}
 	server.signal(syscall.SIGTERM)
 	see(server.wait(patience).want(0))

@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// acknowledgements are what clients were told was accepted.
+// acknowledgements are the submissions that clients got acknowledged.
 type acknowledgements struct {
 	mu  sync.Mutex
 	ids []string
@@ -31,7 +31,7 @@ func (a *acknowledgements) list() []string {
 	return append([]string(nil), a.ids...)
 }
 
-// hammer submits from so many clients until the server does not answer any more.
+// hammer submits from several clients at once until the server no longer answers.
 func (a api) hammer(all *sync.WaitGroup, told *acknowledgements, clients int) {
 	for i := range clients {
 		all.Go(func() {
@@ -58,9 +58,9 @@ func (a api) hammer(all *sync.WaitGroup, told *acknowledgements, clients int) {
 	}
 }
 
-// Rule: what the server acknowledged is there after kill -9, however often, and
-// after a stop in order (G3).
-func TestWhatTheServerAcknowledgedIsThere(t *testing.T) {
+// Rule: every submission that the server acknowledged is there after any number of kill -9, and
+// after a graceful shutdown (G3).
+func TestAcknowledgedSubmissionsSurviveKills(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
 	p := newPlace(t)
@@ -71,7 +71,7 @@ func TestWhatTheServerAcknowledgedIsThere(t *testing.T) {
 		var all sync.WaitGroup
 		had := len(told.list())
 		a.hammer(&all, &told, 4)
-		x.until("something is acknowledged", func() bool { return len(told.list()) > had+10 })
+		x.until("a submission is acknowledged", func() bool { return len(told.list()) > had+10 })
 		x.after(between(r, 0, 100*time.Millisecond))
 		if i == rounds-1 {
 			x.signal(syscall.SIGTERM)
@@ -96,22 +96,22 @@ func TestWhatTheServerAcknowledgedIsThere(t *testing.T) {
 	p.sound()
 }
 
-// Rule: a stop in order ends streams and long polls so that their clients can go
-// elsewhere, says so, and ends with 0; the log says where the server is.
-func TestAServerStopsInOrder(t *testing.T) {
+// Rule: a graceful shutdown ends streams and long polls so that their clients can connect
+// elsewhere, logs it, and exits with 0; the first log line names the server's addresses.
+func TestAServerStopsGracefully(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	x, a := p.serve()
 	if said := x.err.String(); !strings.Contains(said, "sqlite:"+p.data) ||
 		!strings.Contains(said, `keys="none needed"`) || !strings.Contains(said, "pages="+a.url) {
-		t.Errorf("the line of a ready server does not say where everything is\n%s", said)
+		t.Errorf("the line of a ready server does not name its addresses\n%s", said)
 	}
 	id := a.want(http.StatusCreated, "POST", "/v1/executions", `{"workflow":"w"}`).string("id")
 	events := a.watch(id)
 	claimed := a.claim()
 	x.signal(syscall.SIGTERM)
 	x.wait(10*time.Second).want(0).saying("belay stops", "belay has stopped")
-	for range events { // ends
+	for range events { // reads until the stream ends
 	}
 	if status := <-claimed; status != http.StatusNoContent && status != http.StatusServiceUnavailable {
 		t.Errorf("the claim that waited got %d", status)
@@ -119,8 +119,8 @@ func TestAServerStopsInOrder(t *testing.T) {
 	p.clean()
 }
 
-// claim has a worker of its own wait for work. It answers once the server has the
-// request, with a channel for the status, 0 for none.
+// claim opens a worker session and sends a claim that waits. It returns once the server has read
+// the request, with a channel for the status, 0 for none.
 func (a api) claim() <-chan int {
 	a.t.Helper()
 	worker := a.want(http.StatusCreated, "POST", "/v1/workers",
@@ -133,7 +133,7 @@ func (a api) claim() <-chan int {
 		a.t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Expect", "100-continue") // the server asks for the body when it reads it
+	request.Header.Set("Expect", "100-continue") // the server sends 100 Continue when it reads the body
 	go func() {
 		c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: patience}}
 		response, err := c.Do(request)
@@ -152,9 +152,9 @@ func (a api) claim() <-chan int {
 	return status
 }
 
-// Rule: the server runs built-in kinds itself if it is told to; a stop lets what
-// runs finish, and a second one ends everything at once and loses nothing.
-func TestAServerThatWorks(t *testing.T) {
+// Rule: with --concurrency the server runs the built-in workflows itself. A first SIGTERM lets
+// running executions finish; a second one ends everything at once and loses nothing.
+func TestAServerThatRunsExecutions(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	free := p.path("free")
@@ -172,7 +172,7 @@ func TestAServerThatWorks(t *testing.T) {
 	}
 	x.wait(patience).want(0)
 	if e := p.execution(parse(t, id)); e.State != belay.Succeeded {
-		t.Errorf("what ran at the stop is %s", e.State)
+		t.Errorf("the execution that ran at the first SIGTERM is %s", e.State)
 	}
 
 	x, a = p.serve(append(bare, "--concurrency", "2", "--grace", "1h")...)
@@ -185,10 +185,10 @@ func TestAServerThatWorks(t *testing.T) {
 	x.wait(10 * time.Second).want(130)
 	until(t, "its command is gone", func() bool { return len(p.processes()) == 0 })
 	if e := p.execution(parse(t, id)); e.State != belay.Running {
-		t.Errorf("what was cut off is %s, before anybody looked", e.State)
+		t.Errorf("the interrupted execution is %s before an engine started again", e.State)
 	}
 	x, _ = p.serve()
-	until(t, "it is taken back", func() bool { return p.execution(parse(t, id)).State == belay.Pending })
+	until(t, "the execution is reclaimed", func() bool { return p.execution(parse(t, id)).State == belay.Pending })
 	x.signal(syscall.SIGTERM)
 	x.wait(patience).want(0)
 	p.sound()
@@ -208,8 +208,8 @@ func parse(t *testing.T, text string) belay.ExecutionID {
 	return id
 }
 
-// Rule: a server whose disk does not take a write ends at once, says what to do,
-// and answers nothing more; what it acknowledged before is there.
+// Rule: a server whose disk fails a write ends at once, says what to do, and answers no more
+// requests; everything that it acknowledged before is there.
 func TestAServerWhoseDiskFails(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -218,7 +218,7 @@ func TestAServerWhoseDiskFails(t *testing.T) {
 		t.Fatalf("strace is needed: %v (scripts/need.sh strace)", err)
 	}
 	cmd := p.command("serve", "--listen", "127.0.0.1:0")
-	// The counter is one per thread: from some commit on, one of them fails.
+	// strace counts system calls per thread: from some commit on, those of one thread fail.
 	cmd.Args = append([]string{
 		strace, "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e",
 		"inject=fsync,fdatasync:error=EIO:when=25+",
@@ -226,7 +226,7 @@ func TestAServerWhoseDiskFails(t *testing.T) {
 	}, cmd.Args[1:]...)
 	cmd.Path = strace
 	x := p.start(cmd)
-	x.until("it is ready", func() bool { return ready.MatchString(x.err.String()) })
+	x.until("the server is ready", func() bool { return ready.MatchString(x.err.String()) })
 	a := api{t, ready.FindString(x.err.String())}
 	var all sync.WaitGroup
 	var told acknowledgements
@@ -245,8 +245,8 @@ func TestAServerWhoseDiskFails(t *testing.T) {
 	p.sound()
 }
 
-// Rule: a configuration with errors starts nothing, and each error names its
-// place; --check-config says what counts and who said so.
+// Rule: a configuration with errors starts nothing, and each error names its line; --check-config
+// prints each effective value and its source.
 func TestAServerReadsItsConfiguration(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -280,13 +280,13 @@ func TestAServerReadsItsConfiguration(t *testing.T) {
 		}
 	}
 	p.belay("serve", "--listen", "0.0.0.0:0").want(73).saying("belay keys create --name", "--insecure-no-auth")
-	x, _ := p.serve("--config", "belay.yaml") // a flag outweighs the file
+	x, _ := p.serve("--config", "belay.yaml") // a flag overrides the file
 	x.signal(syscall.SIGTERM)
 	x.wait(patience).want(0).saying("config=belay.yaml")
 }
 
-// Rule: a key is shown once and alone, opens what its scopes say as soon as it is
-// made, and nothing any more once it is revoked.
+// Rule: the secret of a key is shown once, alone on standard output; the key has its scopes at
+// once, and no rights after it was revoked.
 func TestKeysOfAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -308,7 +308,7 @@ func TestKeysOfAServer(t *testing.T) {
 		strings.Contains(listed.out, secret[4:]) {
 		t.Errorf("the list\n%s", listed)
 	}
-	// Over the network, with a key that may.
+	// Over the network, with a key that has the scope.
 	admin := strings.TrimSpace(p.belay("keys", "create", "--name", "root", "--scope", "admin").want(0).out)
 	remote := func(args ...string) result {
 		t.Helper()
@@ -326,7 +326,7 @@ func TestKeysOfAServer(t *testing.T) {
 	p.belay("keys", "revoke", "ci").want(66)
 }
 
-// port is one that nobody listens on just now.
+// port returns a port on which no process listens at the moment.
 func port(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -337,8 +337,8 @@ func port(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Rule: a worker on another machine works with its key alone, keeps its session
-// and its run when the server is killed and comes back, and stops in order.
+// Rule: a worker on another machine needs only its key, keeps its session and its run when the
+// server is killed and restarted, and stops gracefully.
 func TestAWorkerOfAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -370,10 +370,10 @@ func TestAWorkerOfAServer(t *testing.T) {
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it has ended", func() bool { return p.execution(parse(t, id)).State.Terminal() })
+	until(t, "the execution has ended", func() bool { return p.execution(parse(t, id)).State.Terminal() })
 	if e := p.execution(parse(t, id)); e.State != belay.Succeeded || e.Token&0xffffffff != 1 ||
 		read(t, ledger) != "begun\n" {
-		t.Errorf("it is %s with token %d after %q", e.State, e.Token, read(t, ledger))
+		t.Errorf("the execution is %s with token %d after %q", e.State, e.Token, read(t, ledger))
 	}
 	if list := a.want(http.StatusOK, "GET", "/v1/workers", "", admin...); strings.Count(list.text, `"far"`) != 1 {
 		t.Errorf("the worker did not keep its session\n%s", list.text)
@@ -388,8 +388,8 @@ func TestAWorkerOfAServer(t *testing.T) {
 	server.wait(patience).want(0)
 }
 
-// Rule: a worker of the data directory works beside the server, and goes on
-// without it: the next to have the engine is the worker itself.
+// Rule: a worker on the data directory works beside the server, and continues without it: when the
+// server has stopped, the worker opens the engine itself.
 func TestAWorkerBesideAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

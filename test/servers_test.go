@@ -24,7 +24,7 @@ type group struct {
 	members []*member
 }
 
-// member is a server, which keeps its address when it is started again.
+// member is one server of a group; it keeps its address when it is started again.
 type member struct {
 	group  *group
 	listen string
@@ -48,8 +48,8 @@ func newGroup(t *testing.T, url string, size int) *group {
 	return f
 }
 
-// freeAddress is one that nobody listens at. The kernel does not give the port
-// to anybody soon.
+// freeAddress returns an address on which no process listens. The kernel does not reuse its port
+// soon.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +66,7 @@ func (m *member) start() {
 	cmd := m.group.command("serve", "--listen", m.listen)
 	cmd.Env = append(cmd.Env, "BELAY_STORE="+m.group.url)
 	m.proc = m.group.start(cmd)
-	m.proc.until("it is ready", func() bool { return ready.MatchString(m.proc.err.String()) })
+	m.proc.until("the server is ready", func() bool { return ready.MatchString(m.proc.err.String()) })
 }
 
 // kill kills the server and starts it again.
@@ -83,7 +83,7 @@ func (m *member) stop() {
 	m.proc.wait(patience).want(0)
 }
 
-// counter starts a worker that counts, connected to the server alone.
+// counter starts a worker that counts, connected to this server only.
 func (m *member) counter(name string) *started {
 	f := m.group
 	return f.start(f.role("counter", nameEnv+"="+name, urlEnv+"=http://"+m.listen, ledgerEnv+"="+f.path(name),
@@ -106,9 +106,9 @@ func (m *member) goesOn(id belay.ExecutionID) {
 	})
 }
 
-// Rule: any server may serve any request. What one is given a worker of another
-// carries out, and killing servers and the database under it loses nothing of it
-// that was acknowledged (G1, G2, G3).
+// Rule: any server can serve any request: a worker of one server runs the execution that was
+// submitted to another, and killing servers and their database loses no acknowledged write (G1, G2,
+// G3).
 func TestServersShareADatabase(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgtest.Options{})
@@ -121,7 +121,7 @@ func TestServersShareADatabase(t *testing.T) {
 	}
 	began := time.Now()
 	b.goesOn(h.ID())
-	t.Logf("it runs %s after it was submitted elsewhere", time.Since(began).Round(time.Millisecond))
+	t.Logf("the execution runs %s after it was submitted at another server", time.Since(began).Round(time.Millisecond))
 	for _, fall := range []func(){
 		a.kill, b.kill, a.kill,
 		func() { must(t, srv.Restart()) },
@@ -153,8 +153,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// counted checks that the execution has counted to n, each number once, in order
-// and as its worker was told.
+// counted checks that the execution has counted to n: each number once, in order and under the
+// token that its worker noted.
 func (f *group) counted(id belay.ExecutionID, n int, name string) {
 	f.t.Helper()
 	saved := map[int]belay.Token{}
@@ -170,19 +170,19 @@ func (f *group) counted(id belay.ExecutionID, n int, name string) {
 		}
 	}
 	if len(saved) != n {
-		f.t.Errorf("it counted to %d and saved %d steps", n, len(saved))
+		f.t.Errorf("the execution counted to %d and saved %d steps", n, len(saved))
 	}
 	for _, told := range readLedger(f.t, f.path(name)) {
 		if saved[told.n] != told.token {
-			f.t.Errorf("G3: %d was told to be saved under token %d; the store has it under %d", told.n, told.token,
+			f.t.Errorf("G3: %d was acknowledged under token %d; the store has it under %d", told.n, told.token,
 				saved[told.n])
 		}
 	}
 }
 
-// Rule: what any of the servers acknowledged is there when they were killed at
-// any moment, with the database too (G3).
-func TestWhatAnyServerAcknowledgedIsThere(t *testing.T) {
+// Rule: every submission that any of the servers acknowledged is there after the servers and the
+// database were killed at any moment (G3).
+func TestSubmissionsAcknowledgedByAnyServerSurviveKills(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
 	srv := pgtest.Start(t, pgtest.Options{})
@@ -194,7 +194,7 @@ func TestWhatAnyServerAcknowledgedIsThere(t *testing.T) {
 		for _, m := range f.members {
 			api{t, "http://" + m.listen}.hammer(&all, &told, 4)
 		}
-		f.members[0].proc.until("something is acknowledged", func() bool { return len(told.list()) > had+20 })
+		f.members[0].proc.until("a submission is acknowledged", func() bool { return len(told.list()) > had+20 })
 		f.members[0].proc.after(between(r, 0, 100*time.Millisecond))
 		if i%2 == 1 {
 			must(t, srv.Kill())
@@ -223,13 +223,12 @@ func TestWhatAnyServerAcknowledgedIsThere(t *testing.T) {
 	t.Logf("%d acknowledged", len(told.list()))
 }
 
-// Rule: a server that nobody uses costs less than a transaction a second and one
-// percent of a core.
-func TestAnIdleServerCostsNothing(t *testing.T) {
+// Rule: an idle server costs less than one transaction a second and one percent of a core.
+func TestAnIdleServerCostsAlmostNothing(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Shared(t)
 	f := newGroup(t, srv.Database(t), 2)
-	const settling, watched = 12 * time.Second, 10 * time.Second // a backend tells of its transactions within 10 s
+	const settling, watched = 12 * time.Second, 10 * time.Second // PostgreSQL's statistics can be 10 s behind
 	pids := []int{f.members[0].proc.cmd.Process.Pid, f.members[1].proc.cmd.Process.Pid}
 	f.members[0].proc.after(settling)
 	cpu, done := cpuTime(t, pids...), transactions(t, srv, f.url)
@@ -244,7 +243,7 @@ func TestAnIdleServerCostsNothing(t *testing.T) {
 	}
 }
 
-// transactions are those that were ever carried out in a database.
+// transactions returns the number of transactions that a database has ever carried out.
 func transactions(t *testing.T, srv *pgtest.Server, url string) int {
 	t.Helper()
 	path, _, _ := strings.Cut(url, "?")
@@ -260,7 +259,7 @@ func transactions(t *testing.T, srv *pgtest.Server, url string) int {
 	return n
 }
 
-// cpuTime is the processor time that processes have used.
+// cpuTime returns the processor time that processes have used.
 func cpuTime(t *testing.T, pids ...int) time.Duration {
 	t.Helper()
 	var ticks int
@@ -281,8 +280,7 @@ func cpuTime(t *testing.T, pids ...int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// Rule: the password of a database is not taken from the command line, and shown
-// nowhere.
+// Rule: the password of a database is refused on the command line, and appears in no output.
 func TestThePasswordOfADatabaseIsNotShown(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -293,7 +291,7 @@ func TestThePasswordOfADatabaseIsNotShown(t *testing.T) {
 	x := p.command("serve", "--listen", "127.0.0.1:0")
 	x.Env = append(x.Env, "BELAY_STORE="+url+"&password="+secret)
 	server := p.start(x)
-	server.until("it is ready", func() bool { return ready.MatchString(server.err.String()) })
+	server.until("the server is ready", func() bool { return ready.MatchString(server.err.String()) })
 	a := api{t, ready.FindString(server.err.String())}
 	a.want(200, "GET", "/v1/executions", "")
 	create := p.command("keys", "create", "--name", "ops", "--scope", "admin")
@@ -307,7 +305,7 @@ func TestThePasswordOfADatabaseIsNotShown(t *testing.T) {
 	check.Env = x.Env
 	for _, text := range []string{end.err, end.out, p.start(check).wait(patience).want(0).out} {
 		if strings.Contains(text, secret) {
-			t.Errorf("it is shown:\n%s", clip(text))
+			t.Errorf("the password is shown:\n%s", clip(text))
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// gated is a belay run of several steps on a shared data directory. Each step
-// notes that it begins, with its token, and waits for its gate.
+// gated is a belay run of several steps on a shared data directory. Each step notes its begin with
+// its token in a ledger, and then waits until the test opens its gate, a file.
 type gated struct {
 	*started
 	p     *place
@@ -22,7 +22,7 @@ type gated struct {
 	args  []string
 }
 
-// gates starts one beside whatever else runs in the place.
+// gates starts a gated run beside the others of the place.
 func (p *place) gates(name string, steps int) *gated {
 	p.t.Helper()
 	g := &gated{p: p, name: name, steps: steps, args: []string{"run", "--repo", "none", "--key", name}}
@@ -34,12 +34,12 @@ func (p *place) gates(name string, steps int) *gated {
 	return g
 }
 
-// again types its line, once more.
+// again starts the same command line once more.
 func (g *gated) again() { g.started = g.p.start(g.p.command(g.args...)) }
 
 func (g *gated) gate(i int) string { return g.p.path(fmt.Sprintf("%s.gate%d", g.name, i)) }
 
-// open lets steps from one up to another end.
+// open opens the gates of the steps from from to to.
 func (g *gated) open(from, to int) {
 	g.t.Helper()
 	for i := from; i <= to; i++ {
@@ -49,7 +49,7 @@ func (g *gated) open(from, to int) {
 	}
 }
 
-// ledger is what the steps have noted.
+// ledger returns the notes of the steps.
 func (g *gated) ledger() string {
 	text, err := os.ReadFile(g.p.path(g.name + ".ledger"))
 	if err != nil && !os.IsNotExist(err) {
@@ -58,7 +58,7 @@ func (g *gated) ledger() string {
 	return string(text)
 }
 
-// begun waits until a step has begun so many times.
+// begun waits until a step has begun the given number of times.
 func (g *gated) begun(step, times int) {
 	g.t.Helper()
 	g.until(fmt.Sprintf("step %d has begun %d times", step, times), func() bool {
@@ -66,15 +66,14 @@ func (g *gated) begun(step, times int) {
 	})
 }
 
-// id is its execution.
+// id returns the id of the run's execution.
 func (g *gated) id() belay.ExecutionID {
 	g.t.Helper()
 	g.says("belay: ex_")
 	return idOf(g.t, g.err.String())
 }
 
-// undisturbed ends it and checks that it ran as if it had been alone: one run,
-// each step once.
+// undisturbed lets the run end and checks that nothing disturbed it: one run, each step once.
 func (g *gated) undisturbed() {
 	g.t.Helper()
 	g.open(0, g.steps-1)
@@ -103,7 +102,7 @@ func (p *place) watched(id belay.ExecutionID, more ...string) (check func()) {
 			var ev belay.Event
 			decode(p.t, line, &ev)
 			if seq++; ev.Seq != seq {
-				p.t.Errorf("G15: event %d comes as number %d", ev.Seq, seq)
+				p.t.Errorf("G15: event %d arrived as number %d", ev.Seq, seq)
 			}
 		}
 		if all := p.history(id); int64(len(all)) != seq {
@@ -112,9 +111,8 @@ func (p *place) watched(id belay.ExecutionID, more ...string) (check func()) {
 	}
 }
 
-// Rule: any number of belay run work side by side on one data directory, each on
-// its own execution; whoever looks or acts meanwhile is served; the first to have
-// come may end first.
+// Rule: any number of belay run work side by side on one data directory, each on its own execution,
+// and other commands work meanwhile; the process that came first may also end first.
 func TestRunsSideBySide(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -126,14 +124,14 @@ func TestRunsSideBySide(t *testing.T) {
 		checks = append(checks, p.watched(g.id()))
 	}
 	if r := p.belay("ls", "--state", "running").want(0); strings.Count(r.out, "running") != len(all) {
-		t.Errorf("they do not all run\n%s", r)
+		t.Errorf("not all executions run\n%s", r)
 	}
 	if r := p.belay("workers", "ls").want(0); strings.Count(r.out, "belay run (pid ") != len(all) {
-		t.Errorf("not every worker is there\n%s", r)
+		t.Errorf("not every worker is listed\n%s", r)
 	}
 	if r := p.belay("get", "b").want(0); !strings.Contains(r.out, fmt.Sprintf("belay run (pid %d)",
 		b.cmd.Process.Pid)) {
-		t.Errorf("it does not say who has it\n%s", r)
+		t.Errorf("get does not name the owner\n%s", r)
 	}
 	p.belay("signal", "c", "go").want(0)
 	x := p.belay("submit", "nobody", "--input", `{"a":1}`).want(0)
@@ -148,14 +146,14 @@ func TestRunsSideBySide(t *testing.T) {
 	p.sound()
 }
 
-// Rule: what an operator does reaches an execution in whichever process it runs.
+// Rule: an operator's command reaches an execution in any process.
 func TestOperatingOnARunElsewhere(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a, b := p.gates("a", 2), p.gates("b", 2)
 	a.begun(0, 1)
 	b.begun(0, 1)
-	for _, g := range []*gated{a, b} { // one of them has the engine
+	for _, g := range []*gated{a, b} { // only one of the two processes has the engine
 		p.belay("pause", g.name, "--reason", "lunch").want(0)
 		g.says("pause")
 		g.open(0, 0)
@@ -173,17 +171,17 @@ func TestOperatingOnARunElsewhere(t *testing.T) {
 		stolen = stolen || ev.Kind == "steal" && ev.Text == "it hangs" && ev.Actor != ""
 	}
 	if !stolen {
-		t.Error("the history does not say who stole it and why")
+		t.Error("the history does not name the actor and the reason of the steal")
 	}
 	p.belay("cancel", "b").want(0)
 	b.wait(patience).want(130)
 	p.clean()
 }
 
-// Rule: kill -9 of the process that has the engine hurts nobody else: the next
-// takes over within a moment and what it runs goes on where it stands; what the
-// dead one left running is killed, and its own line goes on without repeating
-// what had finished (G3, G4, G7).
+// Rule: kill -9 of the process that has the engine disturbs no other process: another takes the
+// engine over within a moment, and that process's execution continues. The command of the killed
+// process is killed too, and its command line continues the execution without repeating finished
+// steps (G3, G4, G7).
 func TestTheHostIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -198,13 +196,13 @@ func TestTheHostIsKilled(t *testing.T) {
 	a.wait(patience)
 	killed := time.Now()
 	b.open(0, 0)
-	b.begun(1, 1) // its first step is acknowledged: somebody has the engine
+	b.begun(1, 1) // the step's first write is acknowledged, so some process has the engine
 	took := time.Since(killed)
 	t.Logf("from the kill to a step that follows an acknowledged one: %s", took)
 	if took >= belay.DefaultTTL.D()/2 {
-		t.Errorf("that waits for a lease to run out")
+		t.Errorf("the others waited for a lease to expire")
 	}
-	until(t, "the dead one's execution is taken back", func() bool {
+	until(t, "the dead process's execution is reclaimed", func() bool {
 		return p.execution(a.id()).State == belay.Pending
 	})
 	a.again()
@@ -220,8 +218,7 @@ func TestTheHostIsKilled(t *testing.T) {
 	p.sound()
 }
 
-// Rule: kill -9 of a process that has not the engine hurts nobody either, and is
-// found out at once.
+// Rule: kill -9 of a process without the engine disturbs no other process, and is noticed at once.
 func TestAClientIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -232,9 +229,10 @@ func TestAClientIsKilled(t *testing.T) {
 	b.signal(syscall.SIGKILL)
 	b.wait(patience)
 	killed := time.Now()
-	until(t, "its execution is taken back", func() bool { return p.execution(b.id()).State == belay.Pending })
+	until(t, "the execution of the killed process is reclaimed",
+		func() bool { return p.execution(b.id()).State == belay.Pending })
 	if took := time.Since(killed); took >= belay.DefaultTTL.D()/2 {
-		t.Errorf("G6: it took %s, as long as a lease", took)
+		t.Errorf("G6: the loss was noticed after %s, as late as the lease's end", took)
 	}
 	a.undisturbed()
 	b.again()
@@ -244,8 +242,8 @@ func TestAClientIsKilled(t *testing.T) {
 	p.clean()
 }
 
-// Rule: everybody may be killed in turn, again and again, and everybody's line
-// goes on; no finished step is repeated.
+// Rule: all processes may be killed in turn, again and again, and each command line continues its
+// execution; no finished step is repeated.
 func TestHostsAreKilledInTurn(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -285,8 +283,8 @@ func TestHostsAreKilledInTurn(t *testing.T) {
 	p.sound()
 }
 
-// Rule: the same key at the same time is one execution (G9): who comes second
-// waits for its end, and takes over when the first dies.
+// Rule: the same key at the same time is one execution (G9): the second process waits for its end,
+// and takes over if the first dies.
 func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -317,7 +315,7 @@ func (g *gated) begun2(by *started) {
 	by.until("the second step has begun again", func() bool { return strings.Count(g.ledger(), "s1 ") == 2 })
 }
 
-// Rule: a host that is stopped holds up the others and costs nothing: they go on
+// Rule: if the process with the engine is stopped, the others wait and lose nothing: they continue
 // when it does.
 func TestTheHostIsStopped(t *testing.T) {
 	t.Parallel()
@@ -328,11 +326,11 @@ func TestTheHostIsStopped(t *testing.T) {
 	b.begun(0, 1)
 	a.signal(syscall.SIGSTOP)
 	b.open(0, 0)
-	if !strings.Contains(p.belay("ls").want(0).out, "running") { // readers need nobody
+	if !strings.Contains(p.belay("ls").want(0).out, "running") { // reading needs no engine
 		t.Error("nothing is shown while the host is stopped")
 	}
 	if strings.Contains(b.ledger(), "s1 ") {
-		t.Error("a step follows one that nobody has acknowledged")
+		t.Error("a step began before the previous one was acknowledged")
 	}
 	a.signal(syscall.SIGCONT)
 	b.begun(1, 1)
@@ -341,7 +339,7 @@ func TestTheHostIsStopped(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a data directory deep down is shared like any other.
+// Rule: a data directory with a very long path is shared like any other.
 func TestADeepDataDirectoryIsShared(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -355,9 +353,9 @@ func TestADeepDataDirectoryIsShared(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a belay run that has the engine gives way to belay serve and finishes as
-// its client; when the server stops, or is killed, it takes over again. Nobody
-// who watches or looks meanwhile misses anything.
+// Rule: a belay run that has the engine yields it to belay serve and finishes as the server's
+// client; when the server stops, or is killed, belay run takes the engine over again. No command
+// that watches or reads meanwhile misses anything.
 func TestAServerComesAndGoes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -366,7 +364,7 @@ func TestAServerComesAndGoes(t *testing.T) {
 	b := p.gates("b", 4)
 	b.begun(0, 1)
 	checks := []func(){p.watched(a.id()), p.watched(b.id())}
-	both := func(step int) { // each step is acknowledged by whoever has the engine then
+	both := func(step int) { // whichever process has the engine then acknowledges each step
 		t.Helper()
 		a.open(step, step)
 		b.open(step, step)
@@ -394,7 +392,7 @@ func TestAServerComesAndGoes(t *testing.T) {
 	both(2)
 	a.undisturbed()
 	b.undisturbed()
-	third, _ := p.serve() // for those who watch a server
+	third, _ := p.serve() // for the watches that use a server
 	for _, check := range checks {
 		check()
 	}

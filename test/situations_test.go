@@ -20,8 +20,8 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// situations bring a server into each situation of the table in docs/operations.md and
-// look for what the table says of it.
+// situations bring a server into each situation of the table in docs/operations.md and check that
+// the outputs contain what the table quotes.
 var situations = map[string]func(telling){
 	"the clock was set back":              telling.clock,
 	"an epoch began":                      telling.epoch,
@@ -35,8 +35,8 @@ var situations = map[string]func(telling){
 	"the engine's process was stopped":    telling.stopped,
 }
 
-// Rule: in each situation /readyz, the doctor, explain and the metrics say what the page
-// says that they do.
+// Rule: in each situation /readyz, doctor, explain and the metrics contain the phrases that the
+// page quotes.
 func TestSituations(t *testing.T) {
 	rows := make(map[string][]string)
 	page := read(t, "../docs/operations.md")
@@ -57,13 +57,14 @@ func TestSituations(t *testing.T) {
 	}
 }
 
-// telling is a place and what is told of its situation: by readyz, doctor, explain, metrics.
+// telling is a place, with the phrases that the page quotes for one situation: of readyz, doctor,
+// explain, metrics.
 type telling struct {
 	*place
 	cells []string
 }
 
-// phrases are what a cell quotes.
+// phrases returns the phrases that a cell quotes.
 func phrases(cell string) (all []string) {
 	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
 		all = append(all, m[1])
@@ -71,7 +72,7 @@ func phrases(cell string) (all []string) {
 	return all
 }
 
-// says waits until something says what a cell quotes.
+// says waits until an output contains the phrases of a cell.
 func (s telling) says(cell int, what string, say func() string) {
 	s.t.Helper()
 	text, want := "", phrases(s.cells[cell])
@@ -83,7 +84,7 @@ func (s telling) says(cell int, what string, say func() string) {
 	}
 }
 
-// everywhere checks all four of a server that answers.
+// everywhere checks all four outputs of a server that answers.
 func (s telling) everywhere(a api, id string, where ...string) {
 	s.t.Helper()
 	status, _ := strconv.Atoi(s.cells[0][:3])
@@ -119,7 +120,7 @@ func (s telling) everywhere(a api, id string, where ...string) {
 	}
 }
 
-// commands checks what the commands say.
+// commands checks the outputs of the commands.
 func (s telling) commands(id string, where ...string) {
 	s.t.Helper()
 	for cell, args := range map[int][]string{1: {"doctor"}, 2: {"explain", id}} {
@@ -130,14 +131,14 @@ func (s telling) commands(id string, where ...string) {
 	}
 }
 
-// waiting submits an execution that nobody takes, and gives its id.
+// waiting submits an execution that no worker takes, and returns its id.
 func (s telling) waiting(a api) string {
 	s.t.Helper()
 	location := a.want(http.StatusCreated, "POST", "/v1/executions", `{"workflow": "w"}`).header.Get("Location")
 	return location[strings.LastIndexByte(location, '/')+1:]
 }
 
-// try has a server write now and then, as clients do, until the test ends.
+// try makes a server write again and again, as clients do, until the test ends.
 func (s telling) try(a api) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	s.t.Cleanup(func() { close(stop); <-done })
@@ -204,12 +205,12 @@ func (s telling) locked() {
 	holder := s.start(lock)
 	_, err = in.Write([]byte("BEGIN;\nLOCK TABLE executions IN ACCESS EXCLUSIVE MODE;\n\\echo locked\n"))
 	must(s.t, err)
-	holder.until("it is locked", func() bool { return strings.Contains(holder.out.String(), "locked") })
+	holder.until("the table is locked", func() bool { return strings.Contains(holder.out.String(), "locked") })
 	s.try(a)
 	s.everywhere(a, id, where...)
 	must(s.t, in.Close())
 	holder.wait(patience)
-	until(s.t, "it is ready again", func() bool { return a.call("GET", "/readyz", "").status == http.StatusOK })
+	until(s.t, "the server is ready again", func() bool { return a.call("GET", "/readyz", "").status == http.StatusOK })
 }
 
 func (s telling) full() {
@@ -222,7 +223,7 @@ func (s telling) full() {
 	s.try(a)
 	s.everywhere(a, id)
 	must(s.t, os.Remove(full))
-	until(s.t, "it is ready again", func() bool { return a.call("GET", "/readyz", "").status == http.StatusOK })
+	until(s.t, "the server is ready again", func() bool { return a.call("GET", "/readyz", "").status == http.StatusOK })
 }
 
 func (s telling) readOnly() {
@@ -239,7 +240,7 @@ func (s telling) readOnly() {
 	s.try(a)
 	s.everywhere(a, id, where...)
 	set("ALTER SYSTEM RESET default_transaction_read_only")
-	until(s.t, "it is ready again", func() bool { return a.call("GET", "/readyz", "").status == http.StatusOK })
+	until(s.t, "the server is ready again", func() bool { return a.call("GET", "/readyz", "").status == http.StatusOK })
 }
 
 func (s telling) standby() {
@@ -258,7 +259,7 @@ func (s telling) standby() {
 	if got := other.ask("SELECT pg_promote()"); got != "t" {
 		s.t.Fatalf("promote: %s", got)
 	}
-	until(s.t, "it is ready again", func() bool { return a.call("GET", "/readyz", "").status == http.StatusOK })
+	until(s.t, "the server is ready again", func() bool { return a.call("GET", "/readyz", "").status == http.StatusOK })
 }
 
 func (s telling) damaged() {
@@ -273,7 +274,7 @@ func (s telling) damaged() {
 	server.wait(patience).want(0)
 	damage(s.t, filepath.Join(s.data, "belay.db"))
 	_, a = s.serve()
-	until(s.t, "the damage is met", func() bool {
+	until(s.t, "the server finds the damage", func() bool {
 		got := a.call("GET", "/v1/executions", "")
 		for _, e := range list(got.at("executions")) {
 			if a.call("GET", "/v1/executions/"+e, "").status >= 500 {

@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// traps are programs that git runs where its configuration, or a directory of hooks,
-// says so.
+// traps is a script that names a program in all places of a repository from which git runs
+// programs: its configuration and its hooks.
 const traps = `for k in core.fsmonitor core.sshCommand core.pager core.editor core.alternateRefsCommand diff.external diff.x.textconv diff.x.command merge.x.driver \
 	filter.x.clean filter.x.smudge filter.x.process gpg.program credential.helper uploadpack.packObjectsHook remote.origin.uploadpack; do git config $k "$1"; done
 git config core.hooksPath "$PWD/.git/hooks"; git config protocol.ext.allow always; git config uploadpack.allowAnySHA1InWant true
 mkdir -p .git/hooks; for h in post-checkout pre-commit post-index-change reference-transaction pre-push update post-update; do cp "$1" .git/hooks/$h; done`
 
-// unpacks is a repository of a few kilobytes that unpacks to a gibibyte.
+// unpacks is a script that makes a repository of a few kilobytes which unpacks to a gibibyte.
 const unpacks = `blob=$(dd if=/dev/zero bs=1M count=1 2>/dev/null | git hash-object -w --stdin)
 tree=$(for i in $(seq 10); do printf '100644 blob %s\tf%s\n' $blob $i; done | git mktree)
 for n in 1 2; do tree=$(for i in $(seq 10); do printf '040000 tree %s\td%s\n' $tree $i; done | git mktree); done
 git update-ref refs/heads/main $(git -c user.name=A -c user.email=a@example.org commit-tree -m bomb $tree)`
 
-// source makes a repository by a script, and gives it to somebody who is neither the
-// server's user nor root, if this test can.
+// source makes a repository by a script, and if this test runs as root, gives it to a user who is
+// neither the server's user nor root.
 func (x *storm) source(name, script string) string {
 	x.api.t.Helper()
 	dir, witness := x.path(name), x.path("bin/witness")
@@ -56,12 +56,12 @@ func (x *storm) source(name, script string) string {
 	return dir
 }
 
-// foreignUser is neither root, nor a job's, nor the keeper of clones.
+// foreignUser is the id of a user that is neither root, nor a job's, nor that of the base clones.
 const foreignUser = 61_999
 
-// Rule: a repository is as hostile as whoever prepared it. Programs that its
-// configuration names do not run, one that unpacks to a gibibyte is held by the limits
-// of a job, and one that hangs ends; on serve and worker, in each mode of the walls.
+// Rule: a hostile repository harms neither the server nor others: programs that its configuration
+// names do not run, a repository that unpacks to a gibibyte is stopped by the job's limits, and one
+// that hangs is ended; on serve and worker, in each mode of the sandbox.
 func TestSourcesThatAttack(t *testing.T) {
 	for _, m := range modes {
 		for _, kind := range []string{"serve", "worker"} {
@@ -75,7 +75,8 @@ func TestSourcesThatAttack(t *testing.T) {
 				armed := `echo '* filter=x diff=x merge=x' > .gitattributes; echo one > file; git add -A; git -c user.name=A -c user.email=a@example.org commit -qm one
 ` + traps + `; rm -f ` + ran + `; echo two > file`
 				trap, shared := x.source("trap", armed), x.source("shared", armed)
-				// As in the system's temporary directory: only what is in it is another's.
+				// As in the system's temporary directory: only the files in the directory belong to
+				// another user.
 				if err := errors.Join(os.Lchown(shared, x.uid, x.uid), os.Chmod(shared, 0o777|
 					os.ModeSticky)); err != nil {
 					t.Fatal(err)
@@ -90,12 +91,13 @@ func TestSourcesThatAttack(t *testing.T) {
 				ids := []string{x.work(trap), x.work(shared), x.work(bomb), x.work(hangs)}
 				for i, want := range []string{"it worked", "it worked", "quota of 32.0 MiB", "not a regular file"} {
 					if end := x.ended(ids[i]); !strings.Contains(end.text, want) {
-						t.Errorf("%s: it ended without %q: %s", []string{"trap", "shared", "bomb", "hangs"}[i], want,
+						t.Errorf("%s: the job ended without %q: %s", []string{"trap", "shared", "bomb", "hangs"}[i],
+							want,
 							end.text)
 					}
 				}
 				if took := time.Since(began); took > 3*time.Minute {
-					t.Errorf("it took %s", took)
+					t.Errorf("the jobs took %s", took)
 				}
 				if by := read(t, ran); by != "" {
 					t.Errorf("programs of the source ran, as users %q", strings.Fields(by))
@@ -106,7 +108,8 @@ func TestSourcesThatAttack(t *testing.T) {
 	}
 }
 
-// witness is where bin/witness tells that it ran.
+// witness makes the program bin/witness, which notes its user in a file when it runs, and returns
+// the path of that file.
 func (x *storm) witness() (ran string) {
 	x.api.t.Helper()
 	ran = x.path("outside/ran")
@@ -116,7 +119,7 @@ func (x *storm) witness() (ran string) {
 	return ran
 }
 
-// allow has callers name repositories.
+// allow adds repositories to agent.repos.
 func (x *storm) allow(repos ...string) {
 	x.api.t.Helper()
 	f, err := os.OpenFile(x.path("belay.yaml"), os.O_WRONLY|os.O_APPEND, 0)
@@ -131,19 +134,19 @@ func (x *storm) allow(repos ...string) {
 	}
 }
 
-// work hands the agent a prompt to work on a repository, as git does.
+// work submits a prompt that makes the agent work on a repository with git.
 func (x *storm) work(repo string) string {
 	x.api.t.Helper()
 	return x.try(repo, "work")
 }
 
-// try has the attacker try something in a workspace of a repository.
+// try submits a prompt that makes the attacker try attacks in a workspace of a repository.
 func (x *storm) try(repo string, attacks ...string) string {
 	x.api.t.Helper()
 	return x.want(http.StatusAccepted, "POST", "/execute", x.prompt(repo, attacks...), x.headers()...).string("job_id")
 }
 
-// prompt is the body of such a request.
+// prompt returns the body of the request of try.
 func (x *storm) prompt(repo string, attacks ...string) string {
 	x.api.t.Helper()
 	spec := maps.Clone(x.spec)
@@ -152,7 +155,7 @@ func (x *storm) prompt(repo string, attacks ...string) string {
 	if err != nil {
 		x.api.t.Fatal(err)
 	}
-	return fmt.Sprintf(`{"prompt":%s,"repo":%s}`, said(string(raw)), said(repo))
+	return fmt.Sprintf(`{"prompt":%s,"repo":%s}`, jsonText(string(raw)), jsonText(repo))
 }
 
 func (x *storm) ended(id string) (end answer) {

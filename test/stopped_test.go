@@ -24,15 +24,15 @@ const (
 	stoppedTTL  = time.Second
 )
 
-// told is what one writer was told at its end.
+// told is the error that one writer got at its end.
 type told struct {
 	Code  belay.Code
 	Cause belay.Cause
 	Saves int
 }
 
-// writersProcess is a worker with eight writers that write until they are
-// refused, and say what they were told.
+// writersProcess is a worker with eight writers that write until they are refused, and print the
+// errors that they got.
 func writersProcess() error {
 	b := &remote{socket: os.Getenv(socketEnv)}
 	w := worker.New(b, worker.Options{TTL: stoppedTTL, Heartbeat: 300 * time.Millisecond, Log: quiet})
@@ -72,13 +72,13 @@ func write(ctx context.Context, i int) told {
 	}
 }
 
-// watched is a Backend that notes which checkpoints of an old owner arrive.
+// watched is a Backend that counts the checkpoints of an old owner that arrive late.
 type watched struct {
 	belay.Backend
 	newest   atomic.Int64 // the token of the owner after the loss, once there is one
 	saves    atomic.Int64
-	late     atomic.Int64 // that arrived under an older token
-	accepted atomic.Int64 // of those
+	late     atomic.Int64 // saves that arrived under an older token
+	accepted atomic.Int64 // late saves that were accepted
 }
 
 func (w *watched) Save(ctx context.Context, s belay.Save) (int64, error) {
@@ -94,10 +94,10 @@ func (w *watched) Save(ctx context.Context, s belay.Save) (int64, error) {
 	return seq, err
 }
 
-// Rule: a worker that was stopped past its TTL and goes on has no late effect
-// accepted, and each of its eight writers is told lease_lost (G1, G2); its loss
-// was noticed within [TTL, TTL + 1 s] (G6). It is stopped from outside, at any
-// moment, while another owner writes.
+// Rule: if a worker was stopped for longer than its TTL and then continues, none of its late writes
+// is accepted, and each of its eight writers gets lease_lost (G1, G2); the loss is noticed within
+// [TTL, TTL + 1 s] (G6). The worker is stopped at any moment, and continues while another owner
+// writes.
 func TestStoppedPastTheTTLAndContinued(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -132,7 +132,7 @@ func stopAndContinue(t *testing.T, moment time.Duration) {
 		t.Fatal(err)
 	}
 	child := p.start(p.role("writers", socketEnv+"="+p.path("socket")))
-	child.until("it has written a while", func() bool { return b.saves.Load() > 10*writerCount })
+	child.until("the worker has written for a while", func() bool { return b.saves.Load() > 10*writerCount })
 	child.after(moment)
 	child.signal(syscall.SIGSTOP)
 	past := time.After(stoppedTTL + time.Second)
@@ -152,7 +152,7 @@ func stopAndContinue(t *testing.T, moment time.Duration) {
 	second.stop()
 
 	all := events(t, b, h.ID())
-	wellFormed(t, all) // no event of the old owner behind the new one's claim
+	wellFormed(t, all) // the old owner has no event after the new owner's claim
 	if n := b.accepted.Load(); n != 0 {
 		t.Errorf("%d late checkpoints were accepted\n%s", n, show(all))
 	}
@@ -160,17 +160,17 @@ func stopAndContinue(t *testing.T, moment time.Duration) {
 	for i := range writerCount {
 		var got told
 		if err := decoder.Decode(&got); err != nil {
-			t.Fatalf("only %d writers were told anything: %v\n%s", i, err, r)
+			t.Fatalf("only %d writers printed a result: %v\n%s", i, err, r)
 		}
 		if got.Code != belay.CodeLeaseLost {
-			t.Errorf("a writer was told %+v, want lease_lost", got)
+			t.Errorf("a writer got %+v, want lease_lost", got)
 		}
 	}
-	t.Logf("%d checkpoints; %d came late, none was accepted", b.saves.Load(), b.late.Load())
+	t.Logf("%d checkpoints; %d arrived late, none was accepted", b.saves.Load(), b.late.Load())
 	noticedInTime(t, b, stoppedTTL)
 }
 
-// noticedInTime checks G6 on the one session that was lost.
+// noticedInTime checks G6 on the one lost session.
 func noticedInTime(t *testing.T, b belay.Client, ttl time.Duration) {
 	t.Helper()
 	all, err := b.Workers(t.Context())
@@ -180,13 +180,13 @@ func noticedInTime(t *testing.T, b belay.Client, ttl time.Duration) {
 	lost := 0
 	for _, w := range all {
 		if w.State != belay.WorkerLost || strings.HasSuffix(w.EndReason, "is gone") {
-			continue // the second session of one that ended while it was opened counts for nothing
+			continue // the second session of a worker that ended while the session was opened does not count
 		}
 		lost++
 		if took := w.EndedAt.Sub(w.HeartbeatAt); took < ttl || took > ttl+time.Second {
-			t.Errorf("G6: given up %s after its last heartbeat; want %s to %s", took, ttl, ttl+time.Second)
+			t.Errorf("G6: the loss was noticed %s after the last heartbeat; want %s to %s", took, ttl, ttl+time.Second)
 		} else {
-			t.Logf("given up %s after its last heartbeat", took)
+			t.Logf("the loss was noticed %s after the last heartbeat", took)
 		}
 	}
 	if lost != 1 {
@@ -194,8 +194,7 @@ func noticedInTime(t *testing.T, b belay.Client, ttl time.Duration) {
 	}
 }
 
-// second is the owner after the loss; it writes until it is told that it is
-// enough.
+// second is the owner after the loss; it writes until the test ends it.
 type second struct {
 	saves  atomic.Int64
 	token  atomic.Int64

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// reader reads the place's data directory beside whoever has it.
+// reader reads the place's data directory, beside any process that has its engine.
 func (p *place) reader() *embedded.Reader {
 	p.t.Helper()
 	r, err := embedded.OpenReader(p.t.Context(), "sqlite:"+p.data)
@@ -24,7 +24,7 @@ func (p *place) reader() *embedded.Reader {
 	return r
 }
 
-// execution is the execution as the store holds it.
+// execution returns an execution as the store has it.
 func (p *place) execution(id belay.ExecutionID) belay.Execution {
 	p.t.Helper()
 	r := p.reader()
@@ -36,7 +36,7 @@ func (p *place) execution(id belay.ExecutionID) belay.Execution {
 	return e
 }
 
-// executions are all there are, newest first; none if nothing was ever stored.
+// executions returns all executions, newest first; none if nothing was ever stored.
 func (p *place) executions() []belay.Execution {
 	p.t.Helper()
 	if _, err := os.Stat(filepath.Join(p.data, "belay.db")); err != nil {
@@ -44,7 +44,8 @@ func (p *place) executions() []belay.Execution {
 	}
 	r, err := embedded.OpenReader(p.t.Context(), "sqlite:"+p.data)
 	if err != nil && (strings.Contains(err.Error(), "older than") || strings.Contains(err.Error(), "(776)")) {
-		// killed before there was a schema, or while its making was to be rolled back, which a reader cannot do
+		// the process was killed before the schema was made, or while its creation had to be rolled
+		// back, which a reader cannot do
 		return nil
 	}
 	if err != nil {
@@ -58,7 +59,7 @@ func (p *place) executions() []belay.Execution {
 	return page.Executions
 }
 
-// only is the one execution there is.
+// only returns the only execution of the store.
 func (p *place) only() belay.Execution {
 	p.t.Helper()
 	all := p.executions()
@@ -68,7 +69,7 @@ func (p *place) only() belay.Execution {
 	return all[0]
 }
 
-// history is the whole history of an execution, which must be well formed.
+// history returns the whole history of an execution, which must be well formed.
 func (p *place) history(id belay.ExecutionID) []belay.Event {
 	p.t.Helper()
 	r := p.reader()
@@ -78,7 +79,7 @@ func (p *place) history(id belay.ExecutionID) []belay.Event {
 	return events
 }
 
-// eventful is whoever gives histories.
+// eventful is a source of histories.
 type eventful interface {
 	Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error)
 }
@@ -98,9 +99,9 @@ func events(t *testing.T, c eventful, id belay.ExecutionID) []belay.Event {
 	}
 }
 
-// wellFormed checks a history against G1, G2, G7 and G15: no gap, tokens that
-// grow with each claim, every effect of an owner under the newest token, one end
-// per generation and nothing of an owner after it.
+// wellFormed checks a history against G1, G2, G7 and G15: no gap, tokens that grow with each claim,
+// every effect of an owner under the newest token, one end per generation and no event of an owner
+// after it.
 func wellFormed(t *testing.T, events []belay.Event) {
 	t.Helper()
 	var newest belay.Token
@@ -139,7 +140,7 @@ func show(events []belay.Event) string {
 	return b.String()
 }
 
-// count is how many events of a kind there are.
+// count returns the number of events of a kind.
 func count(events []belay.Event, kind string) int {
 	n := 0
 	for _, ev := range events {
@@ -150,7 +151,7 @@ func count(events []belay.Event, kind string) int {
 	return n
 }
 
-// savedSteps are the steps that are saved, each with the token it was saved under.
+// savedSteps returns the saved steps, each with the token under which it was saved.
 func savedSteps(t *testing.T, events []belay.Event) map[string]belay.Token {
 	t.Helper()
 	saved := make(map[string]belay.Token)
@@ -166,14 +167,14 @@ func savedSteps(t *testing.T, events []belay.Event) map[string]belay.Token {
 	return saved
 }
 
-// artifact is a log or artifact as belay logs gives it back.
+// artifact returns a log or artifact as belay logs prints it.
 func (p *place) artifact(id belay.ExecutionID, name string) string {
 	p.t.Helper()
 	return p.belay("logs", id.String(), "--name", name, "--raw").want(0).out
 }
 
-// clean checks that nothing is left: no process of the place, no workspace,
-// nothing half made. A process that was killed may take a moment to disappear.
+// clean checks that no process of the place, no workspace and no partial file is left. A killed
+// process may take a moment to disappear.
 func (p *place) clean() {
 	p.t.Helper()
 	if !poll(patience, func() bool { return len(p.processes()) == 0 }) {
@@ -195,15 +196,15 @@ func (p *place) noWorkspaces() {
 	}
 }
 
-// processes are those that come from this place, however they came to be: by
-// the mark of a run that the place's store may know, or because their
-// environment, arguments or working directory name the place.
+// processes lists the processes that come from this place, whatever started them: processes with
+// the mark of a run that the place's store may know, and those whose environment, arguments or
+// working directory name the place.
 func (p *place) processes() []string {
 	p.t.Helper()
 	marks := make(map[string]bool)
 	for _, e := range p.executions() {
-		// A run id begins with its execution's bits; the last digits of those
-		// overlap with the token's.
+		// A run id begins with the bits of its execution's id; the last digits of these overlap
+		// with the token's.
 		body := strings.TrimPrefix(belay.RunID{Execution: e.ID}.String(), "run_")
 		marks["run_"+body[:24]] = true
 	}
@@ -243,10 +244,10 @@ func (p *place) sound() {
 			return
 		}
 	}
-	p.t.Errorf("the doctor does not find the database sound\n%s", r)
+	p.t.Errorf("doctor does not find the database sound\n%s", r)
 }
 
-// decode reads JSON that must be JSON.
+// decode parses a text that must be JSON.
 func decode(t *testing.T, text string, v any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), v); err != nil {
@@ -254,7 +255,7 @@ func decode(t *testing.T, text string, v any) {
 	}
 }
 
-// idOf is the execution that belay run has named on its standard error.
+// idOf returns the id of the execution that belay run has printed on its standard error.
 func idOf(t *testing.T, stderr string) belay.ExecutionID {
 	t.Helper()
 	for _, word := range strings.Fields(stderr) {
@@ -262,11 +263,11 @@ func idOf(t *testing.T, stderr string) belay.ExecutionID {
 			return id
 		}
 	}
-	t.Fatalf("it names no execution:\n%s", clip(stderr))
+	t.Fatalf("standard error names no execution:\n%s", clip(stderr))
 	return belay.ExecutionID{}
 }
 
-// gitEnv is an environment in which git reads nothing of the developer's.
+// gitEnv returns an environment in which git reads no configuration of the developer.
 func (p *place) gitEnv() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + p.path("home"), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
@@ -281,7 +282,7 @@ func (p *place) git(dir string, args ...string) string {
 	return p.gitWith(dir, "", args...)
 }
 
-// gitWith runs git with something on its standard input.
+// gitWith runs git with a text on its standard input.
 func (p *place) gitWith(dir, stdin string, args ...string) string {
 	p.t.Helper()
 	cmd := exec.Command("git", args...)
@@ -293,7 +294,7 @@ func (p *place) gitWith(dir, stdin string, args ...string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// repository makes a repository with one commit and says where it is.
+// repository makes a repository with one commit and returns its path.
 func (p *place) repository() string {
 	p.t.Helper()
 	dir := p.path("repo")
@@ -312,7 +313,7 @@ func (p *place) repository() string {
 	return dir
 }
 
-// read is a file's text, empty if there is none.
+// read returns a file's text, "" if there is no file.
 func read(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: what is submitted is there as it was said, its id is all that is printed,
-// and the same key finds it again (G9).
+// Rule: a submission is stored as it was given, only its id is printed, and the same key finds it
+// again (G9).
 func TestSubmit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -27,7 +27,7 @@ func TestSubmit(t *testing.T) {
 	first := p.belay(args...).want(0)
 	e := p.execution(p.only().ID)
 	if first.out != e.ID.String()+"\n" || first.err != "" {
-		t.Errorf("it prints more than the id\n%s", first)
+		t.Errorf("submit prints more than the id\n%s", first)
 	}
 	in := string(e.Input)
 	if e.Workflow != "review" || e.Queue != "q" || e.Priority != 7 || e.Labels["team"] != "a" ||
@@ -56,7 +56,7 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
-// Rule: a submission that cannot be is refused before anything is stored.
+// Rule: an impossible submission is refused before anything is stored.
 func TestBadSubmissionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []refusal{
@@ -84,14 +84,14 @@ func TestBadSubmissionsAreRefused(t *testing.T) {
 			}
 			one(t, r, c.says)
 			if all := p.executions(); len(all) != 0 {
-				t.Errorf("it was refused and is there: %+v", all[0])
+				t.Errorf("the refused execution is stored: %+v", all[0])
 			}
 		})
 	}
 }
 
-// Rule: who waits for the end of what was submitted gets its output, and an exit
-// code that says how it ended; whoever runs it, and wherever it was submitted.
+// Rule: submit --wait prints the output of the execution, and its exit code says how the execution
+// ended, whichever worker runs it and wherever it was submitted.
 func TestSubmitAndWait(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -108,7 +108,7 @@ func TestSubmitAndWait(t *testing.T) {
 		}
 		decode(t, r.out, &out)
 		if out.ExitCode != 3 {
-			t.Errorf("its output is not printed\n%s", r)
+			t.Errorf("the execution's output is not printed\n%s", r)
 		}
 		id := idOf(t, r.err).String()
 		if r := on("logs", id).want(0); r.out != "hello\n" {
@@ -131,7 +131,7 @@ func TestSubmitAndWait(t *testing.T) {
 		x.wait(patience).want(130)
 	}
 	if r := p.belay("workers", "ls", "--server", a.url).want(0); strings.Count(r.out, "open") != 1 {
-		t.Errorf("there is one worker\n%s", r)
+		t.Errorf("there should be one worker\n%s", r)
 	}
 	var workers []belay.Worker
 	decode(t, p.belay("workers", "ls", "-o", "json").want(0).out, &workers)
@@ -142,8 +142,8 @@ func TestSubmitAndWait(t *testing.T) {
 	p.clean()
 }
 
-// Rule: belay run keeps its execution on a server where one is named, and works
-// as it does without: here, with live output, resumed by its key.
+// Rule: belay run --server keeps its execution on the server, and works otherwise as without: the
+// command runs here, with live output, and its key resumes it.
 func TestRunOnAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -163,11 +163,11 @@ func TestRunOnAServer(t *testing.T) {
 	}
 	p.belay(args...).want(0).saying("goes on", "step a is done already")
 	if len(p.executions()) != 0 {
-		t.Error("it is kept here")
+		t.Error("the execution is stored in the local data directory")
 	}
 	p.data = elsewhere
 	if e := p.only(); e.State != belay.Succeeded {
-		t.Errorf("on the server it is %s", e.State)
+		t.Errorf("on the server the execution is %s", e.State)
 	}
 	server.signal(syscall.SIGTERM)
 	server.wait(patience).want(0)

@@ -15,9 +15,9 @@ const (
 	contract   = "../internal/httpapi/testdata/openapi.json"
 )
 
-// The TypeScript client: its types are those of the server's contract, it
-// compiles, and it submits, watches through a crash of the server, owns from
-// outside and is refused when stale, against the real belay.
+// Rule: the TypeScript client has the types of the server's contract, compiles, and against the
+// real belay it submits, watches through a crash of the server, owns executions from outside, and
+// is refused with a stale lock.
 func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	dir, run := npmProject(t, typescript, "package.json", "package-lock.json", "tsconfig.json", "src", "test")
@@ -26,7 +26,7 @@ func TestTypeScriptClient(t *testing.T) {
 	args := generator(t)
 	run(tool(args[0]), append(args[1:], "--output", generated)...)
 	if read(t, generated) != read(t, filepath.Join(typescript, "src/schema.ts")) {
-		t.Error("clients/typescript/src/schema.ts is not made from the contract as it is: run npm run generate there")
+		t.Error("clients/typescript/src/schema.ts differs from the current contract: run npm run generate there")
 	}
 	run(tool("tsc"))
 	tests, err := filepath.Glob(filepath.Join(dir, "dist/test/*.test.js"))
@@ -40,8 +40,8 @@ func TestTypeScriptClient(t *testing.T) {
 	}
 }
 
-// npmProject copies what belongs to a project into a directory of its own, installs
-// what its lock file names, and gives the directory and what runs programs in it.
+// npmProject copies parts of a project into a new directory, installs the packages of its lock
+// file, and returns the directory and a function that runs programs in it.
 func npmProject(t *testing.T, from string, parts ...string) (dir string, run func(name string, args ...string) string) {
 	t.Helper()
 	for _, tool := range []string{"node", "npm"} {
@@ -68,8 +68,8 @@ func npmProject(t *testing.T, from string, parts ...string) (dir string, run fun
 	return dir, run
 }
 
-// generator is the command that makes the types, as package.json has it, with
-// the contract's own path and no output.
+// generator returns the command of package.json that makes the types, with the contract's path and
+// without an output file.
 func generator(t *testing.T) []string {
 	t.Helper()
 	var p struct{ Scripts struct{ Generate string } }
@@ -89,7 +89,7 @@ func generator(t *testing.T) []string {
 	return slices.Delete(args, out, out+2)
 }
 
-// copyInto copies a file, or a directory with all that is in it.
+// copyInto copies a file, or a directory with all of its content.
 func copyInto(t *testing.T, from, to string) {
 	t.Helper()
 	info, err := os.Stat(from)

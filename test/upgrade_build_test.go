@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// version is what was built of one version of Belay.
+// version is the programs that were built from one version of Belay.
 type version struct {
 	name   string
 	belay  string
 	orders string // testdata/orders, a worker with that version's SDK
 }
 
-// newestMigration is that of PostgreSQL, and whether servers of the version before it go on
-// beside those that know it.
+// newestMigration returns PostgreSQL's newest migration, and whether servers of the version before
+// it may keep running beside those that know it.
 func newestMigration(t *testing.T) (file string, shared bool) {
 	t.Helper()
 	files, err := filepath.Glob("../internal/store/postgres/migrations/*.sql")
@@ -32,14 +32,14 @@ func newestMigration(t *testing.T) (file string, shared bool) {
 	must(t, err)
 	oldest := regexp.MustCompile(`UPDATE meta SET oldest = (\d+);`).FindSubmatch(text)
 	if oldest == nil {
-		t.Fatalf("%s does not say who may go on", file)
+		t.Fatalf("%s does not say which servers may keep running", file)
 	}
 	n, err := strconv.Atoi(string(oldest[1]))
 	must(t, err)
 	return strings.TrimPrefix(file, "../"), n < len(files)
 }
 
-// versions are this one, and an earlier one that is at a commit.
+// versions builds this version, and an earlier one at a commit.
 func versions(t *testing.T, at func() (commit string, err error)) (before, after version) {
 	t.Helper()
 	commit, err := at()
@@ -52,7 +52,7 @@ func versions(t *testing.T, at func() (commit string, err error)) (before, after
 	dir := t.TempDir()
 	tree := filepath.Join(dir, "before")
 	must(t, extract(commit, dir, tree))
-	must(t, os.RemoveAll(filepath.Join(tree, "test/testdata/orders"))) // it may be older than this one
+	must(t, os.RemoveAll(filepath.Join(tree, "test/testdata/orders"))) // the file may be older than this one
 	copyInto(t, "testdata/orders", filepath.Join(tree, "test/testdata/orders"))
 	before = version{name: "before", belay: filepath.Join(dir, "belay"), orders: filepath.Join(dir, "orders-before")}
 	build(t, tree, before.belay, "./cmd/belay")
@@ -63,8 +63,8 @@ func versions(t *testing.T, at func() (commit string, err error)) (before, after
 	return before, after
 }
 
-// lastWithout is the last commit without a file: the parent of the one that added
-// it, or the newest one if it was not committed yet.
+// lastWithout returns the last commit without a file: the parent of the commit that added it, or
+// the newest commit if the file is not committed yet.
 func lastWithout(file string) (string, error) {
 	added, err := firstWith(file)
 	if err != nil || added == "" {
@@ -73,7 +73,7 @@ func lastWithout(file string) (string, error) {
 	return git("rev-parse", "--verify", added+"^")
 }
 
-// firstWith is the commit that added a file, empty if it was not committed yet.
+// firstWith returns the commit that added a file, "" if the file is not committed yet.
 func firstWith(file string) (string, error) {
 	added, err := git("log", "--diff-filter=A", "--format=%H", "--", file)
 	if err != nil || added == "" {
@@ -83,9 +83,9 @@ func firstWith(file string) (string, error) {
 	return all[len(all)-1], nil
 }
 
-// git asks the repository of these tests.
+// git runs git on the repository of these tests.
 func git(args ...string) (string, error) {
-	// A checkout may belong to another user than the one who runs the tests, as in a container.
+	// A checkout may belong to another user than the one that runs the tests, as in a container.
 	out, err := exec.Command("git", append([]string{"-c", "safe.directory=*", "-C", ".."}, args...)...).Output()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
@@ -110,8 +110,8 @@ func extract(commit, dir, tree string) error {
 	return err
 }
 
-// build builds a program. Without the paths in it, what was built for an earlier
-// run in another directory need not be built again.
+// build builds a program. With -trimpath the build cache also serves packages that an earlier run
+// built in another directory.
 func build(t *testing.T, dir, program, pkg string) {
 	t.Helper()
 	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", program, pkg)

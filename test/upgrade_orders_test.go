@@ -15,17 +15,17 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// order is one that a client gave and saw the end of.
+// order is an order that a client submitted and whose end it saw.
 type order struct {
 	id belay.ExecutionID
-	// via is the version of the server that it was given to, at that of the server
-	// that its worker is connected to, by that of the worker; empty if it changed
+	// via is the version of the server to which the order was submitted, at that of the server to
+	// which its worker is connected, and by that of the worker; each is empty if it changed
 	// meanwhile.
 	via, at, by string
 }
 
-// orders is a steady load: clients that each give an order, send it the signal
-// that it waits for and look at its result, each time at any of the servers.
+// orders is a steady load: each client submits an order, sends the signal for which the order
+// waits, and reads its result, each time at any of the servers.
 type orders struct {
 	*rollout
 	ctx  context.Context
@@ -35,7 +35,7 @@ type orders struct {
 	mu    sync.Mutex
 	given int
 	ended []order
-	spare int // requests that failed at a server while it was replaced
+	spare int // requests that failed at a server that was just being replaced
 }
 
 func (r *rollout) load(clients int, dice *rand.Rand) *orders {
@@ -45,7 +45,7 @@ func (r *rollout) load(clients int, dice *rand.Rand) *orders {
 		own := rand.New(rand.NewPCG(dice.Uint64(), dice.Uint64()))
 		o.all.Go(func() {
 			for o.ctx.Err() == nil {
-				if err := o.one(own); err != nil {
+				if err := o.submitOne(own); err != nil {
 					r.t.Error(err)
 					return
 				}
@@ -55,8 +55,8 @@ func (r *rollout) load(clients int, dice *rand.Rand) *orders {
 	return o
 }
 
-// one gives an order and waits for its end.
-func (o *orders) one(dice *rand.Rand) error {
+// submitOne submits an order and waits for its end.
+func (o *orders) submitOne(dice *rand.Rand) error {
 	o.mu.Lock()
 	o.given++
 	n := o.given
@@ -90,7 +90,7 @@ func (o *orders) one(dice *rand.Rand) error {
 	return nil
 }
 
-// same is the version of a process, if it is what it was.
+// same returns the version of a process if it has not changed.
 func same(was string, m *process) string {
 	if m.version() != was {
 		return ""
@@ -98,8 +98,8 @@ func same(was string, m *process) string {
 	return was
 }
 
-// ask makes a request until it is answered, at another server each time. That one
-// is not answered, or with 5xx, is no fault while the server is replaced.
+// ask repeats a request until it is answered, at another server each time. A missing answer or a
+// status 5xx is no error while the server is being replaced.
 func (o *orders) ask(m *process, dice *rand.Rand, into any, method, path, body string, headers ...string) error {
 	began := time.Now()
 	for ; ; m = nil {
@@ -144,7 +144,7 @@ func send(ctx context.Context, method, url, body string, headers ...string) (int
 	return response.StatusCode, text, err
 }
 
-// further waits until so many more orders of a kind have ended.
+// further waits until n more orders of a kind have ended.
 func (o *orders) further(n int, what string, kind func(order) bool) {
 	o.t.Helper()
 	o.mu.Lock()
@@ -166,9 +166,9 @@ func (o *orders) further(n int, what string, kind func(order) bool) {
 	}
 }
 
-func whichever(order) bool { return true }
+func anyOrder(order) bool { return true }
 
-// over ends the load and gives all orders.
+// over ends the load and returns all orders.
 func (o *orders) over() []order {
 	o.t.Helper()
 	o.stop()
@@ -176,6 +176,6 @@ func (o *orders) over() []order {
 	if o.t.Failed() {
 		o.t.FailNow()
 	}
-	o.t.Logf("%d orders; %d requests met a server that was being replaced", len(o.ended), o.spare)
+	o.t.Logf("%d orders; %d requests failed at a server that was being replaced", len(o.ended), o.spare)
 	return o.ended
 }

@@ -14,27 +14,27 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// rollout is servers on one database, each with a worker, that are replaced by
-// those of another version.
+// rollout is servers on one database, each with a worker, that are replaced by those of another
+// version.
 type rollout struct {
 	*place
 	url              string // of the database
 	servers, workers []*process
 }
 
-// process is a server or a worker, and after it was replaced the next one.
+// process is a server or a worker, and after its replacement the next one.
 type process struct {
 	*rollout
 	name   string
-	listen string // of a server
+	listen string // address of a server
 	runs   atomic.Pointer[version]
-	turn   atomic.Int64 // odd while it is being replaced
+	turn   atomic.Int64 // odd while the process is being replaced
 	proc   *started
 }
 
 func (m *process) version() string { return m.runs.Load().name }
 
-// start starts the process of a version.
+// start starts the process in a version.
 func (m *process) start(v version) {
 	m.t.Helper()
 	m.runs.Store(&v)
@@ -46,10 +46,10 @@ func (m *process) start(v version) {
 	cmd := m.program(v.belay, "BELAY_STORE="+m.url)
 	cmd.Args = append(cmd.Args, "serve", "--listen", m.listen)
 	m.proc = m.rollout.start(cmd)
-	m.proc.until("it is ready", func() bool { return ready.MatchString(m.proc.err.String()) })
+	m.proc.until("the server is ready", func() bool { return ready.MatchString(m.proc.err.String()) })
 }
 
-// replace ends it in order and starts another version of it.
+// replace ends the process gracefully and starts it in another version.
 func (m *process) replace(v version) {
 	m.t.Helper()
 	m.turn.Add(1)
@@ -65,7 +65,7 @@ func (r *rollout) program(path string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// with runs a command of a version on the database, to its end.
+// with runs a command of a version on the database to its end.
 func (r *rollout) with(v version, args ...string) result {
 	r.t.Helper()
 	cmd := r.program(v.belay)
@@ -74,7 +74,7 @@ func (r *rollout) with(v version, args ...string) result {
 	return r.start(cmd).wait(patience)
 }
 
-// number gives a number out of a database.
+// number reads a number from a database.
 func number(t *testing.T, srv *pgtest.Server, url, text string) int {
 	t.Helper()
 	path, _, _ := strings.Cut(url, "?")
@@ -87,12 +87,11 @@ func number(t *testing.T, srv *pgtest.Server, url, text string) int {
 
 const schema = "SELECT max(version_id) FROM goose_db_version"
 
-// Rule: servers and workers are replaced one at a time while work goes on. Both
-// versions serve one database side by side, what is given to one is done by
-// workers at the other, and everything that was acknowledged ends once, with its
-// result, under one owner at a time (G1, G2, G3, G15). The earlier version is the last
-// that did not know the newest migration, or, if that one may not go on beside it, the
-// first that knew it.
+// Rule: servers and workers are replaced one at a time while work goes on. Both versions serve one
+// database side by side, workers of one version run executions that were submitted to the other,
+// and every acknowledged execution ends once, with its result, under one owner at a time (G1, G2,
+// G3, G15). The earlier version is the last that does not know the newest migration, or, if that
+// version may not run beside this one, the first that knows it.
 func TestServersAreReplacedOneAtATime(t *testing.T) {
 	t.Parallel()
 	newest, shared := newestMigration(t)
@@ -102,7 +101,7 @@ func TestServersAreReplacedOneAtATime(t *testing.T) {
 		}
 		added, err := firstWith(newest)
 		if err == nil && added == "" {
-			t.Skip("no version that may go on beside this one was committed yet")
+			t.Skip("no earlier version that may run beside this one is committed yet")
 		}
 		return added, err
 	})
@@ -110,10 +109,10 @@ func TestServersAreReplacedOneAtATime(t *testing.T) {
 	r := &rollout{place: newPlace(t), url: srv.Database(t)}
 	r.members(before, 3)
 	o := r.load(6, dice(t))
-	o.further(30, "before", whichever)
+	o.further(30, "before", anyOrder)
 
 	r.migrate(srv, before, after)
-	o.further(30, "at old servers, after the migration", whichever)
+	o.further(30, "at old servers, after the migration", anyOrder)
 	r.returns(srv, before)
 
 	a := r.servers
@@ -126,7 +125,7 @@ func TestServersAreReplacedOneAtATime(t *testing.T) {
 		o.further(5, fmt.Sprintf("side by side: %+v", way), func(x order) bool { x.id = way.id; return x == way })
 	}
 	a[1].replace(after)
-	o.further(20, "at two new servers and an old one", whichever)
+	o.further(20, "at two new servers and an old one", anyOrder)
 	a[2].replace(after)
 	r.workers[0].replace(after)
 	r.workers[1].replace(after)
@@ -140,7 +139,7 @@ func TestServersAreReplacedOneAtATime(t *testing.T) {
 	}
 }
 
-// members starts so many servers, each with a worker.
+// members starts n servers, each with a worker.
 func (r *rollout) members(v version, n int) {
 	r.t.Helper()
 	for i := range n {
@@ -153,8 +152,8 @@ func (r *rollout) members(v version, n int) {
 	}
 }
 
-// migrate brings the schema up to date under the old servers. What would be done
-// is told first, and then nothing is done.
+// migrate migrates the schema while the old servers run. A dry run first prints the steps and
+// changes nothing.
 func (r *rollout) migrate(srv *pgtest.Server, before, after version) {
 	t := r.t
 	t.Helper()
@@ -173,11 +172,11 @@ func (r *rollout) migrate(srv *pgtest.Server, before, after version) {
 	}
 	for _, s := range steps {
 		if s.SQL == "" || !strings.Contains(told.out, strings.TrimSpace(s.SQL)) {
-			t.Errorf("the SQL of step %d is not told:\n%s", s.Version, told.out)
+			t.Errorf("the SQL of step %d is not printed:\n%s", s.Version, told.out)
 		}
 	}
 	if now := number(t, srv, r.url, schema); now != was {
-		t.Errorf("telling what would be done has brought schema %d to %d", was, now)
+		t.Errorf("the dry run has brought schema %d to %d", was, now)
 	}
 	r.with(after, "migrate").want(0).saying("migrated")
 	if now, want := number(t, srv, r.url, schema), steps[len(steps)-1].Version; now != want {
@@ -185,8 +184,8 @@ func (r *rollout) migrate(srv *pgtest.Server, before, after version) {
 	}
 }
 
-// returns starts an old server after the migration. It goes on if it knows where a
-// schema says that it may, and may; if not, it says why.
+// returns starts an old server after the migration. The server runs if the schema allows its
+// version and it can read that; if not, it prints the reason.
 func (r *rollout) returns(srv *pgtest.Server, before version) {
 	t := r.t
 	t.Helper()
@@ -199,7 +198,8 @@ func (r *rollout) returns(srv *pgtest.Server, before version) {
 	r.tooOld(before)
 }
 
-// tooOld checks that whatever opens the database with a version says that it is too old.
+// tooOld checks that every command of a version that opens the database says that the version is
+// too old.
 func (r *rollout) tooOld(v version) {
 	r.t.Helper()
 	for _, args := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"migrate"}, {"migrate", "--dry-run"}} {
@@ -209,7 +209,7 @@ func (r *rollout) tooOld(v version) {
 	}
 }
 
-// newest is the newest schema that a version knows.
+// newest returns the newest schema that a version knows.
 func (r *rollout) newest(srv *pgtest.Server, v version) int {
 	r.t.Helper()
 	var knows []struct{ Version int }
@@ -218,21 +218,21 @@ func (r *rollout) newest(srv *pgtest.Server, v version) int {
 	return knows[len(knows)-1].Version
 }
 
-// Rule: after a migration that lets no older server go on, those that run refuse what they
-// are asked for and say why, and none starts. Once all are replaced the work goes on:
-// everything that was acknowledged ends once, and no worker lost its session meanwhile.
-func TestServersThatMayNotGoOnAreReplacedTogether(t *testing.T) {
+// Rule: after a migration that allows no older server, the running older servers refuse all
+// requests with the reason, and none can start. Once all are replaced, work continues: every
+// acknowledged execution ends once, and no worker has lost its session meanwhile.
+func TestServersThatTheSchemaForbidsAreReplacedTogether(t *testing.T) {
 	t.Parallel()
 	newest, shared := newestMigration(t)
 	if shared {
-		t.Skip("the newest migration lets servers of the version before it go on")
+		t.Skip("the newest migration allows servers of the version before it")
 	}
 	before, after := versions(t, func() (string, error) { return lastWithout(newest) })
 	srv := pgtest.Start(t, pgtest.Options{})
 	r := &rollout{place: newPlace(t), url: srv.Database(t)}
 	r.members(before, 3)
 	o := r.load(6, dice(t))
-	o.further(30, "before", whichever)
+	o.further(30, "before", anyOrder)
 
 	for _, m := range r.servers {
 		m.turn.Add(1)
@@ -242,7 +242,7 @@ func TestServersThatMayNotGoOnAreReplacedTogether(t *testing.T) {
 		a := api{t, "http://" + m.listen}
 		told := a.want(503, "POST", "/v1/executions", `{"workflow":"w"}`).text
 		if !strings.Contains(told, fmt.Sprintf("must know schema %d", number(t, srv, r.url, schema))) {
-			t.Errorf("a server that is too old says: %s", told)
+			t.Errorf("a server that is too old answers: %s", told)
 		}
 		a.want(503, "GET", "/readyz", "")
 	}
@@ -295,10 +295,10 @@ func (r *rollout) conserved(srv *pgtest.Server, all []order) {
 	}
 }
 
-// Rule: a server that does not know the schema goes on where the schema says that
-// it may, and refuses with a sentence where not, as everything else does that
-// opens the database. One that runs meanwhile refuses to write.
-func TestAnOlderServerGoesOnWhereItMay(t *testing.T) {
+// Rule: a server that does not know the schema runs if the schema allows it, and otherwise refuses
+// with a clear sentence, as every command does that opens the database. A server that is already
+// running then refuses to write.
+func TestAnOlderServerRunsIfTheSchemaAllowsIt(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Shared(t)
 	r := &rollout{place: newPlace(t), url: srv.Database(t)}
@@ -312,7 +312,7 @@ func TestAnOlderServerGoesOnWhereItMay(t *testing.T) {
 	number(t, srv, r.url, fmt.Sprintf("UPDATE meta SET oldest = %d RETURNING 1", known))
 	r.with(now, "migrate").want(0)
 	if told := r.with(now, "migrate", "--dry-run").want(0); told.out != "" {
-		t.Errorf("there is nothing to do, and it says:\n%s", told.out)
+		t.Errorf("there is nothing to do, and the dry run prints:\n%s", told.out)
 	}
 	r.with(now, "restore", "--epoch").want(0)
 	m := &process{rollout: r, name: "0", listen: freeAddress(t)}
@@ -320,7 +320,7 @@ func TestAnOlderServerGoesOnWhereItMay(t *testing.T) {
 	a := api{t, "http://" + m.listen}
 	a.want(201, "POST", "/v1/executions", `{"workflow":"w"}`)
 	if got := a.want(200, "GET", "/metrics", "").text; !strings.Contains(got, `belay_executions{state="pending"} 1`) {
-		t.Errorf("it does not count:\n%s", got)
+		t.Errorf("the metrics do not count the execution:\n%s", got)
 	}
 	m.replace(now)
 

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withoutNamespaces has a command run as a user of this machine where nobody can make a
-// user namespace: inside of one that maps every user to itself and allows none below
-// it. The kernel takes it away with its last process.
+// withoutNamespaces makes a command run as a user of this machine in a place where no user
+// namespace can be made: inside a user namespace that maps every user to itself and forbids further
+// ones. The kernel removes that namespace with its last process.
 func withoutNamespaces(cmd *exec.Cmd, uid int) {
 	cmd.Args = append([]string{cmd.Args[0], strconv.Itoa(uid), cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/proc/self/exe"
@@ -25,8 +25,7 @@ func withoutNamespaces(cmd *exec.Cmd, uid int) {
 	}
 }
 
-// identity maps every user that there is here to itself; who is not root can map only
-// itself.
+// identity maps every user of this namespace to itself; a user other than root can map only itself.
 func identity(what string) (all []syscall.SysProcIDMap) {
 	if os.Geteuid() != 0 {
 		id := map[string]int{"uid": os.Geteuid(), "gid": os.Getegid()}[what]
@@ -42,8 +41,8 @@ func identity(what string) (all []syscall.SysProcIDMap) {
 	return all
 }
 
-// bareProcess closes the namespace that it is in, and becomes the user and the program
-// that its arguments name.
+// bareProcess forbids further namespaces in its own, and then becomes the user and the program that
+// its arguments name.
 func bareProcess() error {
 	runtime.LockOSThread()
 	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0o644); err != nil {

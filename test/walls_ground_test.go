@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepareStorm makes what is to be attacked, with further lines of the configuration.
+// prepareStorm makes the files and servers to be attacked; more is added to the configuration.
 func prepareStorm(t *testing.T, m mode, more string) *storm {
 	t.Helper()
 	x := &storm{
@@ -26,7 +26,8 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 	}
 	x.api.t = t
 	if m.user && x.uid == 0 {
-		x.uid = 61000 + int(time.Now().UnixNano()/1000%4000) // of no other test: limits are kept by user
+		// no other test has this user: limits are counted by user
+		x.uid = 61000 + int(time.Now().UnixNano()/1000%4000)
 	}
 	for _, dir := range []string{"bin", "outside", "home/.ssh"} {
 		if err := os.MkdirAll(x.path(dir), 0o755); err != nil {
@@ -68,7 +69,7 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 	return x
 }
 
-// newer are settings that this version may not have yet.
+// newer returns the settings that this version has and an older one may not have.
 func newer(t *testing.T) (lines string) {
 	if has(t, "agent.max_files") {
 		lines += fmt.Sprintf("  max_files: %d\n", mostInodes)
@@ -101,7 +102,7 @@ func (x *storm) write(name, text string) {
 	}
 }
 
-// program copies a program to where every user may run it.
+// program copies a program to a place where every user may run it.
 func (x *storm) program(name, from string, mode fs.FileMode) string {
 	x.api.t.Helper()
 	to := x.path("bin/" + name)
@@ -118,8 +119,8 @@ func (x *storm) program(name, from string, mode fs.FileMode) string {
 	return to
 }
 
-// hand gives everything to the server's user, opens the way there, and one directory in
-// which anybody may write.
+// hand makes the server's user the owner of everything, makes the directories above passable, and
+// makes one directory writable for every user.
 func (x *storm) hand() {
 	x.api.t.Helper()
 	err := filepath.WalkDir(x.root, func(path string, d fs.DirEntry, err error) error {
@@ -150,7 +151,7 @@ func (x *storm) hand() {
 	}
 }
 
-// as makes a command one of the server's user, in the mode.
+// as returns a belay command of the server's user, in the mode of the storm.
 func (x *storm) as(args ...string) *exec.Cmd {
 	cmd := x.command(args...)
 	cmd.Path, cmd.Args[0] = x.path("bin/belay"), x.path("bin/belay")
@@ -171,8 +172,8 @@ const canaryVariable = "BELAY_WALLS_CANARY"
 // another is a loopback address that nothing else uses.
 const another = "127.0.0.9"
 
-// busDir is a directory of services: in /run, where those of machines are, or where the
-// environment of the server says so.
+// busDir makes a directory for the socket of a system service: in /run, as on real machines, or
+// else in the directory that XDG_RUNTIME_DIR of the server names.
 func (x *storm) busDir() string {
 	x.api.t.Helper()
 	dir, err := x.path("runtime"), os.Mkdir(x.path("runtime"), 0o755)
@@ -189,8 +190,8 @@ func (x *storm) busDir() string {
 	return dir
 }
 
-// ofUser reports whether the other end of a socket is a process of the server's user, as
-// far as that can be asked.
+// ofUser reports whether the process at the other end of a socket has the server's user, as far as
+// the kernel tells.
 func (x *storm) ofUser(c net.Conn) bool {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
@@ -207,7 +208,7 @@ func (x *storm) ofUser(c net.Conn) bool {
 	return cerr == nil && err == nil && int(peer.Uid) == x.uid
 }
 
-// listenStream keeps what it hears on a socket that every user may reach.
+// listenStream records everything that it receives on a socket which every user may reach.
 func (x *storm) listenStream(network, address string, heard *strings.Builder) string {
 	x.api.t.Helper()
 	l, err := net.Listen(network, address)
@@ -262,7 +263,7 @@ func (x *storm) listenUDP() string {
 	return c.LocalAddr().String()
 }
 
-// attacking is the attacker, built once.
+// attacking is the attacker program, built once.
 var attacking struct {
 	once sync.Once
 	path string
@@ -271,7 +272,7 @@ var attacking struct {
 
 func attacker(t *testing.T) string {
 	t.Helper()
-	binary(t) // whose directory it shares, and which is removed in the end
+	binary(t) // the attacker is built into its directory, which is removed at the end
 	attacking.once.Do(func() {
 		attacking.path = filepath.Join(built.dir, "attacker")
 		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", attacking.path, "./attacker")

@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// holder is the process that holds the jobs.
+// holder is the process that runs the jobs.
 func (x *storm) holder() *started { return x.procs[len(x.procs)-1] }
 
-// stop ends what was started, the worker before its server.
+// stop stops what the test has started, the worker before its server.
 func (x *storm) stop() {
 	x.api.t.Helper()
 	for _, s := range slices.Backward(x.procs) {
@@ -24,7 +24,7 @@ func (x *storm) stop() {
 	}
 }
 
-// held is what the log says that holds the jobs.
+// held returns the description of the jobs' sandbox from the log.
 func (x *storm) held() string {
 	if by := heldBy.FindStringSubmatch(x.holder().err.String()); by != nil {
 		return by[1]
@@ -32,7 +32,7 @@ func (x *storm) held() string {
 	return "nothing that the log names"
 }
 
-// begin starts the server, and the worker if that is to run the jobs.
+// begin starts the server, and the worker if it is to run the jobs.
 func (x *storm) begin(kind string) {
 	x.api.t.Helper()
 	x.jobs = filepath.Join(x.data, "workspaces", "jobs")
@@ -41,11 +41,11 @@ func (x *storm) begin(kind string) {
 		args = append(args, "--agent-local=false")
 	}
 	server := x.launch(args...)
-	server.until("it is ready", func() bool { return ready.MatchString(server.err.String()) })
+	server.until("the server is ready", func() bool { return ready.MatchString(server.err.String()) })
 	x.url = ready.FindString(server.err.String())
 	x.spec["port"] = strings.TrimPrefix(x.url, "http://")
 	if kind != "worker" {
-		// A person on this machine needs no key, where jobs can be told from people.
+		// A user of this machine needs no key where the server can distinguish jobs from users.
 		if got := x.call("GET", "/v1/executions", ""); got.status != http.StatusOK {
 			x.key = x.makeKey("admin")
 		}
@@ -86,7 +86,7 @@ func (x *storm) headers() []string {
 	return []string{"Authorization", "Bearer " + x.key}
 }
 
-// submit hands the agent a prompt that says what to try.
+// submit submits a prompt that lists the attacks to try.
 func (x *storm) submit(token string, attacks ...string) string {
 	x.api.t.Helper()
 	spec := map[string]any{"try": attacks, "token": token}
@@ -97,11 +97,11 @@ func (x *storm) submit(token string, attacks ...string) string {
 	if err != nil {
 		x.api.t.Fatal(err)
 	}
-	return x.want(http.StatusAccepted, "POST", "/execute", `{"prompt":`+said(string(raw))+`}`,
+	return x.want(http.StatusAccepted, "POST", "/execute", `{"prompt":`+jsonText(string(raw))+`}`,
 		x.headers()...).string("job_id")
 }
 
-// victim starts the job that is attacked, and waits until all of it is there.
+// victim starts the job that the others attack, and waits until all of it is running.
 func (x *storm) victim() string {
 	x.api.t.Helper()
 	id := x.submit(x.token, "victim")
@@ -126,8 +126,8 @@ func (x *storm) victim() string {
 	return id
 }
 
-// collect waits for the end of a job, and reads what it wrote. It says so if that is
-// nothing.
+// collect waits for the end of a job, and reads the verdicts that it wrote. It returns the reason
+// if there are none.
 func (x *storm) collect(id string, last map[string]verdict) (why string) {
 	x.api.t.Helper()
 	var end answer
@@ -156,7 +156,7 @@ func (x *storm) collect(id string, last map[string]verdict) (why string) {
 	return ""
 }
 
-// napping are the processes that an attacker has left with a token.
+// napping lists the processes that an attacker has left with a token.
 func napping(token string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

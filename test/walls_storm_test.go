@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// storm is a server, or a server and its worker, whose jobs try to get out.
+// storm is a server, or a server and its worker, whose jobs try to escape the sandbox.
 type storm struct {
 	api
 	*place
@@ -21,8 +21,8 @@ type storm struct {
 	key   string
 	token string
 	spec  map[string]any
-	env   []string // more of the server's and the worker's environment
-	jobs  string   // where workspaces are
+	env   []string // more environment for the server and the worker
+	jobs  string   // the directory of the workspaces
 	procs []*started
 	heard struct {
 		sync.Mutex
@@ -30,19 +30,19 @@ type storm struct {
 	}
 }
 
-// verdict is the last line of an attacker about an attack.
+// verdict is the last line that an attacker printed about an attack.
 type verdict struct{ Attack, Outcome, Detail string }
 
-// Bounds that a job can exceed without harm to the machine.
+// Limits that a job can exceed without harm to the machine.
 const (
 	mostProcesses = 150
-	mostMemory    = 2 << 30 // programs of Go, of which the supervisor is one, reserve more than 1 GiB of address space
+	mostMemory    = 2 << 30 // Go programs reserve more than 1 GiB of address space, and the supervisor is one
 	mostDisk      = 32 << 20
 	mostInodes    = 2000
 )
 
-// attackAll lets jobs try everything. It says by attack whether one got through, and
-// what the log says that holds jobs.
+// attackAll lets jobs try all attacks. It returns for each attack whether it succeeded, and the
+// sandbox that the log describes.
 func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held string) {
 	t.Helper()
 	if os.Geteuid() != 0 && !m.user {
@@ -69,7 +69,7 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 			t.Fatal(why)
 		}
 	}
-	// Alone: these get in the way of others of the same user.
+	// These run separately: they disturb other jobs of the same user.
 	for _, why := range []string{
 		x.collect(x.submit(x.token, "processes"), last),
 		x.collect(x.submit(x.token+"-left", "daemon", "supervisor"), last),
@@ -82,7 +82,7 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 	x.want(http.StatusAccepted, "POST", "/jobs/"+victim+"/cancel", "", x.headers()...)
 	open, held = x.judge(last, func(w wall) bool { return w.config == "" }), x.held()
 	if !slices.ContainsFunc(m.says, func(says string) bool { return strings.Contains(held, says) }) {
-		t.Skipf("this machine does not have the mode; jobs are held by %s", held)
+		t.Skipf("this machine does not have the mode; the sandbox of jobs is %s", held)
 	}
 	x.stop()
 	for _, w := range walls {
@@ -93,7 +93,7 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 	return open, eachUser.ReplaceAllString(held, "a user of its own")
 }
 
-// full keeps storms from filling the machine's memory together.
+// full prevents that several storms take the machine's memory together.
 var full sync.Mutex
 
 func (x *storm) takeMemory(last map[string]verdict) string {
@@ -102,8 +102,8 @@ func (x *storm) takeMemory(last map[string]verdict) string {
 	return x.collect(x.submit(x.token, "memory"), last)
 }
 
-// attackUnder tries one thing under a setting of its own. A job that is not even
-// started gets through nothing.
+// attackUnder tries one attack under a configuration of its own. A job that is not even started
+// succeeds in nothing.
 func (x *storm) attackUnder(m mode, kind string, w wall) bool {
 	x.api.t.Helper()
 	y := prepareStorm(x.api.t, m, "  "+w.config+"\n")
@@ -117,7 +117,7 @@ func (x *storm) attackUnder(m mode, kind string, w wall) bool {
 	return y.judge(last, func(other wall) bool { return other == w })[w.attack+w.config]
 }
 
-// judge says of each attack whether it got through.
+// judge returns for each attack whether it succeeded.
 func (x *storm) judge(last map[string]verdict, which func(w wall) bool) map[string]bool {
 	open := map[string]bool{}
 	for _, w := range walls {
@@ -144,14 +144,14 @@ var (
 	eachUser = regexp.MustCompile(`user \d{5,}`)
 )
 
-// judges look at what only the test can see.
+// judges check the effects that only the test can see, not the attacker.
 var judges = map[string]func(x *storm, last verdict) bool{
 	"ended": ended, "left behind": (*storm).leftBehind, "outside": (*storm).wroteOutside, "tcp": (*storm).reachedTCP,
 	"udp":    (*storm).reachedUDP,
 	"engine": (*storm).reachedEngine, "bus": (*storm).reachedBus,
 }
 
-// ended reports whether an attack was the last thing that its job did.
+// ended reports whether an attack was the last act of its job.
 func ended(_ *storm, last verdict) bool { return last.Outcome == "trying" }
 
 // leftBehind reports whether a process of the job outlived it.

@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// The table stands between these lines.
+// The table in docs/agents.md stands between these lines.
 const (
 	tableBegin = "<!-- walls: begin -->"
 	tableEnd   = "<!-- walls: end -->"
 )
 
-// findings are what was found out.
+// findings are the results of the attacks.
 type findings struct {
 	through map[string]map[string]map[string]bool // by mode, attack and kind of process
-	held    map[string]string                     // by mode: what the log says that holds jobs
+	held    map[string]string                     // by mode: the sandbox that the log describes
 }
 
 func (f findings) note(mode, attack, kind string, through bool) {
@@ -29,7 +29,7 @@ func (f findings) note(mode, attack, kind string, through bool) {
 	f.through[mode][attack][kind] = through
 }
 
-// machine says of what kind this one is.
+// machine describes this machine.
 func machine() string {
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	version := strings.SplitN(string(release), ".", 3)
@@ -45,7 +45,7 @@ func machine() string {
 		strings.Join(version[:min(2, len(version))], "."), groups)
 }
 
-// cell says where a job got through; "" if it was not tried both under serve and under
+// cell says under which command an attack succeeded; "" if it was not tried under both serve and
 // worker.
 func (f findings) cell(mode, attack string) string {
 	kinds, both := f.through[mode][attack], []string{"serve", "worker"}
@@ -66,8 +66,8 @@ func (f findings) cell(mode, attack string) string {
 	return "**open** (" + open[0] + ")"
 }
 
-// table is the table and what was noted beside it, with that of an old one where
-// nothing was found out.
+// table renders the table and the list of sandboxes below it. It keeps the content of an old table
+// where this run has no result.
 func (f findings) table(t *testing.T, old string) string {
 	t.Helper()
 	had := cells(old)
@@ -94,7 +94,7 @@ func (f findings) table(t *testing.T, old string) string {
 		}
 		b.WriteString(" |\n")
 	}
-	fmt.Fprintf(&b, "\n%s Jobs were held by:\n\n", machine())
+	fmt.Fprintf(&b, "\n%s Jobs ran in these sandboxes:\n\n", machine())
 	for _, m := range modes {
 		line := "* " + m.title + ": "
 		by := f.held[m.name]
@@ -107,7 +107,7 @@ func (f findings) table(t *testing.T, old string) string {
 	return b.String()
 }
 
-// cells reads a table: by row, then by column.
+// cells parses a table: by row, then by column.
 func cells(table string) map[string]map[string]string {
 	all := map[string]map[string]string{}
 	var titles []string
@@ -132,8 +132,8 @@ func cells(table string) map[string]map[string]string {
 	return all
 }
 
-// compare says what is wrong with the table that is there, and what else is different
-// where it was made on another kind of machine.
+// compare returns the faults of the table in the docs, and the differences that are no faults if
+// the table was made on another kind of machine.
 func compare(have, found string) (faults, others []string) {
 	const again = "; write it anew: go test ./test -run TestWalls -args -update"
 	before, now := cells(have), cells(found)
@@ -152,8 +152,8 @@ func compare(have, found string) (faults, others []string) {
 		}
 	}
 	if len(faults)+len(others) == 0 && strings.TrimSpace(have) != strings.TrimSpace(found) {
-		others = append(others, "what docs/agents.md has between the marks of the walls differs in its rows, or "+
-			"in what held jobs"+again)
+		others = append(others, "the part of docs/agents.md between the marks of the walls differs in its rows, or "+
+			"in the sandboxes of jobs"+again)
 	}
 	if strings.Contains(have, machine()) || !strings.Contains(have, "Found by ") {
 		return append(faults, others...), nil
@@ -161,9 +161,9 @@ func compare(have, found string) (faults, others []string) {
 	return faults, others
 }
 
-// Rule: the comparison sees a wall that is said to be closed and is open, one that is
-// closed meanwhile, and a row that is gone; it says nothing about what was not tried. On
-// a machine of another kind only the first is a fault.
+// Rule: the comparison finds a wall that the docs call closed and that is open, a wall that is
+// closed by now, and a missing row; it ignores attacks that were not tried. On another kind of
+// machine only the first is a fault.
 func TestTheTableOfWallsIsCompared(t *testing.T) {
 	all := func(through bool) findings {
 		f := findings{through: map[string]map[string]map[string]bool{}, held: map[string]string{}}
@@ -191,10 +191,10 @@ func TestTheTableOfWallsIsCompared(t *testing.T) {
 		faults, others int
 		says           string
 	}{
-		"the same":       {"\n" + closed, closed, 0, 0, ""},
-		"nothing yet":    {"", closed, len(modes) * rows, 0, "-update"},
-		"another row":    {closed + "| fly | closed |\n", closed, 1, 0, "differs in its rows"},
-		"held otherwise": {strings.Replace(closed, "a wall", "a fence", 1), closed, 1, 0, "what held jobs"},
+		"the same":        {"\n" + closed, closed, 0, 0, ""},
+		"nothing yet":     {"", closed, len(modes) * rows, 0, "-update"},
+		"another row":     {closed + "| fly | closed |\n", closed, 1, 0, "differs in its rows"},
+		"another sandbox": {strings.Replace(closed, "a wall", "a fence", 1), closed, 1, 0, "the sandboxes of jobs"},
 		"worse": {
 			closed, worse.table(t, closed), 1, 0,
 			"is closed as another user, no user namespaces, and a job got through: **open** (worker)",

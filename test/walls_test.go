@@ -11,13 +11,13 @@ import (
 
 var update = flag.Bool("update", false, "write the table of walls in docs/agents.md as it was found")
 
-// mode is a way in which jobs are held, a column of the table.
+// mode is a way in which jobs are sandboxed, a column of the table.
 type mode struct {
 	name, title string
 	config      string   // below agent: in the configuration
-	user        bool     // as a user of its own that is not root
+	user        bool     // as a user other than root
 	bare        bool     // where no user namespace can be made
-	says        []string // in the log, where the machine has this mode; one of them
+	says        []string // texts in the log if the machine has this mode; one of them is enough
 }
 
 var modes = []mode{
@@ -27,12 +27,14 @@ var modes = []mode{
 	{name: "bare", title: "another user, no user namespaces", user: true, bare: true, says: []string{"subreaper"}},
 }
 
-// wall is what is to keep a job from something, a row of the table.
+// wall is something that the sandbox prevents, a row of the table.
 type wall struct {
 	attack string
 	doc    string
-	judge  string // of what only the test can see; "": the attacker's last line
-	config string // a setting under which it is tried by itself; not a row where there is no such setting
+	judge  string // the name of the check in the test; "": the attacker's last line counts
+	// a setting for which the attack is tried separately; the row is missing if there is no such
+	// setting
+	config string
 }
 
 // there reports whether this version has the setting.
@@ -41,7 +43,7 @@ func (w wall) there(t *testing.T) bool {
 	return w.config == "" || has(t, "agent."+key)
 }
 
-// walls are in the order of the table.
+// walls are the rows in the order of the table.
 var walls = []wall{
 	{attack: "database", doc: "read the database"},
 	{attack: "secret", doc: "read a file that only the server's user may read, such as a secret"},
@@ -79,14 +81,14 @@ var walls = []wall{
 	{attack: "port", doc: "reach the server's port with `agent.egress: none`", config: "egress: none"},
 }
 
-// Rule: docs/agents.md says of each wall, in each mode, whether a job gets through it,
-// and a job that tries finds it so. The table is written anew by
+// Rule: docs/agents.md says for each wall, in each mode, whether a job gets through it, and a job
+// that tries confirms it. This command writes the table again:
 //
-//	go test ./test -run TestWalls -args -update
+// \tgo test ./test -run TestWalls -args -update
 //
-// A machine that does not have a mode says nothing about its column. On a machine of
-// another kind than the one on which the table was made, a wall that is said to be
-// closed has to be closed; one that is better than said is no fault.
+// A machine that does not have a mode says nothing about its column. On another kind of machine
+// than the one on which the table was made, every wall that the docs call closed has to be closed;
+// a wall that is better than the docs say is no fault.
 func TestWalls(t *testing.T) {
 	found := findings{through: map[string]map[string]map[string]bool{}, held: map[string]string{}}
 	var mu sync.Mutex

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// Rule: a refusal says what is wrong and what to do, in words that belong to what
-// was typed.
+// Rule: a refusal says what is wrong and what to do, in words that fit the command line.
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -40,8 +39,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Rule: a demo that cannot be shown says why, and where nobody has committed
-// anything yet it makes a repository of its own.
+// Rule: if the demo cannot run, it says why; in an empty repository without commits it makes its
+// own repository.
 func TestDemoWithoutACommit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -51,16 +50,16 @@ func TestDemoWithoutACommit(t *testing.T) {
 	}
 	r := p.belay("demo", "--repo", empty).want(73).saying("has no commit yet")
 	if strings.Contains(r.err, "ledger") {
-		t.Errorf("it speaks of what nobody knows\n%s", r.err)
+		t.Errorf("the message uses words that a user does not know\n%s", r.err)
 	}
 	here := p.command("demo")
 	here.Dir = empty
 	p.start(here).wait(patience).want(0)
 }
 
-// Rule: a worker whose key does not count any more says so while it may still be
-// mended, and not only when its runs are lost.
-func TestAWorkerSaysThatItIsRefused(t *testing.T) {
+// Rule: a worker whose key was revoked says so while its runs can still be saved, and not only when
+// they are lost.
+func TestAWorkerReportsARevokedKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve()
@@ -73,7 +72,7 @@ func TestAWorkerSaysThatItIsRefused(t *testing.T) {
 	w.wait(patience).want(77).saying("the key is not one of this server's, or was revoked")
 }
 
-// Rule: a worker that waits for its server stops in order, too.
+// Rule: a worker that waits for its server also stops gracefully.
 func TestAWorkerThatWaitsStops(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -82,11 +81,11 @@ func TestAWorkerThatWaitsStops(t *testing.T) {
 	w.signal(syscall.SIGTERM)
 	w.wait(patience).want(0).saying("the worker has stopped")
 	if _, err := os.Stat(p.data); !os.IsNotExist(err) {
-		t.Errorf("it made a data directory for nothing: %v", err)
+		t.Errorf("the worker made a data directory: %v", err)
 	}
 }
 
-// Rule: who may drain a worker ends no server by it.
+// Rule: draining a server's own worker does not end the server.
 func TestADrainedWorkerEndsNoServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

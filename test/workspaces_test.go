@@ -19,7 +19,7 @@ func (p *place) working(repo, script string) *started {
 	return x
 }
 
-// spaces is what belay workspaces ls shows.
+// spaces is the output of belay workspaces ls.
 type spaces struct {
 	Workspaces []struct {
 		ID, Execution, State, Where, Path string
@@ -39,11 +39,11 @@ func (p *place) spaces() (s spaces) {
 
 const changes = `echo one >> new.txt; git add -A; git -c user.name=A -c user.email=a@example.org commit -qm 'a commit of the job'; echo two >> new.txt`
 
-// restored checks that a directory has what changes did.
+// restored checks that a directory has the changes of the script changes.
 func (p *place) restored(dir string) {
 	p.t.Helper()
 	if got := read(p.t, filepath.Join(dir, "new.txt")); got != "one\ntwo\n" {
-		p.t.Errorf("new.txt holds %q", got)
+		p.t.Errorf("new.txt contains %q", got)
 	}
 	if got := p.git(dir, "log", "-1", "--format=%s"); got != "a commit of the job" {
 		p.t.Errorf("HEAD is at %q", got)
@@ -53,8 +53,8 @@ func (p *place) restored(dir string) {
 	}
 }
 
-// Rule: the work of a job that has ended can be written to files and checked out.
-func TestWorkOfAJobThatEnded(t *testing.T) {
+// Rule: the changes of an ended job can be written to files and checked out.
+func TestChangesOfAnEndedJob(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	repo := p.repository()
@@ -65,7 +65,7 @@ func TestWorkOfAJobThatEnded(t *testing.T) {
 		!strings.HasSuffix(found[1], ".patch") {
 		t.Errorf("written: %v, %v", found, err)
 	}
-	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(73).saying("exists") // nothing is written over
+	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(73).saying("exists") // no file is overwritten
 	dir := p.path("checkout")
 	r := p.belay("workspaces", "restore", "work", dir).want(0)
 	if !strings.Contains(r.out, "1 commits, 1 files") {
@@ -75,14 +75,14 @@ func TestWorkOfAJobThatEnded(t *testing.T) {
 	p.belay("workspaces", "restore", "work", dir).want(73).saying("is not empty")
 	if s := p.spaces(); len(s.Workspaces) != 0 || len(s.Bases) != 1 || s.Bases[0].Branch != "main" ||
 		len(s.Garbage) != 0 {
-		t.Errorf("what is there: %+v", s)
+		t.Errorf("the workspaces are %+v", s)
 	}
 }
 
-// Rule: a workspace in use is shown and left alone; one that a dead process has left
-// is shown with why it will go, its work can be got at before and after, and what the
-// job has put into it never runs.
-func TestWorkOfAJobThatDied(t *testing.T) {
+// Rule: a workspace in use is shown and stays untouched. A workspace that a dead process has left
+// is shown with the reason for its removal; the job's changes are available before and after that,
+// and no program that the job has put into it ever runs.
+func TestChangesOfAJobWhoseServerDied(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	repo := p.repository()
@@ -95,7 +95,7 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	s := p.spaces()
 	if len(s.Workspaces) != 1 || s.Workspaces[0].Where != "in use" || s.Workspaces[0].State != "running" ||
 		len(s.Garbage) != 0 {
-		t.Fatalf("while it works: %+v", s)
+		t.Fatalf("while the job runs: %+v", s)
 	}
 	run := s.Workspaces[0].ID
 	p.belay("workspaces", "salvage", run).want(73).saying("in use")
@@ -109,9 +109,9 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	}
 	x.signal(syscall.SIGKILL)
 	x.wait(patience)
-	until(t, "the workspace is nobody's", func() bool { s = p.spaces(); return len(s.Garbage) == 1 })
+	until(t, "the workspace has no owner", func() bool { s = p.spaces(); return len(s.Garbage) == 1 })
 	if s.Workspaces[0].Where != "left by a dead process" || s.Garbage[0].ID != run {
-		t.Errorf("after its end: %+v", s)
+		t.Errorf("after the kill: %+v", s)
 	}
 	p.belay("workspaces", "restore", "work", p.path("before")).want(0)
 	p.restored(p.path("before"))
@@ -146,7 +146,7 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 		t.Errorf("written: %v, %v", found, err)
 	}
 	if _, err := os.Lstat(canary); err == nil {
-		t.Errorf("what the job left has run: %s", read(t, canary))
+		t.Errorf("a program of the job has run: %s", read(t, canary))
 	}
 	if r := p.belay("__complete", "workspaces", "restore", "").want(0); !strings.Contains(r.out, run) ||
 		!strings.Contains(r.out, "ex_") {
@@ -154,7 +154,7 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	}
 }
 
-// Rule: what cannot be is refused with what to do.
+// Rule: impossible requests are refused, and the refusal says what to do.
 func TestWorkspacesRefusals(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -162,7 +162,7 @@ func TestWorkspacesRefusals(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	if _, err := os.Lstat(p.data); err == nil {
-		t.Error("looking made a data directory")
+		t.Error("a command that only reads made a data directory")
 	}
 	p.belay("workspaces", "salvage", "ex_nonsense").want(64)
 	p.belay("workspaces", "salvage").want(64)

@@ -1,6 +1,6 @@
-// The program orders is a worker for the tests of upgrades, which build it with
-// the SDK of either version. It is named by ORDERS_NAME, and takes orders that ask
-// for it by that name from the server at ORDERS_URL.
+// The program orders is a worker for the tests of upgrades, which build it with the SDK of either
+// version. ORDERS_NAME is its name; it takes the orders for this name from the server at
+// ORDERS_URL.
 package main
 
 import (
@@ -43,7 +43,7 @@ func run() error {
 	return errors.Join(w.Run(ctx), b.Close())
 }
 
-// order adds up what three steps, a child and a signal give: 17 times n.
+// order adds up the results of three steps, a child and a signal: 17 times n.
 func order(ctx context.Context, n int) (sum int, err error) {
 	for i := 1; i <= 3; i++ {
 		part, err := workflow.Step(ctx, "part", func(ctx context.Context) (int, error) {
@@ -65,7 +65,7 @@ func order(ctx context.Context, n int) (sum int, err error) {
 	return sum + child + signal, nil
 }
 
-// half is four times n, in two steps.
+// half returns four times n, in two steps.
 func half(ctx context.Context, n int) (sum int, err error) {
 	for i := 1; i <= 2; i++ {
 		part, err := workflow.Step(ctx, "part", func(ctx context.Context) (int, error) {
@@ -79,7 +79,7 @@ func half(ctx context.Context, n int) (sum int, err error) {
 	return sum, nil
 }
 
-// work takes a moment, so that there is always some under way.
+// work takes a moment, so that at any time some orders are in progress.
 func work(ctx context.Context) error {
 	t := time.NewTimer(20 * time.Millisecond)
 	defer t.Stop()
