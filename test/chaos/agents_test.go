@@ -6,10 +6,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// agents: restarts of servers and of the database do not kill the work of agents.
-// The processes of a command are the same from its beginning to its end, also one
-// that left its session; they count without a gap, and are frozen and thawed at
-// most. Those of one that was cancelled are gone.
+// agents: restarts of servers and of the database do not kill the processes of a command. A command
+// has the same processes from its beginning to its end, including one that left its session; they
+// count without a gap, and are at most frozen and thawed. The processes of a cancelled command are
+// gone.
 func agents(f *finding) {
 	for _, a := range f.Agents {
 		s := f.byID[a.Execution]
@@ -39,7 +39,7 @@ func agents(f *finding) {
 	}
 }
 
-// longestFreeze is how long a command was silent at most.
+// longestFreeze returns the longest silence of each command.
 func (b *book) longestFreeze() (all []string) {
 	for _, a := range b.Agents {
 		for _, t := range a.Trees {
@@ -51,7 +51,7 @@ func (b *book) longestFreeze() (all []string) {
 	return all
 }
 
-// inputs: what nobody should send is refused, as what it is.
+// inputs: every invalid input is refused with a status that says why.
 func inputs(f *finding) {
 	for status, n := range f.Bad {
 		f.Looked += n

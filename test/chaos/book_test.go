@@ -9,35 +9,34 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// book is a record put in order for the checkers.
+// book is a record in the form that the checkers use.
 type book struct {
 	*record
 	stories  []*story
 	byID     map[belay.ExecutionID]*story
 	sessions map[belay.WorkerID]*belay.Worker
-	// beats are the heartbeats that workers were told are accepted, by session,
-	// in order.
+	// beats are the heartbeats that were acknowledged to workers, by session, in order.
 	beats     map[belay.WorkerID][]*entry
-	deaths    map[int][]time.Time // by pid, whoever killed it
+	deaths    map[int][]time.Time // by pid, whatever killed the process
 	sometimes map[string]int
 	away      []span          // see impossible
 	places    []*place        // see allPlaces
-	expired   []time.Duration // after its time, where nothing was in the way
-	hindered  []time.Duration // the same where something was
-	proven    []time.Duration // after the kill
-	picked    []time.Duration // from due to claimed, where a worker was idle
-	noticed   []time.Duration // after the loss, by watchers
+	expired   []time.Duration // from the session's deadline to its end, if the servers could act
+	hindered  []time.Duration // the same, if the servers could not act for some time
+	proven    []time.Duration // from the kill of the worker to the end of its session
+	picked    []time.Duration // from due to claimed, if a worker was idle
+	noticed   []time.Duration // from the loss until a watcher saw it
 }
 
-// The history that every tier has; see its package.
+// The history that all tests of the promises have; see package promise.
 type (
 	tale    = promise.Tale
 	story   = promise.Story
 	attempt = promise.Run
 )
 
-// skew is how far two clocks of one machine may be apart after a few seconds:
-// one of them is slewed, the other counts.
+// skew is how far two clocks of one machine may be apart after a few seconds: the system clock is
+// slewed, the monotonic one is not.
 const skew = 5 * time.Millisecond
 
 func newBook(r *record) *book {
@@ -74,18 +73,18 @@ func newBook(r *record) *book {
 	return b
 }
 
-// public is the history that every tier has.
+// public returns the part of the history that package promise checks.
 func (b *book) public() *promise.History {
 	return &promise.History{
 		Stories: b.stories, Sessions: b.sessions, Told: b.Told, Seen: b.Seen, Skew: skew, Sometimes: b.sometimes,
 	}
 }
 
-// promptly is how soon after its time the store acts by itself.
+// promptly is the time within which the store must act by itself.
 const promptly = time.Second
 
-// deadline is by when what became due at a moment must have been done: promptly
-// after it, and after the last of what made that impossible.
+// deadline returns the time by which an action that became due must be done: promptly after it
+// became due, or after the servers could act again.
 func (b *book) deadline(due time.Time) time.Time {
 	d := due
 	for _, t := range b.impossible() {
@@ -96,10 +95,9 @@ func (b *book) deadline(due time.Time) time.Time {
 	return d.Add(promptly)
 }
 
-// impossible are the times at which the servers could not act, in order: the
-// database was away or ended their connections, one of them was stopped or its
-// line held up while it may have held rows, all of them were down, or the machine
-// stood still.
+// impossible returns the times at which the servers could not act, in order: the database was down
+// or ended their connections, one server was stopped or its connection was delayed while it may
+// have had row locks, all servers were down, or the machine stood still.
 func (b *book) impossible() []span {
 	if b.away == nil {
 		b.away = b.allDown()
@@ -117,15 +115,15 @@ func (b *book) impossible() []span {
 	return b.away
 }
 
-// learning is how long servers take to find that a database which refused them, or let
-// them wait, does so no more: nothing tells them but their next try.
+// learning is how long servers need to find that a database accepts requests again: they only learn
+// it from their next try.
 const learning = 2 * time.Second
 
 func isRefusal(what string) bool {
 	return strings.HasPrefix(what, "table ") || what == "read-only" || what == "full disk" || what == "pooler"
 }
 
-// allDown are the times at which no server ran.
+// allDown returns the times at which no server ran.
 func (b *book) allDown() []span {
 	type edge struct {
 		at time.Time

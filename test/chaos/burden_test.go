@@ -13,19 +13,17 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// Sizes of what is large, and of what counts as such.
+// The sizes of large payloads.
 const (
 	leastLarge = promise.LeastLarge
 	mostLarge  = 512 << 10
 	largeSig   = 32 << 10
 )
 
-// lanes is over how many lanes one submission goes that is wide: one for each
-// priority.
+// lanes is the number of lanes of a wide submission: one for each priority.
 const lanes = 150
 
-// burden is the work that is not like the rest: large payloads, submissions over many
-// lanes, and poison.
+// burden submits unusual work: large payloads, submissions over many lanes, and poison.
 func (c *crowd) burden(ctx, lives context.Context) {
 	r := c.dice()
 	for n := 0; ; n++ {
@@ -72,11 +70,11 @@ func (c *crowd) wide(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// poisonLosses is how often poison may kill its worker.
+// poisonLosses is how often a poison execution may kill its worker before it is failed.
 const poisonLosses = 4
 
-// poison submits an execution that kills every worker that runs it. It is among
-// innocent ones, which are lost with it.
+// poison submits an execution that kills every worker that runs it. Other executions run on the
+// same worker, and are lost with it.
 func (c *crowd) poison(ctx context.Context, r *rand.Rand) {
 	s := c.root([]op{{Do: "step", Ms: 5}, {Do: "poison", Ms: 20}})
 	s.Policy.MaxLosses = poisonLosses
@@ -91,7 +89,7 @@ func (c *crowd) root(script []op) belay.Submission {
 	return belay.Submission{ID: newExecutionID(), Workflow: "play", Input: input, Policy: terms}
 }
 
-// submitAll submits executions until it is known that they are there.
+// submitAll submits executions until the submission is acknowledged.
 func (c *crowd) submitAll(ctx context.Context, r *rand.Rand, all ...belay.Submission) error {
 	for longer := patience(); ; {
 		got, err := c.patient(r, "submitter of burdens").Submit(ctx, all...)
@@ -104,7 +102,7 @@ func (c *crowd) submitAll(ctx context.Context, r *rand.Rand, all ...belay.Submis
 	}
 }
 
-// isPoison reports whether a story's script kills its worker.
+// isPoison reports whether the script of an execution kills its worker.
 func isPoison(s *story) bool {
 	return slices.ContainsFunc(s.Script, func(o op) bool { return o.Do == "poison" })
 }
@@ -114,9 +112,9 @@ func cancelledBy(s *story, seq int64) bool {
 	return s.Find(string(belay.ActionCancel), func(ev *belay.Event) bool { return ev.Seq < seq }) != nil
 }
 
-// poison: what kills its workers is given up and harms no neighbour. No script but
-// poison ends since its worker was lost too often; poison ends so. What ghosts take is
-// lost by their own doing.
+// poison: an execution that kills its workers is failed, and harms no other execution. Only poison
+// ends because its worker was lost too often. Executions of ghosts are not counted, since ghosts
+// lose them on purpose.
 func poison(f *finding) {
 	for _, s := range f.stories {
 		if s.Script == nil {
@@ -129,15 +127,15 @@ func poison(f *finding) {
 			f.OK()
 			switch {
 			case !isPoison(s) && a.End.Final && !cancelledBy(s, a.End.Seq):
-				f.Violation(s, "it was given up with token %d as if it had killed its workers", a.Token)
+				f.Violation(s, "the execution was failed with token %d as if it had killed its workers", a.Token)
 			case isPoison(s) && a.End.Final:
-				f.Count("poison given up")
+				f.Count("poison failed")
 			case isPoison(s):
 				f.Count("poison run again")
 			}
 		}
 		if isPoison(s) && succeeded(&s.Execution) {
-			f.Violation(s, "it killed its workers and succeeded")
+			f.Violation(s, "the execution killed its workers and succeeded")
 		}
 	}
 }

@@ -16,27 +16,26 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// measuring is for how long the throughput is measured at most before anything goes
-// wrong, once it has settled: a short run measures for shorter.
+// measuring is the longest time for which the throughput is measured before any fault, after the
+// warming; a short run measures for less.
 const (
 	warming   = 3 * time.Second
 	measuring = 4 * time.Second
-	inFlight  = 500 // roots, while it is measured
-	mostAsked = 400 // roots a second; more of them find no more
-	fewAsked  = 150 // the same in a short run, which would only take longer to settle, to be read and to be judged
+	inFlight  = 500 // roots at the same time during the measurement
+	mostAsked = 400 // roots a second; more do not find more errors
+	fewAsked  = 150 // the same in a short run, where more would only take longer to settle, to read and to check
 )
 
-// Rule: nothing that was acknowledged is lost, nothing stale is applied, nothing
-// is left in limbo, and every other promise holds, while servers, workers and
-// their database are killed, cut off and restarted under load, and afterwards
-// everything settles.
+// Rule: no acknowledged write is lost, no stale write is applied, no execution is left without an
+// owner or a reason, and every other promise is kept, while servers, workers and their database are
+// killed, cut off and restarted under load; afterwards every execution ends.
 func TestChaos(t *testing.T) {
 	if *judgeFlag != "" {
 		r, err := readRecord(*judgeFlag)
 		if err != nil {
 			t.Fatal(err)
 		}
-		pronounce(t, r, *judgeFlag)
+		reportVerdict(t, r, *judgeFlag)
 		return
 	}
 	for store, length := range shares(*storeFlag, *forFlag) {
@@ -50,12 +49,13 @@ func TestChaos(t *testing.T) {
 				r.Cannot = append(r.Cannot, "pooler killed")
 			}
 			w.run(t.Context(), r)
-			pronounce(t, r, filepath.Join(w.dir, "history.json.gz"))
+			reportVerdict(t, r, filepath.Join(w.dir, "history.json.gz"))
 		})
 	}
 }
 
-// shares is how the time is divided: on PostgreSQL twice as much can go wrong.
+// shares divides the time between the stores: PostgreSQL gets twice as much, since it has more
+// faults.
 func shares(store string, all time.Duration) iter.Seq2[string, time.Duration] {
 	return func(yield func(string, time.Duration) bool) {
 		if store != "" {
@@ -66,15 +66,15 @@ func shares(store string, all time.Duration) iter.Seq2[string, time.Duration] {
 	}
 }
 
-// pronounce judges a history, and keeps one that broke a promise.
-func pronounce(t *testing.T, r *record, file string) {
+// reportVerdict checks a history and reports the verdict; it keeps a history that broke a promise.
+func reportVerdict(t *testing.T, r *record, file string) {
 	t.Helper()
 	v := judge(r)
 	fmt.Fprintf(os.Stdout, "\n%s\n", v)
 	if v.word() == passed {
 		return
 	}
-	shown := make(map[string]int) // of each promise
+	shown := make(map[string]int) // the number of violations shown, by promise
 	for _, s := range v.violated {
 		promise, _, _ := strings.Cut(s, ":")
 		if shown[promise]++; shown[promise] <= 10 {
@@ -93,11 +93,11 @@ func pronounce(t *testing.T, r *record, file string) {
 		if err := r.save(file); err != nil {
 			t.Error(err)
 		}
-		t.Logf("judge it again with: go test ./test/chaos -run TestChaos -args -judge %s", file)
+		t.Logf("check the history again with: go test ./test/chaos -run TestChaos -args -judge %s", file)
 	}
 }
 
-// run lets everything happen and reads what came of it.
+// run lets everything happen and reads the results into the record.
 func (w *world) run(ctx context.Context, r *record) {
 	w.t.Helper()
 	c := w.newCrowd()
@@ -123,7 +123,7 @@ func (w *world) run(ctx context.Context, r *record) {
 	r.Began = time.Now()
 	var loading sync.WaitGroup
 	loading.Go(func() { c.load(harmed, healed, r.Load.Asked) })
-	w.harm(ctx, p, c)
+	w.carryOut(ctx, p, c)
 	_ = pause(ctx, time.Until(r.Began.Add(r.For)))
 	calm()
 	loading.Wait()
@@ -133,22 +133,22 @@ func (w *world) run(ctx context.Context, r *record) {
 	r.Open = w.settle(ctx)
 	r.Settled = time.Now()
 	w.probe(ctx, r)
-	time.AfterFunc(settling/4, over) // nobody needs so long to see what has ended
+	time.AfterFunc(settling/4, over) // watchers need less time than that to see what has ended
 	c.lives.Wait()
 	beside.Wait()
 	over()
 	looking.Wait()
 	w.stop(ctx)
 	if err := w.read(ctx, r); err != nil {
-		w.t.Errorf("read what is there: %v", err)
+		w.t.Errorf("read the store: %v", err)
 	}
 	if err := w.retire(ctx, r); err != nil {
-		w.t.Errorf("delete what has ended: %v", err)
+		w.t.Errorf("delete ended executions: %v", err)
 	}
 	w.end()
 }
 
-// beside starts all that goes on beside the load.
+// beside starts everything that runs beside the load.
 func (w *world) beside(harmed, healed context.Context, c *crowd, length time.Duration) *sync.WaitGroup {
 	var all sync.WaitGroup
 	newest := func() (id belay.ExecutionID) {
@@ -165,8 +165,8 @@ func (w *world) beside(harmed, healed context.Context, c *crowd, length time.Dur
 	for i := range 2 {
 		g := &ghost{world: w, name: fmt.Sprint("ghost", i), r: dice(w.seed, fmt.Sprint("ghost", i))}
 		all.Go(func() {
-			g.haunt(harmed)
-			g.lay(healed)
+			g.openSessions(harmed)
+			g.cancelLeftovers(healed)
 		})
 	}
 	for i := range streams + polls {
@@ -184,7 +184,7 @@ func (w *world) beside(harmed, healed context.Context, c *crowd, length time.Dur
 	return &all
 }
 
-// heal ends what goes wrong.
+// heal ends all faults.
 func (w *world) heal() {
 	if w.line != nil {
 		w.line.Heal()
@@ -196,8 +196,7 @@ func (w *world) heal() {
 	}
 }
 
-// stop ends the workers in order, and waits until what is left of the sessions
-// has run out.
+// stop ends the workers gracefully, and waits until all remaining sessions have expired.
 func (w *world) stop(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range w.workers {
@@ -218,7 +217,7 @@ func (w *world) stop(ctx context.Context) {
 	}
 }
 
-// watchClock notes when the machine itself stood still: nobody was prompt then.
+// watchClock notes the times at which the machine itself stood still, when nothing could be prompt.
 func (w *world) watchClock(ctx context.Context) {
 	const tick = 50 * time.Millisecond
 	for last := time.Now(); pause(ctx, tick) == nil; last = time.Now() {
@@ -228,8 +227,8 @@ func (w *world) watchClock(ctx context.Context) {
 	}
 }
 
-// measure is how many roots end in a second when as many as possible are asked
-// for and nothing goes wrong.
+// measure returns how many roots end in a second when as many as possible are submitted and there
+// are no faults.
 func (c *crowd) measure(ctx context.Context, warming, measuring time.Duration) float64 {
 	ctx, stop := context.WithCancel(ctx)
 	var n atomic.Int64
@@ -252,7 +251,7 @@ func (c *crowd) measure(ctx context.Context, warming, measuring time.Duration) f
 	return rate
 }
 
-// calmLife submits a root and sees it end.
+// calmLife submits a root and waits for its end.
 func (c *crowd) calmLife(ctx context.Context) bool {
 	r := c.dice()
 	s, script := c.submission(r)
@@ -273,8 +272,7 @@ func (c *crowd) calmLife(ctx context.Context) bool {
 	return false
 }
 
-// load submits roots at a rate until ctx ends. Their lives go on until theirs
-// does.
+// load submits roots at a rate until ctx ends. The clients of these roots go on until lives ends.
 func (c *crowd) load(ctx, lives context.Context, rate float64) {
 	began, n := time.Now(), 0
 	for ; pause(ctx, time.Until(began.Add(time.Duration(float64(n)/rate*float64(time.Second))))) == nil; n++ {

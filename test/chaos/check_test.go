@@ -8,20 +8,21 @@ import (
 // check is the checker of one promise.
 type check struct {
 	promise string
-	what    string // is counted, for the verdict
-	// shared looks at what every tier sees, own at faults, bounds of time and what else there is; nil if there is none.
+	what    string // what the checker counts, for the verdict
+	// shared checks the history that package promise knows; own checks faults, bounds of time and
+	// all else that only chaos has. Either may be nil.
 	shared func(*promise.Finding)
 	own    func(*finding)
 }
 
-// checks are all there are, in the order of the promises.
+// checks are all checkers, in the order of the promises.
 var checks = []check{
 	{"G1", "claims, one writer each", promise.G1, nil},
 	{"G2", "effects by owners, none stale", promise.G2, g2},
 	{"G3", "acknowledged writes, none lost", promise.G3, g3},
 	{"G4", "transitions, each whole", promise.G4, nil},
 	{"G5", "executions looked at, none in limbo", nil, g5},
-	{"G6", "sessions given up in time", nil, g6},
+	{"G6", "sessions declared lost in time", nil, g6},
 	{"G7", "ends, each final", promise.G7, nil},
 	{"G8", "retries and sleeps on their terms", promise.G8, nil},
 	{"G9", "answers by idempotency key", promise.G9, nil},
@@ -35,7 +36,7 @@ var checks = []check{
 	{"inputs", "bad inputs, refused", nil, inputs},
 }
 
-// finding is what one checker found in one book.
+// finding is the result of one checker on one book.
 type finding struct {
 	*book
 	*promise.Finding
@@ -56,7 +57,7 @@ func (b *book) inspect() []*finding {
 	return out
 }
 
-// told are the calls of a kind that ended in a way.
+// told calls each for the calls of a kind that ended in the given way.
 func (b *book) told(kind string, end promise.Ending, each func(*entry)) {
 	for i := range b.Told {
 		if e := &b.Told[i]; e.Kind == kind && e.End == end {
@@ -65,7 +66,7 @@ func (b *book) told(kind string, end promise.Ending, each func(*entry)) {
 	}
 }
 
-// clock is how moments are shown.
+// clock is the format in which times are shown.
 const clock = "15:04:05.000000"
 
 func succeeded(x *belay.Execution) bool { return x.State == belay.Succeeded }

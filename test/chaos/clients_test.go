@@ -15,29 +15,29 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// crowd is the clients: each root has a life of its own.
+// crowd is the clients: each root has its own client.
 type crowd struct {
 	*world
 	mu     sync.Mutex
 	rng    *mrand.Rand
 	n      atomic.Int64
 	lives  sync.WaitGroup
-	newest chan belay.ExecutionID // for whoever wants to watch or pause one
+	newest chan belay.ExecutionID // for watchers and for the client that pauses
 }
 
 func (w *world) newCrowd() *crowd {
 	return &crowd{world: w, rng: dice(w.seed, "crowd"), newest: make(chan belay.ExecutionID, 1)}
 }
 
-// dice is a source of chance for one life.
+// dice returns a source of random numbers for one client.
 func (c *crowd) dice() *mrand.Rand {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return mrand.New(mrand.NewPCG(c.rng.Uint64(), 0))
 }
 
-// patient and hasty are some server's clients, which write down what they are
-// told.
+// patient and hasty return the client of a random server, which records the results of its calls. A
+// patient client retries; a hasty one does not.
 func (w *world) patient(r *mrand.Rand, who string) *recorder {
 	return &recorder{w.servers[r.IntN(len(w.servers))].client, who, w.history}
 }
@@ -53,7 +53,7 @@ func newOp() (op belay.OpID) {
 	return op
 }
 
-// submission makes a root up.
+// submission makes a random root.
 func (c *crowd) submission(r *mrand.Rand) (belay.Submission, []op) {
 	script := writeScript(r, 1)
 	input, err := json.Marshal(script)
@@ -67,7 +67,7 @@ func (c *crowd) submission(r *mrand.Rand) (belay.Submission, []op) {
 	return s, script
 }
 
-// live submits a root and does to it what the dice say.
+// live submits a root and sends it random requests.
 func (c *crowd) live(ctx context.Context) {
 	r := c.dice()
 	s, script := c.submission(r)
@@ -98,9 +98,9 @@ func (c *crowd) live(ctx context.Context) {
 	}
 }
 
-// submit submits a root until it is known to be there, or, sometimes, leaves it
-// unknown. One with a key is submitted by others too, with the same and with
-// another body, so that the answer may name another execution.
+// submit submits a root until the submission is acknowledged, or sometimes stops after an unknown
+// result. A root with a key is submitted by other clients too, with the same and with another body,
+// so the answer may name another execution.
 func (c *crowd) submit(ctx context.Context, r *mrand.Rand, s belay.Submission) (id belay.ExecutionID) {
 	if s.IdempotencyKey != "" && chance(r, 2) {
 		s2, other := s, c.patient(r, "submitter again")
@@ -111,7 +111,7 @@ func (c *crowd) submit(ctx context.Context, r *mrand.Rand, s belay.Submission) (
 		if after := between(r, 0, 50*time.Millisecond); s2.IdempotencyKey != "" {
 			c.lives.Go(func() {
 				if pause(ctx, after) == nil {
-					_, _ = other.Submit(ctx, s2) // written down
+					_, _ = other.Submit(ctx, s2) // the recorder notes the result
 				}
 			})
 		}
@@ -130,18 +130,18 @@ func (c *crowd) submit(ctx context.Context, r *mrand.Rand, s belay.Submission) (
 	return id
 }
 
-// later reports whether an error says to try again later.
+// later reports whether an error asks to retry later.
 func later(err error) bool {
 	return belay.CodeOf(err) == belay.CodeUnavailable || belay.CodeOf(err) == belay.CodeRateLimited
 }
 
-// patience is how long to wait before the next try, each time longer.
+// patience returns the waits before the next tries, each longer than the one before.
 func patience() func() time.Duration {
 	d := 50 * time.Millisecond
 	return func() time.Duration { d = min(2*d, 2*time.Second); return d }
 }
 
-// signal delivers a signal until it is known what became of it.
+// signal delivers a signal until the result is known.
 func (c *crowd) signal(ctx context.Context, after time.Duration, q belay.SignalRequest) {
 	r, longer := c.dice(), patience()
 	for pause(ctx, after) == nil {
@@ -153,7 +153,7 @@ func (c *crowd) signal(ctx context.Context, after time.Duration, q belay.SignalR
 	}
 }
 
-// act carries out an action, by one server after the other.
+// act carries out an action, at one server after the other until one answers.
 func (c *crowd) act(ctx context.Context, after time.Duration, who string, id belay.ExecutionID, a belay.Action) {
 	r, longer := c.dice(), patience()
 	op := newOp()
@@ -167,7 +167,7 @@ func (c *crowd) act(ctx context.Context, after time.Duration, who string, id bel
 	}
 }
 
-// retryFailed reopens some of what has ended badly.
+// retryFailed retries some of the failed executions.
 func (c *crowd) retryFailed(ctx context.Context) {
 	r := c.dice()
 	for pause(ctx, time.Second) == nil {

@@ -1,73 +1,71 @@
-// Package chaos lets real processes work on one real store while a seed decides
-// what is killed, cut off and restarted, and then holds what everybody was told
-// against what the store has kept. It holds tests only.
+// Package chaos runs real processes on one real store, while a plan drawn from a seed kills, cuts
+// off and restarts them. Then it compares the results that all callers got with the content of the
+// store. The package contains only tests.
 //
 // # The world
 //
-// There are two worlds, one after the other. In one, three belay serve work on one
-// PostgreSQL, the second through a pgbouncer in session mode and the third behind a
-// proxy that fails. In the other, one belay serve has
-// a data directory with SQLite, and its clients stand behind that proxy. The rest is
-// the same in both. Six workers, which are this test binary in another role and speak to one server
-// each: the even ones near (their death is proven on their host), the odd ones
-// far (they say that they are on another machine, stand behind a proxy that
-// fails, and only time gives them up). One belay worker with commands that run
-// from the beginning to the end. Clients that submit, signal, cancel, pause and
-// retry; watchers; ghosts, who write under leases that they have lost; and a
-// vandal, who sends what nobody should.
+// There are two worlds, one after the other. In the first, three belay serve run on one PostgreSQL
+// database, the second through a pgbouncer in session mode and the third behind a proxy that causes
+// faults. In the second, one belay serve has a data directory with SQLite, and its clients connect
+// through that proxy. The rest is the same in both:
 //
-// # What goes wrong
+//   - Six workers, each connected to one server; they are this test binary in another role. Those
+//     with even numbers are near: their death can be proven on their host. Those with odd numbers
+//     are far: they claim to be on another machine and connect through a proxy that causes faults,
+//     so only an expired TTL ends their sessions.
+//   - A belay worker with commands that run from the beginning to the end.
+//   - Clients that submit, signal, cancel, pause and retry.
+//   - Watchers, which follow executions.
+//   - Ghosts, which write under leases that they have lost.
+//   - A vandal, which sends invalid requests.
 //
-// A plan is drawn from the seed before anything starts: when which process is
-// killed with SIGKILL, stopped and continued or ended in order, when the database
-// is restarted, killed or ends its backends, when which line is cut, held up,
-// slow or half open. On PostgreSQL several servers are killed at once, the pooler is
-// killed, a table is locked, the database refuses writes or finds no room on its
-// disk, a snapshot grows old, and a transaction holds keys that servers are asked
-// for. Each victim carries out its own part, one thing after the other. In the end,
-// when all has been read, a short retention is turned on and the servers are killed
-// while they delete. What the processes make of it is theirs: the same seed gives
-// the same faults at the same moments, not the same history.
+// # The faults
 //
-// # Two histories
+// A plan is drawn from the seed before anything starts: when which process is killed with SIGKILL,
+// stopped and continued or ended gracefully; when the database is restarted, killed or ends its
+// backends; when which connection is cut, delayed, slowed down or half open. On PostgreSQL several
+// servers are killed at once, the pooler is killed, a table is locked, the database refuses writes
+// or its disk is full, a snapshot stays open, and a transaction keeps keys locked that clients
+// submit. The faults of one victim are carried out one after the other. In the end, when everything
+// has been read, a short retention is turned on and the servers are killed while they delete. The
+// same seed gives the same faults at the same moments, but not the same history, since the
+// processes run freely.
 //
-// Whoever calls notes what it was told: ok, refused and why, or nothing it could
-// know from. Workers write that to ledgers, which outlive them. After the last
-// fault everything must settle; then the store is read through the API. The
-// checkers see these two histories and nothing else. There is one for each
-// promise, in internal/promise; faults, bounds of time, and whatever else only
-// chaos has are judged here.
+// # The two histories
 //
-// The moments in both come from the clock of one machine, so that they can be
-// compared. Where a bound is checked, the times are left out at which nothing
-// could have been done: the database was away, or all servers, or a server that
-// was cut off in the middle of a batch held its rows, or the machine itself
-// stood still.
+// Every caller records the result of each call: ok, refused with the reason, or unknown. Workers
+// write these results to ledgers, files that outlive them. After the last fault every execution
+// must settle; then the content of the store is read through the API. The checkers see these two
+// histories and nothing else. There is one checker for each promise, in internal/promise; faults,
+// bounds of time, and everything else that only chaos has are checked here.
 //
-// Beside the load there are large payloads, submissions over many lanes, and poison:
-// executions that kill every worker that runs them.
+// All times in both histories come from the clock of one machine, so that they can be compared. A
+// check of a bound leaves out the times at which the servers could not act: the database was down,
+// or all servers were, or a server that was cut off in the middle of a batch had row locks, or the
+// machine itself stood still.
 //
-// Two things have tests of their own here: power cuts, by copies of a file system in a
-// loop device, and the promotion of two standbys of one primary, one after the other.
-// The clock of a machine cannot be set for one process from outside: steps of the
-// clock are tested in internal/store (TestFrequentReadingsLoseNoTime) and in
-// internal/engine (TestAClockThatIsSetIsReported).
+// Beside the load there are large payloads, submissions over many lanes, and poison: executions
+// that kill every worker that runs them.
 //
-// Each fault has a quota, about as many as are planned for so long a run. A run in
+// Two things have separate tests here: power cuts, by copies of a file system in a loop device, and
+// the promotion of two standbys of one primary, one after the other. The clock of a machine cannot
+// be set for one process from outside: internal/store (TestFrequentReadingsLoseNoTime) and
+// internal/engine (TestAClockThatIsSetIsReported) test steps of the clock.
+//
+// Each fault has a quota, about the number that is planned for the length of the run. A run in
 // which a fault happened less often is inconclusive.
 //
 // # Planted bugs
 //
-// Afterwards bugs are planted into a copy of the history: a row dropped, an
-// acknowledged submission deleted, and others. Each must be found by the checker
-// that it is meant for, or that one's ok counts for nothing.
+// Afterwards bugs are planted into a copy of the history: a row is dropped, an acknowledged
+// submission deleted, and others. The checker that is meant for a bug must find it; otherwise that
+// checker's ok proves nothing.
 //
 // # Running it
 //
 //	make chaos                  three minutes, the first of them on SQLite
-//	make chaos FOR=1m SEED=17   a minute of what seed 17 decides
+//	make chaos FOR=1m SEED=17   a minute with the plan of seed 17
 //	make chaos STORE=sqlite     three minutes on SQLite alone
 //
-// A history that broke a promise is kept in a file; with -args -judge FILE it is
-// judged again.
+// A history that broke a promise is kept in a file; -args -judge FILE checks it again.
 package chaos

@@ -16,7 +16,7 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// standby is a PostgreSQL that follows the primary, asynchronously.
+// standby is a PostgreSQL server that replicates the primary asynchronously.
 type standby struct {
 	w    *world
 	dir  string
@@ -53,7 +53,7 @@ func (w *world) newStandby(name string) *standby {
 	return s
 }
 
-// run starts it and waits until it answers.
+// run starts the standby and waits until it answers.
 func (s *standby) run(ctx context.Context) {
 	s.w.t.Helper()
 	cmd := exec.Command(s.w.database.Binary("postgres"), "-D", "data")
@@ -70,7 +70,7 @@ func (s *standby) run(ctx context.Context) {
 	}
 }
 
-// stop ends it without delay.
+// stop ends the standby at once.
 func (s *standby) stop() {
 	if s.proc != nil {
 		s.proc.signal(syscall.SIGQUIT)
@@ -79,15 +79,15 @@ func (s *standby) stop() {
 	}
 }
 
-// ask is its answer to a query, or its error.
+// ask returns the standby's answer to a query, or the error.
 func (s *standby) ask(sql string) string {
 	out, _ := exec.Command(s.w.database.Binary("psql"), "-X", "-q", "-A", "-t", "-c", sql, "-h", s.dir, "-p", s.port,
 		"-U", "postgres", "postgres").CombinedOutput()
 	return strings.TrimSpace(string(out))
 }
 
-// newCluster is a primary with two standbys of it, and two servers and four workers that
-// follow whichever of the three takes writes.
+// newCluster starts a primary with two standbys, and two servers and four workers that connect to
+// whichever of the three accepts writes.
 func newCluster(t *testing.T) (*world, []*standby) {
 	t.Helper()
 	w := emptyWorld(t, onPostgres, *seedFlag)
@@ -113,8 +113,8 @@ func newCluster(t *testing.T) (*world, []*standby) {
 	return w, all
 }
 
-// failover takes the primary away while the standby has not heard of the newest commits,
-// promotes it, and answers how long after that the first submission was acknowledged.
+// failover kills the primary while the standby lacks the newest commits, promotes the standby, and
+// returns the time from then until the first submission is acknowledged.
 func (w *world) failover(ctx context.Context, kill func(), behind []*standby) time.Duration {
 	w.t.Helper()
 	for _, s := range behind {
@@ -137,8 +137,8 @@ func (w *world) failover(ctx context.Context, kill func(), behind []*standby) ti
 	return time.Since(began)
 }
 
-// Rule: however many standbys of one primary take over one after the other, and whatever
-// they had not heard of, no token is given twice, ends stay ends, and everything settles.
+// Rule: if several standbys of one primary take over one after the other, whatever commits they
+// lack, no token is given out twice, ended executions stay ended, and everything settles.
 func TestFailoverToSiblings(t *testing.T) {
 	needsLong(t)
 	w, siblings := newCluster(t)
@@ -203,7 +203,7 @@ func TestFailoverToSiblings(t *testing.T) {
 	fmt.Fprintf(os.Stdout, "%d failovers, a submission acknowledged after %s; %d executions, %d calls, %d claims "+
 		"that no database remembers\n",
 		w.faults["failover"], took, len(b.stories), len(r.Told), forgotten)
-	for i := range r.Told { // the checker must see a token that is given twice
+	for i := range r.Told { // the checker must also find a token that is given out twice
 		if e := &r.Told[i]; e.Kind == "claim" && e.End == ok {
 			again := *e
 			again.Number++
@@ -213,9 +213,9 @@ func TestFailoverToSiblings(t *testing.T) {
 	}
 	f := &promise.Finding{History: newBook(r).public(), Promise: "G1"}
 	if promise.G1(f); len(f.Violated) == 0 {
-		t.Error("G1: the planted token that is given twice was not found")
+		t.Error("G1: the checker did not find the planted token that is given out twice")
 	}
 	if forgotten == 0 {
-		t.Error("nothing was forgotten, so that no token could be given twice")
+		t.Error("no commit was lost, so no token could have been given out twice")
 	}
 }

@@ -1,7 +1,7 @@
 package chaos
 
-// g10: dead letters are conserved: each is one of an execution that is there, and the store
-// counts what is there.
+// g10: dead letters are conserved: each belongs to an existing execution, and the store's count is
+// the number of those that exist.
 func g10(f *finding) {
 	open := int64(0)
 	for _, l := range f.Letters {
@@ -9,7 +9,7 @@ func g10(f *finding) {
 			open++
 		}
 		if f.byID[l.Execution] == nil {
-			f.Violation(nil, "there is a dead letter of %s, which is not there", l.Execution)
+			f.Violation(nil, "there is a dead letter of %s, which does not exist", l.Execution)
 		}
 	}
 	f.Books(f.States, open)

@@ -2,8 +2,8 @@ package chaos
 
 import "github.com/belaydev/belay"
 
-// g2: no stale effect in the world outside either: no step begins behind a newer claim, and
-// no owner is refused while it is the owner.
+// g2: no stale effect outside of the store either: no step begins after a newer claim, and no owner
+// is refused while it owns the execution.
 func g2(f *finding) {
 	for i := range f.Told {
 		switch e := &f.Told[i]; {
@@ -15,7 +15,7 @@ func g2(f *finding) {
 	}
 }
 
-// g2effect looks for a claim that was newer when a step had its effect.
+// g2effect checks that no newer claim existed when a step had its effect.
 func g2effect(f *finding, e *entry) {
 	s := f.byID[e.Execution]
 	if s == nil || s.Run(e.Token) == nil {
@@ -41,14 +41,14 @@ func g2owner(f *finding, e *entry) {
 	over := w == nil || !w.EndedAt.IsZero() && !w.EndedAt.After(e.To) || w.ExpiresAt.Before(e.To) ||
 		e.Why == belay.CauseCancelled && g2grace(s, e)
 	if a != nil && !a.EndedBy(e.To) && !over {
-		f.Violation(s, "%s of %s under token %d was refused at %s as %q though it was the owner", e.Kind, e.Who,
+		f.Violation(s, "%s of %s under token %d was refused at %s as %q although it owned the execution", e.Kind,
+			e.Who,
 			e.Token, e.To.Format(clock), e.Why)
 	}
 }
 
-// g2grace reports whether the grace of a cancel was over when the owner was
-// refused. It owns nothing from then on; that its run has ended is written a
-// moment later.
+// g2grace reports whether a cancel's grace period was over when the owner was refused. From then on
+// it owns nothing, although the end of its run is written a moment later.
 func g2grace(s *story, e *entry) bool {
 	grace := belay.DefaultCancelGrace
 	if p := s.Execution.Policy; p != nil && p.CancelGrace != 0 {

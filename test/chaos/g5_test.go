@@ -6,9 +6,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g5: no limbo. Whenever one looked, what had not ended had a live owner, or a
-// due time, or a named reason; what an owner lost was taken back as soon as its
-// session was over; and after the last fault everything settled.
+// g5: no limbo. At every look, each execution that had not ended had a live owner, or a due time,
+// or a named reason; executions of a lost owner were reclaimed as soon as its session was over; and
+// after the last fault everything settled.
 func g5(f *finding) {
 	for _, l := range f.Looks {
 		at := make(map[belay.WorkerID]*belay.Worker)
@@ -23,7 +23,7 @@ func g5(f *finding) {
 	for _, s := range f.stories {
 		g5lost(f, s)
 		if !s.Execution.State.Terminal() {
-			f.Violation(s, "it is %s after all has healed", s.Execution.State)
+			f.Violation(s, "the execution is %s although all faults are over", s.Execution.State)
 		}
 	}
 	for _, o := range f.Open {
@@ -31,28 +31,29 @@ func g5(f *finding) {
 	}
 }
 
-// g5look checks one execution as it was found.
+// g5look checks one execution in the state in which it was found.
 func g5look(f *finding, l *look, x *belay.Execution, sessions map[belay.WorkerID]*belay.Worker) {
 	s := f.byID[x.ID]
 	switch {
 	case x.State == belay.Running:
 		w := sessions[x.Worker]
 		if w == nil {
-			f.Violation(s, "at %s it ran under %s, which is no session", l.At.Format(clock), x.Worker)
+			f.Violation(s, "at %s the execution ran under %s, which is no session", l.At.Format(clock), x.Worker)
 		} else if w.State.Ended() && l.At.After(f.deadline(w.EndedAt)) {
-			f.Violation(s, "at %s it ran under %s, which was %s since %s", l.At.Format(clock), w.Name, w.State,
+			f.Violation(s, "at %s the execution ran under %s, which was %s since %s", l.At.Format(clock), w.Name,
+				w.State,
 				w.EndedAt.Format(clock))
 		}
 	case x.Reason == nil || x.Reason.Code == "":
-		f.Violation(s, "at %s it was %s without a reason", l.At.Format(clock), x.State)
+		f.Violation(s, "at %s the execution was %s without a reason", l.At.Format(clock), x.State)
 	case x.State == belay.Waiting && x.Reason.Until.IsZero() && x.Reason.Code == "timer":
-		f.Violation(s, "at %s it waited for a timer that has no end", l.At.Format(clock))
+		f.Violation(s, "at %s the execution waited for a timer that has no end", l.At.Format(clock))
 	case x.State == belay.Pending && x.DueAt.IsZero():
-		f.Violation(s, "at %s it was pending and never due", l.At.Format(clock))
+		f.Violation(s, "at %s the execution was pending and never due", l.At.Format(clock))
 	}
 }
 
-// g5lost checks that what a session held was taken back promptly after it.
+// g5lost checks that the executions of a session were reclaimed promptly after its end.
 func g5lost(f *finding, s *story) {
 	for _, a := range s.Runs {
 		w := f.sessions[a.Worker]

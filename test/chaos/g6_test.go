@@ -7,11 +7,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g6: bounded detection. An owner whose last accepted heartbeat was at h is given
-// up in [t+TTL, t+TTL+1s], t being the later of h and the last written recovery
-// of the store or of all servers (grace, which stands in its session); never
-// earlier, except on a death proven on its own host. Watchers see it within a
-// second.
+// g6: bounded detection. An owner whose last accepted heartbeat was at h is declared lost in
+// [t+TTL, t+TTL+1s], where t is the later of h and the last recorded recovery of the store or of
+// all servers (the grace in its session); it is never declared lost earlier, unless its death was
+// proven on its own host. Watchers see the loss within a second.
 func g6(f *finding) {
 	for _, w := range f.sessions {
 		g6beats(f, w)
@@ -22,15 +21,15 @@ func g6(f *finding) {
 			g6expired(f, w)
 		case !w.State.Ended():
 			if by := f.deadline(w.ExpiresAt); f.Read.After(by) {
-				f.Violation(nil, "%s was not given up by %s", w.Name, by.Format(clock))
+				f.Violation(nil, "%s was not declared lost by %s", w.Name, by.Format(clock))
 			}
 		}
 	}
 	g6watchers(f)
 }
 
-// g6beats checks that a session has as long as its worker was told, and longer
-// only after a recovery.
+// g6beats checks that a session lasts as long as its worker was promised, and longer only after a
+// recovery.
 func g6beats(f *finding, w *belay.Worker) {
 	if grace := w.ExpiresAt.Sub(w.HeartbeatAt) - w.TTL.D(); grace < 0 {
 		f.Violation(nil, "%s has until %s, less than its TTL after its heartbeat at %s", w.Name,
@@ -41,18 +40,18 @@ func g6beats(f *finding, w *belay.Worker) {
 	}
 	for _, e := range f.beats[w.ID] {
 		if w.HeartbeatAt.Before(e.At) {
-			f.Violation(nil, "%s was told that its heartbeat of %s is accepted, and the last in the store is of %s",
+			f.Violation(nil, "the heartbeat of %s at %s was acknowledged, and the last in the store is of %s",
 				e.Who, e.At.Format(clock), w.HeartbeatAt.Format(clock))
 		}
 	}
 }
 
-// shortGrace may have been written for a stall of which nobody else knows: the
-// servers' marks of life are a fraction of a second apart.
+// shortGrace is the longest grace that may have been given for a stall which only the servers
+// noticed: they record that they are alive every fraction of a second.
 const shortGrace = 3 * time.Second
 
-// g6grace checks that what a session was given is what it had lost: its time
-// counts again from a recovery.
+// g6grace checks that a session got as much grace as it had lost time: its TTL counts again from a
+// recovery.
 func g6grace(f *finding, w *belay.Worker, grace time.Duration) {
 	from := w.ExpiresAt.Add(-w.TTL.D())
 	for _, t := range f.impossible() {
@@ -77,7 +76,7 @@ func g6proven(f *finding, w *belay.Worker) {
 			return
 		}
 	}
-	f.Violation(nil, "%s was declared dead at %s and lived: %s", w.Name, w.EndedAt.Format(clock), w.EndReason)
+	f.Violation(nil, "%s was declared dead at %s and was alive: %s", w.Name, w.EndedAt.Format(clock), w.EndReason)
 }
 
 func g6expired(f *finding, w *belay.Worker) {
@@ -85,11 +84,11 @@ func g6expired(f *finding, w *belay.Worker) {
 	f.OK()
 	late := w.EndedAt.Sub(w.ExpiresAt)
 	if late < 0 {
-		f.Violation(nil, "%s was given up %s before its time", w.Name, -late)
+		f.Violation(nil, "%s was declared lost %s before its deadline", w.Name, -late)
 	}
 	by := f.deadline(w.ExpiresAt)
 	if w.EndedAt.After(by) {
-		f.Violation(nil, "%s was given up at %s, %s after its time; by %s it should have been", w.Name,
+		f.Violation(nil, "%s was declared lost at %s, %s after its deadline, but should have been by %s", w.Name,
 			w.EndedAt.Format(clock), late, by.Format(clock))
 	}
 	if by.Equal(w.ExpiresAt.Add(promptly)) {
@@ -99,13 +98,12 @@ func g6expired(f *finding, w *belay.Worker) {
 	}
 }
 
-// catchingUp is how long after an outage the servers may be busy with what has
-// queued up.
+// catchingUp is how long after an outage the servers may be busy with the requests that have queued
+// up.
 const catchingUp = 5 * time.Second
 
-// g6watchers checks that those who watch see a loss within a second, where the
-// servers could act, and in the stream that was open when it happened: one that
-// breaks off is another matter, see g15.
+// g6watchers checks that watchers see a loss within a second, if the servers could act and if the
+// watcher's stream was open when it happened: g15 checks streams that break off.
 func g6watchers(f *finding) {
 	for i := range f.Seen {
 		x := &f.Seen[i]
@@ -129,8 +127,8 @@ func g6watchers(f *finding) {
 	}
 }
 
-// disturbed reports whether the servers could not act at some time between two
-// moments.
+// disturbed reports whether there was a time between from and to at which the servers could not
+// act.
 func (b *book) disturbed(from, to time.Time) bool {
 	for _, t := range b.impossible() {
 		if t.From.Before(to) && t.To.After(from) {

@@ -11,14 +11,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Ghosts have a queue of their own.
+// Ghosts have their own queue.
 const (
 	ghostQueue    = "ghosts"
-	ghostWorkflow = "haunt"
+	ghostWorkflow = "openSessions"
 )
 
-// ghost speaks the protocol of a worker without any care: it falls silent, loses
-// its lease, and writes under it nevertheless.
+// ghost is a client that speaks the worker protocol carelessly: it stops its heartbeats, loses its
+// lease, and still writes under that lease.
 type ghost struct {
 	*world
 	name string
@@ -26,8 +26,8 @@ type ghost struct {
 	n    int
 }
 
-// haunt lets ghosts come and go until ctx ends.
-func (g *ghost) haunt(ctx context.Context) {
+// openSessions opens one ghost session after the other until ctx ends.
+func (g *ghost) openSessions(ctx context.Context) {
 	for pause(ctx, between(g.r, 200*time.Millisecond, time.Second)) == nil {
 		b := g.patient(g.r, g.name)
 		s := belay.Submission{ID: newExecutionID(), Workflow: ghostWorkflow, Queue: ghostQueue}
@@ -58,8 +58,8 @@ func (g *ghost) own(ctx context.Context, b *recorder) (belay.Lease, bool) {
 	return got.Assignments[0].Lease, true
 }
 
-// write saves, repeats itself, falls silent until the lease is lost, writes,
-// owns the execution again, and writes under the first lease once more.
+// write saves, repeats the save, sends no heartbeat until the lease is lost, writes, claims the
+// execution again, and writes under the first lease once more.
 func (g *ghost) write(ctx context.Context, old belay.Lease) {
 	b := g.patient(g.r, g.name)
 	save := g.save(old)
@@ -100,7 +100,7 @@ func (g *ghost) settlement(l belay.Lease) belay.Settlement {
 	}
 }
 
-// until waits for something to be true of an execution.
+// until waits until a condition holds for an execution.
 func (g *ghost) until(ctx context.Context, happened func(belay.Execution) bool, id belay.ExecutionID) bool {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -113,8 +113,8 @@ func (g *ghost) until(ctx context.Context, happened func(belay.Execution) bool, 
 	return false
 }
 
-// lay ends what is left of the ghosts' executions.
-func (g *ghost) lay(ctx context.Context) {
+// cancelLeftovers cancels the executions that ghosts have left.
+func (g *ghost) cancelLeftovers(ctx context.Context) {
 	for pause(ctx, 20*time.Millisecond) == nil {
 		b := g.patient(g.r, g.name)
 		l, held := g.own(ctx, b)

@@ -7,14 +7,14 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// history gathers what is told in this process while it happens.
+// history collects the results of calls in this process while they happen.
 type history struct {
 	mu      sync.Mutex
 	told    []entry
 	seen    []promise.Sighting
 	looks   []look
 	faults  map[string]int
-	times   map[string]int // of what else is worth counting
+	times   map[string]int // other countable events
 	trouble []span
 	harm    []span
 	deaths  []death
@@ -26,7 +26,7 @@ func newHistory() *history {
 	return &history{faults: make(map[string]int), times: make(map[string]int), bad: make(map[string]int)}
 }
 
-// note takes an entry; it is a notebook.
+// note adds an entry; it makes history a notebook.
 func (h *history) note(e entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,8 +63,7 @@ func (h *history) died(pid int) {
 	h.deaths = append(h.deaths, death{pid, time.Now()})
 }
 
-// answered notes what a bad input was answered; what says what passed that
-// should not have.
+// answered notes the status of the answer to a bad input; what describes an answer that was wrong.
 func (h *history) answered(with, what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,21 +73,21 @@ func (h *history) answered(with, what string) {
 	}
 }
 
-// troubled notes a time of which the end is known by now.
+// troubled notes a time in which the servers could not act, which ends now.
 func (h *history) troubled(what string, from time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trouble = append(h.trouble, span{what, from, time.Now()})
 }
 
-// harmed notes a time in which a worker was harmed.
+// harmed notes a time in which a worker was killed or stopped.
 func (h *history) harmed(worker string, from time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.harm = append(h.harm, span{worker, from, time.Now()})
 }
 
-// into gives all of it to a record.
+// into copies everything into a record.
 func (h *history) into(r *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,5 +96,5 @@ func (h *history) into(r *record) {
 	r.Faults, r.Trouble, r.Deaths, r.Bad, r.Passed, r.Times = h.faults, h.trouble, h.deaths, h.bad, h.passed, h.times
 }
 
-// notebook is where a caller writes down what it was told.
+// notebook is the place where a caller records the results of its calls.
 type notebook interface{ note(entry) }

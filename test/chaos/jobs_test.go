@@ -15,18 +15,18 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// The worker of the commands is not harmed. Its TTL is so long that no fault
-// of its server alone costs it its lease, and so short that it must freeze what it
-// runs while the database is away for longer.
+// The worker of the commands is not harmed. Its TTL is so long that no fault of its server alone
+// costs it its lease, and so short that it must freeze its commands when the database is down for
+// longer.
 const (
 	jobQueue = "commands"
 	jobTTL   = 9 * time.Second
-	// frozen is how long a command is silent at least that was frozen.
+	// frozen is the shortest silence of a command that counts as a freeze.
 	frozen = time.Second
 )
 
-// jobs is a belay worker and the commands that it runs from the beginning to the
-// end: each one process, and one that left its session.
+// jobs is a belay worker and the commands that it runs from the beginning to the end of the test:
+// each has one process of its own, and one that left its session.
 type jobs struct {
 	*world
 	proc  *process
@@ -37,7 +37,7 @@ func (w *world) newJobs() *jobs {
 	w.t.Helper()
 	cmd := exec.Command(w.binary, "worker", "--server", w.servers[0].url(), "--data", w.path("jobs"), "--queue",
 		jobQueue, "--ttl", jobTTL.String(), "--name", "commands",
-		"--agent-users", "none", "--agent-seal=false") // they count in files of the test's
+		"--agent-users", "none", "--agent-seal=false") // the commands write to files of the test
 	cmd.Dir, cmd.Env = w.dir, w.environment()
 	p, err := w.starter.start(cmd, w.path("jobs.log"))
 	if err != nil {
@@ -46,11 +46,11 @@ func (w *world) newJobs() *jobs {
 	return &jobs{world: w, proc: p}
 }
 
-// ticking is what each process of a command does: it counts, until it is
-// released, in a file of its own.
+// ticking is the script of each process of a command: it counts in its own file until the test
+// releases it.
 const ticking = `n=0; while [ ! -e "$0" ]; do n=$((n+1)); echo "$n $$ $EPOCHREALTIME" >> "$1"; sleep 0.2; done`
 
-// begin submits a command and waits until it ticks.
+// begin submits a command and waits until both of its processes count.
 func (j *jobs) begin(ctx context.Context, name string) error {
 	script := fmt.Sprintf(`setsid bash -c '%s' %q %q & bash -c '%s' %q %q; wait`,
 		ticking, j.release(), j.path(name+".child"), ticking, j.release(), j.path(name+".own"))
@@ -101,7 +101,7 @@ func (j *jobs) cancel(ctx context.Context) {
 	}
 }
 
-// end lets the commands end, and the worker once they have.
+// end lets the commands end, and then stops the worker.
 func (j *jobs) end() {
 	if err := os.WriteFile(j.release(), nil, 0o600); err != nil {
 		j.t.Error(err)
@@ -113,7 +113,7 @@ func (j *jobs) stop() {
 	j.proc.end(30 * time.Second)
 }
 
-// tell gathers what became of the commands.
+// tell collects the results of the commands.
 func (j *jobs) tell() []*agentTale {
 	for _, x := range j.tales {
 		for _, file := range []string{x.Name + ".own", x.Name + ".child"} {
@@ -129,13 +129,13 @@ func (j *jobs) tell() []*agentTale {
 	return j.tales
 }
 
-// ticksStill reports whether a process is there and is one of ours.
+// ticksStill reports whether a process exists and is one of the test's.
 func (j *jobs) ticksStill(pid int) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && strings.Contains(string(line), filepath.Base(j.dir))
 }
 
-// read reads what one process has counted.
+// read reads the numbers that one process has counted.
 func (j *jobs) read(file string) ticks {
 	var all ticks
 	text, err := os.ReadFile(j.path(file))
@@ -147,7 +147,7 @@ func (j *jobs) read(file string) ticks {
 		var n, pid int
 		var at float64
 		if _, err := fmt.Sscanf(line, "%d %d %f\n", &n, &pid, &at); err != nil {
-			break // it is being written
+			break // the line is just being written
 		}
 		when := time.UnixMicro(int64(at * 1e6))
 		if n != all.Numbers+1 && all.Torn == "" {

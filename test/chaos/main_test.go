@@ -10,13 +10,13 @@ import (
 )
 
 var (
-	seedFlag  = flag.Uint64("seed", 0, "decide as this seed did; 0 takes a new one")
-	forFlag   = flag.Duration("for", time.Minute, "for how long things go wrong, on all stores together")
-	storeFlag = flag.String("store", "", "on this store alone: sqlite or postgres")
-	judgeFlag = flag.String("judge", "", "judge the history in this file again")
+	seedFlag  = flag.Uint64("seed", 0, "repeat the random choices of this seed; 0 takes a new one")
+	forFlag   = flag.Duration("for", time.Minute, "the time with faults, for all stores together")
+	storeFlag = flag.String("store", "", "only on this store: sqlite or postgres")
+	judgeFlag = flag.String("judge", "", "check the history in this file again")
 )
 
-// roleEnv makes the test binary one of the workers.
+// roleEnv is the environment variable that turns the test binary into a worker.
 const roleEnv = "CHAOS_ROLE"
 
 func TestMain(m *testing.M) {
@@ -34,10 +34,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// short says that the run is one of make test.
+// short reports whether the run is one of make test.
 func short() bool { return *forFlag <= time.Minute }
 
-// needsLong skips in short runs what takes too long for them.
+// needsLong skips a test that takes too long for a short run.
 func needsLong(t *testing.T) {
 	t.Helper()
 	if short() {
@@ -45,5 +45,5 @@ func needsLong(t *testing.T) {
 	}
 }
 
-// quiet is a log that nobody reads.
+// quiet discards log lines.
 var quiet = slog.New(slog.DiscardHandler)

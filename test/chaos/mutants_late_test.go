@@ -8,13 +8,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// lateMutants are the planted bugs for the promises about time, ends and those
-// who watch.
+// lateMutants are the planted bugs for the promises about time, ends and watchers.
 var lateMutants = []mutant{
-	{"owner given up before its time", "G6", func(p *planting) bool {
+	{"owner declared lost before its deadline", "G6", func(p *planting) bool {
 		return p.session(expired, func(w *belay.Worker) { w.EndedAt = w.ExpiresAt.Add(-time.Millisecond) })
 	}, ""},
-	{"owner given up late", "G6", func(p *planting) bool {
+	{"owner declared lost late", "G6", func(p *planting) bool {
 		return p.session(expired, func(w *belay.Worker) { w.EndedAt = w.ExpiresAt.Add(time.Hour) })
 	}, ""},
 	{"less time than was promised", "G6", func(p *planting) bool {
@@ -22,7 +21,7 @@ var lateMutants = []mutant{
 			w.ExpiresAt = w.HeartbeatAt.Add(w.TTL.D() - time.Millisecond)
 		})
 	}, ""},
-	{"more time than anybody gave", "G6", func(p *planting) bool {
+	{"more time than a recovery gave", "G6", func(p *planting) bool {
 		return p.session(expired, func(w *belay.Worker) {
 			w.ExpiresAt, w.EndedAt = w.ExpiresAt.Add(time.Hour), w.EndedAt.Add(time.Hour)
 		})
@@ -32,7 +31,7 @@ var lateMutants = []mutant{
 			return len(p.beats[w.ID]) > 0
 		}, func(w *belay.Worker) { w.HeartbeatAt = w.HeartbeatAt.Add(-time.Minute) })
 	}, ""},
-	{"death of one who lives", "G6", func(p *planting) bool {
+	{"death of a live worker", "G6", func(p *planting) bool {
 		return p.session(func(w *belay.Worker) bool {
 			return strings.Contains(w.EndReason, "is gone")
 		}, func(w *belay.Worker) {
@@ -134,7 +133,7 @@ var lateMutants = []mutant{
 		p.record.Seen = slices.Delete(p.record.Seen, n-1, n)
 		return true
 	}, ""},
-	{"neighbour of poison given up", "poison", func(p *planting) bool {
+	{"neighbour of poison failed", "poison", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool {
 			return ev.Kind == "lost" && !ev.Final && s.Script != nil && !isPoison(s) && !cancelledBy(s, ev.Seq)
 		}, func(ev *belay.Event) { ev.Final = true })
@@ -155,7 +154,7 @@ var lateMutants = []mutant{
 	{"command killed and begun again", "agents", func(p *planting) bool {
 		return p.tree(func(_ *agentTale, t *ticks) { t.PIDs = append(t.PIDs, 1) })
 	}, ""},
-	{"command that skipped something", "agents", func(p *planting) bool {
+	{"command that skipped a number", "agents", func(p *planting) bool {
 		return p.tree(func(_ *agentTale, t *ticks) { t.Torn = "3 follows 1" })
 	}, ""},
 	{"process left behind", "agents", func(p *planting) bool {
@@ -171,7 +170,7 @@ func expired(w *belay.Worker) bool {
 	return w.State == belay.WorkerLost && !strings.Contains(w.EndReason, "is gone")
 }
 
-// retried is a run that failed and was followed by a claim at once.
+// retried returns a run that failed and was followed by a claim at once.
 func retried(s *story) *attempt {
 	for i, a := range s.Runs {
 		if a.End != nil && a.End.Kind == "failed" && i+1 < len(s.Runs) && s.Runs[i+1].Seq == a.End.Seq+1 {

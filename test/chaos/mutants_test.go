@@ -10,22 +10,22 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// mutant is a bug planted into a copy of a history.
+// mutant is a bug that is planted into a copy of a history.
 type mutant struct {
 	name  string
 	meant string               // the checker that must find it
-	plant func(*planting) bool // false if there was nothing that it could befall
+	plant func(*planting) bool // plants the bug; false if the history has no place for it
 	on    string               // the only store on which it can happen
 }
 
-// mutantsOn are the planted bugs for a store.
+// mutantsOn returns the planted bugs for a store.
 func mutantsOn(store string) []mutant {
 	return slices.DeleteFunc(slices.Concat(mutants, lateMutants, retentionMutants), func(m mutant) bool {
 		return m.on != "" && m.on != store
 	})
 }
 
-// planting is a copy of a history that a bug is planted into.
+// planting is a copy of a history into which a bug is planted.
 type planting struct {
 	*record
 	*book
@@ -65,7 +65,7 @@ var mutants = []mutant{
 			})
 		})
 	}, ""},
-	{"refusal that gives no cause", "G2", func(p *planting) bool {
+	{"refusal without a cause", "G2", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.End == refused && e.Why != "" }, func(e *entry) { e.Why = "" })
 	}, ""},
 	{"owner refused", "G2", func(p *planting) bool {
@@ -104,7 +104,7 @@ var mutants = []mutant{
 		},
 			func(e *entry) { p.byID[e.Execution].At(e.Seq).Data = json.RawMessage(`"something else"`) })
 	}, ""},
-	{"acknowledged end that is another", "G3", func(p *planting) bool {
+	{"acknowledged end replaced by another", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
 			return e.Kind == "settle" && e.End == ok && e.Outcome == belay.OutcomeSuspended
 		},
@@ -126,7 +126,7 @@ var mutants = []mutant{
 			p.byID[e.Execution].Find(string(belay.ActionCancel), lost(e)).Kind = string(belay.ActionPause)
 		})
 	}, ""},
-	{"execution that nobody submitted", "G3", func(p *planting) bool {
+	{"execution without a submission", "G3", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return s.IsRoot() }, func(s *story) {
 			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool {
 				return e.Kind == "submit" && (e.Execution == s.ID || e.Named == s.ID)
@@ -151,12 +151,12 @@ var mutants = []mutant{
 			return e.Kind == "claim" && len(e.Had) > 0
 		}, func(e *entry) { e.Had = e.Had[1:] })
 	}, ""},
-	{"parent told in another commit", "G4", func(p *planting) bool {
+	{"parent informed in another commit", "G4", func(p *planting) bool {
 		return p.event(func(_ *story, ev *belay.Event) bool {
 			return ev.Kind == "child"
 		}, func(ev *belay.Event) { ev.At = ev.At.Add(time.Microsecond) })
 	}, ""},
-	{"parent never told", "G4", func(p *planting) bool {
+	{"parent never informed", "G4", func(p *planting) bool {
 		return p.event(func(_ *story, ev *belay.Event) bool {
 			return ev.Kind == "child"
 		}, func(ev *belay.Event) { ev.Text = "" })

@@ -10,9 +10,9 @@ import (
 	"github.com/belaydev/belay/internal/faultproxy"
 )
 
-// harm carries out the plan: one goroutine for each victim. It returns when all
-// is over and everything runs again.
-func (w *world) harm(ctx context.Context, p plan, c *crowd) {
+// carryOut carries out the plan: one goroutine for each victim. It returns when the plan is over and
+// everything runs again.
+func (w *world) carryOut(ctx context.Context, p plan, c *crowd) {
 	began := time.Now()
 	var all sync.WaitGroup
 	follow := func(who string, happen func(context.Context, fault)) {
@@ -27,17 +27,17 @@ func (w *world) harm(ctx context.Context, p plan, c *crowd) {
 	}
 	for i, s := range w.servers {
 		follow(s.name, func(ctx context.Context, f fault) {
-			s.befall(ctx, f)
-			if i == 0 { // two of them in a row would cost the commands' worker its lease
+			s.causeFault(ctx, f)
+			if i == 0 { // two of these in a row would cost the commands' worker its lease
 				_ = pause(ctx, jobTTL/3)
 			}
 		})
 	}
 	for i, s := range w.workers {
-		follow(s.name, s.befall)
+		follow(s.name, s.causeFault)
 		if s.far {
 			follow(fmt.Sprint("way", i), func(ctx context.Context, f fault) {
-				w.befallLine(ctx, f, s.proxy, "worker's line ")
+				w.causeLineFault(ctx, f, s.proxy, "worker's line ")
 			})
 		}
 	}
@@ -45,22 +45,22 @@ func (w *world) harm(ctx context.Context, p plan, c *crowd) {
 	if w.store == onSQLite {
 		whose = "clients' line "
 	}
-	follow("line", func(ctx context.Context, f fault) { w.befallLine(ctx, f, w.line, whose) })
-	follow("servers", w.befallServers)
+	follow("line", func(ctx context.Context, f fault) { w.causeLineFault(ctx, f, w.line, whose) })
+	follow("servers", w.killServers)
 	follow("tables", w.lockTable)
 	follow("writes", w.refuseWrites)
 	follow("snapshot", w.holdSnapshot)
 	follow("keys", func(ctx context.Context, f fault) { w.holdKeys(ctx, f, c) })
-	follow("pooler", w.befallPooler)
+	follow("pooler", w.killPooler)
 	follow("disk", w.fillDisk)
-	follow("database", w.befallDatabase)
+	follow("database", w.causeDatabaseFault)
 	follow("backends", func(context.Context, fault) { w.terminate() })
 	all.Wait()
 }
 
-// befall kills the server and starts it again, or stops it where it is, with all
-// that it holds.
-func (s *server) befall(ctx context.Context, f fault) {
+// causeFault kills the server and starts it again, or stops and continues it with the locks that it
+// has.
+func (s *server) causeFault(ctx context.Context, f fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from := time.Now()
@@ -82,8 +82,8 @@ func (s *server) befall(ctx context.Context, f fault) {
 	s.w.troubled(s.name, from)
 }
 
-// befall kills, stops or ends the worker; there is one again afterwards.
-func (s *slot) befall(ctx context.Context, f fault) {
+// causeFault kills, stops or gracefully ends the worker, and starts it again.
+func (s *slot) causeFault(ctx context.Context, f fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.w.harmed(s.name, time.Now())
@@ -107,11 +107,11 @@ func (s *slot) befall(ctx context.Context, f fault) {
 	}
 }
 
-// resumeTries is how often a database is started that does not answer within half a minute.
+// resumeTries is how often a database that does not answer within half a minute is started.
 const resumeTries = 5
 
-// befallDatabase restarts the database, or kills it.
-func (w *world) befallDatabase(ctx context.Context, f fault) {
+// causeDatabaseFault restarts the database, or kills it.
+func (w *world) causeDatabaseFault(ctx context.Context, f fault) {
 	defer w.troubled("database", time.Now())
 	stop, kind := w.database.Stop, "database restarted"
 	if f.Kind == "kill" {
@@ -143,7 +143,7 @@ func (w *world) befallDatabase(ctx context.Context, f fault) {
 	}
 }
 
-// terminate ends every backend. The database may be away meanwhile.
+// terminate ends every backend. The database may be down meanwhile.
 func (w *world) terminate() {
 	from := time.Now()
 	n, err := w.database.Query("postgres",
@@ -154,8 +154,8 @@ func (w *world) terminate() {
 	}
 }
 
-// befallLine lets a line fail for a while.
-func (w *world) befallLine(ctx context.Context, f fault, p *faultproxy.Proxy, whose string) {
+// causeLineFault makes a network connection fail for a while.
+func (w *world) causeLineFault(ctx context.Context, f fault, p *faultproxy.Proxy, whose string) {
 	from := time.Now()
 	w.fault(whose + f.Kind)
 	switch f.Kind {

@@ -12,15 +12,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// pickedUpBy is how soon a due execution must run where a worker is idle that can run
-// it: far less than a slow poll, which is what a lost hint would cost.
+// pickedUpBy is the time within which a due execution must run if a worker is idle that can run it:
+// far less than the slow poll on which the execution would depend if a wake-up were lost.
 const pickedUpBy = time.Second
 
-// slotLabel is the label by which an execution asks for one worker.
+// slotLabel is the label by which an execution requires one particular worker.
 const slotLabel = "slot"
 
-// probe asks every server for executions that one worker alone can run, once all has
-// settled: that worker is idle, and mostly at another server.
+// probe submits at every server executions that only one worker can run, once everything has
+// settled: that worker is idle, and usually connected to another server.
 func (w *world) probe(ctx context.Context, r *record) {
 	c := &crowd{world: w}
 	for _, at := range w.servers {
@@ -40,8 +40,8 @@ func (w *world) probe(ctx context.Context, r *record) {
 	}
 }
 
-// pickup: a due execution with an idle worker that can take it is claimed promptly.
-// Only a worker counts that nothing was done to, at a server that nothing was done to.
+// pickup: a due execution is claimed promptly if an idle worker can take it. Only workers that no
+// fault affected count, at servers that no fault affected.
 func pickup(f *finding) {
 	for _, s := range f.stories {
 		due, claimed, first := pickedUp(s)
@@ -56,13 +56,14 @@ func pickup(f *finding) {
 		took := claimed.Sub(due)
 		f.picked = append(f.picked, took)
 		if took > pickedUpBy {
-			f.Violation(s, "it was due at %s and claimed %s later, though a worker was idle", due.Format(clock), took)
+			f.Violation(s, "the execution was due at %s and claimed %s later, although a worker was idle",
+				due.Format(clock), took)
 		}
 	}
 }
 
-// pickedUp is when an execution was due first, and when it was claimed, unless
-// something came in between.
+// pickedUp returns when an execution was first due and when it was claimed, unless another event
+// came in between.
 func pickedUp(s *story) (due, claimed time.Time, first bool) {
 	if s.Script == nil || len(s.Events) < 2 || s.Events[0].Kind != "submitted" || s.Events[1].Kind != "started" {
 		return due, claimed, false
@@ -70,21 +71,21 @@ func pickedUp(s *story) (due, claimed time.Time, first bool) {
 	return s.Events[0].At, s.Events[1].At, true
 }
 
-// place is one session of a worker, and what it ran.
+// place is one session of a worker, with its runs.
 type place struct {
 	session *belay.Worker
 	slot    string
-	far     bool // something may be done to its line
+	far     bool // its connection may have faults
 	server  string
 	runs    []span
-	rest    []span // in which it took nothing: something was done to it or to its server
+	rest    []span // times at which it takes nothing because of a fault of its own or its server's
 }
 
-// settled is how long after something was done to it a worker is left alone.
+// settled is the time after a fault of a worker in which it does not count as idle.
 const settled = 2 * time.Second
 
-// idle reports whether one worker that can run an execution had slots free all the time
-// between two moments.
+// idle reports whether at least one worker that can run an execution had free slots all the time
+// between from and to.
 func (b *book) idle(s *story, from, to time.Time) bool {
 	calm := from.After(b.Settled)
 	if from.Before(b.Began) || to.After(b.Healed) && !calm || b.disturbed(from.Add(-settled), to) {
@@ -115,8 +116,8 @@ func during(all []span, from, to time.Time) bool {
 	return slices.ContainsFunc(all, func(s span) bool { return s.From.Before(to) && s.To.After(from) })
 }
 
-// allPlaces are those of all workers. Their names are those of their slots, and the
-// number of their life.
+// allPlaces returns the sessions of all workers. A session's name is the name of the worker's slot
+// and the number of its life.
 func (b *book) allPlaces() []*place {
 	if b.places != nil {
 		return b.places
@@ -153,7 +154,7 @@ func (b *book) allPlaces() []*place {
 			}
 			if p != nil {
 				p.runs = append(p.runs, run)
-				if losses >= 2 { // it may run alone
+				if losses >= 2 { // a suspected poison execution runs alone on its worker
 					p.rest = append(p.rest, run)
 				}
 			}

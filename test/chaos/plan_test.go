@@ -9,25 +9,24 @@ import (
 	"time"
 )
 
-// fault is one thing that goes wrong.
+// fault is one planned fault.
 type fault struct {
-	At   time.Duration // after the first moment
-	Who  string        // whom it befalls
+	At   time.Duration // after the beginning
+	Who  string        // the victim
 	Kind string
 	For  time.Duration // how long it lasts
 }
 
-// plan is all that goes wrong, in order of time. Who carries out what befalls
-// one victim is busy while it lasts, so that a fault may come later than planned,
-// and none is left out.
+// plan is all faults in the order of time. The goroutine of a victim is busy during a fault, so the
+// next fault may come later than planned, but none is left out.
 type plan []fault
 
-// How long the database is away when it is killed: longer than the fence of the
-// commands' worker lets it go on, and than the TTL of the far ones.
+// longOutage is how long a killed database stays down: longer than the fence of the commands'
+// worker allows, and than the TTL of the far workers.
 const longOutage = 8500 * time.Millisecond
 
-// newPlan draws what goes wrong in a time from a seed. The rates are those of 30
-// kills of servers and 60 of workers in three minutes, and a few more.
+// newPlan draws a plan for a length of time from a seed. The rates give at least 30 kills of
+// servers and 60 of workers in three minutes.
 func newPlan(store string, seed uint64, length time.Duration) plan {
 	d := &draft{r: dice(seed, "plan"), length: length}
 	if store == onSQLite {
@@ -46,7 +45,7 @@ type draft struct {
 	length time.Duration
 }
 
-// each draws faults at a rate, at least one.
+// each adds faults at a rate, at least one.
 func (d *draft) each(rate time.Duration, who, kind func() string, least, most time.Duration) {
 	n := max(1, int((d.length+rate-1)/rate))
 	for i := range n {
@@ -55,8 +54,8 @@ func (d *draft) each(rate time.Duration, who, kind func() string, least, most ti
 	}
 }
 
-// turn names one after the other, one any of them, and deal each once before any
-// comes again.
+// turn, one and deal choose names: turn one after the other, one any of them, and deal each once
+// before any is repeated.
 func (d *draft) turn(name string, of []int) func() string {
 	n := d.r.IntN(len(of))
 	return func() string { n++; return fmt.Sprint(name, of[n%len(of)]) }
@@ -96,7 +95,7 @@ func (d *draft) onPostgres() {
 	d.each(12*time.Second, d.one("keys"), d.deal("commit", "roll back"), 500*time.Millisecond, 3*time.Second)
 }
 
-// onSQLite has one server, and its clients' line in place of the database's.
+// onSQLite has one server, and faults of the clients' connection instead of the database's.
 func (d *draft) onSQLite() {
 	d.plan = append(d.plan, fault{d.length * 13 / 20, "server0", "kill", longOutage})
 	d.each(6*time.Second, d.one("server0"), d.one("kill"), 100*time.Millisecond, 2*time.Second)
@@ -106,8 +105,7 @@ func (d *draft) onSQLite() {
 		200*time.Millisecond, 2*time.Second)
 }
 
-// ofWorkers is what goes wrong with workers, and on the way of far ones to their
-// server.
+// ofWorkers adds the faults of workers, and of the connections of far ones to their server.
 func (d *draft) ofWorkers() {
 	d.each(2700*time.Millisecond, d.turn("worker", all), d.one("kill"), 50*time.Millisecond, 1500*time.Millisecond)
 	d.each(15*time.Second, d.turn("worker", far), d.one("stop"), farTTL-time.Second, 2*farTTL)
@@ -117,15 +115,15 @@ func (d *draft) ofWorkers() {
 		300*time.Millisecond, 5*time.Second)
 }
 
-// The workers by their numbers, and those that are far.
+// The numbers of the workers, and those of the far ones.
 var all, far = []int{0, 1, 2, 3, 4, 5}, []int{1, 3, 5}
 
-// of is the part of the plan that befalls one victim.
+// of returns the faults of one victim.
 func (p plan) of(who string) plan {
 	return slices.DeleteFunc(slices.Clone(p), func(f fault) bool { return f.Who != who })
 }
 
-// count is how often something is to befall victims whose name begins so.
+// count returns the number of faults of a kind whose victims' names begin with who.
 func (p plan) count(who, kind string) (n int) {
 	for _, f := range p {
 		if len(f.Who) >= len(who) && f.Who[:len(who)] == who && f.Kind == kind {
@@ -135,8 +133,8 @@ func (p plan) count(who, kind string) (n int) {
 	return n
 }
 
-// The same seed plans the same faults, and three minutes of any seed have what
-// the promise is to be tried with.
+// Rule: the same seed gives the same plan, and the plan for three minutes of any seed has the
+// number of faults that the guarantees were promised under.
 func TestThePlanKeepsItsRates(t *testing.T) {
 	for seed := range uint64(100) {
 		p := newPlan(onPostgres, seed, 3*time.Minute)
@@ -158,5 +156,5 @@ func TestThePlanKeepsItsRates(t *testing.T) {
 	}
 }
 
-// chance is one in so many.
+// chance is true once in the given number of calls on average.
 func chance(r *rand.Rand, in int) bool { return r.IntN(in) == 0 }

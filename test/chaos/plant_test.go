@@ -10,20 +10,19 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// planted is what became of the planted bugs.
+// planted is the result of the planted bugs.
 type planted struct {
 	caught  int
 	escaped []string
-	without []string // had nothing that they could befall
+	without []string // bugs for which the history has no place
 }
 
-// plant plants every bug into a copy of a part of the history, one after the
-// other. A bug is caught if the checker that it is meant for finds something that
-// it does not find without it.
+// plant plants every bug into a copy of a part of the history, one after the other. A bug is caught
+// if its checker reports a violation that it does not report without the bug.
 func plant(r *record) planted {
 	part, err := json.Marshal(excerpt(r))
 	if err != nil {
-		panic(err) // it came as JSON
+		panic(err) // the text is JSON that was just made
 	}
 	before := found(part, nil)
 	var p planted
@@ -42,7 +41,7 @@ func plant(r *record) planted {
 	return p
 }
 
-// found is what the checkers find in a history, by promise.
+// found returns the violations that the checkers find in a history, by promise.
 func found(text []byte, change func(*planting)) map[string][]string {
 	r := &record{}
 	if err := json.Unmarshal(text, r); err != nil {
@@ -58,11 +57,11 @@ func found(text []byte, change func(*planting)) map[string][]string {
 	return out
 }
 
-// each is how many executions of each kind an excerpt has.
+// each is the number of executions of each kind in an excerpt.
 const each = 12
 
-// excerpt is a part of a history that is whole in itself: some executions of each
-// kind with their families, and all that is told of them.
+// excerpt returns a part of a history that is complete in itself: some executions of each kind with
+// their families, and all entries about them.
 func excerpt(r *record) *record {
 	b := newBook(r)
 	in, kinds := make(map[belay.ExecutionID]bool), make(map[string]int)
@@ -106,7 +105,7 @@ func excerpt(r *record) *record {
 	return r.only(func(id belay.ExecutionID) bool { return b.byID[id] != nil && in[b.rootOf(b.byID[id]).ID] })
 }
 
-// kindsOf is what is special about an execution.
+// kindsOf returns the special properties of an execution.
 func (b *book) kindsOf(s *story) []string {
 	kinds := []string{s.Execution.Workflow, s.Execution.State.String()}
 	if len(s.Runs) > 1 {
@@ -139,7 +138,7 @@ func (b *book) rootOf(s *story) *story {
 	return s
 }
 
-// only is the part of the record that is about some executions.
+// only returns the part of the record that is about some executions.
 func (r *record) only(is func(belay.ExecutionID) bool) *record {
 	p := *r
 	p.Tales = slices.DeleteFunc(slices.Clone(r.Tales), func(t *tale) bool { return !is(t.Execution.ID) })
@@ -168,7 +167,7 @@ func (r *record) only(is func(belay.ExecutionID) bool) *record {
 	return &p
 }
 
-// event changes the first event that fits.
+// event changes the first event for which fits is true.
 func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*belay.Event)) bool {
 	for _, s := range p.stories {
 		for i := range s.Events {
@@ -181,7 +180,7 @@ func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*bela
 	return false
 }
 
-// tale changes the first execution that fits.
+// tale changes the first execution for which fits is true.
 func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
 	for _, s := range p.stories {
 		if fits(s) {
@@ -192,8 +191,7 @@ func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
 	return false
 }
 
-// entry changes the first entry that fits, of those about an execution that is
-// there.
+// entry changes the first entry for which fits is true and whose execution exists.
 func (p *planting) entry(fits func(*entry) bool, change func(*entry)) bool {
 	for i := range p.record.Told {
 		e := &p.record.Told[i]
@@ -211,7 +209,7 @@ func (p *planting) entry(fits func(*entry) bool, change func(*entry)) bool {
 	return false
 }
 
-// session changes the first session that fits.
+// session changes the first session for which fits is true.
 func (p *planting) session(fits func(*belay.Worker) bool, change func(*belay.Worker)) bool {
 	for i := range p.record.Sessions {
 		if w := &p.record.Sessions[i]; fits(w) {

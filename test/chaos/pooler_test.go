@@ -21,7 +21,7 @@ type pooler struct {
 	proc *process
 }
 
-// newPooler starts one, or gives nil where there is none.
+// newPooler starts a pooler, or returns nil if pgbouncer is not installed.
 func (w *world) newPooler() *pooler {
 	w.t.Helper()
 	if _, err := exec.LookPath("pgbouncer"); err != nil {
@@ -60,8 +60,8 @@ func (p *pooler) start() (err error) {
 	return err
 }
 
-// befallPooler kills the pooler and all connections through it, and starts it again.
-func (w *world) befallPooler(ctx context.Context, f fault) {
+// killPooler kills the pooler with all connections through it, and starts it again.
+func (w *world) killPooler(ctx context.Context, f fault) {
 	if w.pooler == nil {
 		return
 	}
@@ -75,7 +75,7 @@ func (w *world) befallPooler(ctx context.Context, f fault) {
 	}
 }
 
-// openPlace is a directory that others may look into, such as the user of PostgreSQL.
+// openPlace makes a directory that other users, such as PostgreSQL's, can enter.
 func (w *world) openPlace(name string) string {
 	w.t.Helper()
 	dir, err := os.MkdirTemp("", name)
@@ -93,7 +93,8 @@ func (w *world) openPlace(name string) string {
 	return dir
 }
 
-// unprivileged is the user of programs that refuse root; nil for this one.
+// unprivileged returns the user for programs that refuse to run as root; nil if this process is not
+// root.
 func (w *world) unprivileged() *syscall.Credential {
 	w.t.Helper()
 	if os.Geteuid() != 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// befallServers kills several servers at once, and starts them together.
-func (w *world) befallServers(ctx context.Context, f fault) {
+// killServers kills several servers at once, and starts them together.
+func (w *world) killServers(ctx context.Context, f fault) {
 	killed := w.servers
 	if f.Kind == "kill two" {
 		killed = killed[len(killed)-2:]
@@ -49,12 +49,11 @@ func (w *world) befallServers(ctx context.Context, f fault) {
 	}
 	all.Wait()
 	if len(killed) == len(w.servers) {
-		_ = pause(ctx, jobTTL/3) // as for the first server alone
+		_ = pause(ctx, jobTTL/3) // as after a fault of the first server alone
 	}
 }
 
-// lockTable keeps everybody else from a table for a while, and notes whether somebody
-// waited for it.
+// lockTable locks a table for a while, and notes whether another transaction waited for it.
 func (w *world) lockTable(ctx context.Context, f fault) {
 	text := fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); "+
 		"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '%[1]s'::regclass; COMMIT", f.Kind,
@@ -70,7 +69,7 @@ func (w *world) lockTable(ctx context.Context, f fault) {
 	w.fault("table locked")
 }
 
-// undisturbed does something until the database is not taken away meanwhile.
+// undisturbed repeats do until no fault of the database interrupts it.
 func (w *world) undisturbed(ctx context.Context, do func() error) {
 	for do() != nil {
 		if pause(ctx, 300*time.Millisecond) != nil {
@@ -79,11 +78,11 @@ func (w *world) undisturbed(ctx context.Context, do func() error) {
 	}
 }
 
-// readOnly is what PostgreSQL writes to its log for every write that it refuses.
+// readOnly is the text in PostgreSQL's log for every write that it refuses.
 const readOnly = "in a read-only transaction"
 
-// refuseWrites makes the database read-only for a while, for those that are
-// connected too. It counts where a write was refused.
+// refuseWrites makes the database read-only for a while, also for existing connections. It counts
+// as a fault only if a write was refused.
 func (w *world) refuseWrites(ctx context.Context, f fault) {
 	from := time.Now()
 	defer w.troubled("read-only", from)
@@ -105,15 +104,15 @@ func (w *world) refuseWrites(ctx context.Context, f fault) {
 	set("RESET default_transaction_read_only")
 }
 
-// holdSnapshot holds a snapshot that grows old: no row that is dead since then is
-// cleared away.
+// holdSnapshot keeps a snapshot open for a while: rows that are deleted meanwhile cannot be
+// vacuumed.
 func (w *world) holdSnapshot(ctx context.Context, f fault) {
 	text := fmt.Sprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM executions; SELECT "+
 		"pg_sleep(%f); COMMIT", f.For.Seconds())
 	w.undisturbed(ctx, func() error {
 		from := time.Now()
 		_, err := w.query(text)
-		if time.Since(from) > f.For/2 { // it was old when the database was taken away
+		if time.Since(from) > f.For/2 { // the snapshot was old enough when the database was killed
 			return nil
 		}
 		return err
@@ -121,11 +120,11 @@ func (w *world) holdSnapshot(ctx context.Context, f fault) {
 	w.fault("old snapshot held")
 }
 
-// heldKeys is how many keys one transaction holds.
+// heldKeys is the number of keys in one transaction.
 const heldKeys = 20
 
-// holdKeys submits in a transaction of its own that stays open for a while. Servers
-// are asked for the same keys meanwhile, and find out in the end.
+// holdKeys submits executions in its own transaction, which stays open for a while. Meanwhile
+// clients submit the same keys to the servers, whose answers wait for the end of the transaction.
 func (w *world) holdKeys(ctx context.Context, f fault, c *crowd) {
 	w.undisturbed(ctx, func() error { return w.holdKeysOnce(ctx, f, c) })
 	w.fault("keys held by an open transaction")
@@ -165,7 +164,7 @@ func (w *world) holdKeysOnce(ctx context.Context, f fault, c *crowd) error {
 	}
 	told := err
 	switch {
-	case f.Kind == "roll back": // whatever became of the connection
+	case f.Kind == "roll back": // whether or not the connection was lost
 		began.Kind, told = "rolled back", nil
 	case err != nil:
 		told = &belay.Error{Code: belay.CodeUnavailable, Op: "submit", Err: err}

@@ -20,12 +20,12 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// disk is an ext4 of its own in an image that a loop device shows.
+// disk is a separate ext4 file system in an image that is mounted through a loop device.
 type disk struct {
 	t     *testing.T
 	image string
 	loop  string
-	dir   string // where it is mounted
+	dir   string // the mount point
 }
 
 func newDisk(t *testing.T, dir, name string, size int64) *disk {
@@ -48,7 +48,7 @@ func (d *disk) command(name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// mount shows the image; its journal is replayed as after a power cut.
+// mount mounts the image; its journal is replayed as after a power cut.
 func (d *disk) mount() {
 	d.t.Helper()
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
@@ -59,7 +59,7 @@ func (d *disk) mount() {
 	d.command("mount", "-t", "ext4", d.loop, d.dir)
 }
 
-// unmount may come twice.
+// unmount may be repeated.
 func (d *disk) unmount() {
 	if d.loop == "" {
 		return
@@ -71,8 +71,8 @@ func (d *disk) unmount() {
 	d.loop = ""
 }
 
-// writes is what the device has done so far: it changes with every write, and says
-// whether one is under way.
+// writes returns the device's statistics, which change with every write, and whether a write is in
+// progress.
 func (d *disk) writes() (done string, busy bool) {
 	text, err := os.ReadFile("/sys/block/" + filepath.Base(d.loop) + "/stat")
 	f := strings.Fields(string(text))
@@ -82,9 +82,9 @@ func (d *disk) writes() (done string, busy bool) {
 	return strings.Join(f[4:7], " "), f[8] != "0"
 }
 
-// cut is what a power cut would leave at this moment: what the device was given, and
-// nothing that only the kernel's memory holds. A copy counts only if nothing was
-// written meanwhile, since no disk is of two moments.
+// cut makes a copy of the disk as a power cut would leave it: with the data that the device has
+// received, and without the data that is only in the kernel's memory. A copy counts only if nothing
+// was written meanwhile, so that it shows one moment.
 func (d *disk) cut(name string) *disk {
 	d.t.Helper()
 	c := &disk{
@@ -106,8 +106,8 @@ func (d *disk) cut(name string) *disk {
 	return nil
 }
 
-// writer submits, and signals what it has submitted, one after the other, and notes
-// what was acknowledged.
+// writer submits executions and sends them signals, one after the other, and notes the acknowledged
+// writes.
 type writer struct {
 	*history
 	server *server
@@ -128,7 +128,7 @@ func (w *writer) write(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// acknowledged are the writes of which the end was known at a moment.
+// acknowledged returns the writes whose results were known at a moment.
 func (h *history) acknowledged(by time.Time) (all []entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +140,7 @@ func (h *history) acknowledged(by time.Time) (all []entry) {
 	return all
 }
 
-// lost are the writes of these that a server does not have, or has otherwise.
+// lost returns those of the writes that a server does not have, or has with other content.
 func lost(ctx context.Context, s *server, all []entry) (out []string) {
 	for _, e := range all {
 		switch x, err := s.client.Execution(ctx, e.Execution); {
@@ -170,16 +170,15 @@ func needsLoop(t *testing.T) {
 	}
 }
 
-// powerCut is a copy of the disk, and what had been acknowledged before it was made.
+// powerCut is a copy of the disk, and the writes that had been acknowledged before it was made.
 type powerCut struct {
 	disk  *disk
 	acked []entry
 }
 
-// powerCuts lets writers write to a server on a disk and cuts the power at random
-// moments. Of what was acknowledged before an earlier cut, and looked for there, each looks
-// for one in twenty. It answers how many acknowledged writes were looked for, and which of them
-// were lost.
+// powerCuts lets writers write to a server on a disk, and cuts the power at random moments. After
+// each cut it checks all newly acknowledged writes, and one in twenty of those from before earlier
+// cuts. It returns the number of acknowledged writes that it checked, and those that were lost.
 func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []string) {
 	t.Helper()
 	place := t.TempDir()
@@ -199,7 +198,8 @@ func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []s
 	var all []powerCut
 	var last time.Time
 	for i := range cuts {
-		_ = pause(ctx, between(r, 100*time.Millisecond, 500*time.Millisecond)) // thirty of them before the disk is full
+		// short enough for thirty cuts before the disk is full
+		_ = pause(ctx, between(r, 100*time.Millisecond, 500*time.Millisecond))
 		acked, now := w.acknowledged(time.Now()), time.Now()
 		acked = slices.DeleteFunc(acked, func(e entry) bool { return e.To.Before(last) && r.IntN(20) > 0 })
 		last = now
@@ -219,7 +219,7 @@ func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []s
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if err := after.start(ctx); err != nil {
 			said, _ := os.ReadFile(w.path(after.name + ".log"))
-			t.Fatalf("a server does not start on what a power cut left: %v\n%s", err, said)
+			t.Fatalf("a server does not start on the disk after a power cut: %v\n%s", err, said)
 		}
 		cancel()
 		looked += len(m.acked)
@@ -230,7 +230,7 @@ func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []s
 	return looked, missed
 }
 
-// Rule: what was acknowledged is there after a power cut, byte for byte (G3).
+// Rule: every acknowledged write is there after a power cut, byte for byte (G3).
 func TestAPowerCutLosesNothing(t *testing.T) {
 	needsLoop(t)
 	cuts := 2
@@ -247,8 +247,8 @@ func TestAPowerCutLosesNothing(t *testing.T) {
 	}
 }
 
-// A store that does not wait for its disk loses what it has acknowledged, and the test
-// above would see it: here every fsync is answered and not carried out.
+// Rule: a store that does not wait for its disk loses acknowledged writes, and the test above would
+// notice: here every fsync returns success without being carried out.
 func TestAPowerCutFindsAStoreThatDoesNotSync(t *testing.T) {
 	needsLoop(t)
 	needsLong(t)

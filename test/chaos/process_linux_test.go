@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// starter starts processes that die with this one, however it dies. The kernel
-// ties them to the thread that starts them, so that is one which stays.
+// starter starts processes that die with this process, however it dies. The kernel ties such a
+// process to the thread that started it, so starter has one thread that stays alive.
 type starter struct{ asked chan func() }
 
 func newStarter(t *testing.T) *starter {
@@ -27,14 +27,14 @@ func newStarter(t *testing.T) *starter {
 	return s
 }
 
-// process is one that this test started.
+// process is a process that this test started.
 type process struct {
 	cmd  *exec.Cmd
 	log  *os.File
 	done chan struct{} // closed when it has ended
 }
 
-// start starts a process whose output goes to the end of a file.
+// start starts a process whose output is appended to a file.
 func (s *starter) start(cmd *exec.Cmd, log string) (*process, error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *starter) start(cmd *exec.Cmd, log string) (*process, error) {
 		return nil, err
 	}
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // its log says how it ended
 		_ = f.Close()
 		close(p.done)
 	}()

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// quota is how often a fault must have happened: once in a short run, and about as
-// often as it is planned in a long one. It is counted when it was carried out, and
-// not when it was planned.
+// quota is how often a fault must have happened: once in a short run, and about as often as planned
+// in a long one. A fault counts when it was carried out, not when it was planned.
 type quota struct {
 	fault string
 	every time.Duration
@@ -19,8 +18,8 @@ type quota struct {
 
 func (q quota) in(length time.Duration) int { return max(1, int(length*4/5/q.every)) }
 
-// quotas are those of each store. The plan deals their kinds, so that no seed leaves
-// one out.
+// quotas are the quotas of each store. The plan deals the kinds of faults, so no seed leaves one
+// out.
 var quotas = map[string][]quota{
 	onSQLite: slices.Concat(ofWorkers, []quota{
 		{"server killed", 6 * time.Second},
@@ -52,7 +51,7 @@ var ofWorkers = []quota{
 	{"servers killed while they deleted", time.Hour},
 }
 
-// unmet are the faults that did not happen often enough.
+// unmet returns the faults that did not happen often enough.
 func (r *record) unmet() (out []string) {
 	for _, q := range quotas[r.Store] {
 		if slices.Contains(r.Cannot, q.fault) {
@@ -65,8 +64,7 @@ func (r *record) unmet() (out []string) {
 	return out
 }
 
-// Rule: a run in which a fault did not happen is inconclusive, whatever the checkers
-// found.
+// Rule: a run in which a fault did not happen is inconclusive, whatever the checkers found.
 func TestAFaultThatDoesNotHappenIsMissed(t *testing.T) {
 	for store, all := range quotas {
 		r := &record{Store: store, For: 10 * time.Minute, Faults: make(map[string]int)}

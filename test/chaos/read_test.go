@@ -16,11 +16,10 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// readers is how many read the store at a time.
+// readers is the number of concurrent readers of the store.
 const readers = 32
 
-// read reads all that the store holds through the servers, and what the workers
-// have written down.
+// read reads everything in the store through the servers, and the ledgers of the workers.
 func (w *world) read(ctx context.Context, r *record) error {
 	if err := w.readTales(ctx, r); err != nil {
 		return err
@@ -40,7 +39,7 @@ func (w *world) read(ctx context.Context, r *record) error {
 	return nil
 }
 
-// readTold reads what everybody was told.
+// readTold reads the entries of clients and workers.
 func (w *world) readTold(r *record) error {
 	for _, s := range w.workers {
 		for _, file := range s.books {
@@ -98,8 +97,8 @@ func (s *server) tell(ctx context.Context, t *tale) error {
 	}
 }
 
-// readLetters reads what the API does not show: the dead letters, and how many
-// executions there are in each state.
+// readLetters reads from the store, since the API does not show it, the dead letters and the number
+// of executions in each state.
 func (w *world) readLetters(r *record) error {
 	id := "encode(uuid_send(execution), 'hex')"
 	if w.store == onSQLite {
@@ -136,11 +135,11 @@ func (w *world) readLetters(r *record) error {
 	return err
 }
 
-// readLedger reads what one worker wrote down. Its last line may be half a line.
+// readLedger reads the ledger of one worker. Its last line may be incomplete.
 func readLedger(file string, r *record) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // it was killed before it could write
+		return nil // the worker was killed before it could write
 	}
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) {

@@ -12,8 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// record is all that the checkers see. It can be written to a file and judged
-// again.
+// record is everything that the checkers see. It can be written to a file and checked again later.
 type record struct {
 	Store   string        `json:"store"`
 	Servers int           `json:"servers"`
@@ -21,44 +20,44 @@ type record struct {
 	For     time.Duration `json:"for"`
 	Load    load          `json:"load"`
 
-	// What clients and workers were told.
+	// The results of the calls of clients and workers.
 	Told []entry            `json:"told"`
 	Seen []promise.Sighting `json:"seen"`
-	// What the store holds.
+	// The content of the store.
 	Tales    []*tale               `json:"tales"`
 	Sessions []belay.Worker        `json:"sessions"`
 	Letters  []promise.Letter      `json:"letters"`
 	States   map[belay.State]int64 `json:"states"` // executions by state, counted in the store
-	// What was looked at on the way.
+	// The open executions at some moments of the run.
 	Looks []look `json:"looks"`
 
-	// What went wrong on purpose.
+	// The faults.
 	Faults  map[string]int `json:"faults"`
 	Trouble []span         `json:"trouble"`
-	Cannot  []string       `json:"cannot"` // faults that this machine cannot have
+	Cannot  []string       `json:"cannot"` // faults that this machine cannot cause
 	Harm    []span         `json:"harm"`   // times in which a worker was killed or stopped, by its name
 	Deaths  []death        `json:"deaths"`
 	Began   time.Time      `json:"began"`
 	Healed  time.Time      `json:"healed"`
 	Settled time.Time      `json:"settled"`
 	Read    time.Time      `json:"read"` // when the sessions were read
-	Open    []string       `json:"open"` // what had not ended then
+	Open    []string       `json:"open"` // executions that had not ended then
 
-	Times  map[string]int `json:"times"` // how often something else happened
+	Times  map[string]int `json:"times"` // how often other events happened
 	Agents []*agentTale   `json:"agents"`
-	// What became of all of it in the end.
+	// The end of the run.
 	Retired *retired       `json:"retired"`
-	Bad     map[string]int `json:"bad"`    // bad inputs, by what they were answered
-	Passed  []string       `json:"passed"` // those that were not refused
+	Bad     map[string]int `json:"bad"`    // bad inputs, by the status of their answers
+	Passed  []string       `json:"passed"` // bad inputs that were not refused
 }
 
-// load is how much work there was, in roots a second.
+// load is the amount of work, in roots a second.
 type load struct {
 	Measured float64 `json:"measured"` // without faults
-	Asked    float64 `json:"asked"`    // under them
+	Asked    float64 `json:"asked"`    // under faults
 }
 
-// entry is one call as its caller was told of it, or something that a workflow did.
+// entry is one call with the result that its caller got, or an effect of a workflow.
 type entry = promise.Entry
 
 const (
@@ -66,15 +65,15 @@ const (
 	refused = promise.Refused
 )
 
-// look is what was found at one moment of what had not ended.
+// look is the executions that had not ended at one moment.
 type look struct {
 	At       time.Time         `json:"at"`
 	Open     []belay.Execution `json:"open"` // without payloads
 	Sessions []belay.Worker    `json:"sessions"`
 }
 
-// span is a time in which something could not be done. One that nobody knows
-// the end of yet has none.
+// span is a time in which the servers could not do something. If its end is not known yet, To is
+// zero.
 type span struct {
 	What string    `json:"what"`
 	From time.Time `json:"from"`
@@ -84,24 +83,24 @@ type span struct {
 // death is the end of a worker's process.
 type death struct {
 	PID int       `json:"pid"`
-	At  time.Time `json:"at"` // when it was killed, or told to end
+	At  time.Time `json:"at"` // when it was killed, or got SIGTERM
 }
 
-// agentTale is what became of one command.
+// agentTale is the history of one command.
 type agentTale struct {
 	Execution belay.ExecutionID `json:"execution"`
 	Name      string            `json:"name"`
 	Cancelled bool              `json:"cancelled,omitempty"`
-	Trees     []ticks           `json:"trees"`           // its own process, and one that left its session
-	Alive     []int             `json:"alive,omitempty"` // pids that are there at the end
+	Trees     []ticks           `json:"trees"`           // of its own process, and of one that left its session
+	Alive     []int             `json:"alive,omitempty"` // pids that exist at the end
 }
 
-// ticks is what one process of a command wrote.
+// ticks is what one process of a command has written.
 type ticks struct {
-	PIDs    []int           `json:"pids"` // who wrote; one, if all is well
+	PIDs    []int           `json:"pids"` // the processes that wrote; only one, if all is well
 	Numbers int             `json:"numbers"`
-	Torn    string          `json:"torn,omitempty"` // where they do not follow each other
-	Gaps    []time.Duration `json:"gaps,omitempty"` // longer than a freeze is at least
+	Torn    string          `json:"torn,omitempty"` // the place where numbers are missing
+	Gaps    []time.Duration `json:"gaps,omitempty"` // silences that are at least as long as a freeze
 }
 
 func (r *record) save(file string) error {
@@ -125,6 +124,6 @@ func readRecord(file string) (*record, error) {
 	}
 	r := &record{}
 	err = json.NewDecoder(z).Decode(r)
-	_, rest := io.Copy(io.Discard, z) // its checksum
+	_, rest := io.Copy(io.Discard, z) // reads the checksum
 	return r, errors.Join(err, rest)
 }

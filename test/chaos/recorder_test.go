@@ -11,15 +11,15 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// recorder is a Backend whose user writes down what it was told.
+// recorder is a Backend that notes the results of its user's calls.
 type recorder struct {
 	belay.Backend
 	who  string
 	book notebook
 }
 
-// heard makes a call and writes down what its caller was told.
-func heard[T any](r *recorder, kind string, request any, call func() (T, error)) (T, error) {
+// recorded makes a call and notes the result that its caller got.
+func recorded[T any](r *recorder, kind string, request any, call func() (T, error)) (T, error) {
 	began := entry{Kind: kind, Who: r.who, At: time.Now()}
 	got, err := call()
 	for _, e := range promise.Entries(began, request, got, time.Now(), err) {
@@ -30,48 +30,47 @@ func heard[T any](r *recorder, kind string, request any, call func() (T, error))
 
 // OpenWorker opens a session.
 func (r *recorder) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
-	return heard(r, "open", &s, func() (belay.Session, error) { return r.Backend.OpenWorker(ctx, s) })
+	return recorded(r, "open", &s, func() (belay.Session, error) { return r.Backend.OpenWorker(ctx, s) })
 }
 
-// Claim wins executions. Only what it won is written down, each by itself.
+// Claim claims executions. It notes each claimed execution separately, and nothing else.
 func (r *recorder) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimReply, error) {
-	return heard(r, "claim", &q, func() (belay.ClaimReply, error) { return r.Backend.Claim(ctx, q) })
+	return recorded(r, "claim", &q, func() (belay.ClaimReply, error) { return r.Backend.Claim(ctx, q) })
 }
 
 // Heartbeat renews a session.
 func (r *recorder) Heartbeat(ctx context.Context, q belay.Heartbeat) (belay.HeartbeatReply, error) {
-	return heard(r, "heartbeat", &q, func() (belay.HeartbeatReply, error) { return r.Backend.Heartbeat(ctx, q) })
+	return recorded(r, "heartbeat", &q, func() (belay.HeartbeatReply, error) { return r.Backend.Heartbeat(ctx, q) })
 }
 
 // Save writes a checkpoint.
 func (r *recorder) Save(ctx context.Context, s belay.Save) (int64, error) {
-	return heard(r, "save", &s, func() (int64, error) { return r.Backend.Save(ctx, s) })
+	return recorded(r, "save", &s, func() (int64, error) { return r.Backend.Save(ctx, s) })
 }
 
 // Settle ends a run.
 func (r *recorder) Settle(ctx context.Context, s belay.Settlement) error {
-	_, err := heard(r, "settle", &s, func() (struct{}, error) { return struct{}{}, r.Backend.Settle(ctx, s) })
+	_, err := recorded(r, "settle", &s, func() (struct{}, error) { return struct{}{}, r.Backend.Settle(ctx, s) })
 	return err
 }
 
-// Submit submits executions, each written down by itself.
+// Submit submits executions, and notes each separately.
 func (r *recorder) Submit(ctx context.Context, all ...belay.Submission) ([]belay.Submitted, error) {
-	return heard(r, "submit", all, func() ([]belay.Submitted, error) { return r.Backend.Submit(ctx, all...) })
+	return recorded(r, "submit", all, func() ([]belay.Submitted, error) { return r.Backend.Submit(ctx, all...) })
 }
 
 // Control carries out an action.
 func (r *recorder) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
-	return heard(r, "control", &c, func() (belay.Execution, error) { return r.Backend.Control(ctx, c) })
+	return recorded(r, "control", &c, func() (belay.Execution, error) { return r.Backend.Control(ctx, c) })
 }
 
 // Signal delivers a signal.
 func (r *recorder) Signal(ctx context.Context, s belay.SignalRequest) error {
-	_, err := heard(r, "signal", &s, func() (struct{}, error) { return struct{}{}, r.Backend.Signal(ctx, s) })
+	_, err := recorded(r, "signal", &s, func() (struct{}, error) { return struct{}{}, r.Backend.Signal(ctx, s) })
 	return err
 }
 
-// ledger is a notebook in a file, which outlives its process: each entry is one
-// write.
+// ledger is a notebook in a file, which outlives its process: each entry is one write.
 type ledger struct {
 	mu   sync.Mutex
 	file *os.File
@@ -88,12 +87,12 @@ func openLedger(path string) (*ledger, error) {
 func (l *ledger) note(e entry) {
 	line, err := json.Marshal(e)
 	if err != nil {
-		panic(err) // made of what came as JSON
+		panic(err) // the entry consists of values that came as JSON
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, err := l.file.Write(append(line, '\n')); err != nil {
-		panic(err) // what is not written down cannot be checked
+		panic(err) // an entry that is not written cannot be checked
 	}
 }
 

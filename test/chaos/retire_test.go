@@ -12,19 +12,19 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// retired is what became of everything when a short retention was turned on, after all
-// else had been read, while servers were killed.
+// retired is the result of turning on a short retention at the end, when everything else had been
+// read, while servers were killed.
 type retired struct {
-	Ended   int                 `json:"ended"`   // executions that were to go
-	Left    int                 `json:"left"`    // executions that are there at the end
-	Waiting []belay.ExecutionID `json:"waiting"` // those that were to stay, since they have not ended
-	Missing []belay.ExecutionID `json:"missing"` // those of them that are not there
-	Orphans map[string]int      `json:"orphans"` // rows of executions that are not there, by table
+	Ended   int                 `json:"ended"`   // executions that had to be deleted
+	Left    int                 `json:"left"`    // executions that exist at the end
+	Waiting []belay.ExecutionID `json:"waiting"` // executions that had to stay, since they have not ended
+	Missing []belay.ExecutionID `json:"missing"` // those of them that do not exist
+	Orphans map[string]int      `json:"orphans"` // rows of executions that do not exist, by table
 	Took    time.Duration       `json:"took"`
 }
 
-// The retention, how many executions wait and must stay, and how long it may take for
-// everything else to go: in all, and for each.
+// The retention; the number of executions that wait and must stay; and the time in which all others
+// must be deleted: in all, and for each.
 const (
 	shortRetention = time.Second
 	staying        = 20
@@ -35,15 +35,15 @@ const (
 // rows are the tables with rows of executions.
 var rows = []string{"runs", "checkpoints", "signals", "actions", "dead_letters", "specs", "blobs", "blob_sums"}
 
-// retire starts the servers again with a short retention, kills them while they delete,
-// and waits until nothing is left but what has not ended.
+// retire starts the servers again with a short retention, kills them while they delete, and waits
+// until only executions that have not ended are left.
 func (w *world) retire(ctx context.Context, r *record) error {
 	x := &retired{Ended: len(r.Tales), Orphans: make(map[string]int)}
 	r.Retired = x
 	for range staying {
 		s := belay.Submission{ID: newExecutionID(), Workflow: "waits for nobody"}
 		if got, err := w.servers[0].client.Submit(ctx, s); err != nil || got[0].Err != nil {
-			return fmt.Errorf("submit what is to stay: %w", err)
+			return fmt.Errorf("submit an execution that must stay: %w", err)
 		}
 		x.Waiting = append(x.Waiting, s.ID)
 	}
@@ -92,7 +92,7 @@ func (w *world) retire(ctx context.Context, r *record) error {
 	return nil
 }
 
-// end ends the servers in order.
+// end ends the servers gracefully.
 func (w *world) end() {
 	for _, s := range w.servers {
 		s.proc.signal(syscall.SIGTERM)
@@ -100,8 +100,8 @@ func (w *world) end() {
 	}
 }
 
-// retention: what has ended is deleted after the retention, whole, however often
-// servers die meanwhile; what has not ended stays.
+// retention: ended executions are deleted completely after the retention, however often servers die
+// meanwhile; executions that have not ended stay.
 func retention(f *finding) {
 	x := f.Retired
 	if x == nil {
@@ -113,7 +113,7 @@ func retention(f *finding) {
 			len(x.Waiting))
 	}
 	for _, id := range x.Missing {
-		f.Violation(nil, "%s had not ended and is not there as it was", id)
+		f.Violation(nil, "%s had not ended and is missing or changed", id)
 	}
 	for _, table := range slices.Sorted(maps.Keys(x.Orphans)) {
 		f.Violation(nil, "%d rows of %s belong to no execution", x.Orphans[table], table)

@@ -9,7 +9,7 @@ import (
 
 type op = promise.Op
 
-// writeScript makes a script up. Those of children and branches are short.
+// writeScript makes a random script. The scripts of children and branches are short.
 func writeScript(r *rand.Rand, depth int) []op {
 	n := 1 + r.IntN(2)
 	if depth > 0 {
@@ -52,8 +52,8 @@ func writeOp(r *rand.Rand, depth int) op {
 	}
 }
 
-// signals is how many signals a script waits for. Those of children and branches
-// wait for none.
+// signals returns how many signals a script waits for. The scripts of children and branches wait
+// for none.
 func signals(script []op) int {
 	n := 0
 	for _, o := range script {

@@ -10,12 +10,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// settling bounds how long after the last fault something may stay open. The
-// longest script with all its retries is far below it, and so is what was left
-// to do at half of what can be done.
+// settling bounds how long executions may stay open after the last fault. The longest script with
+// all its retries takes far less, and so does the backlog at half of the measured throughput.
 const settling = 2 * time.Minute
 
-// watchOver looks now and then at all that has not ended.
+// watchOver records from time to time all executions that have not ended.
 func (w *world) watchOver(ctx context.Context) {
 	r := dice(w.seed, "overseer")
 	for pause(ctx, 2*time.Second) == nil {
@@ -31,7 +30,7 @@ func (w *world) watchOver(ctx context.Context) {
 	}
 }
 
-// open lists what has not ended, without its payloads.
+// open lists the executions that have not ended, without their payloads.
 func (w *world) open(ctx context.Context, s *server) ([]belay.Execution, error) {
 	var all []belay.Execution
 	for cursor := ""; ; {
@@ -52,8 +51,8 @@ func (w *world) open(ctx context.Context, s *server) ([]belay.Execution, error) 
 	}
 }
 
-// settle waits until nothing is open any more, and gives whoever waits for a
-// signal that nobody sends what it waits for. It answers with what stayed open.
+// settle waits until no execution is open, and sends a signal to those that wait for one which no
+// client will send. It returns a description of those that stayed open.
 func (w *world) settle(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
@@ -70,7 +69,7 @@ func (w *world) settle(ctx context.Context) []string {
 	}
 	all, err := w.open(context.WithoutCancel(ctx), s)
 	if err != nil {
-		return []string{"nobody knows what is open: " + err.Error()}
+		return []string{"list the open executions: " + err.Error()}
 	}
 	var out []string
 	for i := range all {
@@ -81,8 +80,8 @@ func (w *world) settle(ctx context.Context) []string {
 	return out
 }
 
-// help resumes what is paused, and sends a signal to whoever waits for one that
-// is not there. One that is there must wake by itself.
+// help resumes paused executions, and sends a signal to those that wait for one that is not there.
+// An execution whose signal is there must wake by itself.
 func (w *world) help(ctx context.Context, s *server, all []belay.Execution) {
 	var helping sync.WaitGroup
 	turn := make(chan struct{}, 16)

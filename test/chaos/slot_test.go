@@ -11,18 +11,18 @@ import (
 	"github.com/belaydev/belay/internal/faultproxy"
 )
 
-// slot is the place of one worker: one process after the other.
+// slot is the place of one worker, which has one process after the other.
 type slot struct {
 	w     *world
 	name  string
 	far   bool
-	url   string            // of its server, or of the proxy before it
-	proxy *faultproxy.Proxy // of a far one
-	mu    sync.Mutex        // one fault after the other
+	url   string            // of its server, or of the proxy in front of it
+	proxy *faultproxy.Proxy // of a far worker
+	mu    sync.Mutex        // serializes the faults
 	ended bool              // for good
 	life  int
 	proc  *process
-	books []string // the ledgers of all its lives
+	books []string // the ledgers of all its processes
 }
 
 func (w *world) newSlot(i int) *slot {
@@ -59,13 +59,13 @@ func (s *slot) start() error {
 	return nil
 }
 
-// supervise starts the worker again if it ends by itself, as a supervisor would.
+// supervise starts the worker again if it ends by itself, as a process supervisor would.
 func (s *slot) supervise(proc *process) {
 	<-proc.done
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != proc || s.ended {
-		return // somebody else sees to it
+		return // the goroutine that ended the worker starts it again
 	}
 	if how, is := proc.cmd.ProcessState.Sys().(syscall.WaitStatus); !is || how.Signal() != syscall.SIGKILL {
 		s.w.t.Errorf("%s ended by itself: %s", s.name, proc.cmd.ProcessState)
@@ -84,7 +84,7 @@ func (s *slot) kill() {
 	<-s.proc.done
 }
 
-// stop ends the worker in order; it gives back what it holds.
+// stop ends the worker gracefully; it releases its executions.
 func (s *slot) stop(within time.Duration) {
 	s.w.died(s.proc.pid())
 	s.proc.signal(syscall.SIGTERM)

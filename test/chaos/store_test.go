@@ -9,14 +9,14 @@ import (
 	_ "modernc.org/sqlite" // is looked into beside the server
 )
 
-// The stores that the servers may keep their state in.
+// The stores in which the servers may keep their state.
 const (
 	onPostgres = "postgres" // several servers on one database
 	onSQLite   = "sqlite"   // one server with its data directory
 )
 
-// query asks the store itself, beside the servers, and gives the rows as psql
-// prints them: fields are separated by bars.
+// query queries the store directly, not through the servers, and returns the rows as psql prints
+// them, with fields separated by bars.
 func (w *world) query(text string) (string, error) {
 	if w.store == onPostgres {
 		return w.database.Query(w.name(), text)
@@ -56,7 +56,7 @@ func (w *world) query(text string) (string, error) {
 	return strings.TrimSpace(out.String()), rows.Err()
 }
 
-// name is that of the database.
+// name returns the name of the database.
 func (w *world) name() string {
 	path, _, _ := strings.Cut(w.url, "?")
 	return filepath.Base(path)

@@ -13,14 +13,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// bad is a request that must be refused, with one of these statuses.
+// bad is a request that must be refused with one of these statuses.
 type bad struct {
 	what, method, path, body string
 	header                   []string // pairs
 	want                     []int
 }
 
-// badInputs are made up about an execution that is there.
+// badInputs returns bad requests about an existing execution.
 func badInputs(id belay.ExecutionID) []bad {
 	x := "/v1/executions/" + id.String()
 	nobody := "/v1/executions/" + newExecutionID().String()
@@ -37,19 +37,18 @@ func badInputs(id belay.ExecutionID) []bad {
 			nil, []int{400, 413, 422}},
 		{"a policy out of bounds", "POST", "/v1/executions", `{"workflow":"play","max_attempts":-1}`, nil,
 			[]int{400, 422}},
-		{"an execution that is not there", "GET", nobody, "", nil, []int{404}},
-		{"an id that is none", "GET", "/v1/executions/ex_..%2f..%2fetc", "", nil, []int{400, 404, 422}},
-		{"a signal for nobody", "POST", nobody + "/signal", `{"name":"go"}`, nil, []int{404}},
+		{"an execution that does not exist", "GET", nobody, "", nil, []int{404}},
+		{"an invalid id", "GET", "/v1/executions/ex_..%2f..%2fetc", "", nil, []int{400, 404, 422}},
+		{"a signal to an execution that does not exist", "POST", nobody + "/signal", `{"name":"go"}`, nil, []int{404}},
 		{"a checkpoint without a lease", "PUT", x + "/checkpoint", `{"data": 1}`, nil, []int{400, 428}},
 		{"a checkpoint under a forged lease", "PUT", x + "/checkpoint", `{"data": 1}`, lease,
 			[]int{400, 409, 412, 422}},
-		{"an action that is none", "POST", x + "/explode", `{}`, nil, []int{404, 405}},
-		{"a method that is none", "DELETE", x, "", nil, []int{404, 405}},
+		{"an unknown action", "POST", x + "/explode", `{}`, nil, []int{404, 405}},
+		{"an unknown method", "DELETE", x, "", nil, []int{404, 405}},
 	}
 }
 
-// vandalize sends what nobody should until ctx ends. A server that is not there
-// refuses too.
+// vandalize sends bad requests until ctx ends. A server that is down counts as refusing.
 func (w *world) vandalize(ctx context.Context, about func() belay.ExecutionID) {
 	r := dice(w.seed, "vandal")
 	for pause(ctx, between(r, 50*time.Millisecond, 300*time.Millisecond)) == nil {
@@ -87,13 +86,13 @@ func (w *world) vandal(ctx context.Context, r *rand.Rand, b bad) {
 		w.answered(fmt.Sprint(a.StatusCode), "")
 	case a.StatusCode == http.StatusServiceUnavailable, a.StatusCode == http.StatusTooManyRequests &&
 		a.Header.Get("Retry-After") != "":
-		w.answered(fmt.Sprint(a.StatusCode), "") // it has too much to do to look at it
+		w.answered(fmt.Sprint(a.StatusCode), "") // the server is too busy to read it
 	default:
 		w.answered(fmt.Sprint(a.StatusCode), fmt.Sprintf("%s: %s, want %v", b.what, a.Status, b.want))
 	}
 }
 
-// get makes a request of the test's own.
+// get makes a request for the test itself, which is not recorded.
 func (s *server) get(ctx context.Context, path string) (int, []byte, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url()+path, nil)
 	if err != nil {

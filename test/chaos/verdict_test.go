@@ -17,20 +17,20 @@ const (
 	inconclusive = "INCONCLUSIVE"
 )
 
-// sometimes is what must have happened at least once, since a promise that was
-// never put to the test has not been kept.
+// sometimes are the events that must have happened at least once, since a promise that was never
+// put to the test is not proven.
 var sometimes = []string{
 	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed",
 	"dead letter", "death proven", "grace written",
 	"key with another body refused", "large checkpoint kept", "loss seen by a watcher", "picked up by an idle worker",
 	"picked up by the only worker that can", "released", "repeated write answered", "resumed from checkpoints",
-	"poison given up", "retried", "run again", "run lost",
+	"poison failed", "retried", "run again", "run lost",
 	"session expired", "stale write refused", "submission over more than 100 lanes", "submission replayed",
 	"unknown, and it had happened", "unknown, and it had not",
 	"watch broken off and resumed", "worker ended in order",
 }
 
-// sometimesOn is the same for one store.
+// sometimesOn are those of one store only.
 var sometimesOn = map[string][]string{
 	onPostgres: {"submission committed in a transaction", "submission rolled back in a transaction",
 		"waited for a locked table"},
@@ -38,7 +38,7 @@ var sometimesOn = map[string][]string{
 
 func (r *record) sometimesHere() []string { return slices.Concat(sometimes, sometimesOn[r.Store]) }
 
-// verdict is what came of it.
+// verdict is the result of a run.
 type verdict struct {
 	*book
 	findings []*finding
@@ -46,7 +46,7 @@ type verdict struct {
 	planted  planted
 }
 
-// judge has every checker look at what happened, and then at what did not.
+// judge runs the checkers, and then looks for events that did not happen.
 func judge(r *record) *verdict {
 	v := &verdict{book: newBook(r), planted: plant(r)}
 	maps.Copy(v.sometimes, r.Times)
@@ -58,12 +58,12 @@ func judge(r *record) *verdict {
 	return v
 }
 
-// missing is what must have happened and did not.
+// missing returns the events that must have happened and did not.
 func (v *verdict) missing() []string {
 	never := promise.Missing(v.sometimesHere(), v.sometimes)
 	never = append(never, v.unmet()...)
 	for _, name := range v.planted.without {
-		never = append(never, "anything that the planted bug "+name+" could befall")
+		never = append(never, "a place for the planted bug "+name)
 	}
 	return never
 }
@@ -78,7 +78,7 @@ func (v *verdict) word() string {
 	return passed
 }
 
-// String is the verdict as a person reads it.
+// String formats the verdict for people.
 func (v *verdict) String() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -118,7 +118,7 @@ func (v *verdict) String() string {
 	return b.String()
 }
 
-// loadText says how much work there was and what came of it.
+// loadText describes the amount of work and its results.
 func (v *verdict) loadText() string {
 	roots, under, events := 0, 0, 0
 	ended := make(map[string]int)

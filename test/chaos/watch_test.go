@@ -16,14 +16,14 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// How many follow an execution each, at a time.
+// The number of watchers; each follows one execution at a time.
 const (
 	streams = 10 // by server-sent events
 	polls   = 6  // by long polls
 )
 
-// follower follows one execution after the other, from whichever server answers,
-// and goes on with the next event that it has not seen.
+// follower watches one execution after the other, at any server that answers, and continues with
+// the next event that it has not seen.
 type follower struct {
 	*world
 	name string
@@ -32,8 +32,7 @@ type follower struct {
 	n    int
 }
 
-// follow follows executions until ctx ends; what it follows then it follows to
-// its end.
+// follow watches executions until ctx ends, and the last one to its end.
 func (f *follower) follow(ctx, healed context.Context, next <-chan belay.ExecutionID) {
 	for {
 		select {
@@ -99,7 +98,7 @@ func (s *server) stream(ctx context.Context, id belay.ExecutionID, after int64, 
 	if a.StatusCode != http.StatusOK {
 		return errors.New(a.Status)
 	}
-	silent := time.AfterFunc(30*time.Second, cancel) // a ping comes every 15 s
+	silent := time.AfterFunc(30*time.Second, cancel) // the server sends a ping every 15 s
 	defer silent.Stop()
 	name := ""
 	for lines := bufio.NewScanner(a.Body); lines.Scan(); silent.Reset(30 * time.Second) {

@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Variables of the role worker.
+// Environment variables of the role worker.
 const (
 	urlEnv    = "CHAOS_URL"
 	ledgerEnv = "CHAOS_LEDGER"
@@ -25,18 +25,18 @@ const (
 	farEnv    = "CHAOS_FAR"
 )
 
-// Terms of the workers' sessions. Those of near ones are long, so that only the
-// proof of a death can be quick.
+// The TTLs of the workers' sessions. The TTL of near workers is long, so that only a proven death
+// can end their sessions quickly.
 const (
 	farTTL  = 3 * time.Second
 	farBeat = 500 * time.Millisecond
 	nearTTL = 10 * time.Second
 )
 
-// concurrency is that of one worker.
+// concurrency is the number of slots of one worker.
 const concurrency = 64
 
-// workerProcess is a worker that plays scripts and writes down what it was told.
+// workerProcess is a worker that runs scripts and records the results of its calls.
 func workerProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -64,11 +64,11 @@ func workerProcess() error {
 	return errors.Join(w.Run(ctx), b.Close(), book.close())
 }
 
-// player carries out scripts, and writes down what it does.
+// player runs scripts, and records their effects.
 type player struct {
 	who    string
 	book   notebook
-	branch string // what names begin with in the branch that it plays
+	branch string // the prefix of names in the branch that it runs
 }
 
 func (p player) play(ctx context.Context, script []op) ([]string, error) {
@@ -89,7 +89,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	switch o.Do {
 	case "step":
 		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
-			at := time.Now() // before anything else: from here on it has an effect
+			at := time.Now() // before anything else: the step's effect begins here
 			p.book.note(entry{
 				Kind: "effect", Who: p.who, At: at, Execution: workflow.Execution(ctx), Token: workflow.Token(ctx),
 				Name: workflow.IdempotencyKey(ctx),
@@ -141,7 +141,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	return nil, nil
 }
 
-// signalName is the one signal that scripts wait for.
+// signalName is the name of the only signal that scripts wait for.
 const signalName = "go"
 
 func (p player) child(ctx context.Context, name string, o op) ([]string, error) {
@@ -153,7 +153,7 @@ func (p player) child(ctx context.Context, name string, o op) ([]string, error) 
 	return append([]string{promise.ChildDone}, v...), err
 }
 
-// terms are those of every script: retries come soon enough to be seen.
+// terms is the policy of every script: retries come soon enough to be observed.
 var terms = belay.Policy{
 	MaxAttempts: 3, BackoffBase: belay.Duration(200 * time.Millisecond), CancelGrace: belay.Duration(2 * time.Second),
 	MaxLosses: 8,
@@ -171,7 +171,7 @@ func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
 	return append(a, b...), errors.Join(err, err2)
 }
 
-// count counts up in a state checkpoint, from where the last run stood.
+// count counts up in a state checkpoint, from the number that the last run saved.
 func (p player) count(ctx context.Context, name string, o op) ([]string, error) {
 	n, _, err := workflow.State[int](ctx)
 	for ; err == nil && n < o.N; n++ {
@@ -182,7 +182,7 @@ func (p player) count(ctx context.Context, name string, o op) ([]string, error) 
 	return []string{fmt.Sprint(name, " counted to ", n)}, err
 }
 
-// work takes its time.
+// work waits for the time that a step takes.
 func work(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -27,21 +27,21 @@ const (
 	workers = 6
 )
 
-// world is everything that runs.
+// world is all processes of a run, with the history that they make.
 type world struct {
 	t       *testing.T
 	store   string
 	seed    uint64
-	dir     string // logs, ledgers, and what commands write
+	dir     string // for logs, ledgers, and the files of commands
 	starter *starter
 	*history
 
 	binary   string
 	database *pgtest.Server
 	url      string            // of the database
-	line     *faultproxy.Proxy // of the last server to the database, or of the clients to the only server
-	pooler   *pooler           // of the last server but one to the database; nil where there is none
-	disk     *disk             // of the database; nil where there can be none
+	line     *faultproxy.Proxy // between the last server and the database, or between the clients and the only server
+	pooler   *pooler           // between the last server but one and the database; nil if there is none
+	disk     *disk             // of the database; nil if this machine cannot have one
 	servers  []*server
 	workers  []*slot
 	jobs     *jobs
@@ -50,11 +50,11 @@ type world struct {
 func newWorld(t *testing.T, store string, seed uint64) *world {
 	t.Helper()
 	w := emptyWorld(t, store, seed)
-	w.inhabit()
+	w.startAll()
 	return w
 }
 
-// emptyWorld has a place and the real belay.
+// emptyWorld makes the directory and builds the real belay.
 func emptyWorld(t *testing.T, store string, seed uint64) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "belay-chaos-")
@@ -73,8 +73,8 @@ func emptyWorld(t *testing.T, store string, seed uint64) *world {
 	return w
 }
 
-// inhabit starts everything.
-func (w *world) inhabit() {
+// startAll starts all processes.
+func (w *world) startAll() {
 	t := w.t
 	t.Helper()
 	if w.store == onPostgres {
@@ -112,7 +112,7 @@ func (w *world) build() string {
 	return path
 }
 
-// proxy is one that stands before an address until the test ends.
+// proxy starts a proxy in front of an address, which runs until the test ends.
 func (w *world) proxy(target, name string) *faultproxy.Proxy {
 	w.t.Helper()
 	p, err := faultproxy.Listen(target, w.seed+hash(name))
@@ -129,7 +129,7 @@ func hash(name string) uint64 {
 	return h.Sum64()
 }
 
-// dice is a source of chance of somebody's own.
+// dice returns a source of random numbers that the seed and a name determine.
 func dice(seed uint64, name string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, hash(name)))
 }
@@ -138,7 +138,7 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)+1))
 }
 
-// environment is what processes see: nothing of the developer's own.
+// environment returns the environment of the processes, which contains nothing of the developer's.
 func (w *world) environment(more ...string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8"},
 		more...)
@@ -151,21 +151,21 @@ type server struct {
 	w      *world
 	name   string
 	addr   string
-	store  string // empty for its data directory
+	store  string // empty for the data directory
 	data   string
-	before []string   // a command that runs it
-	args   []string   // more of its own
-	mu     sync.Mutex // one fault after the other
+	before []string   // a command that runs the server
+	args   []string   // more arguments of the server
+	mu     sync.Mutex // serializes the faults
 	proc   *process
-	client *client.Client // with patience
-	hasty  *client.Client // without: what is not answered at once is unknown
+	client *client.Client // retries
+	hasty  *client.Client // does not retry: a call that is not answered at once has an unknown result
 	plain  *http.Client
 }
 
 func (w *world) newServer(i int) *server {
 	w.t.Helper()
 	s := &server{w: w, name: fmt.Sprintf("server%d", i), addr: freeAddress(w.t), store: w.url, data: w.path("data")}
-	at := s.url() // where clients call it
+	at := s.url() // the address that clients call
 	switch {
 	case w.store == onSQLite:
 		w.line = w.proxy(s.addr, "line")
@@ -190,7 +190,8 @@ func (w *world) newServer(i int) *server {
 
 func (s *server) url() string { return "http://" + s.addr }
 
-// freeAddress is one that nobody listens at, and no connection gets by chance.
+// freeAddress returns an address on which no process listens, and which the kernel gives to no
+// outgoing connection.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	var c net.ListenConfig
@@ -205,8 +206,8 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// start starts the server, and again until it answers or ctx ends: without its
-// database it does not start.
+// start starts the server, and repeats that until the server answers or ctx ends: a server does not
+// start without its database.
 func (s *server) start(ctx context.Context) error {
 	for {
 		line := slices.Concat(s.before, []string{
@@ -242,7 +243,7 @@ func (s *server) answers(ctx context.Context) bool {
 	return err == nil && status == http.StatusOK
 }
 
-// pause waits, unless ctx ends before.
+// pause waits for a time, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(max(d, 0))
 	defer t.Stop()
