@@ -18,21 +18,22 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// bed is where trials take place.
+// bed is the directory, the database and the programs that all trials need.
 type bed struct {
 	dir      string
 	self     string
 	postgres *postgres
-	without  map[string]error // why a store or a contender cannot be had
-	belay    string           // the binary
-	unserved error            // why there is none
-	temporal string           // the program of that module
-	repo     string           // that agents' jobs work on
+	without  map[string]error // the reason why a store or a contender is not available
+	belay    string           // the path of the binary
+	unserved error            // the reason why there is no binary
+	temporal string           // the path of the program of that module
+	repo     string           // on which agents' jobs work
 	profile  string
 	next     int
 }
 
-// open prepares what the trials need. What cannot be had is left out and named.
+// open prepares what the trials need. It skips and names a store or contender that is not
+// available.
 func open(ctx context.Context, o options) (*bed, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -69,9 +70,9 @@ func open(ctx context.Context, o options) (*bed, error) {
 	return b, nil
 }
 
-// source makes the repository of agents' jobs, where jobs of other users can read it.
+// source makes the repository of the jobs in a place where other users can read it.
 func source(ctx context.Context, dir string) (string, error) {
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // to be passed, not listed
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // users may pass it, not list it
 		return "", err
 	}
 	repo := filepath.Join(dir, "repo.git")
@@ -82,7 +83,7 @@ func source(ctx context.Context, dir string) (string, error) {
 	return repo, err
 }
 
-// any reports whether there is a trial like that to carry out.
+// any reports whether a requested trial satisfies a condition.
 func (b *bed) any(o options, like func(planned) bool) bool {
 	return slices.ContainsFunc(o.wanted(plan(o)), func(p planned) bool { return b.without[p.store] == nil && like(p) })
 }
@@ -92,7 +93,7 @@ func (b *bed) needs(who string, o options) bool {
 	return b.any(o, func(p planned) bool { return p.Contender == who })
 }
 
-// uses reports whether anything is measured on a store.
+// uses reports whether a requested trial uses a store.
 func (b *bed) uses(store string, o options) bool {
 	return b.any(o, func(p planned) bool { return p.store == store })
 }
@@ -109,13 +110,13 @@ func (b *bed) close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// trials are the trials of a round.
+// trials returns the trials of a round.
 func (b *bed) trials(o options) []planned { return o.wanted(plan(o)) }
 
-// sample is what a trial found.
+// sample is the result of a trial.
 type sample trial.Sample
 
-// run carries out a trial. Whatever goes wrong is the sample's error.
+// run carries out a trial. Any error becomes the sample's error.
 func (b *bed) run(ctx context.Context, p planned) sample {
 	if served(p) && b.unserved != nil {
 		return sample{Error: b.unserved.Error()}
@@ -164,8 +165,8 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 	return ask(ctx, exec.CommandContext(ctx, program, arg), r)
 }
 
-// patience is for how long a trial may take. Jobs one at a time wait for what they
-// would wait for together.
+// patience is how long a trial may take. Jobs one at a time wait one after the other for their
+// models.
 func patience(m trial.Measure) time.Duration {
 	if m == trial.Jobs {
 		return 40 * time.Minute
@@ -173,7 +174,7 @@ func patience(m trial.Measure) time.Duration {
 	return 10 * time.Minute
 }
 
-// ask has a program carry out a trial.
+// ask lets a program carry out a trial.
 func ask(ctx context.Context, cmd *exec.Cmd, r trial.Request) (trial.Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience(r.Measure))
 	defer cancel()
@@ -193,7 +194,7 @@ func ask(ctx context.Context, cmd *exec.Cmd, r trial.Request) (trial.Sample, err
 	}
 	var s trial.Sample
 	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
-		return s, fmt.Errorf("read what the trial's process says: %w", err)
+		return s, fmt.Errorf("read the output of the trial's process: %w", err)
 	}
 	if s.Error != "" {
 		return s, errors.New(s.Error)
@@ -201,12 +202,12 @@ func ask(ctx context.Context, cmd *exec.Cmd, r trial.Request) (trial.Sample, err
 	return s, nil
 }
 
-// buildTemporal builds the module temporal: its own program, and beside it the
-// server and the tool for its tables as Temporal publishes them.
+// buildTemporal builds the module temporal: its own program, and beside it the server and the tool
+// for its tables, as Temporal publishes them.
 func buildTemporal(ctx context.Context, dir string) (string, error) {
 	const module = "temporal"
 	if _, err := os.Stat(filepath.Join(module, "go.mod")); err != nil {
-		return "", fmt.Errorf("it is built from its sources, which are not here: %w", err)
+		return "", fmt.Errorf("find the sources of module temporal: %w", err)
 	}
 	say("building Temporal, which takes minutes the first time")
 	out := filepath.Join(dir, "bin")
@@ -224,7 +225,7 @@ func buildTemporal(ctx context.Context, dir string) (string, error) {
 	return filepath.Join(out, "bench-temporal"), nil
 }
 
-// build builds a program of the module in a directory, as it is released.
+// build builds a program of the module in a directory, in the same way as a release.
 func build(ctx context.Context, module, path, pkg string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-o", path, pkg)
 	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")

@@ -8,27 +8,26 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// claim is an aim of the project. A ratio sets what Mine found in relation to
-// the best of Others; without Others the value itself counts.
+// claim is an aim of the project. If Others are named, the measured value is the ratio of Mine to
+// the best of Others; otherwise it is the value of Mine.
 type claim struct {
 	Name   string   `json:"name"`
 	Mine   string   `json:"mine"`             // name of a trial
 	Others []string `json:"others,omitempty"` // names of trials
 	What   string   `json:"what"`             // rate, p50, p95, p99, max, or the name of a value
-	Beside string   `json:"beside,omitempty"` // the same of Others, if it is called otherwise
+	Beside string   `json:"beside,omitempty"` // the name of Others' value, if it differs
 	Bound  bool     `json:"bound,omitempty"`  // less is better
 	Aim    float64  `json:"aim"`
 	Floor  float64  `json:"floor,omitempty"` // 0 if there is none
 	Unit   string   `json:"unit,omitempty"`  // "×" if empty
-	Open   bool     `json:"open,omitempty"`  // there is no aim, only what was found
+	Open   bool     `json:"open,omitempty"`  // there is no aim: the value is only reported
 
 	Measured float64 `json:"measured"`
-	// Processor is the same ratio by the processor time that a unit takes,
-	// database included. It counts for nothing, and stays what it is while
-	// others use the machine.
+	// Processor is the same ratio by the processor time of a unit, including that of the database.
+	// It decides nothing, and does not change if other programs use the machine.
 	Processor float64 `json:"by_processor_time,omitempty"`
 	Verdict   string  `json:"verdict"`
-	Why       string  `json:"why,omitempty"` // there is no verdict
+	Why       string  `json:"why,omitempty"` // the reason why there is no verdict
 }
 
 // The verdicts.
@@ -47,7 +46,7 @@ func variants(measure, store, contender string) []string {
 	}
 }
 
-// claims are all aims, from the first to the last line of the verdict.
+// claims returns all aims in the order in which they are printed.
 func claims() []claim {
 	const pg, lite, http = "/postgres/belay/default", "/sqlite/belay/default", "/postgres/belay/http"
 	all := []claim{
@@ -121,8 +120,8 @@ func claims() []claim {
 	), append(crowds(), together()...)...)
 }
 
-// crowds are the aims under ten times the load. River, which refuses nothing and has no
-// sessions, is compared.
+// crowds returns the aims under ten times the load. River refuses nothing and has no sessions, so
+// it is only compared.
 func crowds() (all []claim) {
 	for _, variant := range []string{"default", "http"} {
 		where, mine := "", "overload/postgres/belay/"+variant
@@ -149,36 +148,37 @@ func crowds() (all []claim) {
 	return all
 }
 
-// together are the aims of jobs on one repository. Ten at a time gain what they
-// wait: a job that waits for w and takes c of processor time, one at a time w + c, takes
-// at least c/2 among others on the two processors of the machine that all aims are
-// for. With w = 3 s and c about as much they may be four times as fast, and three
-// is the aim; the longer jobs wait, the nearer they come to ten. A count of none has its
-// floor below one.
+// together returns the aims of jobs on one repository. Ten at a time save the time in which each
+// waits: a job that waits for w and takes c of processor time needs w + c if it runs alone, and at
+// least c/2 among others on the two processors of the machine that all aims are for. With w = 3 s
+// and c about the same, ten at a time may be four times as fast, and three is the aim; the longer
+// jobs wait, the nearer the ratio comes to ten. A count that must be zero has a floor below one.
 func together() []claim {
 	const mine, one, trees, tree = "jobs/repo/belay/default", "jobs/repo/belay/single", "jobs/repo/git/worktree",
 		"jobs/repo/git/reset"
 	return []claim{
 		{Name: "jobs 10 at a time, to one at a time", Mine: mine, Others: []string{one}, What: "rate", Aim: 3,
 			Floor: 2},
-		{Name: "jobs: the set-up lock held, p99", Mine: mine, What: "lock_p99_ms", Bound: true, Aim: 2000, Floor: 2000,
-			Unit: "ms"},
-		{Name: "jobs: gits that failed for a lock", Mine: mine, What: "lock_errors", Bound: true, Floor: .5,
-			Unit: "errors"},
-		{Name: "jobs that hold what is another's", Mine: mine, What: "cross_talk", Bound: true, Floor: .5,
+		{Name: "jobs: time of the set-up lock, p99", Mine: mine, What: "lock_p99_ms", Bound: true, Aim: 2000,
+			Floor: 2000,
+			Unit:  "ms"},
+		{Name: "jobs: git commands that failed because of a lock", Mine: mine, What: "lock_errors", Bound: true,
+			Floor: .5,
+			Unit:  "errors"},
+		{Name: "jobs with text of another job", Mine: mine, What: "cross_talk", Bound: true, Floor: .5,
 			Unit: "jobs"},
-		{Name: "jobs whose work is not whole", Mine: mine, What: "wrong_jobs", Bound: true, Floor: .5, Unit: "jobs"},
+		{Name: "jobs with wrong results", Mine: mine, What: "wrong_jobs", Bound: true, Floor: .5, Unit: "jobs"},
 		{Name: "jobs 10 at a time, to git worktree", Mine: mine, Others: []string{trees}, What: "rate", Open: true},
 		{Name: "jobs 10 at a time, to one tree, one at a time", Mine: mine, Others: []string{tree}, What: "rate",
 			Open: true},
-		{Name: "disk while they run, to git worktree", Mine: mine, Others: []string{trees}, What: "disk_peak_mb",
+		{Name: "disk while jobs run, to git worktree", Mine: mine, Others: []string{trees}, What: "disk_peak_mb",
 			Bound: true, Open: true},
 		{Name: "processor time of a job, to git worktree", Mine: mine, Others: []string{trees}, What: "cpu_s_each",
 			Bound: true, Open: true},
 	}
 }
 
-// judge compares what was found with the aims.
+// judge compares the results with the aims.
 func (r *report) judge() {
 	for _, c := range claims() {
 		mine, err := r.median(c.Mine, c.What)
@@ -199,7 +199,7 @@ func (r *report) judge() {
 	}
 }
 
-// best is the best of the others' medians; one that failed does not take part.
+// best returns the best of the others' medians; a contender that failed is ignored.
 func (r *report) best(c claim) (float64, error) {
 	what := c.What
 	if c.Beside != "" {
@@ -226,8 +226,8 @@ func (r *report) best(c claim) (float64, error) {
 	return slices.Max(found), nil
 }
 
-// processor is by how much less processor time Mine takes for a unit than the
-// least of Others; 0 if that is not known.
+// processor returns the ratio of the least processor time per unit of Others to that of Mine; 0 if
+// it is not known.
 func (r *report) processor(c claim) float64 {
 	if c.What != "rate" {
 		return 0
@@ -262,8 +262,7 @@ func (c claim) verdict() string {
 	return below
 }
 
-// median is the median of what a trial found, over the rounds that found
-// something.
+// median returns the median of a value over the rounds that have it.
 func (r *report) median(name, what string) (float64, error) {
 	var v []float64
 	var failed error

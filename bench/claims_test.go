@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// A verdict compares medians with the best of the others, and a contender that
-// failed neither wins nor loses.
+// Rule: a verdict compares medians with the best of the others, and a contender that failed neither
+// wins nor loses.
 func TestVerdicts(t *testing.T) {
 	rates := func(v ...float64) (s []trial.Sample) {
 		for _, r := range v {
@@ -15,7 +15,7 @@ func TestVerdicts(t *testing.T) {
 		}
 		return s
 	}
-	failed := []trial.Sample{{Rate: 1e9, Error: "the store holds 1 runs, want 2"}}
+	failed := []trial.Sample{{Rate: 1e9, Error: "the store has 1 runs, want 2"}}
 	for name, c := range map[string]struct {
 		mine, tuned, plain []trial.Sample
 		measured           float64
@@ -40,8 +40,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// A count of which there may be none is below its floor with one, and what has no
-// aim is only told, however it comes out.
+// Rule: a count that must be zero is below its floor with one, and a claim without an aim is only
+// reported, whatever the result.
 func TestNoneAndNoAim(t *testing.T) {
 	none, open := claim{Bound: true, Floor: .5}, claim{Open: true}
 	for _, c := range []struct {
@@ -56,15 +56,15 @@ func TestNoneAndNoAim(t *testing.T) {
 	}
 }
 
-// Slow rates are told apart: in words, and where the middle one stands for a trial.
-func TestSlowRatesAreToldApart(t *testing.T) {
+// Rule: slow rates are printed with more digits, and the median stands for a trial.
+func TestSlowRatesHaveMoreDigits(t *testing.T) {
 	r := &report{Samples: map[string][]trial.Sample{"jobs": {{Rate: .375}, {Rate: .125}, {Rate: .25}}}}
 	if got := r.figure("jobs"); got != "0.250/s\t0.125 to 0.375" {
 		t.Errorf("%q", got)
 	}
 }
 
-// Every claim compares trials that are planned, or it could never be judged.
+// Rule: every claim compares planned trials; otherwise it could never be judged.
 func TestClaimsNamePlannedTrials(t *testing.T) {
 	planned := make(map[string]bool)
 	for _, p := range plan(options{}) {
@@ -76,13 +76,13 @@ func TestClaimsNamePlannedTrials(t *testing.T) {
 	for _, c := range claims() {
 		for _, name := range append(c.Others, c.Mine) {
 			if !planned[name] {
-				t.Errorf("%s: nobody measures %s", c.Name, name)
+				t.Errorf("%s: no trial measures %s", c.Name, name)
 			}
 		}
 	}
 }
 
-// Only a floor that does not hold fails a run, and none a quick one.
+// Rule: a run fails only if a floor is not reached, and a quick run never fails.
 func TestRunsFailBelowAFloor(t *testing.T) {
 	r := &report{Claims: []claim{{Name: "a", Verdict: accepted}, {Name: "b", Verdict: unknown}}}
 	if err := r.failed(); err != nil {
@@ -90,9 +90,9 @@ func TestRunsFailBelowAFloor(t *testing.T) {
 	}
 	r.Claims = append(r.Claims, claim{Name: "c", Verdict: below})
 	if r.failed() == nil {
-		t.Error("a floor does not hold, and nobody says so")
+		t.Error("a floor was not reached, and no error says so")
 	}
 	if r.Quick = true; r.failed() != nil {
-		t.Error("a quick run decided")
+		t.Error("a quick run failed because of a floor")
 	}
 }

@@ -1,48 +1,45 @@
-// Command bench measures Belay beside what people would take in its place: River,
-// DBOS Transact and Temporal, beside git, and beside what the database does alone. All
-// of them work on the same private PostgreSQL, or the same disk, in the same minutes;
-// only the ratios mean anything on another machine.
+// Command bench compares Belay with its alternatives: River, DBOS Transact and Temporal, git, and
+// the database alone. All of them work on the same private PostgreSQL, or the same disk, within the
+// same minutes; only the ratios mean anything on another machine.
 //
 //	go run . [-quick] [-json FILE]
 //
 // # How it measures
 //
-// A trial is one measure of one contender, in a process of its own and on an empty
-// database of its own (package trial); a checkpoint of the server lies before it,
-// so that no trial pays for another's writes. A round has each trial once, with
-// those that are compared next to each other, and every other round goes backwards.
-// What counts is the median of the rounds.
+// A trial is one measure of one contender, in its own process and on its own empty database
+// (package trial); the server makes a checkpoint before it, so that no trial pays for another's
+// writes. A round has each trial once, with the trials that are compared next to each other, and
+// every second round runs backwards. The result is the median of the rounds.
 //
-// Belay runs with its defaults. Every other contender runs twice: with its
-// defaults, and in the best settings that are known, which stand with their
-// source in its package below runner. Nothing is measured that was not done: the
-// rows of each store are counted after each trial, and jobs' work is read.
+// Belay runs with its defaults. Every other contender runs twice: with its defaults, and with the
+// best known settings, which its package below runner lists with their source. Only work that was
+// really done counts: after each trial the rows of the store are counted, and the results of jobs
+// are checked.
 //
 // # Ten times the load
 //
-// The trial overload first finds the rate at which executions end while 2,000 or 10,000
-// are on their way, and then offers ten times as many for five times as long, whatever
-// becomes of them (trial.Crowd). All the while ten workers with a TTL of three seconds
-// own a hundred executions. Through HTTP, the producers have 64 connections, and workers a
-// process of their own. What is accepted, what ended and what was lost is counted in
-// the store. River refuses nothing, and has no sessions: what comes nearest are jobs
-// that began twice or did not end, and a change of its leader.
+// The trial overload first finds the rate at which executions end while 2,000 or 10,000 are in the
+// system, and then submits ten times as many for five times as long, whether they are accepted or
+// not (trial.Crowd). During all that time ten workers with a TTL of three seconds own a hundred
+// executions. Through HTTP, the producers have 64 connections, and the workers their own process.
+// The executions that were accepted, ended and lost are counted in the store. River refuses no job,
+// and has no sessions: the nearest counts are jobs that began twice or did not end, and changes of
+// its leader.
 //
 //	go run . -only overload
 //
 // # Jobs of agents
 //
-// Fifty jobs of coding agents on one large repository have no contender but git, and
-// Belay itself: ten at a time in the workspaces of the agent service, one at a time
-// there, ten at a time in worktrees of one clone, and one at a time in one tree. What
-// they do is in package jobs. They are measured in the first round only.
+// Fifty jobs of coding agents on one large repository are compared with git alone, and in Belay
+// itself: ten at a time in the workspaces of the agent service, one at a time there, ten at a time
+// in worktrees of one clone, and one at a time in one tree. Package jobs describes the jobs. They
+// are measured in the first round only.
 //
 //	go run . -only jobs
 //
-// # What it says
+// # What it prints
 //
-// The figures, and for each aim of the project the measured value with a verdict:
-// "aim" if it is reached, "floor" if only the least that is accepted is, "BELOW
-// FLOOR" otherwise, in which case the program ends with status 1. Where there is no
-// aim the verdict is "compared".
+// The output has the figures, and for each aim of the project the measured value with a verdict:
+// "aim" if the aim is reached, "floor" if only the least accepted value is, "BELOW FLOOR"
+// otherwise; the program then ends with status 1. Without an aim the verdict is "compared".
 package main

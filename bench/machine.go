@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// describe is the machine, in lines.
+// describe describes the machine, in lines.
 func describe() []string {
 	lines := []string{
 		fmt.Sprintf("%s, %d processors, %s/%s, %s", field("/proc/cpuinfo", "model name"), runtime.NumCPU(),
@@ -32,7 +32,7 @@ func describe() []string {
 		time.Now().UTC().Format(time.DateTime+" MST"), load()))
 }
 
-// field is the first value of a field in a file of /proc.
+// field returns the first value of a field in a file of /proc.
 func field(file, name string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -46,7 +46,7 @@ func field(file, name string) string {
 	return "unknown"
 }
 
-// load is how many processes want to run: of the last minute, five and fifteen.
+// load returns the load averages of the last minute, five and fifteen.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if f := strings.Fields(string(text)); err == nil && len(f) > 2 {
@@ -55,7 +55,7 @@ func load() string {
 	return "unknown"
 }
 
-// versions are those of what is measured, git if the repository needs it.
+// versions returns the versions of what is measured, and that of git if the repository is.
 func (b *bed) versions(ctx context.Context) map[string]string {
 	found := modules()
 	if b.repo == "" {
@@ -67,7 +67,7 @@ func (b *bed) versions(ctx context.Context) map[string]string {
 	return found
 }
 
-// modules are the versions of the modules that are measured.
+// modules returns the versions of the measured modules.
 func modules() map[string]string {
 	wanted := map[string]string{
 		"github.com/riverqueue/river": "river", "github.com/dbos-inc/dbos-transact-golang": "dbos",

@@ -19,12 +19,12 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// contenders are those that this program has; Temporal has one of its own.
+// contenders are the contenders that this program contains; Temporal is a program of its own.
 var contenders = map[string]trial.Func{
 	"belay": belay.Run, "river": river.Run, "dbos": dbos.Run, "ceiling": ceiling.Run, "git": git.Run,
 }
 
-// options are what a user may choose.
+// options are the user's options.
 type options struct {
 	quick    bool
 	rounds   int
@@ -46,15 +46,16 @@ func main() {
 		return
 	}
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "one short round, without Temporal: whether it works, not how fast it is")
+	flag.BoolVar(&o.quick, "quick", false, "one short round without Temporal, which shows that the trials work, "+
+		"not how fast the contenders are")
 	flag.IntVar(&o.rounds, "rounds", 0, "how often each trial is repeated; 0 means 3, or 1 with -quick")
-	flag.StringVar(&o.json, "json", "", "write everything that was found to this file")
-	flag.StringVar(&o.only, "only", "", "measure only what has one of these words in its name, such as "+
+	flag.StringVar(&o.json, "json", "", "write all results to this file")
+	flag.StringVar(&o.only, "only", "", "run only the trials with one of these words in their names, such as "+
 		"drain,river/tuned")
 	flag.StringVar(&o.stores, "stores", "postgres,sqlite,repo",
 		"the stores to measure on; repo is the repository that agents' jobs share")
-	flag.StringVar(&o.belay, "belay", "", "a binary of belay to serve through HTTP with, instead of one built from ..")
-	flag.StringVar(&o.temporal, "temporal", "", "a program of module ./temporal that was built already, or none")
+	flag.StringVar(&o.belay, "belay", "", "the belay binary that serves HTTP, instead of one built from ..")
+	flag.StringVar(&o.temporal, "temporal", "", "the program of module ./temporal, if it is built already, or none")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles of Belay's trials into this directory")
 	flag.Parse()
 	if o.rounds == 0 {
@@ -74,7 +75,7 @@ func main() {
 	}
 }
 
-// run measures, prints what was found, and fails if a floor does not hold.
+// run measures, prints the results, and fails if a floor is not reached.
 func run(ctx context.Context, o options) error {
 	b, err := open(ctx, o)
 	if err != nil {
@@ -117,7 +118,7 @@ func (r *report) write(path string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // for everybody to read
+	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // every user may read it
 }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

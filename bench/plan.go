@@ -9,15 +9,14 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// planned is a trial as it will be asked for, but for the store it gets.
+// planned is a trial of the plan, without the address of its store.
 type planned struct {
 	trial.Request
 	store string // postgres, sqlite, or repo: on files, with a store of the contender's own
 	once  bool   // in the first round only: it takes long and varies little
 }
 
-// name tells trials apart: measure, store, contender, variant, and what else
-// differs.
+// name is the name of a trial: measure, store, contender, variant, and all else that differs.
 func (p planned) name() string {
 	name := string(p.Measure)
 	switch {
@@ -29,10 +28,10 @@ func (p planned) name() string {
 	return strings.Join([]string{name, p.store, p.who()}, "/")
 }
 
-// who is the contender and its variant.
+// who returns the contender and its variant.
 func (p planned) who() string { return p.Contender + "/" + string(p.Variant) }
 
-// sizes are how much is measured.
+// sizes are the sizes of the measures.
 type sizes struct {
 	n, rows, held           int
 	load, beats, idle, wait time.Duration
@@ -52,7 +51,7 @@ func (o options) sizes() sizes {
 		jobs: 50, atOnce: 10, think: 3 * time.Second}
 }
 
-// who are the contenders of a store that are not Belay.
+// others are the contenders besides Belay.
 var (
 	belayIn   = trial.Request{Contender: "belay", Variant: trial.Default}
 	belayHTTP = trial.Request{Contender: "belay", Variant: trial.HTTP}
@@ -61,12 +60,12 @@ var (
 		{Contender: "dbos", Variant: trial.Tuned}, {Contender: "dbos", Variant: trial.Default},
 		{Contender: "temporal", Variant: trial.Tuned}, {Contender: "temporal", Variant: trial.Default},
 	}
-	// agents are the ways to have agents work on a repository.
+	// agents are the ways in which agents work on a repository.
 	agents = []trial.Request{
 		{Contender: "git", Variant: trial.Worktree}, belayIn, {Contender: "belay", Variant: trial.Single},
 		{Contender: "git", Variant: trial.Reset},
 	}
-	// has is what each of them has something for.
+	// has lists the measures that each contender has.
 	has = map[string][]trial.Measure{
 		"river":    {trial.Drain, trial.Submit, trial.Bulk, trial.Latency, trial.Overload},
 		"dbos":     {trial.Flow, trial.Steps, trial.Submit, trial.Latency},
@@ -74,7 +73,7 @@ var (
 	}
 )
 
-// plan lists the trials of a round, those that are compared next to each other.
+// plan lists the trials of a round, with those that are compared next to each other.
 func plan(o options) []planned {
 	z := o.sizes()
 	load := []trial.Request{
@@ -112,7 +111,7 @@ func plan(o options) []planned {
 	return all
 }
 
-// compare lists one measure of everybody who has it.
+// compare lists the trials of one measure, for every contender that has it.
 func compare(m trial.Request) []planned {
 	with := func(who trial.Request, store string) planned {
 		m.Contender, m.Variant = who.Contender, who.Variant
@@ -132,7 +131,7 @@ func compare(m trial.Request) []planned {
 			continue
 		}
 		q := with(p, "postgres")
-		q.once = temporal // it takes long, and no aim is close to it
+		q.once = temporal // it takes long, and its results are far from any aim
 		all = append(all, q)
 	}
 	if m.Measure == trial.Drain {
@@ -152,7 +151,7 @@ func compare(m trial.Request) []planned {
 	return all
 }
 
-// wanted keeps the trials that the options ask for.
+// wanted returns the trials that the options request.
 func (o options) wanted(all []planned) []planned {
 	stores := strings.Split(o.stores, ",")
 	return slices.DeleteFunc(all, func(p planned) bool {

@@ -13,14 +13,13 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// postgres is the private server that all contenders share, with the settings
-// that PostgreSQL comes with.
+// postgres is the private server that all contenders share, with PostgreSQL's default settings.
 type postgres struct {
 	*pgtest.Server
 	host *host
 }
 
-// host stands in for a test, which pgtest gives its servers to.
+// host replaces the test that pgtest needs for its servers.
 type host struct {
 	testing.TB
 	err     error
@@ -36,7 +35,7 @@ func (h *host) Fatal(v ...any) {
 	runtime.Goexit()
 }
 
-// startPostgres starts the server, or takes that of BELAY_TEST_POSTGRES.
+// startPostgres starts the server, or uses that of BELAY_TEST_POSTGRES.
 func startPostgres() (*postgres, error) {
 	p := &postgres{host: &host{}}
 	started := make(chan struct{})
@@ -61,7 +60,7 @@ func (p *postgres) url(name string) string { return p.TCP(name) }
 
 func (p *postgres) tools() string { return filepath.Dir(p.Binary("psql")) }
 
-// pid is the postmaster's, 0 if it runs elsewhere.
+// pid returns the pid of the postmaster, 0 if it runs elsewhere.
 func (p *postgres) pid() int {
 	text, err := p.Query("postgres", "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")
 	if err != nil {
@@ -78,8 +77,8 @@ func (p *postgres) pid() int {
 	return pid
 }
 
-// create makes an empty database after a checkpoint, so that the trial it is for
-// does not pay for what others wrote.
+// create makes an empty database after a checkpoint, so that its trial does not pay for the writes
+// of others.
 func (p *postgres) create(name string) (drop func(), err error) {
 	for _, q := range []string{"CHECKPOINT", "CREATE DATABASE " + name + " TEMPLATE template0"} {
 		if _, err := p.Query("postgres", q); err != nil {
@@ -93,7 +92,7 @@ func (p *postgres) create(name string) (drop func(), err error) {
 	}, nil
 }
 
-// settings are those of the server that matter here.
+// settings returns the server's settings that matter here.
 func (b *bed) settings() []string {
 	if b.postgres == nil {
 		return nil

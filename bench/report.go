@@ -11,17 +11,17 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// report is all that was found.
+// report is all results of a run.
 type report struct {
 	Machine    []string                  `json:"machine"`
 	PostgreSQL []string                  `json:"postgresql,omitempty"`
 	Versions   map[string]string         `json:"versions"`
 	Quick      bool                      `json:"quick,omitempty"`
-	Samples    map[string][]trial.Sample `json:"samples"` // by the trial's name, one a round
+	Samples    map[string][]trial.Sample `json:"samples"` // by the trial's name, one for each round
 	Claims     []claim                   `json:"claims"`
 }
 
-// titles say what each measure is, in the order in which they are printed.
+// titles describe the measures, in the order in which they are printed.
 var titles = []struct {
 	measure trial.Measure
 	title   string
@@ -35,16 +35,16 @@ var titles = []struct {
 	{trial.Latency, "from submit to start, by rate"},
 	{trial.Takeover, "from kill -9 of a worker until its work runs on another"},
 	{trial.Overload, "ten times the load: executions ended a second, of the best rate, and from arrival to start " +
-		"of what was accepted"},
+		"of accepted executions"},
 	{trial.Loaded, "worked off a second among 1,000,000 ended and 100,000 waiting"},
 	{trial.Lease, "a lone lease, one after the other"},
 	{trial.Hold, "10,000 idle executions owned by 10 workers"},
-	{trial.Idle, "a server that nobody uses"},
+	{trial.Idle, "an idle server"},
 	{trial.Jobs, "agents' jobs a second on one large repository: disk beyond the clone, the lock of set-ups, " +
-		"git's failures, what is wrong afterwards"},
+		"git's failures, wrong jobs"},
 }
 
-// String is the report for people: the figures, the settings, the verdicts.
+// String formats the report for people: the figures, the settings, the verdicts.
 func (r *report) String() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, strings.Join(append(r.Machine, r.PostgreSQL...), "\n"))
@@ -53,7 +53,7 @@ func (r *report) String() string {
 	}
 	fmt.Fprintln(&b)
 	if r.Quick {
-		fmt.Fprintln(&b, "QUICK: one short round shows that it works, not how fast it is")
+		fmt.Fprintln(&b, "QUICK: one short round shows that the trials work, not how fast the contenders are")
 	}
 	r.figures(&b)
 	r.settings(&b)
@@ -80,7 +80,7 @@ func (r *report) figures(b *strings.Builder) {
 	}
 }
 
-// figure is the median of a trial's rounds in words, and what they span.
+// figure returns the median of a trial's rounds in words, with the smallest and the largest.
 func (r *report) figure(name string) string {
 	all := slices.DeleteFunc(slices.Clone(r.Samples[name]), func(s trial.Sample) bool { return s.Error != "" })
 	if len(all) == 0 {
@@ -102,7 +102,7 @@ func (r *report) figure(name string) string {
 	return text
 }
 
-// each writes a rate.
+// each formats a rate.
 func each(rate float64) string {
 	if rate < 10 {
 		return fmt.Sprintf("%.3f", rate)
@@ -110,7 +110,7 @@ func each(rate float64) string {
 	return fmt.Sprintf("%.0f", rate)
 }
 
-// line is a sample in words.
+// line formats a sample.
 func (s sample) line() string {
 	if s.Error != "" {
 		return "– " + s.Error
@@ -136,7 +136,7 @@ func (s sample) line() string {
 	return strings.Join(parts, "  ")
 }
 
-// settings prints each contender's once.
+// settings prints the settings of each contender once.
 func (r *report) settings(b *strings.Builder) {
 	seen := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(r.Samples)) {
@@ -158,7 +158,7 @@ func (r *report) verdicts(b *strings.Builder) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, c := range r.Claims {
 		if r.Samples[c.Mine] == nil {
-			continue // it was not asked for
+			continue // the trial was not requested
 		}
 		unit, sign := c.Unit, "≥"
 		if unit == "" {
@@ -187,7 +187,7 @@ func (r *report) verdicts(b *strings.Builder) {
 	_ = w.Flush() // into memory
 }
 
-// failed is an error if a floor does not hold. A quick run decides nothing.
+// failed returns an error if a floor is not reached. A quick run never fails.
 func (r *report) failed() error {
 	if r.Quick {
 		return nil

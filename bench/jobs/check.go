@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// verdict is what a job has left.
+// verdict is the result of checking one job.
 type verdict struct {
 	commits int
-	wrong   string // why it is not right; "" if it is
-	foreign bool   // it holds what is another's
+	wrong   string // the reason why the job is wrong; "" if it is right
+	foreign bool   // the job has text of another job
 }
 
-// check looks at the branch of the i-th job in a clone, and at what the job has read.
+// check checks the branch of the i-th job in a clone, and what the job has read.
 func (p place) check(ctx context.Context, i int, read string) (v verdict) {
 	branch := fmt.Sprintf("refs/heads/job-%d", i)
 	ask := func(args ...string) string {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Command is a process group of its own, which ends with ctx as a whole, and its
-// leader with this process.
+// Command returns a command that runs in its own process group. The whole group ends with ctx, and
+// its leader also with this process.
 func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// usage is what is below dir in MB, by blocks, each file once. What goes away
-// meanwhile does not count.
+// usage returns the disk space below dir in MB, by blocks, each file once. Files that are removed
+// meanwhile do not count.
 func usage(dir string) float64 {
 	type file struct{ dev, ino uint64 }
 	seen := make(map[file]bool)
 	var blocks int64
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // it is gone
+			return nil //nolint:nilerr // the file was removed meanwhile
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil //nolint:nilerr // it is gone
+			return nil //nolint:nilerr // the file was removed meanwhile
 		}
 		s, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {
 			return nil
 		}
 		if id := (file{uint64(s.Dev), s.Ino}); s.Nlink < 2 || d.IsDir() ||
-			!seen[id] { //nolint:unconvert // of 32 bits elsewhere
+			!seen[id] { //nolint:unconvert // a 32-bit field on other systems
 			seen[id] = s.Nlink > 1 && !d.IsDir()
 			blocks += s.Blocks
 		}
@@ -35,11 +35,11 @@ func usage(dir string) float64 {
 	return float64(blocks) * 512 / 1e6
 }
 
-// share is how much of the time may go into looking: one part in so many.
+// share is the part of the time that measuring may take: one in this many.
 const share = 30
 
-// watch looks at what is below dir now and then until the function that it returns
-// is called, which gives the most that was seen.
+// watch measures the disk space below dir from time to time until the returned function is called,
+// which returns the peak.
 func watch(dir string) (most func() float64) {
 	stop := make(chan struct{})
 	seen := make(chan float64)

@@ -1,29 +1,27 @@
-// Package jobs is the load of coding agents: many at once on one large repository,
-// each of which thinks, edits, commits and runs git. What is compared is where they
-// work: in Belay's workspaces, in worktrees of one clone, or in one tree, one after
-// the other.
+// Package jobs is the load of coding agents: many jobs at once on one large repository, each of
+// which waits for its model, edits, commits and runs git. The trials compare where the jobs work:
+// in Belay's workspaces, in worktrees of one clone, or in one tree, one after the other.
 //
 // # The work
 //
-// The repository is Go's own source tree, the remote of all jobs. It moves: while
-// they work, somebody else's commits land on it every second. Each job is the same
-// shell script, whoever runs it: a branch, edits in files that all of them edit and
-// in one of its own, two commits, and between them a stash, a fetch and a rebase; a
-// branch that comes and goes, and gc --auto. Between these it waits, as an agent
-// waits for its model.
+// The repository is Go's own source tree, the remote of all jobs. It moves: while the jobs work, a
+// neighbour pushes a commit every second. All contenders run the same shell script for a job: it
+// makes a branch, edits files that all jobs edit and one file of its own, and makes two commits;
+// between them it runs a stash, a fetch and a rebase. It also makes and deletes another branch, and
+// runs gc --auto. In between it waits, as an agent waits for its model.
 //
-// A git that fails is told and tried again, as agents do. What was told is counted.
+// A git command that fails is reported and repeated, as agents do. The reports are counted.
 //
-// # What is checked
+// # The checks
 //
-// Each job leaves a branch. They are all brought into a clone of the repository, and
-// there a job is right if its branch is its two commits on top of the repository's,
-// has changed its own files and lines, and if the job has read of itself what it has
-// written. Wrong is every other; cross-talk is a job that holds a line of another's.
+// Each job leaves a branch. All branches are fetched into a clone of the repository. A job is right
+// if its branch is its own two commits on top of the repository's and changes only its own files
+// and lines, and if the job has read exactly what it wrote. Every other job is wrong; a job with a
+// line of another job is cross-talk.
 //
 // # Disk
 //
-// What is below the trial's directory counts in blocks, each file once, however many
-// names it has. It is looked at now and then while jobs run; what was there when the
-// first began is taken off: the clone or base, which is made before.
+// The disk space below the trial's directory is counted in blocks, each file once even if it has
+// several names. It is measured from time to time while jobs run; the space before the first job,
+// which is that of the clone or base, is subtracted.
 package jobs

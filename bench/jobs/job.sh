@@ -3,7 +3,7 @@ pause=$1
 job=$2
 if [ "$job" = none ]; then exit; fi
 
-# A git that fails is told, and done again as an agent does it.
+# g runs git. A git command that fails is reported, and repeated up to four times, as an agent would do.
 g() {
   tries=0
   until git "$@" >"$TMPDIR/said" 2>&1; do
@@ -29,7 +29,7 @@ g commit -q -m "one of $job"
 sleep $pause
 echo "again $job" >>shared.txt
 g stash -q
-# The user of a job need not be whom the repository belongs to.
+# The user of the job may be another than the owner of the repository.
 g fetch -q --upload-pack "git -c safe.directory=* upload-pack" origin
 g rebase -q origin/main
 g stash pop -q

@@ -28,9 +28,9 @@ func clone(t *testing.T, shared string) place {
 	return p
 }
 
-// A job is right if its branch and what it has read are its own work, whole and
-// alone; what is another's is seen wherever it stands.
-func TestOnlyItsOwnWorkIsRight(t *testing.T) {
+// Rule: a job is right if its branch and what it has read are exactly its own work; text of another
+// job is noticed in any place.
+func TestAJobIsRightOnlyWithItsOwnWork(t *testing.T) {
 	const read = "two of 1\none of 1\njob 1\nagain 1\n"
 	for name, c := range map[string]struct {
 		shared, read string
@@ -55,18 +55,19 @@ func TestOnlyItsOwnWorkIsRight(t *testing.T) {
 	}
 }
 
-// What an agent says of a git that failed is counted, and is no part of what it read.
+// Rule: the report of a git command that failed is counted, and is not part of what the job has
+// read.
 func TestFailuresAreCounted(t *testing.T) {
-	got := hear("failed: git fetch: error: cannot lock ref 'refs/remotes/origin/main'\nfailed: git stash pop: " +
+	got := parseOutput("failed: git fetch: error: cannot lock ref 'refs/remotes/origin/main'\nfailed: git stash pop: " +
 		"conflict\njob 1\n")
-	if want := (talk{failed: 2, locked: 1, first: "git fetch: error: cannot lock ref 'refs/remotes/origin/main'",
+	if want := (agentOutput{failed: 2, locked: 1, first: "git fetch: error: cannot lock ref 'refs/remotes/origin/main'",
 		rest: "job 1\n"}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
-// A job waits for as long as it was asked to, in parts.
-func TestJobsWaitAsLongAsTheyAreAskedTo(t *testing.T) {
+// Rule: a job waits in several parts, for the requested time in all.
+func TestJobsWaitForTheRequestedTime(t *testing.T) {
 	if args := Agent(3 * time.Second); len(args) != 6 || args[4] != "0.750" {
 		t.Errorf("%q", args)
 	}
@@ -75,8 +76,8 @@ func TestJobsWaitAsLongAsTheyAreAskedTo(t *testing.T) {
 	}
 }
 
-// A file with two names takes its place on the disk once, also while it is watched.
-func TestLinksTakeNoDisk(t *testing.T) {
+// Rule: a file with two names takes its space on the disk once, also while it is measured.
+func TestHardLinksTakeNoDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "one")
 	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {

@@ -13,21 +13,20 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// Runner is a way to carry out jobs, which has made its clone already.
+// Runner carries out jobs. It has made its clone already.
 type Runner interface {
-	// Run carries out the i-th job, when it is its turn, and gives what the agent said
-	// and the gits that failed around it, in the same words. All jobs are run at once:
-	// how many of them work is the Runner's own affair.
+	// Run carries out the i-th job, when it is the job's turn, and returns the agent's output
+	// together with the reports of git commands that failed before and after the agent, in the same
+	// form. Run is called for all jobs at once: the Runner decides how many of them work at a time.
 	Run(ctx context.Context, i int) (said string, err error)
-	// Stop waits until nothing of it runs, and ends what does if ctx is over. It gives for how long
-	// the lock was held that
-	// set-ups wait for, nil if there is none.
+	// Stop waits until no job runs, and ends running jobs when ctx ends. It returns the times for
+	// which the set-up lock was kept, nil if there is no such lock.
 	Stop(ctx context.Context) (*trial.Times, error)
-	// Fetch brings the branch of each job into the clone that is checked.
+	// Fetch fetches the branch of each job into the clone that is checked.
 	Fetch(ctx context.Context, clone string) error
 }
 
-// Measure has a Runner carry out the jobs of a trial and checks what they did.
+// Measure lets a Runner carry out the jobs of a trial and checks their results.
 func Measure(ctx context.Context, r trial.Request, run Runner) (trial.Sample, error) {
 	before := usage(r.Dir)
 	cpu := ended()
@@ -52,7 +51,7 @@ func Measure(ctx context.Context, r trial.Request, run Runner) (trial.Sample, er
 	return s, err
 }
 
-// stop stops a Runner, with what it runs if that is of no use any more.
+// stop stops a Runner, and does not wait for its jobs if their results are useless.
 func stop(ctx context.Context, run Runner, useless bool) (*trial.Times, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -62,7 +61,7 @@ func stop(ctx context.Context, run Runner, useless bool) (*trial.Times, error) {
 	return run.Stop(ctx)
 }
 
-// all runs all jobs and gives what their agents said, and the most of disk.
+// all runs all jobs and returns the outputs of their agents and the peak of disk space.
 func all(ctx context.Context, r trial.Request, run Runner) ([]string, float64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -81,7 +80,7 @@ func all(ctx context.Context, r trial.Request, run Runner) ([]string, float64, e
 	return said, most(), context.Cause(ctx)
 }
 
-// check adds to the sample what is found in what the jobs left.
+// check adds the results of checking the jobs' branches and outputs to the sample.
 func check(ctx context.Context, r trial.Request, run Runner, said []string, s *trial.Sample) error {
 	clone := place{dir: filepath.Join(r.Dir, "check")}
 	if _, err := clone.git(ctx, "clone", "--quiet", "--bare", "--shared", r.Repo, clone.dir); err != nil {
@@ -95,7 +94,7 @@ func check(ctx context.Context, r trial.Request, run Runner, said []string, s *t
 		v[name] = 0
 	}
 	for i, text := range said {
-		heard := hear(text)
+		heard := parseOutput(text)
 		v["git_failures"] += float64(heard.failed)
 		v["lock_errors"] += float64(heard.locked)
 		found := clone.check(ctx, i, heard.rest)
@@ -114,7 +113,7 @@ func check(ctx context.Context, r trial.Request, run Runner, said []string, s *t
 	return context.Cause(ctx)
 }
 
-// ended is the processor time of all processes that have ended below this one.
+// ended returns the processor time of all ended descendants of this process.
 func ended() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {

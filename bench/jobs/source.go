@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// Least is how many files the repository has to have.
+// Least is the smallest number of files that the repository must have.
 const Least = 5000
 
-// Source makes the repository in dir, which does not exist, out of Go's own source
-// tree, and gives the number of its files. Every user of the machine may read it.
+// Source makes the repository in dir, which must not exist, from Go's own source tree, and returns
+// the number of its files. Every user of the machine may read it.
 func Source(ctx context.Context, dir string) (files int, err error) {
 	if _, err := exec.LookPath("git"); err != nil {
 		return 0, fmt.Errorf("the repository of the jobs: %w", err)
 	}
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
-		return 0, fmt.Errorf("where Go's sources are: %w", err)
+		return 0, fmt.Errorf("find Go's sources: %w", err)
 	}
 	src := filepath.Join(strings.TrimSpace(string(root)), "src")
 	g := place{dir: dir}
@@ -30,7 +30,7 @@ func Source(ctx context.Context, dir string) (files int, err error) {
 		return 0, err
 	}
 	index := filepath.Join(dir, "sources.index")
-	defer os.Remove(index) //nolint:errcheck // it is in nobody's way
+	defer os.Remove(index) //nolint:errcheck // a leftover file disturbs nothing
 	g.env = []string{"GIT_INDEX_FILE=" + index}
 	for _, args := range [][]string{
 		{"--git-dir=" + dir, "--work-tree=" + src, "-c", "core.excludesFile=" + os.DevNull, "add", "--all", "--force",
@@ -58,13 +58,13 @@ func Source(ctx context.Context, dir string) (files int, err error) {
 	return files, nil
 }
 
-// place is where commands run, away from everybody's configuration.
+// place is the directory and environment of commands, without the user's configuration.
 type place struct {
-	dir string   // their working directory
-	env []string // more of their environment
+	dir string   // the working directory
+	env []string // more environment variables
 }
 
-// git runs one and gives what it says.
+// git runs git and returns its output.
 func (p place) git(ctx context.Context, args ...string) (string, error) {
 	return p.run(ctx, "git", args...)
 }
@@ -88,8 +88,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Environment is that of a git: nothing of the user's own but the path. home is
-// where its configuration is.
+// Environment returns the environment of git: nothing of the user's own except for PATH. home is
+// the directory of its configuration.
 func Environment(home string) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
@@ -98,13 +98,13 @@ func Environment(home string) []string {
 	}
 }
 
-// Neighbour is somebody else whose commits land on the repository while jobs work.
+// Neighbour is another developer, who pushes commits to the repository while jobs work.
 type Neighbour struct {
 	stop  context.CancelFunc
 	ended chan error
 }
 
-// Move starts one, with a commit a second.
+// Move starts a Neighbour who makes one commit a second.
 func Move(ctx context.Context, repo string) *Neighbour {
 	n := &Neighbour{ended: make(chan error, 1)}
 	ctx, n.stop = context.WithCancel(ctx)
@@ -129,12 +129,12 @@ func (n *Neighbour) commit(ctx context.Context, repo string) error {
 				"refs/heads/main^0\nM 100644 inline moved.txt\ndata %d\n%s\n",
 			len(text), text))
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("move the repository on: %w: %s", err, out)
+			return fmt.Errorf("commit to the repository: %w: %s", err, out)
 		}
 	}
 }
 
-// Stop ends it.
+// Stop ends the commits.
 func (n *Neighbour) Stop() error {
 	n.stop()
 	return <-n.ended

@@ -26,7 +26,7 @@ import (
 
 const queue = "queue"
 
-// bed is a Temporal with a client.
+// bed is a Temporal server with a client.
 type bed struct {
 	settings
 	store  string
@@ -62,8 +62,8 @@ func options(address string) client.Options {
 	return client.Options{HostPort: address, Namespace: "bench", Logger: tlog.NewStructuredLogger(quiet)}
 }
 
-// ready waits until the server serves, and makes the namespace, which the server
-// needs some seconds to see everywhere.
+// ready waits until the server serves, and makes the namespace, which all services see only after
+// some seconds.
 func (b *bed) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -106,7 +106,7 @@ func (b *bed) until(ctx context.Context, f func() error) error {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-b.server.Ended():
-			return fmt.Errorf("it ended: %w", err)
+			return fmt.Errorf("the server ended: %w", err)
 		case <-ctx.Done():
 			return err
 		}
@@ -119,7 +119,7 @@ type input struct {
 	Steps int `json:"steps"`
 }
 
-// worker is one that is not started.
+// worker returns a worker that is not started.
 func (b *bed) worker(c client.Client) worker.Worker {
 	w := worker.New(c, queue, worker.Options{
 		MaxConcurrentWorkflowTaskPollers: b.pollers, MaxConcurrentActivityTaskPollers: b.pollers,
@@ -133,7 +133,7 @@ func (b *bed) worker(c client.Client) worker.Worker {
 
 func step(_ context.Context, p trial.Payload) (trial.Payload, error) { return p, nil }
 
-// noop is a workflow of as many activities as its input says.
+// noop is a workflow with as many activities as its input says.
 func (b *bed) noop(ctx workflow.Context, in input) (string, error) {
 	if !workflow.IsReplaying(ctx) {
 		b.begin(in.I)
@@ -150,7 +150,7 @@ func (b *bed) noop(ctx workflow.Context, in input) (string, error) {
 	return "", nil
 }
 
-// endless is a workflow of one activity that says where it runs and never ends.
+// endless is a workflow of one activity that prints when it runs and never ends.
 func (b *bed) endless(ctx workflow.Context, heartbeat time.Duration) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: time.Hour, HeartbeatTimeout: heartbeat,
@@ -188,9 +188,9 @@ func (b *bed) call(ctx context.Context, in input) error {
 	return err
 }
 
-// counts waits until the store shows n workflows completed, which it learns with
-// a delay, and counts their history: 5 events of a workflow without activities and
-// at least 4 more for each activity.
+// counts waits until the store shows n workflows as completed, which it does with a delay, and
+// counts their history: 5 events of a workflow without activities and at least 4 more for each
+// activity.
 func (b *bed) counts(ctx context.Context, n int64, steps int) ([]trial.Count, error) {
 	u, err := url.Parse(b.store)
 	if err != nil {
@@ -201,8 +201,8 @@ func (b *bed) counts(ctx context.Context, n int64, steps int) ([]trial.Count, er
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close(context.WithoutCancel(ctx))                      //nolint:errcheck // it was only read
-	flows := trial.Count{What: "workflows completed", Want: n + 1} // and the one of ready
+	defer c.Close(context.WithoutCancel(ctx))                      //nolint:errcheck // the connection only read
+	flows := trial.Count{What: "workflows completed", Want: n + 1} // one more is that of ready
 	events := trial.Count{What: "events of their history", Want: n*int64(5+4*steps) + 5, More: true}
 	late := time.After(30 * time.Second)
 	for {
@@ -219,7 +219,7 @@ func (b *bed) counts(ctx context.Context, n int64, steps int) ([]trial.Count, er
 	}
 }
 
-// work is a worker in a process of its own. It ends with its input.
+// work is a worker in its own process. It ends with its input.
 func work(ctx context.Context, r trial.Request) error {
 	b := &bed{settings: of(r.Variant), begin: func(int) {}}
 	c, err := client.DialContext(ctx, options(r.URL))

@@ -1,10 +1,9 @@
-// Command temporal measures Temporal on PostgreSQL for the program bench: it
-// answers one request as package trial describes. It is a module of its own
-// because Temporal's server is a large one.
+// Command temporal measures Temporal on PostgreSQL for the program bench: it answers one request as
+// package trial describes. It is a separate module because Temporal's server has many dependencies.
 //
-// The server and the tool that makes its tables are Temporal's own programs, built
-// from their module and found beside this program. One server of its own, with
-// all four services in one process, serves each trial.
+// The server and the tool that makes its tables are Temporal's own programs, built from their
+// module into the directory of this program. Each trial has its own server, with all four services
+// in one process.
 package main
 
 import (
@@ -24,24 +23,22 @@ func main() {
 	}
 }
 
-// settings are what can be set and matters here.
+// settings are the settings that matter here.
 type settings struct {
 	shards  int           // numHistoryShards
 	conns   int           // of the server to its database
-	pollers int           // of a worker, of each kind; 0 is the SDK's own
+	pollers int           // of a worker, of each kind; 0 is the SDK's default
 	flight  int           // workflows at a time
-	eager   bool          // the first workflow task comes with the answer to the start
-	retry   time.Duration // the wait before a lost activity is tried again; 0 is a second
+	eager   bool          // the answer to the start contains the first workflow task
+	retry   time.Duration // the wait before a lost activity is retried; 0 is a second
 	text    string
 }
 
-// of are the settings of a variant. The defaults of the server are those of the
-// configuration that comes with it for PostgreSQL
-// (config/development-postgres12.yaml), those of workers the SDK's. What helps is
-// said at docs.temporal.io/develop/worker-performance (pollers, eager starts) and
-// in the guide to self-hosting (shards, connections); how much of it was found by
-// trying: with more in flight, more shards or more pollers it does less on a small
-// machine.
+// of returns the settings of a variant. The server's defaults are those of the configuration that
+// Temporal ships for PostgreSQL (config/development-postgres12.yaml), those of workers the SDK's.
+// The settings that help are documented at docs.temporal.io/develop/worker-performance (pollers,
+// eager starts) and in the guide to self-hosting (shards, connections). The values were found by
+// trying: with more in flight, more shards or more pollers Temporal is slower on a small machine.
 func of(v trial.Variant) settings {
 	if v == trial.Tuned {
 		return settings{

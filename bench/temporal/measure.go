@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// flow starts workflows, each of them awaited: with no activity or with ten.
+// flow starts workflows and waits for each: with no activity or with ten.
 func (b *bed) flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	steps := 0
 	if r.Measure == trial.Steps {
@@ -38,7 +38,7 @@ func (b *bed) flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// memory is what the server has by now.
+// memory returns the server's current memory.
 func (b *bed) memory() (map[string]float64, error) {
 	mb, err := trial.ProcessMemory(b.server.PID())
 	return map[string]float64{"server_mb": mb}, err
@@ -76,8 +76,8 @@ func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error
 	return s, err
 }
 
-// takeover kills a worker and times until its activity runs on another. What
-// takes the place of a session's life is the activity's heartbeat timeout.
+// takeover kills a worker and measures the time until its activity runs on another. The activity's
+// heartbeat timeout takes the place of a session's TTL.
 func (b *bed) takeover(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	r.Role, r.URL = "work", b.server.Address
 	var took []time.Duration

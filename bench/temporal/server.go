@@ -19,8 +19,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// configuration is that of Temporal's development-postgres12.yaml without archival
-// and metrics.
+// configuration is Temporal's development-postgres12.yaml without archival and metrics.
 const configuration = `log: {stdout: false, level: fatal}
 persistence:
   defaultStore: default
@@ -55,7 +54,7 @@ type server struct {
 	Services             map[string][2]int
 	Address, Dynamic     string
 	*trial.Child
-	log   bytes.Buffer // to be read when it has ended
+	log   bytes.Buffer // to be read after the end
 	admin *pgx.Conn
 }
 
@@ -85,8 +84,8 @@ func serve(ctx context.Context, r trial.Request, o settings) (*server, error) {
 	return s, err
 }
 
-// ports finds two free ports for each service, all of them below 2^15: Temporal
-// keeps them in 16 bits with a sign.
+// ports finds two free ports for each service, all below 2^15: Temporal stores them as signed
+// 16-bit numbers.
 func (s *server) ports(ctx context.Context) error {
 	var open []net.Listener
 	defer func() {
@@ -104,7 +103,7 @@ func (s *server) ports(ctx context.Context) error {
 				}
 				l, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 				if err != nil {
-					continue // somebody has it
+					continue // another process uses the port
 				}
 				open, two[i] = append(open, l), port
 			}
@@ -147,7 +146,7 @@ func (s *server) tool(ctx context.Context, database string, args ...string) erro
 	return nil
 }
 
-// beside is the path of a program that lies where this one does.
+// beside returns the path of a program in the directory of this one.
 func beside(name string) (string, error) {
 	self, err := os.Executable()
 	return filepath.Join(filepath.Dir(self), name), err
@@ -168,13 +167,13 @@ func (s *server) start(dir string) error {
 		return err
 	}
 	cmd := exec.Command(path, "--config-file", file, "--allow-no-auth",
-		"start") //nolint:noctx // it is stopped in order
+		"start") //nolint:noctx // the trial stops it gracefully
 	cmd.Stderr = &s.log
 	s.Child, err = trial.Start(cmd)
 	return err
 }
 
-// stop stops the server and drops the second database; the first is not ours.
+// stop stops the server and drops the second database; the caller drops the first.
 func (s *server) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()

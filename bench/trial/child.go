@@ -14,14 +14,13 @@ import (
 	"time"
 )
 
-// Child is a process that a trial has started, mostly this program in another
-// Role. It says what there is to say in lines of its standard output, and should
-// end when its standard input does.
+// Child is a process that a trial has started, mostly this program in another Role. It reports in
+// lines of its standard output, and should end when its standard input does.
 type Child struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string
-	ended chan struct{} // it writes nothing any more
+	ended chan struct{} // closed when it writes nothing any more
 }
 
 // Spawn starts this program again for a Request with a Role.
@@ -30,7 +29,7 @@ func Spawn(r Request) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := Start(exec.Command(self, "trial")) //nolint:noctx // it ends with its input
+	c, err := Start(exec.Command(self, "trial")) //nolint:noctx // it ends when its input is closed
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +39,8 @@ func Spawn(r Request) (*Child, error) {
 	return c, nil
 }
 
-// Start starts a command as a Child. It dies with this process. Its standard error
-// is this process's, unless it has another.
+// Start starts a command as a Child. The Child dies with this process. Its standard error is this
+// process's, unless the command has another.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	if cmd.Stderr == nil {
 		cmd.Stderr = os.Stderr
@@ -72,10 +71,10 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 // Ended is closed when the process has closed its standard output.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
-// PID is the process's.
+// PID returns the pid of the process.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Await gives what stands after the word in the first line that begins with it.
+// Await returns the text after word in the first line that begins with word.
 func (c *Child) Await(ctx context.Context, word string, patience time.Duration) (string, error) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -99,25 +98,25 @@ func (c *Child) Await(ctx context.Context, word string, patience time.Duration) 
 // Kill ends the process as kill -9 does.
 func (c *Child) Kill() error {
 	err := c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // it says that it was killed
+	_ = c.cmd.Wait() // the error only says that it was killed
 	return err
 }
 
-// Finish ends the process's input.
+// Finish closes the process's input.
 func (c *Child) Finish() error { return c.in.Close() }
 
-// Stop ends the process in order: its input ends, and it is told to.
+// Stop ends the process gracefully: it closes its input and sends SIGTERM.
 func (c *Child) Stop(patience time.Duration) error {
 	err := c.in.Close()
 	if errors.Is(err, os.ErrClosed) {
-		err = nil // it has finished
+		err = nil // the process has ended already
 	}
 	if serr := c.cmd.Process.Signal(syscall.SIGTERM); err == nil && !errors.Is(serr, os.ErrProcessDone) {
 		err = serr
 	}
 	late := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
 	defer late.Stop()
-	for range c.lines { // Wait may be called when all has been read
+	for range c.lines { // Wait may be called only when all has been read
 	}
 	_ = c.cmd.Wait()
 	return err

@@ -11,34 +11,34 @@ import (
 
 // The numbers of Overload.
 const (
-	Tenfold   = 10 // the load that is offered, in best rates
-	Flood     = 5  // for how long, in times of Request.For
-	tick      = 10 * time.Millisecond
-	unheard   = 300 // calls of a producer without an answer, three seconds of them
-	Sampled   = 16  // of so many executions one is timed
-	firstRows = 100 // rows of a call while the best rate is looked for
+	Tenfold       = 10 // the offered load, in best rates
+	Flood         = 5  // the length of the overload, in multiples of Request.For
+	tick          = 10 * time.Millisecond
+	maxUnanswered = 300 // the most calls of a producer without an answer: those of three seconds
+	Sampled       = 16  // the time of one execution in this many is measured
+	firstRows     = 100 // rows of one call while the best rate is searched
 )
 
-// depths are how many executions are kept in a system that have not ended while its best
-// rate is looked for: that with the better of them counts.
+// depths are the numbers of unfinished executions that are kept in a system while its best rate is
+// searched; the better of the two results counts.
 var depths = []int64{2 * InFlight, 10 * InFlight}
 
-// Crowd is the load of Overload: Submitters producers who hand in executions. First as
-// many as end, which gives the best rate that can be kept up; then ten times as many,
-// whatever becomes of them. A producer hands in every 10 ms what has arrived with it
-// since, in one call, whether its earlier calls were answered or not. What it is asked
-// to wait for, it waits; what arrives meanwhile is turned away, and so is what arrives
-// while 300 of its calls have no answer.
+// Crowd is the load of Overload: producers, Submitters of them, that submit executions. First they
+// submit as many as end, which shows the best rate that the system can sustain; then ten times that
+// rate, whether the executions are accepted or not. Every 10 ms a producer submits all executions
+// that have arrived meanwhile, in one call, whether or not its earlier calls were answered. If the
+// answer tells the producer to wait, it waits, and drops the executions that arrive meanwhile; it
+// also drops those that arrive while 300 of its calls have no answer.
 type Crowd struct {
-	// Submit hands in the executions from first on and gives how many were accepted
-	// and, if not all were, how long the producer is to wait.
+	// Submit submits the executions from first on and returns how many were accepted and, if some
+	// were not, how long the producer has to wait.
 	Submit func(ctx context.Context, producer, first, rows int) (accepted int, wait time.Duration, err error)
-	// Ended counts executions whose ends were acknowledged.
+	// Ended counts the executions whose ends were acknowledged.
 	Ended Meter
 
 	starts             *Starts
 	next               atomic.Int64
-	begun              atomic.Int64 // accepted, or on their way, while the best rate is looked for
+	begun              atomic.Int64 // accepted, or in a call, while the best rate is searched
 	accepted, finished atomic.Int64
 	offered, handed    atomic.Int64
 	calls              sync.WaitGroup
@@ -46,7 +46,7 @@ type Crowd struct {
 	answers            []time.Duration
 }
 
-// NewCrowd is a crowd that hands in by submit.
+// NewCrowd returns a crowd that submits by the function submit.
 func NewCrowd(submit func(ctx context.Context, producer, first, rows int) (int, time.Duration, error)) *Crowd {
 	return &Crowd{Submit: submit, starts: NewStarts(0)}
 }
@@ -64,10 +64,10 @@ func (c *Crowd) Begin(i int) {
 	}
 }
 
-// Accepted is how many were accepted in all.
+// Accepted returns how many executions were accepted in all.
 func (c *Crowd) Accepted() int64 { return c.accepted.Load() }
 
-// Run finds the best rate, offers ten times as much, and gives what came of it. When it
+// Run finds the best rate, submits at ten times that rate, and returns the results. When it
 // returns, all calls have been answered.
 func (c *Crowd) Run(ctx context.Context, r Request) (Sample, error) {
 	best, err := c.best(ctx, r)
@@ -96,7 +96,8 @@ func (c *Crowd) Run(ctx context.Context, r Request) (Sample, error) {
 	return s, context.Cause(ctx)
 }
 
-// best keeps as many executions in the system as it ends, and gives the rate.
+// best keeps the number of executions in the system constant, and returns the rate at which they
+// end.
 func (c *Crowd) best(ctx context.Context, r Request) (best Sample, _ error) {
 	for _, depth := range depths {
 		done, err := Loop(ctx, r, Submitters, &c.Ended, func(ctx context.Context, i int) error {
@@ -112,7 +113,7 @@ func (c *Crowd) best(ctx context.Context, r Request) (best Sample, _ error) {
 	return best, nil
 }
 
-// fill hands in some, if there is room for them.
+// fill submits executions if the system has room for them.
 func (c *Crowd) fill(ctx context.Context, producer int, depth int64) error {
 	if c.begun.Add(firstRows)-c.finished.Load() > depth {
 		c.begun.Add(-firstRows)
@@ -127,7 +128,7 @@ func (c *Crowd) fill(ctx context.Context, producer int, depth int64) error {
 	return err
 }
 
-// flood has all producers hand in for so long.
+// flood lets all producers submit for the time long.
 func (c *Crowd) flood(ctx context.Context, rate float64, long time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -140,7 +141,7 @@ func (c *Crowd) flood(ctx context.Context, rate float64, long time.Duration) err
 	return context.Cause(ctx)
 }
 
-// producer is one of a crowd.
+// producer is one producer of a crowd.
 type producer struct {
 	crowd  *Crowd
 	number int
@@ -148,7 +149,7 @@ type producer struct {
 	failed func(error)
 
 	open  atomic.Int64 // calls without an answer
-	quiet atomic.Int64 // until when it was asked to wait, in nanoseconds since 1970
+	quiet atomic.Int64 // the time until which it has to wait, in nanoseconds since 1970
 }
 
 func (p *producer) run(ctx context.Context, long time.Duration) {
@@ -167,7 +168,7 @@ func (p *producer) run(ctx context.Context, long time.Duration) {
 		p.crowd.offered.Add(int64(due))
 		for rows := 0; due > 0; due -= rows {
 			rows = min(due, BulkRows)
-			if now.UnixNano() < p.quiet.Load() || p.open.Load() >= unheard {
+			if now.UnixNano() < p.quiet.Load() || p.open.Load() >= maxUnanswered {
 				continue
 			}
 			p.open.Add(1)
@@ -176,7 +177,7 @@ func (p *producer) run(ctx context.Context, long time.Duration) {
 	}
 }
 
-// hand is one call. It is not given up when the flood is over.
+// hand makes one call. The call is not cancelled when the flood is over.
 func (p *producer) hand(ctx context.Context, rows int) {
 	defer p.open.Add(-1)
 	c := p.crowd

@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// service accepts whatever is handed in, up to most that have not ended, and ends rate of
-// it a second.
+// service accepts executions up to most that have not ended, and ends rate of them a second.
 type service struct {
 	crowd      *Crowd
 	rate, most int
 	mu         sync.Mutex
 	open       []int
-	during     atomic.Int64 // calls of producers that were asked to wait
+	during     atomic.Int64 // calls of producers that had to wait
 	quiet      [Submitters]time.Time
 }
 
@@ -49,8 +48,8 @@ func (s *service) work(ctx context.Context) {
 	}
 }
 
-// A crowd finds the best rate, offers ten times as much, and counts what was accepted,
-// refused and turned away. Producers wait as they are asked to.
+// Rule: a crowd finds the best rate, submits at ten times that rate, and counts the accepted,
+// refused and dropped executions. Producers wait as long as the answers say.
 func TestACrowdOffersTenTimesTheBest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{rate: 1000, most: 3000}
@@ -72,18 +71,18 @@ func TestACrowdOffersTenTimesTheBest(t *testing.T) {
 		}
 		v := got.Values
 		within("the best rate", v["best_per_s"], 950, 1050)
-		within("what is offered", v["offered_per_s"], 9500, 10500)
-		within("what was kept", v["kept"], .95, 1.05)
-		within("what was accepted", v["accepted_per_s"], 950, 1400)
-		within("what was refused", v["refused"], .85, .95)
+		within("the offered rate", v["offered_per_s"], 9500, 10500)
+		within("the kept rate", v["kept"], .95, 1.05)
+		within("the accepted rate", v["accepted_per_s"], 950, 1400)
+		within("the refused share", v["refused"], .85, .95)
 		within("the wait", got.Times.P50, 1000, 5000)
 		if s.during.Load() > 0 {
-			t.Errorf("%d calls of producers that were asked to wait", s.during.Load())
+			t.Errorf("%d calls of producers that had to wait", s.during.Load())
 		}
 	})
 }
 
-// A producer does not wait for answers until three seconds of its calls have none.
+// Rule: a producer submits without waiting for answers until three seconds of its calls have none.
 func TestProducersDoNotWaitForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -96,8 +95,8 @@ func TestProducersDoNotWaitForAnswers(t *testing.T) {
 		if err := c.flood(t.Context(), 1000*Submitters, 10*time.Second); err != nil {
 			t.Error(err)
 		}
-		if got := calls.Load(); got != unheard*Submitters {
-			t.Errorf("%d calls, want %d", got, unheard*Submitters)
+		if got := calls.Load(); got != maxUnanswered*Submitters {
+			t.Errorf("%d calls, want %d", got, maxUnanswered*Submitters)
 		}
 		close(answer)
 		c.calls.Wait()

@@ -15,12 +15,12 @@ type Payload struct {
 	Text string `json:"text"`
 }
 
-// Input is the input of the i-th execution.
+// Input returns the input of the i-th execution.
 func Input(i int) Payload { return Payload{I: i, Text: text} }
 
 var text = strings.Repeat("x", 275)
 
-// The numbers that all contenders are loaded with.
+// The numbers of the load, the same for all contenders.
 const (
 	InFlight   = 1000 // executions not ended, of Drain and Flow
 	Submitters = 64   // callers of Submit
@@ -29,14 +29,14 @@ const (
 	Warmup     = 500 * time.Millisecond
 )
 
-// Done is how much of something was done in what time.
+// Done is an amount of work and the time that it took.
 type Done struct {
-	N       int64 // all of it, the warm-up included
+	N       int64 // including the warm-up
 	per     float64
 	cpu, db float64
 }
 
-// Sample is the figure of what was done.
+// Sample returns the rate as a Sample.
 func (d Done) Sample() Sample { return Sample{Rate: d.per, CPU: d.cpu, Database: d.db} }
 
 // Mark is a moment from which something is measured.
@@ -46,12 +46,12 @@ type Mark struct {
 	database int
 }
 
-// Now is this moment of a trial.
+// Now returns a Mark for this moment of a trial.
 func Now(r Request) Mark {
 	return Mark{at: time.Now(), cpu: cpuTime(), db: databaseCPU(r.Database), database: r.Database}
 }
 
-// Done is n done between m and now.
+// Done returns that n units were done between m and now.
 func (m Mark) Done(n int) Done { return m.until(Now(Request{Database: m.database}), int64(n)) }
 
 func (m Mark) until(end Mark, n int64) Done {
@@ -59,7 +59,7 @@ func (m Mark) until(end Mark, n int64) Done {
 	return Done{N: n, per: float64(n) / end.at.Sub(m.at).Seconds(), cpu: each(end.cpu - m.cpu), db: each(end.db - m.db)}
 }
 
-// Meter counts units of work at the moment they are acknowledged.
+// Meter counts units of work at the moment at which they are acknowledged.
 type Meter struct {
 	n atomic.Int64
 
@@ -81,10 +81,9 @@ func (m *Meter) read(to *reading, r Request) {
 	*to = reading{m.n.Load(), Now(r)}
 }
 
-// Loop has callers call do one after the other, each as fast as it is answered,
-// for a warm-up and the time that the trial takes, and gives the rate of m in that
-// time and how often do was called. i counts the calls from 0. The first error
-// ends the loop.
+// Loop lets callers call do, each calling again as soon as the last call returns, for a warm-up and
+// the time of the trial. It returns the rate of m in that time and the number of calls. i counts
+// the calls from 0. The first error ends the loop.
 func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx context.Context, i int) error) (Done,
 	error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -120,8 +119,8 @@ func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx con
 	return d, nil
 }
 
-// Pace calls do rate times a second, evenly, for the time asked for, whether the
-// calls before have returned or not, and waits for all of them.
+// Pace calls do rate times a second, evenly, for the given time, whether or not earlier calls have
+// returned, and waits for all of them.
 func Pace(ctx context.Context, rate int, long time.Duration, do func(ctx context.Context, i int) error) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -149,8 +148,8 @@ func Pace(ctx context.Context, rate int, long time.Duration, do func(ctx context
 	return total, context.Cause(ctx)
 }
 
-// Bursts calls do until n rows are written, BulkRows or what is left at a time,
-// from callers at once.
+// Bursts calls do until n rows are written, at most BulkRows in a call, from several callers at
+// once.
 func Bursts(ctx context.Context, r Request, callers, n int, do func(ctx context.Context, first, rows int) error) (Done,
 	error) {
 	ctx, cancel := context.WithCancelCause(ctx)

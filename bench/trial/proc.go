@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// ticks is how many of the kernel's clock ticks a second has, on every platform
-// that Linux runs on.
+// ticks is the number of the kernel's clock ticks in a second, on every platform that Linux runs
+// on.
 const ticks = 100
 
-// cpuTime is the processor time of this process and of its children, those that
-// have ended and those that run, such as a server.
+// cpuTime returns the processor time of this process and of its children, both ended and running
+// ones, such as a server.
 func cpuTime() time.Duration {
 	all := childrenCPU(os.Getpid())
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
@@ -26,10 +26,10 @@ func cpuTime() time.Duration {
 	return all
 }
 
-// process is what the kernel says of a process.
+// process is the kernel's data about a process.
 type process struct {
 	parent          int
-	own, descendant time.Duration // processor time, of itself and of its children that have ended
+	own, descendant time.Duration // processor time, of itself and of its ended children
 }
 
 func processOf(pid int) (p process, err error) {
@@ -46,14 +46,14 @@ func processOf(pid int) (p process, err error) {
 	return p, err
 }
 
-// ProcessCPU is the processor time that a process has used.
+// ProcessCPU returns the processor time that a process has used.
 func ProcessCPU(pid int) (time.Duration, error) {
 	p, err := processOf(pid)
 	return p.own, err
 }
 
-// databaseCPU is the processor time of a PostgreSQL server by the pid of its
-// postmaster: its own, and that of its children, ended or not. 0 for pid 0.
+// databaseCPU returns the processor time of a PostgreSQL server by the pid of its postmaster: its
+// own, and that of its children, ended or not. It returns 0 for pid 0.
 func databaseCPU(pid int) time.Duration {
 	if pid == 0 {
 		return 0
@@ -65,7 +65,7 @@ func databaseCPU(pid int) time.Duration {
 	return p.own + p.descendant + childrenCPU(pid)
 }
 
-// childrenCPU is the processor time of the children of a process that run.
+// childrenCPU returns the processor time of the running children of a process.
 func childrenCPU(pid int) (all time.Duration) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -81,7 +81,7 @@ func childrenCPU(pid int) (all time.Duration) {
 	return all
 }
 
-// ProcessMemory is the resident memory of a process in MB.
+// ProcessMemory returns the resident memory of a process in MB.
 func ProcessMemory(pid int) (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

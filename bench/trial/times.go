@@ -16,7 +16,7 @@ type Times struct {
 	Max float64 `json:"max_ms"`
 }
 
-// TimesOf are the percentiles of what was timed; it sorts v.
+// TimesOf returns the percentiles of v; it sorts v.
 func TimesOf(v []time.Duration) *Times {
 	if len(v) == 0 {
 		return nil
@@ -26,7 +26,7 @@ func TimesOf(v []time.Duration) *Times {
 	return &Times{N: len(v), P50: at(.50), P95: at(.95), P99: at(.99), Max: at(1)}
 }
 
-// Starts times executions from the call that submits them until they start, on
+// Starts measures the time from the call that submits an execution until the execution starts, on
 // the clock of this process.
 type Starts struct {
 	mu    sync.Mutex
@@ -37,12 +37,12 @@ type Starts struct {
 	all   chan struct{}
 }
 
-// NewStarts waits for n executions.
+// NewStarts returns a Starts for n executions.
 func NewStarts(n int) *Starts {
 	return &Starts{began: make(map[int]time.Time, n), left: n, all: make(chan struct{})}
 }
 
-// Submit notes that the i-th is about to be submitted.
+// Submit notes that the i-th execution is about to be submitted.
 func (s *Starts) Submit(i int) {
 	now := time.Now()
 	s.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Starts) Submit(i int) {
 	s.began[i] = now
 }
 
-// Start notes that the i-th runs.
+// Start notes that the i-th execution runs.
 func (s *Starts) Start(i int) {
 	now := time.Now()
 	s.mu.Lock()
@@ -67,7 +67,7 @@ func (s *Starts) Start(i int) {
 	}
 }
 
-// Times waits for all of them, for as long as patience.
+// Times waits until all have started, at most for the time patience.
 func (s *Starts) Times(patience time.Duration) (*Times, error) {
 	select {
 	case <-s.all:
@@ -81,7 +81,7 @@ func (s *Starts) Times(patience time.Duration) (*Times, error) {
 	return TimesOf(s.took), nil
 }
 
-// Forget takes executions out that will not start.
+// Forget removes executions that will not start.
 func (s *Starts) Forget(first, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *Starts) Forget(first, n int) {
 	}
 }
 
-// SoFar are the times of those that have started, nil if none has.
+// SoFar returns the times of the executions that have started, nil if none has.
 func (s *Starts) SoFar() *Times {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,96 +13,97 @@ import (
 	"time"
 )
 
-// Measure names what is measured.
+// Measure is the name of a measure.
 type Measure string
 
 // The measures.
 const (
-	Ceiling  Measure = "ceiling"  // what the database does without anybody: single commits and bulk rows
-	Drain    Measure = "drain"    // executions that wait already, worked off
-	Flow     Measure = "flow"     // executions submitted, worked off and awaited
+	Ceiling  Measure = "ceiling"  // the database alone: single commits and bulk rows
+	Drain    Measure = "drain"    // running executions that are waiting already
+	Flow     Measure = "flow"     // submitting and running executions, and waiting for each
 	Steps    Measure = "steps"    // steps of executions of ten, each saved before the next
 	Submit   Measure = "submit"   // single submits, each acknowledged
 	Bulk     Measure = "bulk"     // submits of a thousand
 	Latency  Measure = "latency"  // from the call that submits to the first line of the function
 	Takeover Measure = "takeover" // from the kill of a worker to the first line of the function on another
 	Loaded   Measure = "loaded"   // Drain among many that have ended and many that wait
-	Hold     Measure = "hold"     // what idle executions cost that are owned
-	Idle     Measure = "idle"     // what a server costs that nobody uses
-	Lease    Measure = "lease"    // a lone lease beside a lone commit
-	Overload Measure = "overload" // ten times as much as can be worked off
+	Hold     Measure = "hold"     // the cost of idle executions that have an owner
+	Idle     Measure = "idle"     // the cost of an idle server
+	Lease    Measure = "lease"    // a lone lease compared with a lone commit
+	Overload Measure = "overload" // ten times the best rate
 	Jobs     Measure = "jobs"     // coding agents at once on one repository
 )
 
 // Variant is a contender's settings.
 type Variant string
 
-// The variants. Default is what somebody gets who sets nothing but the store's
-// address and the concurrency; Tuned is the best that is known.
+// The variants. Default is a contender with only the store's address and the concurrency set; Tuned
+// has the best known settings.
 const (
 	Default Variant = "default"
 	Tuned   Variant = "tuned"
-	HTTP    Variant = "http" // Default, with server and worker apart
-	Own     Variant = "own"  // as the contender measures itself, with other numbers than everybody has here
+	HTTP    Variant = "http" // Default, with server and worker in separate processes
+	Own     Variant = "own"  // the contender's own benchmark, with other numbers than the rest has here
 
-	// Of Jobs: Default one job at a time; a worktree for each; one tree for all, in turn.
+	// Of Jobs: Default one job at a time; a worktree for each; one tree for all, one after the
+	// other.
 	Single   Variant = "single"
 	Worktree Variant = "worktree"
 	Reset    Variant = "reset"
 )
 
-// Request asks for a trial.
+// Request describes a trial to carry out.
 type Request struct {
 	Contender string  `json:"contender"`
 	Variant   Variant `json:"variant"`
 	Measure   Measure `json:"measure"`
 	// URL is an empty store: postgres://… or sqlite:DIR.
 	URL string `json:"url"`
-	// Dir is an empty directory for whatever else is needed.
+	// Dir is an empty directory for other files.
 	Dir string `json:"dir"`
-	// Database is the pid of PostgreSQL's postmaster, 0 if it is elsewhere.
+	// Database is the pid of PostgreSQL's postmaster, 0 if it runs elsewhere.
 	Database int `json:"database,omitempty"`
-	// Tools is the directory of PostgreSQL's programs, Belay the path of the
-	// binary belay, "" if there is none.
+	// Tools is the directory of PostgreSQL's programs; Belay is the path of the belay binary, "" if
+	// there is none.
 	Tools string `json:"tools,omitempty"`
 	Belay string `json:"belay,omitempty"`
-	// N is how many executions, where that is set, and For how long to load,
-	// where that is; Overload takes seven times that.
+	// N is the number of executions, for measures with a fixed number. For is the time of the load,
+	// for the others; Overload takes seven times that.
 	N   int           `json:"n,omitempty"`
 	For time.Duration `json:"for,omitempty"`
-	// Rate is how many executions arrive a second, for Latency.
+	// Rate is the number of executions that arrive in a second, for Latency.
 	Rate int `json:"rate,omitempty"`
-	// TTL is for how long a worker that says nothing counts as alive, for
-	// Takeover; 0 is the contender's default.
+	// TTL is how long a worker without heartbeats counts as alive, for Takeover; 0 is the
+	// contender's default.
 	TTL time.Duration `json:"ttl,omitempty"`
-	// Repo is the repository of Jobs, AtOnce how many of them work at the same time,
-	// and Think for how long each waits in all.
+	// Repo is the repository of Jobs, AtOnce the number of jobs at a time, and Think the time for
+	// which each waits in all.
 	Repo   string        `json:"repo,omitempty"`
 	AtOnce int           `json:"at_once,omitempty"`
 	Think  time.Duration `json:"think,omitempty"`
-	// Role is what a process does that a trial starts beside itself.
+	// Role is the task of a further process that a trial starts.
 	Role string `json:"role,omitempty"`
-	// Profile is where to write a CPU profile.
+	// Profile is the file for a CPU profile.
 	Profile string `json:"profile,omitempty"`
 }
 
-// Sample is what a trial found.
+// Sample is the result of a trial.
 type Sample struct {
 	// Rate is in units a second: executions, steps, submits or rows.
 	Rate float64 `json:"rate,omitempty"`
-	// CPU is microseconds of processor time for each unit, of this program and
-	// the servers it started, and Database of the PostgreSQL server.
+	// CPU is the processor time of one unit in microseconds, of this program and the servers that
+	// it started; Database is that of the PostgreSQL server.
 	CPU      float64 `json:"cpu_us,omitempty"`
 	Database float64 `json:"database_cpu_us,omitempty"`
-	// Times are the percentiles of what was timed.
+	// Times are the percentiles of the measured times.
 	Times *Times `json:"times,omitempty"`
-	// Values is whatever else was found, by name.
+	// Values are further results, by name.
 	Values map[string]float64 `json:"values,omitempty"`
-	// Settings are those that differ from what Default has, with the reason.
+	// Settings describes the settings that differ from Default's, with the reason.
 	Settings string `json:"settings,omitempty"`
-	// Counts is what the store holds afterwards.
+	// Counts are numbers of rows in the store afterwards.
 	Counts []Count `json:"counts,omitempty"`
-	// Error is why there is no figure.
+	// Error is the reason why there is no figure.
 	Error string `json:"error,omitempty"`
 }
 
@@ -115,15 +116,15 @@ type Count struct {
 	More bool `json:"more,omitempty"`
 }
 
-// Func carries out the measures of a contender. It returns ErrNone for a measure
-// that the contender has nothing for.
+// Func carries out the measures of a contender. It returns ErrNone for a measure that the contender
+// does not have.
 type Func func(ctx context.Context, r Request) (Sample, error)
 
-// ErrNone says that a contender has nothing that could be measured.
-var ErrNone = errors.New("it has nothing like that")
+// ErrNone means that a contender does not have a measure.
+var ErrNone = errors.New("the contender does not have this measure")
 
-// Serve answers the one Request at in with a Sample at out. contenders are those
-// that this program has.
+// Serve reads one Request from in and writes the Sample to out. contenders are those that this
+// program contains.
 func Serve(in io.Reader, out io.Writer, contenders map[string]Func) error {
 	var r Request
 	if err := json.NewDecoder(in).Decode(&r); err != nil {
@@ -161,11 +162,11 @@ func profiled(path string, f func() (Sample, error)) (Sample, error) {
 	return s, errors.Join(err, file.Close())
 }
 
-// check refuses a Sample whose work was not done.
+// check refuses a Sample whose counts are wrong.
 func (s Sample) check() error {
 	for _, c := range s.Counts {
 		if c.Got < c.Want || c.Got > c.Want && !c.More {
-			return fmt.Errorf("the store holds %d %s, want %d", c.Got, c.What, c.Want)
+			return fmt.Errorf("the store has %d %s, want %d", c.Got, c.What, c.Want)
 		}
 	}
 	return nil

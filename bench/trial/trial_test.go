@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// A sample whose work was not done is an error.
-func TestWorkThatWasNotDoneIsAnError(t *testing.T) {
+// Rule: a sample with wrong counts is an error.
+func TestWrongCountsAreAnError(t *testing.T) {
 	for _, c := range []struct {
 		count Count
 		want  string
 	}{
 		{Count{What: "runs", Want: 2, Got: 2}, ""},
-		{Count{What: "runs", Want: 2, Got: 1}, "the store holds 1 runs, want 2"},
-		{Count{What: "runs", Want: 2, Got: 3}, "the store holds 3 runs, want 2"},
+		{Count{What: "runs", Want: 2, Got: 1}, "the store has 1 runs, want 2"},
+		{Count{What: "runs", Want: 2, Got: 3}, "the store has 3 runs, want 2"},
 		{Count{What: "runs", Want: 2, Got: 3, More: true}, ""},
 	} {
 		var out bytes.Buffer
@@ -35,9 +35,8 @@ func TestWorkThatWasNotDoneIsAnError(t *testing.T) {
 	}
 }
 
-// A loop's rate is that of its time alone: neither the warm-up nor what comes late
-// counts.
-func TestLoopsCountTheirTimeAlone(t *testing.T) {
+// Rule: a loop's rate is that of its own time only: neither the warm-up nor late calls count.
+func TestLoopsCountOnlyTheirOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m Meter
 		begin := time.Now()
@@ -56,7 +55,7 @@ func TestLoopsCountTheirTimeAlone(t *testing.T) {
 	})
 }
 
-// What a loop calls ends it when it fails.
+// Rule: the first call that fails ends the loop.
 func TestLoopsEndWithTheFirstError(t *testing.T) {
 	broken := errors.New("broken")
 	var m Meter
@@ -67,8 +66,8 @@ func TestLoopsEndWithTheFirstError(t *testing.T) {
 	}
 }
 
-// A pace keeps its times whoever is slow.
-func TestPacesDoNotWaitForTheSlow(t *testing.T) {
+// Rule: a pace keeps its times even if calls are slow.
+func TestPacesDoNotWaitForSlowCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		n, err := Pace(t.Context(), 20, 2*time.Second, func(_ context.Context, i int) error {
@@ -84,7 +83,7 @@ func TestPacesDoNotWaitForTheSlow(t *testing.T) {
 	})
 }
 
-// An execution that never started, or twice, spoils its times.
+// Rule: an execution that never started, or started twice, makes the times an error.
 func TestStartsAreCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewStarts(2)

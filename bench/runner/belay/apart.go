@@ -15,15 +15,15 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// report is what a process that works says in one line: how many of its runs have ended,
-// which executions have begun, and at the end how long heartbeats took.
+// report is what the working process prints in one line: the number of its runs that have ended,
+// the executions that have begun, and at the end the times of the heartbeats.
 type report struct {
 	Ended int          `json:"ended"`
 	Begun []int        `json:"begun"`
 	Beats *trial.Times `json:"beats"`
 }
 
-// reporter gathers what is to be said.
+// reporter collects the next report.
 type reporter struct {
 	mu  sync.Mutex
 	now report
@@ -58,8 +58,7 @@ func (r report) print() error {
 	return err
 }
 
-// workApart is the role of a process that does all the work there is on a server until its
-// input ends.
+// workApart is the role of a process that runs all executions of a server until its input ends.
 func workApart(ctx context.Context, r trial.Request) error {
 	connect := func(ctx context.Context) (belay.Backend, func() error, error) {
 		b, err := dial(ctx, r.URL)
@@ -77,7 +76,7 @@ func workApart(ctx context.Context, r trial.Request) error {
 		return err
 	}
 	var did reporter
-	c := hire(ctx, &ending{b, did.end}, did.begin, func() {})
+	c := startWorker(ctx, &ending{b, did.end}, did.begin, func() {})
 	fmt.Println("holds")
 	over := make(chan struct{})
 	go func() {
@@ -96,17 +95,17 @@ func workApart(ctx context.Context, r trial.Request) error {
 		break
 	}
 	beats, err := h.end()
-	if err := errors.Join(err, c.dismiss(), end(), did.say()); err != nil {
+	if err := errors.Join(err, c.stopWorking(), end(), did.say()); err != nil {
 		return err
 	}
 	return report{Beats: beats}.print()
 }
 
-// reported is how often a process that works says what it did.
+// reported is the interval at which the working process prints a report.
 const reported = 10 * time.Millisecond
 
-// apart has another process do the work, where the load that is put on the server costs
-// it nothing. What it gives ends it.
+// apart lets another process run the executions, so that its work does not slow down the process
+// that submits. The returned function ends it.
 func (o *crowded) apart(ctx context.Context, r trial.Request) (end func() (*trial.Times, error), _ error) {
 	r.Role, r.URL = "crew", o.server.url
 	c, err := trial.Spawn(r)
@@ -146,15 +145,15 @@ func (o *crowded) apart(ctx context.Context, r trial.Request) (end func() (*tria
 	}, nil
 }
 
-// beside has this process do the work. What it gives ends it.
+// beside runs the executions in this process. The returned function ends that.
 func (o *crowded) beside(ctx context.Context) (end func() (*trial.Times, error), _ error) {
 	h, err := holdAll(ctx, o.connect)
 	if err != nil {
 		return nil, err
 	}
-	c := hire(ctx, &ending{o.works, func() { o.crowd.End(1) }}, o.crowd.Begin, func() {})
+	c := startWorker(ctx, &ending{o.works, func() { o.crowd.End(1) }}, o.crowd.Begin, func() {})
 	return func() (*trial.Times, error) {
 		beats, err := h.end()
-		return beats, errors.Join(err, c.dismiss())
+		return beats, errors.Join(err, c.stopWorking())
 	}, nil
 }

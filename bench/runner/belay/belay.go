@@ -1,6 +1,6 @@
-// Package belay measures Belay, in the caller's own process and through a server,
-// always with its default settings: all that is set is the store's address and how
-// many executions a worker runs at a time.
+// Package belay measures Belay, in the caller's own process and through a server, always with its
+// default settings, except for the store's address and the number of executions that a worker runs
+// at a time.
 package belay
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Run carries out a trial, or a role in one.
+// Run carries out a trial, or a role of one.
 func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if role := roles[r.Role]; role != nil {
 		return trial.Sample{}, role(ctx, r)
@@ -41,17 +41,16 @@ var measures = map[trial.Measure]trial.Func{
 
 var roles = map[string]func(context.Context, trial.Request) error{"work": work, "crew": workApart}
 
-// bed is a Belay on an empty store, as those see it who submit and as those do
-// who work.
+// bed is a Belay on an empty store, with one connection to submit and one to work.
 type bed struct {
 	url    string // of the store
 	calls  belay.Backend
 	works  belay.Backend
-	server *server // nil in the caller's own process
+	server *server // nil if the engine is in this process
 }
 
-// open opens the store of a trial: in this process, or behind a server with a
-// connection each for those who submit and those who work.
+// open opens the store of a trial: in this process, or behind a server with one connection to
+// submit and one to work.
 func open(ctx context.Context, r trial.Request) (*bed, error) {
 	if r.Variant != trial.HTTP {
 		b, err := openLocal(ctx, r.URL)
@@ -90,8 +89,8 @@ func (b *bed) close() error {
 	return err
 }
 
-// settle closes the Belay and counts what the store holds: as many executions as
-// were submitted have succeeded, with a run each, and steps checkpoints each.
+// settle closes the Belay and checks the store: all n executions have succeeded, each with one run
+// and the given number of checkpoints.
 func (b *bed) settle(ctx context.Context, s trial.Sample, n int64, steps int) (trial.Sample, error) {
 	if err := b.close(); err != nil {
 		return s, err
@@ -101,10 +100,10 @@ func (b *bed) settle(ctx context.Context, s trial.Sample, n int64, steps int) (t
 	return s, err
 }
 
-// tally is what a store should hold.
+// tally is the expected content of a store.
 type tally struct {
 	succeeded, pending, runs, checkpoints int64
-	moreRuns                              bool // a worker that stopped gave some back that it had not begun
+	moreRuns                              bool // a worker that stopped has released some that it had not begun
 }
 
 func counts(ctx context.Context, url string, want tally) ([]trial.Count, error) {
@@ -128,15 +127,15 @@ func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
-// crew is a worker that runs.
+// crew is a running worker.
 type crew struct {
 	stop  context.CancelFunc
 	ended chan error
 }
 
-// hire starts a worker for the workflows noop, which calls begin, and steps, which
-// calls step after each that is saved.
-func hire(ctx context.Context, b belay.Backend, begin func(i int), step func()) *crew {
+// startWorker starts a worker for the workflow noop, which calls begin, and the workflow steps, which
+// calls step after each saved step.
+func startWorker(ctx context.Context, b belay.Backend, begin func(i int), step func()) *crew {
 	w := worker.New(b, worker.Options{Concurrency: trial.InFlight, Log: quiet()})
 	worker.Register(w, "noop", func(_ context.Context, in trial.Payload) (string, error) {
 		begin(in.I)
@@ -164,14 +163,14 @@ func run(ctx context.Context, w *worker.Worker) *crew {
 	return c
 }
 
-// dismiss stops the worker; when it returns, the store has acknowledged the end
-// of all that the worker ran.
-func (c *crew) dismiss() error {
+// stopWorking stops the worker; when it returns, the store has acknowledged the end of every execution
+// that the worker ran.
+func (c *crew) stopWorking() error {
 	c.stop()
 	return <-c.ended
 }
 
-// fill submits n executions of noop a thousand at a time.
+// fill submits n executions of noop, a thousand at a time.
 func fill(ctx context.Context, r trial.Request, b belay.Backend, callers, first, n int) (trial.Done, error) {
 	return trial.Bursts(ctx, r, callers, n, func(ctx context.Context, from, rows int) error {
 		s := make([]belay.Submission, rows)
@@ -186,5 +185,5 @@ func fill(ctx context.Context, r trial.Request, b belay.Backend, callers, first,
 	})
 }
 
-// patience is for how long a trial waits for what should come at once.
+// patience is how long a trial waits for something that should happen at once.
 const patience = 30 * time.Second

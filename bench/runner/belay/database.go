@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// loneCommit gives a function that commits one row of 300 bytes to the same disk
-// in the same way as the store, and one that ends it.
+// loneCommit returns a function that commits one row of 300 bytes to the same disk in the same way
+// as the store, and a function that closes its connection.
 func loneCommit(ctx context.Context, r trial.Request) (commit func(context.Context) error, end func(), err error) {
 	const table = "CREATE TABLE lone (id bigint PRIMARY KEY, body text)"
 	body := strings.Repeat("x", 300)
@@ -47,32 +47,32 @@ func loneCommit(ctx context.Context, r trial.Request) (commit func(context.Conte
 	}, func() { _ = c.Close(context.WithoutCancel(ctx)) }, err
 }
 
-// odometer counts what a PostgreSQL server does in one database.
-type odometer struct {
-	conn *pgx.Conn // to another database, so as not to count itself
+// dbCounter counts the transactions of a PostgreSQL server and of one database.
+type dbCounter struct {
+	conn *pgx.Conn // connected to another database, so that it does not count itself
 	name string
 }
 
-// mileage is what an odometer shows.
-type mileage struct {
+// dbCounts is one reading of a dbCounter.
+type dbCounts struct {
 	writes       int64 // transactions that wrote, of the whole server
-	transactions int64 // all, of the database, as the statistics have them: seconds late
+	transactions int64 // all transactions of the database, from the statistics, which are some seconds old
 }
 
-func watch(ctx context.Context, store string) (*odometer, error) {
+func watch(ctx context.Context, store string) (*dbCounter, error) {
 	u, err := url.Parse(store)
 	if err != nil {
 		return nil, err
 	}
-	o := &odometer{name: strings.TrimPrefix(u.Path, "/")}
+	o := &dbCounter{name: strings.TrimPrefix(u.Path, "/")}
 	u.Path = "/postgres"
 	o.conn, err = pgx.Connect(ctx, u.String())
 	return o, err
 }
 
-func (o *odometer) close(ctx context.Context) { _ = o.conn.Close(context.WithoutCancel(ctx)) }
+func (o *dbCounter) close(ctx context.Context) { _ = o.conn.Close(context.WithoutCancel(ctx)) }
 
-func (o *odometer) read(ctx context.Context) (m mileage, err error) {
+func (o *dbCounter) read(ctx context.Context) (m dbCounts, err error) {
 	err = o.conn.QueryRow(ctx, `
 		SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint, xact_commit + xact_rollback
 		FROM pg_stat_database
@@ -83,8 +83,8 @@ func (o *odometer) read(ctx context.Context) (m mileage, err error) {
 	return m, nil
 }
 
-// losses counts the sessions that were judged lost in a store on PostgreSQL, and the runs
-// that ended because their lease was.
+// losses counts the sessions that a store on PostgreSQL has declared lost, and the runs that ended
+// because their lease was lost.
 func losses(ctx context.Context, store string) (sessions, leases float64, err error) {
 	c, err := pgx.Connect(ctx, store)
 	if err != nil {
@@ -95,7 +95,7 @@ func losses(ctx context.Context, store string) (sessions, leases float64, err er
 		SELECT (SELECT count(*) FROM workers WHERE state = $1), (SELECT count(*) FROM runs WHERE outcome = $2)`,
 		int16(belay.WorkerLost), int16(belay.OutcomeLost)).Scan(&sessions, &leases)
 	if err != nil {
-		return 0, 0, fmt.Errorf("count what was lost: %w", err)
+		return 0, 0, fmt.Errorf("count lost sessions: %w", err)
 	}
 	return sessions, leases, nil
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// Of overload: workers with a short TTL that own executions which run until it is over,
-// and how many each.
+// For overload: workers with a short TTL that own executions which run until the trial is over, and
+// the number of executions of each.
 const (
 	holders  = 10
 	heldEach = 10
 	heldTTL  = 3 * time.Second
 )
 
-// holding is what these workers do.
+// holding is the state of these workers.
 type holding struct {
 	crews   []*crew
 	ends    []func() error
@@ -33,7 +33,7 @@ type holding struct {
 	beats []time.Duration
 }
 
-// beating is a Backend that times heartbeats.
+// beating is a Backend that measures the time of heartbeats.
 type beating struct {
 	belay.Backend
 	of *holding
@@ -48,7 +48,7 @@ func (b *beating) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heart
 	return r, err
 }
 
-// holdAll starts the workers and waits until they own all there is for them.
+// holdAll starts the workers and waits until they own all their executions.
 func holdAll(ctx context.Context, connect func(context.Context) (belay.Backend, func() error, error)) (*holding,
 	error) {
 	h := &holding{all: make(chan struct{}), release: make(chan struct{})}
@@ -82,12 +82,12 @@ func (h *holding) hold(ctx context.Context, _ struct{}) (string, error) {
 	}
 }
 
-// end has all executions end, and gives how long heartbeats took.
+// end ends all executions, and returns the times of the heartbeats.
 func (h *holding) end() (*trial.Times, error) {
 	close(h.release)
 	var err error
 	for _, c := range h.crews {
-		err = errors.Join(err, c.dismiss())
+		err = errors.Join(err, c.stopWorking())
 	}
 	for _, end := range h.ends {
 		err = errors.Join(err, end())

@@ -8,14 +8,14 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// usage is what a server uses: MB, percent of a core, and the transactions of
-// the store in a second, of all kinds and those that write.
+// usage is the resource usage of a server: memory in MB, percent of a core, and the store's
+// transactions per second, all of them and those that write.
 type usage struct{ memory, cpu, transactions, writes float64 }
 
-// usage watches the server for a while.
+// usage measures the server for a while.
 func (b *bed) usage(ctx context.Context, long time.Duration) (u usage, err error) {
-	var o *odometer
-	var before, after mileage
+	var o *dbCounter
+	var before, after dbCounts
 	if strings.HasPrefix(b.url, "postgres:") {
 		if o, err = watch(ctx, b.url); err != nil {
 			return u, err
@@ -48,11 +48,11 @@ func (b *bed) usage(ctx context.Context, long time.Duration) (u usage, err error
 	return u, err
 }
 
-// settled is when a server has done what it does once at its start, a first look at what is
-// to be deleted included, and when the database's statistics show it.
+// settled is the time after which a server has done everything that it does once at its start,
+// including the first deletion by retention, and the database's statistics show it.
 const settled = 25 * time.Second
 
-// idle starts a server that nobody uses.
+// idle starts a server without any clients.
 func idle(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	server, err := start(ctx, r)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// agents has the agent service of a server carry out jobs.
+// agents lets the agent service of a server carry out jobs.
 type agents struct {
 	trial.Request
 	server *server
@@ -50,33 +50,34 @@ func many(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if err != nil {
 		return trial.Sample{}, fmt.Errorf("%w\n%s", err, a.log.String())
 	}
-	if _, err := a.job(ctx, jobs.None); err != nil { // which makes the base
+	if _, err := a.job(ctx, jobs.None); err != nil { // the first job makes the base clone
 		return trial.Sample{}, errors.Join(err, a.end(ctx))
 	}
 	s, err := jobs.Measure(ctx, r, a)
-	s.Settings = fmt.Sprintf("the agent service, %d at a time, %s; %s", r.AtOnce, asWhom(), s.Settings)
+	s.Settings = fmt.Sprintf("the agent service, %d at a time, %s; %s", r.AtOnce, jobUsers(), s.Settings)
 	if err == nil {
-		s.Counts, err = carriedOut(ctx, r)
+		s.Counts, err = countJobs(ctx, r)
 	}
 	return s, err
 }
 
-// asWhom says as whom the jobs work, on which depends whether workspaces share objects.
-func asWhom() string {
+// jobUsers describes the users of the jobs, on which depends whether workspaces share objects.
+func jobUsers() string {
 	if os.Geteuid() == 0 {
-		return "each job as a user of its own"
+		return "each job as its own user"
 	}
-	return "all jobs as one user, for want of root"
+	return "all jobs as one user, since this is not root"
 }
 
-// carriedOut counts what the store holds: each job once, and the one before them.
-func carriedOut(ctx context.Context, r trial.Request) ([]trial.Count, error) {
+// countJobs counts the executions in the store: one for each job, and the first that made the base
+// clone.
+func countJobs(ctx context.Context, r trial.Request) ([]trial.Count, error) {
 	n := int64(r.N) + 1
 	all, err := counts(ctx, r.URL, tally{succeeded: n, runs: n})
 	return slices.DeleteFunc(all, func(c trial.Count) bool { return c.What == "checkpoints" }), err
 }
 
-// job is what the service answers.
+// job is an answer of the service.
 type job struct {
 	ID      belay.ExecutionID `json:"job_id"`
 	Status  string            `json:"status"`
@@ -88,7 +89,7 @@ type job struct {
 	} `json:"changes"`
 }
 
-// job has a prompt worked off.
+// job submits a prompt and waits for its end.
 func (a *agents) job(ctx context.Context, prompt string) (j job, err error) {
 	body, err := json.Marshal(map[string]string{"prompt": prompt})
 	if err != nil {
@@ -137,14 +138,14 @@ func (a *agents) Run(ctx context.Context, i int) (string, error) {
 
 var lock = regexp.MustCompile(`setup_lock_p50=(\S+) setup_lock_p99=(\S+)`)
 
-// Stop stops the server, which then says for how long its set-up lock was held.
+// Stop stops the server, which then prints how long its set-up lock was kept.
 func (a *agents) Stop(ctx context.Context) (*trial.Times, error) {
 	if err := a.end(ctx); err != nil {
 		return nil, err
 	}
 	said := lock.FindStringSubmatch(a.log.String())
 	if said == nil {
-		return nil, fmt.Errorf("the server does not say how long its lock was held\n%s", a.log.String())
+		return nil, fmt.Errorf("the server does not report how long its lock was kept\n%s", a.log.String())
 	}
 	half, err := time.ParseDuration(said[1])
 	if err != nil {
@@ -155,11 +156,11 @@ func (a *agents) Stop(ctx context.Context) (*trial.Times, error) {
 		return nil, err
 	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	// of less than a hundred, the 99th percentile is the most
+	// of fewer than a hundred values, the 99th percentile is the largest
 	return &trial.Times{P50: ms(half), P99: ms(most), Max: ms(most)}, nil
 }
 
-// end stops the server. Told twice, it does not wait for what it runs.
+// end stops the server. If ctx has ended, it does not wait for running jobs.
 func (a *agents) end(ctx context.Context) error {
 	if ctx.Err() != nil {
 		again := time.AfterFunc(time.Second, func() { _ = syscall.Kill(a.server.PID(), syscall.SIGTERM) })
@@ -168,7 +169,7 @@ func (a *agents) end(ctx context.Context) error {
 	return a.server.stop()
 }
 
-// Fetch reads what was kept of each job.
+// Fetch reads the stored changes of each job.
 func (a *agents) Fetch(ctx context.Context, clone string) error {
 	b, err := openLocal(ctx, a.URL)
 	if err != nil {
@@ -205,7 +206,7 @@ func (a *agents) unbundle(ctx context.Context, b local, clone string, i int, id 
 	cmd := jobs.Command(ctx, "git", "fetch", "--quiet", file, branch+":"+branch)
 	cmd.Dir, cmd.Env = clone, jobs.Environment(os.DevNull)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fetch what job %d left: %w: %s", i, err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("fetch the changes of job %d: %w: %s", i, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func input(i int) json.RawMessage {
 	return b
 }
 
-// drain works off executions that wait already.
+// drain runs executions that are waiting already.
 func drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -32,13 +32,13 @@ func drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return b.settle(ctx, done.Sample(), int64(r.N), 0)
 }
 
-// workOff has a worker begin n executions and is over when their ends are
-// acknowledged. The worker may have begun others by then, which end too.
+// workOff lets a worker begin n executions and returns when their ends are acknowledged. The worker
+// may have begun others by then, which end too.
 func (b *bed) workOff(ctx context.Context, r trial.Request, n int) (trial.Done, error) {
 	var begun atomic.Int64
 	all := make(chan struct{})
 	begin := trial.Now(r)
-	c := hire(ctx, b.works, func(int) {
+	c := startWorker(ctx, b.works, func(int) {
 		if begun.Add(1) == int64(n) {
 			close(all)
 		}
@@ -50,11 +50,11 @@ func (b *bed) workOff(ctx context.Context, r trial.Request, n int) (trial.Done, 
 	case <-ctx.Done():
 		return trial.Done{}, context.Cause(ctx)
 	}
-	err := c.dismiss()
+	err := c.stopWorking()
 	return begin.Done(int(begun.Load())), err
 }
 
-// flow submits executions, with ten steps or none, each of them awaited.
+// flow submits executions, with ten steps or none, and waits for each.
 func flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	name, steps := "noop", 0
 	if r.Measure == trial.Steps {
@@ -65,7 +65,7 @@ func flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, err
 	}
 	var m trial.Meter
-	c := hire(ctx, b.works, func(int) {}, func() { m.Add(1) })
+	c := startWorker(ctx, b.works, func(int) {}, func() { m.Add(1) })
 	done, err := trial.Loop(ctx, r, trial.InFlight, &m, func(ctx context.Context, i int) error {
 		h, err := workflow.Start[string](ctx, b.calls, name, trial.Input(i))
 		if err == nil {
@@ -79,13 +79,13 @@ func flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if err != nil {
 		return trial.Sample{}, err
 	}
-	if err := c.dismiss(); err != nil {
+	if err := c.stopWorking(); err != nil {
 		return trial.Sample{}, err
 	}
 	return b.settle(ctx, done.Sample(), done.N, steps)
 }
 
-// submit submits executions one by one while nobody works.
+// submit submits executions one by one while no worker runs.
 func submit(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -103,7 +103,7 @@ func submit(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return b.accepted(ctx, done)
 }
 
-// bulk submits a thousand executions at a time while nobody works.
+// bulk submits a thousand executions at a time while no worker runs.
 func bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -126,7 +126,7 @@ func (b *bed) accepted(ctx context.Context, done trial.Done) (trial.Sample, erro
 	return s, err
 }
 
-// latency submits at a rate while a worker works.
+// latency submits at a rate while a worker runs.
 func latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -134,7 +134,7 @@ func latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	}
 	warm := r.Rate // a second of it
 	starts := trial.NewStarts(int(r.For.Seconds() * float64(r.Rate)))
-	c := hire(ctx, b.works, func(i int) {
+	c := startWorker(ctx, b.works, func(i int) {
 		if i >= warm {
 			starts.Start(i)
 		}
@@ -153,14 +153,13 @@ func latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if s.Times, err = starts.Times(10 * time.Second); err != nil {
 		return s, err
 	}
-	if err := c.dismiss(); err != nil {
+	if err := c.stopWorking(); err != nil {
 		return s, err
 	}
 	return b.settle(ctx, s, int64(n), 0)
 }
 
-// loaded works off N executions while as many more wait, among ten times as many
-// that have ended.
+// loaded runs N executions while as many more wait, among ten times as many that have ended.
 func loaded(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -189,8 +188,8 @@ func loaded(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// lease has one caller take one lease after the other from outside, a commit of
-// a single row in between: the commit is what a lease can cost at least.
+// lease lets one caller take one lease after the other from outside, with a commit of a single row
+// in between: that commit is the least that a lease can cost.
 func lease(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {

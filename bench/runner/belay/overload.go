@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/client"
 )
 
-// ending is a Backend that tells which runs have ended well.
+// ending is a Backend that reports the runs that have succeeded.
 type ending struct {
 	belay.Backend
 	ended func()
@@ -30,14 +30,13 @@ func (e *ending) Settle(ctx context.Context, s belay.Settlement) error {
 // crowded is a Belay under overload.
 type crowded struct {
 	*bed
-	callers []belay.Backend // of the producers
+	callers []belay.Backend // one for each producer
 	ends    []func() error
 	crowd   *trial.Crowd
 	unknown atomic.Int64 // submissions without an answer
 }
 
-// overload offers ten times as much as is worked off at best, while ten workers own
-// executions that run all the time.
+// overload submits ten times the best rate, while ten workers own executions that run all the time.
 func overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -68,8 +67,8 @@ func overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return o.settled(ctx, s)
 }
 
-// settled closes the Belay and counts: all that was accepted is there, all that ended
-// did so with one run, and nothing runs any more.
+// settled closes the Belay and counts: every accepted execution is there, every ended one has
+// succeeded with one run, and none runs any more.
 func (o *crowded) settled(ctx context.Context, s trial.Sample) (trial.Sample, error) {
 	if err := o.close(); err != nil {
 		return s, err
@@ -91,13 +90,13 @@ func (o *crowded) settled(ctx context.Context, s trial.Sample) (trial.Sample, er
 	s.Values["begun_not_ended"] = float64(c.Executions[belay.Running])
 	s.Counts = []trial.Count{
 		{What: "executions", Want: o.crowd.Accepted() + holders*heldEach, Got: all, More: o.unknown.Load() > 0},
-		// a worker that stopped gave some back that it had not begun
+		// a worker that stopped has released some that it had not begun
 		{What: "runs", Want: ended, Got: c.Runs, More: true},
 	}
 	return s, nil
 }
 
-// connectAll gives each producer a connection of its own to the server, if there is one.
+// connectAll gives each producer its own connection to the server, if there is one.
 func (o *crowded) connectAll(ctx context.Context) error {
 	for range trial.Submitters {
 		b := o.calls
@@ -113,7 +112,8 @@ func (o *crowded) connectAll(ctx context.Context) error {
 	return nil
 }
 
-// work has somebody work, and hold executions all the time. What it gives ends that.
+// work starts workers that execute, and others that own executions all the time. The returned
+// function ends both.
 func (o *crowded) work(ctx context.Context, r trial.Request) (end func() (*trial.Times, error), _ error) {
 	held := make([]belay.Submission, holders*heldEach)
 	for i := range held {
@@ -128,7 +128,7 @@ func (o *crowded) work(ctx context.Context, r trial.Request) (end func() (*trial
 	return o.beside(ctx)
 }
 
-// hand submits executions for a producer, who heeds Retry-After.
+// hand submits executions for a producer, which obeys Retry-After.
 func (o *crowded) hand(ctx context.Context, producer, first, rows int) (accepted int, wait time.Duration, err error) {
 	list := make([]belay.Submission, rows)
 	for i := range list {
@@ -145,7 +145,7 @@ func (o *crowded) hand(ctx context.Context, producer, first, rows int) (accepted
 			accepted++
 		case belay.CodeOf(a.Err) == belay.CodeRateLimited && errors.As(a.Err, &e):
 			wait = max(wait, e.RetryAfter)
-		case belay.CodeOf(a.Err) == belay.CodeUnavailable: // it may have happened or not
+		case belay.CodeOf(a.Err) == belay.CodeUnavailable: // the submission may or may not have happened
 			o.unknown.Add(1)
 			wait = max(wait, time.Second)
 		default:
@@ -155,8 +155,8 @@ func (o *crowded) hand(ctx context.Context, producer, first, rows int) (accepted
 	return accepted, wait, nil
 }
 
-// plain is the input of the i-th execution, made with little effort: what producers cost
-// is missing elsewhere.
+// plain makes the input of the i-th execution, cheaply: time that producers take is missing
+// elsewhere.
 func plain(i int) json.RawMessage {
 	b := append(make([]byte, 0, 320), `{"i":`...)
 	b = strconv.AppendInt(b, int64(i), 10)

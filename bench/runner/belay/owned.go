@@ -15,15 +15,15 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// work is a worker of another host: one whose death nobody here can prove. It
-// says when it runs something, which then never ends.
+// work is a worker of another host: no process here can prove its death. It prints a line when it
+// runs an execution, which then never ends.
 func work(ctx context.Context, r trial.Request) error {
 	b, err := dial(ctx, r.URL)
 	if err != nil {
 		return err
 	}
 	o := worker.Options{TTL: r.TTL, Log: quiet(), Grace: -1}
-	if r.Rate == 0 { // for this role it says whether the host is this one
+	if r.Rate == 0 { // for this role Rate says whether the worker's host is this one
 		o.Process = belay.Process{Host: "elsewhere", PID: os.Getpid()}
 	}
 	w := worker.New(b, o)
@@ -40,8 +40,8 @@ func work(ctx context.Context, r trial.Request) error {
 	return errors.Join(w.Run(ctx), b.Close())
 }
 
-// takeover kills a worker and times until its execution runs on another. With
-// PostgreSQL and no server each worker has an engine in its own process.
+// takeover kills a worker and measures the time until its execution runs on another. With
+// PostgreSQL and without a server, each worker has an engine in its own process.
 func takeover(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -130,8 +130,8 @@ func (b *bed) present(ctx context.Context, n int) error {
 	}
 }
 
-// hold has 10 workers own N idle executions: what writes that takes in a
-// heartbeat interval, and what memory of the server.
+// hold lets 10 workers own N idle executions, and measures the writes of that in a heartbeat
+// interval, and the server's memory.
 func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	const workers = 10
 	b, err := open(ctx, r)
@@ -168,7 +168,7 @@ func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	}
 	s, err := b.observe(ctx, r.For)
 	for _, c := range crews {
-		err = errors.Join(err, c.dismiss())
+		err = errors.Join(err, c.stopWorking())
 	}
 	for _, end := range ends {
 		err = errors.Join(err, end())
@@ -176,8 +176,8 @@ func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, errors.Join(err, b.close())
 }
 
-// connect gives another worker a Backend: its own connection to the server, or
-// the engine of this process.
+// connect returns a Backend for another worker: its own connection to the server, or the engine of
+// this process.
 func (b *bed) connect(ctx context.Context) (_ belay.Backend, end func() error, _ error) {
 	if b.server == nil {
 		return b.works, func() error { return nil }, nil
@@ -189,7 +189,7 @@ func (b *bed) connect(ctx context.Context) (_ belay.Backend, end func() error, _
 	return c, c.Close, nil
 }
 
-// observe watches a Belay that has nothing to do but to keep what runs.
+// observe measures a Belay that only keeps the running executions alive.
 func (b *bed) observe(ctx context.Context, long time.Duration) (trial.Sample, error) {
 	s := trial.Sample{Values: make(map[string]float64)}
 	beats := long.Seconds() / belay.DefaultHeartbeat.D().Seconds()

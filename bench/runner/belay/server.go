@@ -14,14 +14,14 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// server is a belay serve in a process of its own.
+// server is a belay serve in its own process.
 type server struct {
 	*trial.Child
 	url   string
-	ready time.Duration // from its start until it served
+	ready time.Duration // from its start until it was ready
 }
 
-// start starts a server on the store of a trial, with what else a trial sets.
+// start starts a server on the store of a trial, with the trial's further settings.
 func start(ctx context.Context, r trial.Request, set ...func(*exec.Cmd)) (*server, error) {
 	if r.Belay == "" {
 		return nil, errors.New("there is no binary of belay")
@@ -37,7 +37,7 @@ func start(ctx context.Context, r trial.Request, set ...func(*exec.Cmd)) (*serve
 	} else {
 		args = append(args, "--store", r.URL, "--data", filepath.Join(r.Dir, "data"))
 	}
-	cmd := exec.Command(r.Belay, args...) //nolint:noctx // it is stopped in order
+	cmd := exec.Command(r.Belay, args...) //nolint:noctx // the trial stops it gracefully
 	for _, f := range set {
 		f(cmd)
 	}
@@ -54,7 +54,7 @@ func start(ctx context.Context, r trial.Request, set ...func(*exec.Cmd)) (*serve
 	return s, nil
 }
 
-// free is an address of this host where nobody listens.
+// free returns an address of this host on which no process listens.
 func free(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,7 +63,7 @@ func free(ctx context.Context) (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// await waits until the server is ready to serve.
+// await waits until the server is ready.
 func (s *server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -78,12 +78,12 @@ func (s *server) await(ctx context.Context) error {
 			if a.StatusCode == http.StatusOK {
 				return nil
 			}
-			err = fmt.Errorf("it answers %s", a.Status)
+			err = fmt.Errorf("the server answers %s", a.Status)
 		}
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-s.Ended():
-			return errors.New("it ended before it was ready")
+			return errors.New("the server ended before it was ready")
 		case <-ctx.Done():
 			return err
 		}

@@ -1,6 +1,5 @@
-// Package ceiling measures what the database does when nobody stands between it
-// and a client: on PostgreSQL with its own pgbench, on SQLite with one connection
-// that commits row after row.
+// Package ceiling measures the database alone, without any contender: PostgreSQL with its own
+// pgbench, SQLite with one connection that commits row after row.
 package ceiling
 
 import (
@@ -32,7 +31,7 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return b.run(ctx)
 }
 
-// bench is a pgbench.
+// bench runs pgbench.
 type bench struct {
 	path, url, dir string
 	long           time.Duration
@@ -44,9 +43,8 @@ const table = `CREATE TABLE t (
 	body text
 )`
 
-// run measures commits of one row from one client, from 16 and from 64, and rows
-// written a thousand at a time. The more of 16 and 64 is the ceiling of single
-// commits.
+// run measures commits of one row from one client, from 16 and from 64, and rows written a thousand
+// at a time. The better of 16 and 64 is the ceiling of single commits.
 func (b bench) run(ctx context.Context) (trial.Sample, error) {
 	s := trial.Sample{
 		Values:   make(map[string]float64),
@@ -97,8 +95,8 @@ func (b bench) measure(ctx context.Context, script string, clients int) (float64
 	return strconv.ParseFloat(string(found[1]), 64)
 }
 
-// commits is how many single rows of 300 bytes SQLite commits in a second, one
-// after the other, with the settings of Belay's own store.
+// commits returns how many single rows of 300 bytes SQLite commits in a second, one after the
+// other, with the settings of Belay's own store.
 func commits(ctx context.Context, dir string, r trial.Request) (trial.Sample, error) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "single.db")+
 		"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
@@ -110,7 +108,7 @@ func commits(ctx context.Context, dir string, r trial.Request) (trial.Sample, er
 	if _, err := db.ExecContext(ctx, "CREATE TABLE t (id INTEGER PRIMARY KEY, body BLOB)"); err != nil {
 		return trial.Sample{}, err
 	}
-	insert, err := db.PrepareContext(ctx, "INSERT INTO t (body) VALUES (?)") //nolint:sqlclosecheck // it ends with db
+	insert, err := db.PrepareContext(ctx, "INSERT INTO t (body) VALUES (?)") //nolint:sqlclosecheck // db closes it
 	if err != nil {
 		return trial.Sample{}, err
 	}

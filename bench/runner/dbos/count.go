@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// counts counts what the store holds, past DBOS.
+// counts counts the rows of the store directly, not through DBOS.
 func (b *bed) counts(ctx context.Context, url string) ([]trial.Count, error) {
 	driver, schema := "pgx", "dbos."
 	if dir, ok := strings.CutPrefix(url, "sqlite:"); ok {

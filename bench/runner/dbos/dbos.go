@@ -1,9 +1,8 @@
 // Package dbos measures DBOS Transact for Go, on PostgreSQL and on SQLite.
 //
-// It has no benchmark of its own and few settings (dbos.Config and dbos.Queue):
-// the pool's size, and how often a queue is polled. Its fastest way to work
-// executions off is to call workflows directly, which needs no queue; how many at
-// a time was found by trying.
+// It has no benchmark of its own and few settings (dbos.Config and dbos.Queue): the pool's size,
+// and how often a queue is polled. Its fastest way to run workflows is to call them directly,
+// without a queue; the best number of workflows at a time was found by trying.
 package dbos
 
 import (
@@ -21,11 +20,11 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// settings are what can be set and matters here.
+// settings are the settings that matter here.
 type settings struct {
-	conns  int           // pool_max_conns; 0 is DBOS's own 20
+	conns  int           // pool_max_conns; 0 is DBOS's default of 20
 	flight int           // workflows called at a time
-	poll   time.Duration // of the queue; 0 is DBOS's own second
+	poll   time.Duration // poll interval of the queue; 0 is DBOS's default of a second
 }
 
 func of(r trial.Request) (settings, string) {
@@ -66,7 +65,8 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	}
 	s, err := measure(b, ctx, r)
 	s.Settings = b.text
-	if serr := dbos.Shutdown(b.dbos, 10*time.Second); err == nil { // which writes the ends of what has returned
+	// Shutdown writes the ends of workflows that have returned
+	if serr := dbos.Shutdown(b.dbos, 10*time.Second); err == nil {
 		err = serr
 	}
 	if err == nil {
@@ -75,7 +75,7 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// bed is a DBOS that runs.
+// bed is a running DBOS.
 type bed struct {
 	settings
 	text  string
@@ -85,7 +85,7 @@ type bed struct {
 	begin func(i int)
 	meter trial.Meter
 
-	// What the store should hold afterwards.
+	// The rows that the store should have afterwards.
 	flows, waiting, steps atomic.Int64
 }
 
@@ -116,7 +116,7 @@ func open(ctx context.Context, r trial.Request) (*bed, error) {
 	return b, nil
 }
 
-// workflow has as many steps as its input says.
+// workflow runs as many steps as its input says.
 func (b *bed) workflow(ctx dbos.Context, in input) (string, error) {
 	b.begin(in.I)
 	for range in.Steps {
@@ -131,8 +131,8 @@ func (b *bed) workflow(ctx dbos.Context, in input) (string, error) {
 	return "", nil
 }
 
-// call runs a workflow here and now and waits for its end. The meter counts its
-// steps, or itself if it has none.
+// call runs a workflow in this process and waits for its end. The meter counts its steps, or the
+// workflow itself if it has none.
 func (b *bed) call(in input) error {
 	h, err := dbos.RunWorkflow(b.dbos, b.workflow, in)
 	if err == nil {
@@ -146,7 +146,7 @@ func (b *bed) call(in input) error {
 	return err
 }
 
-// flow calls workflows, each of them awaited: with no step or with ten.
+// flow calls workflows and waits for each: with no step or with ten.
 func (b *bed) flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	steps := 0
 	if r.Measure == trial.Steps {

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// register makes the queue and starts DBOS, which finds it within a second.
+// register makes the queue and starts DBOS, which finds the queue within a second.
 func (b *bed) register(ctx context.Context) error {
 	var opts []dbos.QueueOption
 	if b.poll > 0 {
@@ -35,7 +35,7 @@ func (b *bed) enqueue(i int) error {
 	return err
 }
 
-// submit enqueues workflows while nobody works them off.
+// submit enqueues workflows while no process runs them.
 func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	dbos.ListenQueues(b.dbos, "another")
 	if err := b.register(ctx); err != nil {
@@ -50,7 +50,7 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 	return done.Sample(), err
 }
 
-// latency enqueues at a rate while this process works the queue off.
+// latency enqueues at a rate while this process runs the workflows of the queue.
 func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	warm := r.Rate // a second of it
 	starts := trial.NewStarts(int(r.For.Seconds() * float64(r.Rate)))

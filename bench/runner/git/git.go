@@ -1,5 +1,5 @@
-// Package git runs the jobs of coding agents as people do who have git alone: in
-// worktrees of one clone, or in the clone itself, one after the other.
+// Package git runs the jobs of coding agents with git alone: in worktrees of one clone, or in the
+// clone itself, one after the other.
 package git
 
 import (
@@ -37,13 +37,13 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// clone is the one that all jobs share.
+// clone is the clone that all jobs share.
 type clone struct {
 	trial.Request
 	dir, home string
 	work      []string // the agent's command
 
-	mu   sync.Mutex // what git is set up under
+	mu   sync.Mutex // the set-up lock: git commands that prepare and remove worktrees run one at a time
 	held []time.Duration
 }
 
@@ -73,7 +73,7 @@ func (c *clone) command(ctx context.Context, dir, name string, args ...string) *
 	return cmd
 }
 
-// git runs one in the clone, up to four times, and says how often it failed.
+// git runs git in the clone, up to four times, and reports each failure.
 func (c *clone) git(ctx context.Context, said *strings.Builder, args ...string) error {
 	for tries := 0; ; {
 		out, err := c.command(ctx, c.dir, "git", args...).CombinedOutput()
@@ -95,13 +95,13 @@ func (c *clone) git(ctx context.Context, said *strings.Builder, args ...string) 
 	}
 }
 
-// agent runs the i-th job in dir. An agent that fails leaves what it leaves.
+// agent runs the i-th job in dir. The files of an agent that fails stay as they are.
 func (c *clone) agent(ctx context.Context, i int, dir string, said *strings.Builder) error {
 	tmp := filepath.Join(c.Dir, "tmp", fmt.Sprint(i))
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // below the trial's directory
+	defer os.RemoveAll(tmp) //nolint:errcheck // the trial's directory is removed anyway
 	args := slices.Clone(c.work)
 	args[len(args)-1] = fmt.Sprint(i)
 	cmd := c.command(ctx, dir, args[0], args[1:]...)
@@ -116,7 +116,7 @@ func (c *clone) agent(ctx context.Context, i int, dir string, said *strings.Buil
 	return err
 }
 
-// Fetch brings the branches of all jobs into another clone.
+// Fetch fetches the branches of all jobs into another clone.
 func (c *clone) Fetch(ctx context.Context, into string) error {
 	out, err := c.command(ctx, into, "git", "fetch", "--quiet", c.dir,
 		"refs/heads/job-*:refs/heads/job-*").CombinedOutput()
@@ -162,10 +162,10 @@ func (w *worktrees) add(ctx context.Context, dir string, said *strings.Builder) 
 	return w.git(ctx, said, "worktree", "add", "--quiet", "--detach", dir, "origin/main")
 }
 
-// Stop gives for how long the lock was held.
+// Stop returns the times for which the lock was kept.
 func (w *worktrees) Stop(context.Context) (*trial.Times, error) { return trial.TimesOf(w.held), nil }
 
-// tree has all jobs work in the clone itself, one after the other.
+// tree lets all jobs work in the clone itself, one after the other.
 type tree struct{ *clone }
 
 // Run carries out a job.
@@ -185,5 +185,5 @@ func (t tree) Run(ctx context.Context, i int) (string, error) {
 	return said.String(), err
 }
 
-// Stop gives nothing: the lock is held as long as a job takes.
+// Stop returns no times: the lock is kept for the whole time of a job.
 func (t tree) Stop(context.Context) (*trial.Times, error) { return nil, nil }

@@ -28,9 +28,9 @@ func small(t *testing.T) string {
 	return filepath.Join(dir, "repo.git")
 }
 
-// The script of a job does what is checked, and nothing is left of it but commits:
-// in a worktree, and in one tree after another job. One job at a time meets nobody.
-func TestJobsAloneAreRight(t *testing.T) {
+// Rule: the script of a job passes the checks and leaves nothing but commits: in a worktree, and in
+// one tree after another job. A job that runs alone is not disturbed by others.
+func TestJobsOneAtATimeAreRight(t *testing.T) {
 	for _, v := range []trial.Variant{trial.Worktree, trial.Reset} {
 		t.Run(string(v), func(t *testing.T) {
 			r := trial.Request{
@@ -47,7 +47,7 @@ func TestJobsAloneAreRight(t *testing.T) {
 				}
 			}
 			if _, ok := s.Values["lock_p99_ms"]; ok != (v == trial.Worktree) {
-				t.Errorf("the lock of set-ups was seen: %v", ok)
+				t.Errorf("the set-up lock was measured: %v", ok)
 			}
 			left, err := os.ReadDir(filepath.Join(r.Dir, "trees"))
 			if err != nil || len(left) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// insert inserts the jobs of a trial with COPY, the fastest way River has.
+// insert inserts the jobs of a trial with COPY, River's fastest way.
 func (b *bed) insert(ctx context.Context, r trial.Request, callers int) (trial.Done, error) {
 	p, err := b.producer()
 	if err != nil {
@@ -25,14 +25,13 @@ func (b *bed) insert(ctx context.Context, r trial.Request, callers int) (trial.D
 	})
 }
 
-// drain works off jobs that are there already, in River's own way to measure
-// itself. River writes the ends of fewer than a hundred jobs up to 250 ms late:
-// the last hundred are left out of the rate.
+// drain runs jobs that are there already, as River's own benchmark does. River writes the ends of
+// fewer than a hundred jobs up to 250 ms late, so the last hundred do not count for the rate.
 func (b *bed) drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if _, err := b.insert(ctx, r, 1); err != nil {
 		return trial.Sample{}, err
 	}
-	if _, err := b.inserts.Exec(ctx, "ANALYZE river_job"); err != nil { // what autovacuum does within a minute
+	if _, err := b.inserts.Exec(ctx, "ANALYZE river_job"); err != nil { // autovacuum does this within a minute
 		return trial.Sample{}, err
 	}
 	c, err := b.consumer(func(int) {})
@@ -87,7 +86,7 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 	return s, err
 }
 
-// bulk inserts a thousand jobs at a time, from as many callers as are fastest.
+// bulk inserts a thousand jobs at a time, from the fastest number of callers.
 func (b *bed) bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	done, err := b.insert(ctx, r, b.callers)
 	if err != nil {

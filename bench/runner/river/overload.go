@@ -15,13 +15,13 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// heldJobs is how many jobs run all the time that overload takes.
+// heldJobs is the number of jobs that run during the whole trial.
 const heldJobs = 100
 
 // held is a job that runs until it is released.
 type held struct{}
 
-// Kind names the job.
+// Kind returns the job's name.
 func (held) Kind() string { return "held" }
 
 type holder struct {
@@ -31,10 +31,10 @@ type holder struct {
 	release chan struct{} // closed to end them
 }
 
-// Timeout is none.
+// Timeout returns -1: the job has no timeout.
 func (*holder) Timeout(*river.Job[held]) time.Duration { return -1 }
 
-// Work waits.
+// Work waits for the release.
 func (h *holder) Work(ctx context.Context, _ *river.Job[held]) error {
 	if h.running.Add(1) == heldJobs {
 		close(h.all)
@@ -47,10 +47,10 @@ func (h *holder) Work(ctx context.Context, _ *river.Job[held]) error {
 	}
 }
 
-// overload inserts ten times as much as is worked off at best, while jobs run all the
-// time. River refuses nothing: what it cannot insert at once waits for a connection. It
-// has no sessions that could be lost: what comes nearest are jobs that began more than
-// once, jobs that began and did not end, and changes of the elected leader.
+// overload inserts at ten times the best rate, while other jobs run all the time. River refuses no
+// job: an insert waits for a connection. It has no sessions that could be lost. The nearest counts
+// are jobs that began more than once, jobs that began and did not end, and changes of the elected
+// leader.
 func (b *bed) overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	p, err := b.producer()
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *bed) overload(ctx context.Context, r trial.Request) (trial.Sample, erro
 	return s, err
 }
 
-// crowded is a client that works on both kinds of jobs.
+// crowded returns a client that works on both kinds of jobs.
 func (b *bed) crowded(begin func(i int), h *holder) (*river.Client[pgx.Tx], error) {
 	c := b.config(river.NewWorkers())
 	river.AddWorker(c.Workers, &work{begin: begin})
@@ -107,7 +107,7 @@ func (b *bed) crowded(begin func(i int), h *holder) (*river.Client[pgx.Tx], erro
 	return river.NewClient(riverpgxv5.New(b.worker), c)
 }
 
-// listen calls end for each job of kind noop that has completed, until it is stopped.
+// listen calls end for each completed job of kind noop, until stop is called.
 func (b *bed) listen(c *river.Client[pgx.Tx], end func()) (stop func()) {
 	events, cancel := c.SubscribeConfig(&river.SubscribeConfig{
 		ChanSize: 1 << 20, Kinds: []river.EventKind{river.EventKindJobCompleted},
@@ -123,7 +123,7 @@ func (b *bed) listen(c *river.Client[pgx.Tx], end func()) (stop func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-// hold has the jobs run that are held, and gives the leader, once one is elected.
+// hold inserts the long jobs and waits until they run, and returns the leader once one is elected.
 func (b *bed) hold(ctx context.Context, p *river.Client[pgx.Tx], h *holder) (leader string, err error) {
 	jobs := make([]river.InsertManyParams, heldJobs)
 	for i := range jobs {
@@ -150,14 +150,14 @@ func (b *bed) hold(ctx context.Context, p *river.Client[pgx.Tx], h *holder) (lea
 	}
 }
 
-// leader names the leader and its term, "" if there is none.
+// leader returns the leader and its term, "" if there is none.
 func (b *bed) leader(ctx context.Context) (text string, err error) {
 	err = b.inserts.QueryRow(ctx, "SELECT coalesce(max(leader_id || ' ' || elected_at), '') FROM river_leader").Scan(
 		&text)
 	return text, err
 }
 
-// judge counts: all that was accepted is there, and what began has ended, once.
+// judge counts the jobs: every accepted one is there, and every one that began has ended, once.
 func (b *bed) judge(ctx context.Context, s *trial.Sample, accepted int64) error {
 	var all, begun, again int64
 	const count = `

@@ -1,8 +1,8 @@
 // Package river measures River, the job queue on PostgreSQL.
 //
-// Its settings are documented on river.Config; those of the variant tuned come
-// from River's own benchmark (cmd/river/riverbench in its repository, described at
-// riverqueue.com/docs/benchmarks) and from trying what lies around them.
+// Its settings are documented on river.Config; those of the variant tuned come from River's own
+// benchmark (cmd/river/riverbench in its repository, described at riverqueue.com/docs/benchmarks)
+// and from trying values near them.
 package river
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// settings are what can be set and matters here; zero is River's default.
+// settings are the settings that matter here; zero is River's default.
 type settings struct {
 	cooldown time.Duration // FetchCooldown: 100 ms
 	poll     time.Duration // FetchPollInterval: 1 s
@@ -32,11 +32,11 @@ type settings struct {
 	text     string
 }
 
-// of are the settings of a trial. Jobs in flight are as many as Belay's, but for
-// the variant own, which is riverbench: there 2,000 were fastest. With 1,000,
-// fetches that are further apart find more to fetch, up to 5 ms; what counts for
-// the latency is that they are close, and 1 ms is the least that River takes.
-// More than 20 connections make nothing faster here.
+// of returns the settings of a trial. There are as many jobs in flight as with Belay, except for
+// the variant own, which is that of riverbench: its fastest number is 2,000. With 1,000, longer
+// intervals between fetches, up to 5 ms, find more jobs in each. For the latency short intervals
+// count, and 1 ms is the shortest that River accepts. More than 20 connections make nothing faster
+// here.
 func of(r trial.Request) settings {
 	switch {
 	case r.Variant == trial.Own:
@@ -81,8 +81,8 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// bed is a database with River's tables, and the pools of those who insert and
-// those who work, as if they were two programs.
+// bed is a database with River's tables, and two pools, one to insert and one to work, as two
+// programs would have.
 type bed struct {
 	settings
 	inserts, worker *pgxpool.Pool
@@ -126,7 +126,7 @@ func quiet() *slog.Logger {
 // noop is a job that does nothing.
 type noop struct{ trial.Payload }
 
-// Kind names the job.
+// Kind returns the job's name.
 func (noop) Kind() string { return "noop" }
 
 type work struct {
@@ -134,19 +134,19 @@ type work struct {
 	begin func(i int)
 }
 
-// Work does nothing but say that it was called.
+// Work only calls begin.
 func (w *work) Work(_ context.Context, j *river.Job[noop]) error {
 	w.begin(j.Args.I)
 	return nil
 }
 
-// producer is a client that only inserts. It limits its notifications to one for
-// each FetchCooldown, so it has that too.
+// producer returns a client that only inserts. FetchCooldown is set for it too, since River limits
+// a client's notifications to one in that time.
 func (b *bed) producer() (*river.Client[pgx.Tx], error) {
 	return river.NewClient(riverpgxv5.New(b.inserts), b.config(nil))
 }
 
-// consumer is a client that works, and calls begin for each job.
+// consumer returns a client that works, and calls begin for each job.
 func (b *bed) consumer(begin func(i int)) (*river.Client[pgx.Tx], error) {
 	c := b.config(river.NewWorkers())
 	river.AddWorker(c.Workers, &work{begin: begin})
