@@ -116,7 +116,7 @@ func (x *storm) swapsItsRepository() {
 	x.api.t.Helper()
 	swapper := x.submit(x.token, "swap-repo")
 	dir := x.made("armed")
-	if v, end := x.verdictOf(x.try(dir+"/honest", "loot")); v.Detail != "it has what the job had made: evil" {
+	if v, end := x.verdictOf(x.try(dir+"/honest", "loot")); v.Detail != "the checkout has the job's own files: evil" {
 		x.api.t.Errorf("a repository that is not swapped: %s", end.text)
 	}
 	var ids []string
@@ -236,7 +236,7 @@ func (x *storm) keepsCredentials(v *vault, id string) {
 	if id == "" {
 		return
 	}
-	if _, end := x.verdictOf(id); !strings.Contains(end.text, "it worked") || !strings.Contains(end.string("output"),
+	if _, end := x.verdictOf(id); !strings.Contains(end.text, "git worked") || !strings.Contains(end.string("output"),
 		`"credential","outcome":"closed"`) {
 		x.api.t.Errorf("a job on a repository that a credential opened: %s", end.text)
 	}
@@ -244,7 +244,7 @@ func (x *storm) keepsCredentials(v *vault, id string) {
 	if err := os.Lchown(x.path("credentials"), x.uid, x.uid); err != nil {
 		x.api.t.Fatal(err)
 	}
-	if end := x.ended(x.try(v.URL+"/named.git", "work")); strings.Contains(end.text, "it worked") {
+	if end := x.ended(x.try(v.URL+"/named.git", "work")); strings.Contains(end.text, "git worked") {
 		x.api.t.Errorf("a warm clone answers another credential: %s", end.text)
 	}
 }

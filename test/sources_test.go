@@ -89,7 +89,7 @@ func TestSourcesThatAttack(t *testing.T) {
 				x.begin(kind)
 				began := time.Now()
 				ids := []string{x.work(trap), x.work(shared), x.work(bomb), x.work(hangs)}
-				for i, want := range []string{"it worked", "it worked", "quota of 32.0 MiB", "not a regular file"} {
+				for i, want := range []string{"git worked", "git worked", "quota of 32.0 MiB", "not a regular file"} {
 					if end := x.ended(ids[i]); !strings.Contains(end.text, want) {
 						t.Errorf("%s: the job ended without %q: %s", []string{"trap", "shared", "bomb", "hangs"}[i],
 							want,

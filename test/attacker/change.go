@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount makes a mount, and makes writable what is read-only. It leaves what it has
-// made writable, for the attacks that come after it.
+// mount makes a mount, and makes read-only mounts writable. It leaves them writable for the attacks
+// that follow.
 func mount(*spec) (string, error) {
 	var open []string
 	if err := os.MkdirAll("mountpoint", 0o700); err != nil {
@@ -42,8 +42,8 @@ func mount(*spec) (string, error) {
 	return "", bare(err)
 }
 
-// userNamespace becomes root in a user namespace, where much of the kernel can be
-// reached that an ordinary user cannot.
+// userNamespace becomes root in a user namespace, from where much more of the kernel can be reached
+// than by an ordinary user.
 func userNamespace(*spec) (string, error) {
 	cmd := again("mount")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -61,7 +61,7 @@ func userNamespace(*spec) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// mountInside mounts in a namespace of its own.
+// mountInside mounts a file system in its own mount namespace.
 func mountInside([]string) error {
 	dir, err := os.MkdirTemp("", "mount")
 	if err != nil {
@@ -78,8 +78,8 @@ func mountInside([]string) error {
 	return err
 }
 
-// outside writes where the test looks afterwards: a directory of the job's own may hide
-// what is really there.
+// outside writes to files that the test checks afterwards: in the job's own view a private
+// directory may cover the real one.
 func outside(s *spec) (string, error) {
 	var written []string
 	last := errNothing
@@ -98,7 +98,7 @@ func outside(s *spec) (string, error) {
 	return strings.Join(written, " "), nil
 }
 
-// base opens for writing what other jobs are made from: files of the base clones, by
+// base opens for writing the files from which other jobs are made: those of the base clones, by
 // their own paths and by the links that this job's repository has to them.
 func base(s *spec) (string, error) {
 	last := errNothing
@@ -140,10 +140,10 @@ func base(s *spec) (string, error) {
 
 var errShared = errors.New("a shared object was opened")
 
-// setUID runs a program of root's that changes the user.
+// setUID runs a set-user-id program of root.
 func setUID(s *spec) (string, error) {
 	if os.Geteuid() == 0 {
-		return "it is root already", nil
+		return "the job is root already", nil
 	}
 	if s.SetUID == "" {
 		return "", errNothing
@@ -153,7 +153,7 @@ func setUID(s *spec) (string, error) {
 		return "", bare(err)
 	}
 	if uid := strings.TrimSpace(string(out)); uid != "0" {
-		return "", errors.New("it runs as the user of the job")
+		return "", errors.New("the program runs as the user of the job")
 	}
-	return "it runs as root", nil
+	return "the program runs as root", nil
 }

@@ -19,15 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lent is how many files a job has that another one swaps for links.
+// lent is the number of a job's files that another job swaps for links.
 const lent = 40
 
-// moment is how long either of what is swapped stays in its place.
+// moment is how long each of the two swapped files stays in its place.
 const moment = 200 * time.Microsecond
 
 // swapRepo makes two repositories in the job's own directory: an honest one, and one whose
-// configuration names a program wherever git would run one. It exchanges the second for a
-// link to a repository of the server's user, until the job ends.
+// configuration names a program in every place from which git runs programs. It exchanges the
+// second for a link to a repository of the server's user, again and again until the job ends.
 func swapRepo(s *spec) (string, error) {
 	for _, dir := range []string{"evil", "honest"} {
 		for _, args := range [][]string{
@@ -74,7 +74,7 @@ func swapRepo(s *spec) (string, error) {
 	}
 }
 
-// loot says what is in the checkout: the server's user's own, or the job's.
+// loot reports whose files are in the checkout: those of the server's user, or the job's.
 func loot(*spec) (string, error) {
 	if raw, err := os.ReadFile("private.txt"); err == nil {
 		return fmt.Sprintf("%d bytes of the server's user", len(raw)), nil
@@ -83,11 +83,11 @@ func loot(*spec) (string, error) {
 	if err != nil {
 		return "", errNothing
 	}
-	return "", fmt.Errorf("it has what the job had made: %s", strings.TrimSpace(string(raw)))
+	return "", fmt.Errorf("the checkout has the job's own files: %s", strings.TrimSpace(string(raw)))
 }
 
-// lend makes files and links to a secret, and gives descriptors of the directories in which
-// they are to whoever asks at an abstract socket.
+// lend makes files and links to a secret, and sends descriptors of their directories to every
+// process that connects to an abstract socket.
 func lend(s *spec) (string, error) {
 	tmp := os.Getenv("TMPDIR")
 	for i := range lent {
@@ -125,7 +125,7 @@ func lend(s *spec) (string, error) {
 	}
 }
 
-// borrow takes the descriptors of another job's directories, and swaps its files.
+// borrow gets the descriptors of another job's directories, and swaps its files.
 func borrow(s *spec) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
@@ -157,11 +157,11 @@ func borrow(s *spec) (string, error) {
 		}
 		time.Sleep(moment)
 	}
-	return "another job's directories were given away", nil
+	return "another job's directories were handed over", nil
 }
 
-// credential looks for what opened the repository that the job works on. It is told in two
-// halves, since what it is told is stored.
+// credential looks for the credential that opened the job's repository. The spec contains the
+// credential in two halves, since the spec itself is stored.
 func credential(s *spec) (string, error) {
 	token := []byte(strings.Join(s.Halves, ""))
 	has := func(path string) bool {
@@ -172,7 +172,7 @@ func credential(s *spec) (string, error) {
 		files, _ := filepath.Glob(pattern)
 		for _, path := range files {
 			if has(path) {
-				return "it is in the list of processes", nil
+				return "the credential is in the list of processes", nil
 			}
 		}
 	}
@@ -186,13 +186,13 @@ func credential(s *spec) (string, error) {
 		})
 	}
 	if found != "" {
-		return "it is in " + found, nil
+		return "the credential is in " + found, nil
 	}
 	return "", errNothing
 }
 
-// sparse makes files that take nothing and seem to be 30 GB, a new one and one that is
-// tracked, beside work that is to be kept.
+// sparse makes two sparse files of 30 GB, a new one and a tracked one, beside a file that must be
+// kept.
 func sparse(*spec) (string, error) {
 	if err := os.WriteFile("small.txt", []byte("to be kept\n"), 0o600); err != nil {
 		return "", err
@@ -206,5 +206,5 @@ func sparse(*spec) (string, error) {
 			return "", bare(err)
 		}
 	}
-	return "they were made", nil
+	return "the files were made", nil
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// containsWord looks for one of the arguments of a process.
+// containsWord reports whether a process has an argument.
 func containsWord(args []byte, word string) bool {
 	for arg := range bytes.SplitSeq(args, []byte{0}) {
 		if string(arg) == word {
@@ -26,7 +26,7 @@ func containsWord(args []byte, word string) bool {
 	return false
 }
 
-// readFile reads a file by its own path, and by the roots of processes.
+// readFile reads a file by its own path, and through the root directories of processes.
 func readFile(name string) attack {
 	return func(s *spec) (string, error) {
 		path := s.Files[name]
@@ -58,7 +58,7 @@ func readAny(paths []string) (string, error) {
 	return "", bare(first)
 }
 
-// bare is the reason of an error, without paths, which differ from run to run.
+// bare returns the reason of an error without its paths, which differ from run to run.
 func bare(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno
@@ -66,7 +66,7 @@ func bare(err error) error {
 	return err
 }
 
-// environ looks for a variable of others in all environments that can be read.
+// environ looks for a variable of other processes in all environments that can be read.
 func environ(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.belays() {
@@ -81,7 +81,7 @@ func environ(s *spec) (string, error) {
 	return "", last
 }
 
-// peek reads a word of the memory of Belay.
+// peek reads a word of Belay's memory.
 func peek(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.belays() {
@@ -93,14 +93,14 @@ func peek(s *spec) (string, error) {
 		from, _, _ := strings.Cut(string(maps), "-")
 		at, err := strconv.ParseInt(from, 16, 64)
 		if err != nil {
-			last = errors.New("its map shows nothing")
+			last = errors.New("the memory map of the process is empty")
 			continue
 		}
 		if err := read(pid, at); err != nil {
 			last = bare(err)
 			continue
 		}
-		return "a word of it was read", nil
+		return "a word of the memory was read", nil
 	}
 	return "", last
 }
@@ -135,7 +135,7 @@ func descriptors(s *spec) (string, error) {
 		for _, e := range entries {
 			if path, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && strings.HasPrefix(path, "/") &&
 				path != os.DevNull {
-				return "they are listed", nil
+				return "the descriptors are listed", nil
 			}
 		}
 		fd, err := unix.PidfdOpen(pid, 0)
@@ -145,7 +145,7 @@ func descriptors(s *spec) (string, error) {
 		for n := range 32 {
 			if got, err := unix.PidfdGetfd(fd, n, 0); err == nil {
 				_, _ = unix.Close(got), unix.Close(fd)
-				return "one of them was taken", nil
+				return "a descriptor was taken", nil
 			} else if !errors.Is(err, unix.EBADF) {
 				last = bare(err)
 			}
@@ -155,7 +155,7 @@ func descriptors(s *spec) (string, error) {
 	return "", last
 }
 
-// ptrace becomes the tracer of Belay. Its thread ends with it, and so does the trace.
+// ptrace becomes the tracer of Belay. The trace ends together with the thread that began it.
 func ptrace(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.belays() {
@@ -170,7 +170,7 @@ func ptrace(s *spec) (string, error) {
 			result <- errno
 		}()
 		if err := <-result; err == nil {
-			return "it can be traced", nil
+			return "the process can be traced", nil
 		} else {
 			last = err
 		}
@@ -178,18 +178,18 @@ func ptrace(s *spec) (string, error) {
 	return "", last
 }
 
-// harmless is a signal that does nothing to a program of Go, and little to others. The
-// right to send it is the right to send any.
+// harmless is a signal that Go programs ignore and that does little to others. A process that may
+// send this signal may send any.
 const harmless = syscall.SIGURG
 
 func signalBelay(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.Belay {
 		if err := syscall.Kill(pid, 0); err == nil && !isBelay(pid) && seesProc() {
-			continue // another process has its number here
+			continue // another process has this pid here
 		}
 		if err := syscall.Kill(pid, harmless); err == nil {
-			return "it can be killed", nil
+			return "the process can be killed", nil
 		} else {
 			last = err
 		}
@@ -197,21 +197,21 @@ func signalBelay(s *spec) (string, error) {
 	return "", last
 }
 
-// seesProc reports whether /proc shows this process, so that what it does not show is
-// not there.
+// seesProc reports whether /proc shows this process. If it does, processes that /proc does not show
+// do not exist here.
 func seesProc() bool {
 	_, err := os.Stat("/proc/self/cmdline")
 	return err == nil
 }
 
-// victimProcess looks at, and signals, a process of another job.
+// victimProcess reads from, and signals, a process of another job.
 func victimProcess(s *spec) (string, error) {
 	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.VictimPID))
 	if err == nil && !containsWord(args, s.Token) {
 		return "", errNothing
 	}
 	if err := syscall.Kill(s.VictimPID, harmless); err == nil {
-		return "it can be killed", nil
+		return "the process can be killed", nil
 	}
 	if raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", s.VictimPID)); err == nil && len(raw) > 0 {
 		return "its environment was read", nil

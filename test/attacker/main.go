@@ -1,14 +1,15 @@
 //go:build linux
 
-// Command attacker is run as a job, and tries to get out. It reads a spec as JSON from its standard input and writes a
-// JSON line for each attack before and after it:
+// Command attacker runs as a job, and tries to escape the sandbox. It reads a spec as JSON from its
+// standard input and writes two JSON lines for each attack, before and after it:
 //
 //	{"attack":"ptrace","outcome":"trying"}
 //	{"attack":"ptrace","outcome":"closed","detail":"operation not permitted"}
 //
-// An attack whose last line is "trying" ended the job. No attack destroys anything: what could be killed is sent a
-// signal that does nothing, what could be overwritten is opened and closed again. The exceptions are the job's own
-// supervisor, and what the job may take of memory, processes and disk.
+// If the last line of an attack is "trying", the attack ended the job. No attack destroys anything:
+// a process that could be killed gets a harmless signal, and a file that could be overwritten is
+// opened and closed again. The exceptions are the job's own supervisor, and the memory, processes
+// and disk that a job may use.
 package main
 
 import (
@@ -22,33 +23,33 @@ import (
 	"time"
 )
 
-// spec says what to try, and where everything is.
+// spec lists the attacks to try, and the places of their targets.
 type spec struct {
 	Try   []string `json:"try"`
-	Token string   `json:"token"` // in the arguments of what is left behind, and in what is sent
+	Token string   `json:"token"` // in the arguments of processes that are left behind, and in texts that are sent
 
 	Belay  []int             `json:"belay"` // processes of the server and of its worker
-	Files  map[string]string `json:"files"` // what only they may read, by the name of the attack
+	Files  map[string]string `json:"files"` // files that only the server's user may read, by the name of the attack
 	Port   string            `json:"port"`
 	Socket string            `json:"socket"`
-	Base   string            `json:"base"`   // where base clones are
-	Engine string            `json:"engine"` // a socket as container engines have it
-	Bus    string            `json:"bus"`    // a socket of a service that asks who its callers are
-	SetUID string            `json:"setuid"` // a program of root's that tells as whom it runs
+	Base   string            `json:"base"`   // the directory of the base clones
+	Engine string            `json:"engine"` // a socket like that of a container engine
+	Bus    string            `json:"bus"`    // a socket of a service that checks the user of its callers
+	SetUID string            `json:"setuid"` // a set-user-id program of root that prints its user
 
 	VictimPID    int    `json:"victim_pid"`
 	VictimDir    string `json:"victim_dir"`
 	VictimTmp    string `json:"victim_tmp"`
 	VictimSocket string `json:"victim_socket"`
 
-	Outside []string `json:"outside"` // files that must not come to be
+	Outside []string `json:"outside"` // files that must not be created
 	TCP     string   `json:"tcp"`
 	UDP     string   `json:"udp"`
 
 	Private string   `json:"private"` // a repository that only the server's user may read
-	Witness string   `json:"witness"` // a program that tells that it ran
-	Halves  []string `json:"halves"`  // of a credential
-	Length  int      `json:"length"`  // of the secret
+	Witness string   `json:"witness"` // a program that notes when it runs
+	Halves  []string `json:"halves"`  // the two halves of a credential
+	Length  int      `json:"length"`  // the length of the secret
 
 	Processes int   `json:"processes"`
 	Memory    int64 `json:"memory"`
@@ -56,14 +57,14 @@ type spec struct {
 	Inodes    int   `json:"inodes"`
 }
 
-// line is what is written of an attack.
+// line is one line of output about an attack.
 type line struct {
 	Attack  string `json:"attack"`
 	Outcome string `json:"outcome"` // trying, open or closed
 	Detail  string `json:"detail,omitempty"`
 }
 
-// attack tries one thing. It answers with how it got through, or with why it did not.
+// attack tries one thing. It returns how it succeeded, or the error that prevented it.
 type attack func(s *spec) (string, error)
 
 var attacks = map[string]attack{
@@ -80,7 +81,7 @@ var attacks = map[string]attack{
 	"swap-repo": swapRepo, "loot": loot, "lend": lend, "borrow": borrow, "credential": credential, "sparse": sparse,
 }
 
-// roles are what this program is when it starts itself again.
+// roles are the other functions of this program, which it starts as processes of their own.
 var roles = map[string]func(args []string) error{
 	"nap": nap, "hog": hog, "detach": detach, "mount": mountInside, "euid": euid,
 }
@@ -129,30 +130,30 @@ func try() error {
 	return nil
 }
 
-// errNothing means that there was nothing to attack.
-var errNothing = errors.New("there is nothing of the kind to be seen")
+// errNothing means that there was no target.
+var errNothing = errors.New("no target of this kind is visible")
 
-// again starts this program once more.
+// again starts this program once more in another role.
 func again(args ...string) *exec.Cmd {
 	return exec.Command("/proc/self/exe", args...) //nolint:noctx // ended by the job's end, which is what is tested
 }
 
-// most bounds what may be left over of an attack.
+// most bounds the life of a process that an attack leaves behind.
 const most = 10 * time.Minute
 
-// nap does nothing, for a while.
+// nap sleeps for a while.
 func nap([]string) error {
 	time.Sleep(most)
 	return nil
 }
 
-// euid tells as whom it runs.
+// euid prints the user that it runs as.
 func euid([]string) error {
 	_, err := fmt.Fprintln(os.Stdout, os.Geteuid())
 	return err
 }
 
-// victim is no attack: it is the other job that is attacked, and waits for its end.
+// victim is no attack: it is the job that the others attack, and waits for its end.
 func victim(s *spec) (string, error) {
 	if err := os.WriteFile("mine.txt", []byte("mine\n"), 0o600); err != nil {
 		return "", err
@@ -172,14 +173,14 @@ func victim(s *spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// For the test, which reads it while the job runs.
+	// The test reads this while the job runs.
 	if err := json.NewEncoder(os.Stdout).Encode(map[string]string{"dir": dir, "tmp": os.Getenv("TMPDIR")}); err != nil {
 		return "", err
 	}
 	return "", child.Wait()
 }
 
-// work is no attack: it does what jobs do in a repository, as git there is told.
+// work is no attack: it runs git in a repository, as ordinary jobs do.
 func work(*spec) (string, error) {
 	for _, args := range [][]string{
 		{"status"}, {"log", "-1"}, {"config", "user.email", "job@example.org"}, {"config", "user.name", "job"},
@@ -189,14 +190,14 @@ func work(*spec) (string, error) {
 			return "", fmt.Errorf("git %s: %w: %s", args[0], err, out)
 		}
 	}
-	return "it worked", os.WriteFile("new.txt", []byte("new\n"), 0o600)
+	return "git worked", os.WriteFile("new.txt", []byte("new\n"), 0o600)
 }
 
-// canary is a variable of processes that are not the attacker's.
+// canary is an environment variable of processes that are not the attacker's.
 const canary = "BELAY_WALLS_CANARY"
 
-// isBelay reports whether a number is that of a process of Belay here, and not of
-// another one in a namespace that counts anew.
+// isBelay reports whether a pid is that of a Belay process here, and not of another process in a
+// PID namespace with its own numbers.
 func isBelay(pid int) bool {
 	args, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
@@ -205,7 +206,7 @@ func isBelay(pid int) bool {
 	return slices.ContainsFunc([]string{"serve", "worker"}, func(word string) bool { return containsWord(args, word) })
 }
 
-// belays are those processes of Belay that can be seen.
+// belays returns the visible processes of Belay.
 func (s *spec) belays() (seen []int) {
 	for _, pid := range s.Belay {
 		if isBelay(pid) {

@@ -15,7 +15,7 @@ import (
 // soon bounds every attempt to reach something.
 const soon = 3 * time.Second
 
-// port asks the server for what only an administrator may know.
+// port asks the server for data that only an administrator may read.
 func port(s *spec) (string, error) {
 	return administer(s.Port, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", s.Port)
@@ -48,10 +48,10 @@ func administer(host string, dial func(ctx context.Context, network, address str
 		}
 		statuses = append(statuses, resp.StatusCode)
 	}
-	return "", fmt.Errorf("it answers %v", statuses)
+	return "", fmt.Errorf("the server answers %v", statuses)
 }
 
-// listenAbstract has a socket that has no file.
+// listenAbstract listens on an abstract socket.
 func listenAbstract(name string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(context.Background(), "unix", "@"+name)
 }
@@ -62,7 +62,7 @@ func bus(s *spec) (string, error)      { return send("unix", s.Bus, s.Token) }
 func tcp(s *spec) (string, error)      { return send("tcp", s.TCP, s.Token) }
 func udp(s *spec) (string, error)      { return send("udp", s.UDP, s.Token) }
 
-// send reaches somebody. Datagrams are sent several times, since they may be lost.
+// send sends a text to an address. A datagram is sent several times, since it may be lost.
 func send(network, address, text string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
@@ -78,5 +78,5 @@ func send(network, address, text string) (string, error) {
 	if err != nil {
 		return "", bare(err)
 	}
-	return "it was reached", nil
+	return "the address was reached", nil
 }

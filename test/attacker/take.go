@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold is how long what was taken is kept, so that a limit that is looked at now and
-// then is looked at: a fiftieth of the time, on a machine that has other work too.
+// hold is how long the attacker keeps the resources that it took, so that a limit which is only
+// checked from time to time is checked: a fiftieth of the time, on a machine that has other work
+// too.
 const hold = 15 * time.Second
 
-// processes has more of them than there may be.
+// processes starts more processes than allowed.
 func processes(s *spec) (string, error) {
 	var started []*exec.Cmd
 	defer func() {
@@ -40,7 +41,7 @@ func processes(s *spec) (string, error) {
 	return fmt.Sprintf("%d processes", len(started)), nil
 }
 
-// memory takes more than there may be, in several processes.
+// memory takes more memory than allowed, in several processes.
 func memory(s *spec) (string, error) {
 	const parts = 7
 	var started []*exec.Cmd
@@ -61,7 +62,7 @@ func memory(s *spec) (string, error) {
 		}
 		started = append(started, c)
 		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-			return "", errors.New("a process was killed, or was given none")
+			return "", errors.New("a process was killed, or got no memory")
 		}
 	}
 	for _, c := range started {
@@ -79,7 +80,7 @@ func zombie(pid int) bool {
 	return err == nil && info.Signo != 0
 }
 
-// hog takes memory, says so, and keeps it.
+// hog takes memory, prints a line when it has it, and keeps it.
 func hog(args []string) error {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -98,7 +99,7 @@ func hog(args []string) error {
 	return nap(nil)
 }
 
-// disk takes more than there may be, in files that have no name any more.
+// disk takes more space than allowed, in files that have been unlinked.
 func disk(s *spec) (string, error) {
 	piece := make([]byte, 1<<20)
 	for i := range piece {
@@ -132,7 +133,7 @@ func disk(s *spec) (string, error) {
 	return fmt.Sprintf("%d MiB", written>>20), nil
 }
 
-// inodes makes more files than anybody needs, where nothing is kept of them.
+// inodes makes a large number of files in a directory that is not saved.
 func inodes(s *spec) (string, error) {
 	many := filepath.Join(os.Getenv("TMPDIR"), "many")
 	defer func() { _ = os.RemoveAll(many) }()
@@ -153,18 +154,18 @@ func inodes(s *spec) (string, error) {
 	return fmt.Sprintf("%d files", s.Inodes), nil
 }
 
-// daemon leaves a process that has nothing more to do with this one: another session,
-// another parent, nothing in its environment, nothing open.
+// daemon leaves a process behind that shares nothing with this one: it has another session, another
+// parent, an empty environment and no open file.
 func daemon(s *spec) (string, error) {
 	c := again("detach", s.Token)
 	c.Env = []string{}
 	if err := c.Run(); err != nil {
 		return "", bare(err)
 	}
-	return "it was started", nil // whether it is left is for the test to see
+	return "the process was started", nil // the test checks whether it is left
 }
 
-// detach starts a process and leaves it alone.
+// detach starts a process and does not wait for it.
 func detach(args []string) error {
 	c := again("nap", args[0])
 	c.Env = []string{}
@@ -172,8 +173,8 @@ func detach(args []string) error {
 	return c.Start()
 }
 
-// supervisor kills whatever has started this process. Where that works, this is the
-// last thing that this process does.
+// supervisor kills the process that has started this one. If that works, it is the last act of this
+// process.
 func supervisor(*spec) (string, error) {
 	parent := os.Getppid()
 	for range 20 {
@@ -182,8 +183,8 @@ func supervisor(*spec) (string, error) {
 		}
 		time.Sleep(10 * time.Millisecond)
 		if os.Getppid() != parent {
-			return "it was killed", nil
+			return "the supervisor was killed", nil
 		}
 	}
-	return "", errors.New("it lives on")
+	return "", errors.New("the supervisor is alive")
 }

@@ -1,6 +1,6 @@
-// Command openai talks to a server with OpenAI's own client and holds what it
-// gets against what that client's users expect. The server's agent is the one of
-// examples/agent-service, with structured output; its address is the argument.
+// Command openai checks that a server works with OpenAI's own client for Go as the client's users
+// expect. The server's agent is that of examples/agent-service, with structured output; the
+// argument is the server's address.
 package main
 
 import (
@@ -73,7 +73,7 @@ func answer(ctx context.Context, c openai.Client) error {
 		return err
 	}
 	choice := got.Choices[0]
-	// The last line of the prompt is the mark that ends the user's message.
+	// The last line of the prompt is the mark at the end of the user's message.
 	if choice.Message.Content != "</message>" || choice.FinishReason != "stop" || got.Model != "gpt-whatever" {
 		return fmt.Errorf("got %+v", got)
 	}
@@ -103,7 +103,7 @@ func stream(ctx context.Context, c openai.Client) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	// All that the agent says; what comes before its sleep comes first.
+	// The whole output of the agent; the part before its sleep comes first.
 	said := strings.Join([]string{
 		`<message role="system">`, "be brief", "</message>", `<message role="user">`, "hello", "</message>",
 	}, "\n\n")
@@ -134,12 +134,12 @@ func failureInStream(ctx context.Context, c openai.Client) error {
 		}
 	}
 	if s.Err() == nil {
-		return errors.New("the stream ended well")
+		return errors.New("the stream ended without an error")
 	}
 	return nil
 }
 
-// key asks twice under one key and is answered by one execution.
+// key makes two requests under one key and checks that they belong to one execution.
 func key(ctx context.Context, c openai.Client) error {
 	var first, second *http.Response
 	for _, raw := range []**http.Response{&first, &second} {

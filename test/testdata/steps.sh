@@ -1,22 +1,22 @@
-# An agent that does a number of small things in a repository, one after the other, and
-# writes down in its HOME which it has begun and which it has done: its conversation.
+# An agent that takes a number of small steps in a repository, one after the other, and notes in a journal in its HOME
+# which step it has begun and which it has done: that is its conversation.
 #
 #   steps.sh begin|continue SESSION PROMPT
 #
-# STEPS in its environment are the kinds of the steps, and LIFE is a mark that it leaves in
-# TMPDIR when it starts.
+# The environment variable STEPS lists the kinds of the steps; LIFE is the name of a file that the agent makes in TMPDIR
+# when it starts.
 #
-# When it continues, it looks whether the step that it had begun has taken effect. A request
-# to begin anew, and a step that was done twice, show at the end.
+# When the agent continues, it checks whether the step that it had begun has taken effect. A conversation that was begun
+# again, and a step that was done twice, show at the end.
 set -eu
 how=$1 session=$2 name=$3
 journal=$HOME/conversation-$session
 
 touch "$TMPDIR/life-$LIFE"
-if [ "$how" = begin ] || [ ! -e "$HOME/began" ] && [ ! -e "$journal" ]; then # killed before it wrote a word
+if [ "$how" = begin ] || [ ! -e "$HOME/began" ] && [ ! -e "$journal" ]; then # it was killed before it wrote the journal
 	if [ -e "$HOME/began" ] || [ -e "$journal" ]; then echo "TWICE: begun in a HOME that has a conversation"; fi
 	echo "begun $name" >"$HOME/.journal"
-	mv "$HOME/.journal" "$journal" # at once: half a word is no conversation
+	mv "$HOME/.journal" "$journal" # in one step, so that the journal is never incomplete
 	echo "$session" >"$HOME/began"
 	echo "begun"
 elif [ -e "$journal" ]; then
@@ -37,7 +37,7 @@ is() {
 	esac
 }
 
-# take does a step, or what of it is missing.
+# take takes a step, or the part of it that is missing.
 take() {
 	case $1 in
 	commit)
@@ -68,7 +68,7 @@ for kind in $STEPS; do
 	if grep -qx "do $n" "$journal"; then
 		rm -f .git/index.lock .git/HEAD.lock .git/refs/stash.lock "left-$n.new" # of a git that was killed
 		if is $kind $n; then
-			if [ $kind = stash ]; then git rm -q -f --ignore-unmatch "stash-$n"; rm -f "stash-$n"; fi # of half a stash
+			if [ $kind = stash ]; then git rm -q -f --ignore-unmatch "stash-$n"; rm -f "stash-$n"; fi # left by an incomplete stash
 			echo "did $n" >>"$journal"
 			continue
 		fi
