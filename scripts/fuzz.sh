@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs every fuzz test of the repository, each for the duration that is named, all of them even when one fails.
+# Runs every fuzz test of the repository, each for the given duration, and continues when one fails.
 #
 #   scripts/fuzz.sh DURATION
 #
-# Go before 1.27 may end a fuzz test with "context deadline exceeded" although it found nothing, when its time is over
-# (https://go.dev/issue/75804). A test that ends so and names no failing input has passed.
+# Before version 1.27, Go may end a fuzz test with "context deadline exceeded" when its time is over, although it found
+# nothing (https://go.dev/issue/75804). A test that ends so and names no failing input has passed.
 set -uo pipefail
 
 log=$(mktemp)

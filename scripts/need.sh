@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes sure that the commands a test tier needs are there.
+# Makes sure that the commands that a test tier needs are installed.
 #
 #   scripts/need.sh COMMAND[:PACKAGE]...
 #
-# PACKAGE is the Debian package that holds COMMAND, by default the same name. What is missing is installed with apt-get
-# where that is possible (as root, on a Debian system); otherwise the script names what is missing and fails, so that no
-# test is ever skipped for want of a tool.
+# PACKAGE is the Debian package that contains COMMAND, by default the same name. Missing commands are installed with
+# apt-get if that is possible (as root, on a Debian system); otherwise the script names them and fails, so that no test
+# is skipped because a tool is missing.
 set -euo pipefail
 
 # Debian keeps the programs of PostgreSQL's server out of the PATH.

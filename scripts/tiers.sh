@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Runs make targets one after another, all of them even when one fails, and ends with a summary.
+# Runs make targets one after another, continues when one fails, and ends with a summary.
 #
 #   scripts/tiers.sh TARGET[+TARGET]...
 #
-# Targets joined by + run at the same time; the output of all but the first of them is shown when all have ended. A target
-# that runs Go tests pipes them through tools/testreport, which leaves its counts in the file named by BELAY_TALLY; the
-# summary shows them. The exit status is 0 only if every target passed.
+# Targets joined by + run at the same time; the output of all but the first of them is printed when all have ended. A
+# target that runs Go tests pipes them through tools/testreport, which writes its counts to the file that BELAY_TALLY
+# names; the summary shows them. The exit status is 0 only if every target passed.
 set -uo pipefail
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# tier runs one target and leaves its row of the summary, and a mark unless it passed.
+# tier runs one target and writes its row of the summary, and a mark unless the target passed.
 tier() {
   local target=$1 start=$SECONDS verdict=ok
   printf '\n== %s ==\n' "$target"

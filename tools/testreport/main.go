@@ -1,14 +1,12 @@
-// Command testreport reads the output of `go test -json` and prints what a reader of a CI log wants to see: the line of
-// every package as `go test` prints it, the whole output of what failed, the reason of everything
-// that was skipped, and the
-// slowest tests.
+// Command testreport reads the output of `go test -json` and prints what a reader of a CI log
+// needs: the line of every package as `go test` prints it, the whole output of failed tests, the
+// reasons of skipped tests, and the slowest tests.
 //
 //	go test -json ./... | testreport
 //
-// With -v the output of passing tests is shown too. If the environment variable BELAY_TALLY names a
-// file, a line of counts
-// is appended to it. The exit status is 1 if a test or a build failed, or if nothing ran at all: an empty test run is a
-// mistake in the command line, not a success.
+// With -v the output of passing tests is printed too. If the environment variable BELAY_TALLY names
+// a file, a line of counts is appended to it. The exit status is 1 if a test or a build failed, or
+// if nothing ran at all: an empty test run is a mistake in the command line, not a success.
 package main
 
 import (

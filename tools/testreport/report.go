@@ -16,14 +16,14 @@ type event struct {
 	Package string
 	Test    string
 	Output  string
-	Elapsed float64 // seconds, of what ended
+	Elapsed float64 // seconds, of packages and tests that ended
 }
 
 // key names a test, or with an empty test a package.
 type key struct{ pkg, test string }
 
-// report folds events into what is printed and counted. Subtests are not counted: a table with a
-// thousand rows is one test.
+// report collects events and prints and counts their results. Subtests are not counted: a table
+// with a thousand rows is one test.
 type report struct {
 	out     io.Writer
 	verbose bool
@@ -34,7 +34,7 @@ type report struct {
 	times                             []timed
 }
 
-// timed is how long a test took.
+// timed is a test with the time that it took.
 type timed struct {
 	key
 	seconds float64
@@ -44,7 +44,7 @@ func newReport(out io.Writer, verbose bool) *report {
 	return &report{out: out, verbose: verbose, pending: map[key][]string{}}
 }
 
-// read takes events until the end of the input. Lines that are no event are printed as they stand.
+// read reads events until the end of the input. Lines that are no event are printed unchanged.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -119,7 +119,8 @@ func (r *report) endPackage(e event) {
 	if e.Action != "skip" { // skip: the package has no tests
 		r.packages++
 	}
-	// A panic or a timeout ends a package while tests of it are still running: their output is the evidence.
+	// A panic or a timeout ends a package while its tests are still running: their output shows the
+	// cause.
 	var open []key
 	for k := range r.pending {
 		if k.pkg == e.Package {
@@ -144,13 +145,13 @@ func (r *report) flush(k key) {
 	}
 }
 
-// bookkeeping tells the lines of `go test -v` that say nothing of their own.
+// bookkeeping reports whether a line of `go test -v` has no content of its own.
 func bookkeeping(text string) bool {
 	text = strings.TrimLeft(text, " ")
 	return strings.HasPrefix(text, "=== ") || strings.HasPrefix(text, "--- PASS")
 }
 
-// counts says in one line what ran.
+// counts describes in one line what ran.
 func (r *report) counts() string {
 	s := fmt.Sprintf("%d tests in %d packages passed", r.passed, r.packages-len(r.brokenPackages))
 	if r.failed > 0 || len(r.brokenPackages) > 0 {
@@ -184,7 +185,7 @@ func (r *report) slowest() string {
 	return b.String()
 }
 
-// failure says why the run is no success; it is empty if it is one.
+// failure returns the reason why the run is no success, "" if it is one.
 func (r *report) failure() string {
 	switch {
 	case len(r.brokenPackages) > 0:

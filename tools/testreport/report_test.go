@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Every package's own line stays visible; the output of passing tests does not; what failed and
-// what was skipped is shown whole.
+// Rule: every package's own line is printed; the output of passing tests is not; the output of
+// failed and skipped tests is printed whole.
 func TestReport(t *testing.T) {
 	const (
 		pass = `{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
@@ -28,7 +28,7 @@ func TestReport(t *testing.T) {
 		want:   "ok  \tp\t0.1s\n",
 		counts: "1 tests in 1 packages passed",
 	}, {
-		name:    "asked to, it shows what passing tests say, and not the bookkeeping",
+		name:    "with -v the output of passing tests is printed, without go test's own lines",
 		in:      pass + okLine,
 		verbose: true,
 		want:    "chatter\nPASS\nok  \tp\t0.1s\n",
@@ -68,7 +68,7 @@ func TestReport(t *testing.T) {
 		counts: "0 tests in 0 packages passed, 0 tests failed",
 		fails:  true,
 	}, {
-		name: "nothing ran is no success",
+		name: "a run without tests is no success",
 		in: `{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s [no tests to run]\n"}` + "\n" +
 			`{"Action":"pass","Package":"p"}` + "\n",
 		want:   "ok  \tp\t0.1s [no tests to run]\n",
@@ -94,7 +94,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The slowest tests are named, subtests and quick ones are not.
+// Rule: the slowest tests are named; subtests and quick tests are not.
 func TestSlowest(t *testing.T) {
 	r := newReport(&strings.Builder{}, false)
 	in := `{"Action":"pass","Package":"x/p","Test":"TestQuick","Elapsed":1.9}

@@ -1,11 +1,12 @@
-// Command vulncheck runs govulncheck where its database can be reached, and says in one line that nothing was checked
-// where it cannot: a machine without that network can still run every other check.
+// Command vulncheck runs govulncheck if its database can be reached, and otherwise prints one line
+// that nothing was checked: a machine without that network can still run every other check.
 //
 //	vulncheck GOVULNCHECK [PATTERN...]
 //
-// GOVULNCHECK is the path of the tool; the patterns name packages, as for go build. The environment variable GOVULNDB
-// names another copy of the database, https:// or file://. The exit status is 1 if a vulnerability was found that the
-// code can reach, or if the tool failed for another reason than its database.
+// GOVULNCHECK is the path of the tool; the patterns name packages, as for go build. The environment
+// variable GOVULNDB is the address of another copy of the database, https:// or file://. The exit
+// status is 1 if a vulnerability was found that the code can reach, or if the tool failed for a
+// reason other than its database.
 package main
 
 import (
@@ -25,8 +26,8 @@ import (
 // standard is the database of the Go project.
 const standard = "https://vuln.go.dev"
 
-// patience is how long the database may take to answer. Without a network it takes no time as a rule; where packets
-// vanish, this is what the check costs.
+// patience is how long the database may take to answer. Without a network an error usually comes at
+// once; if the network drops packets, the check takes this long.
 const patience = 5 * time.Second
 
 func main() {
@@ -57,7 +58,7 @@ func check(ctx context.Context, out io.Writer, patience time.Duration, db, tool 
 	}
 	const found = 3
 	if end := (*exec.ExitError)(nil); errors.As(err, &end) && end.ExitCode() == found {
-		return errors.New("vulnerabilities were found: take the versions that mend them")
+		return errors.New("vulnerabilities were found: use the versions that fix them")
 	}
 	if gone := reach(ctx, patience, db); gone != nil {
 		return unchecked(out, db, gone)
@@ -71,7 +72,8 @@ func unchecked(out io.Writer, db string, why error) error {
 	return err
 }
 
-// reach asks the database when it was last changed: a page that a network puts in its place would not know.
+// reach asks the database for the time of its last change, which a page that a network shows in its
+// place would not have.
 func reach(ctx context.Context, patience time.Duration, db string) error {
 	if strings.HasPrefix(db, "file:") {
 		return nil
@@ -87,11 +89,11 @@ func reach(ctx context.Context, patience time.Duration, db string) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return errors.Unwrap(err) // without the address, which is said beside it
+		return errors.Unwrap(err) // without the address, which the message contains already
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("it answers %s", resp.Status)
+		return fmt.Errorf("the database answers %s", resp.Status)
 	}
 	var index struct{ Modified time.Time }
 	body, err := gzip.NewReader(resp.Body)
@@ -99,7 +101,7 @@ func reach(ctx context.Context, patience time.Duration, db string) error {
 		err = json.NewDecoder(body).Decode(&index)
 	}
 	if err != nil || index.Modified.IsZero() {
-		return errors.New("what answers there is no database of vulnerabilities")
+		return errors.New("the page there is no database of vulnerabilities")
 	}
 	return nil
 }

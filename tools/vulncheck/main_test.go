@@ -24,7 +24,7 @@ func database(w http.ResponseWriter, r *http.Request) {
 	_ = z.Close()
 }
 
-// tool is a program in the place of govulncheck: it says its arguments and ends with a code.
+// tool makes a program that replaces govulncheck: it prints its arguments and ends with a code.
 func tool(t *testing.T, code int, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "govulncheck")
@@ -35,7 +35,8 @@ func tool(t *testing.T, code int, script string) string {
 	return path
 }
 
-// Rule: what was found fails, what was not reached is said in one line and does not, and every other failure fails.
+// Rule: a vulnerability fails the check; a database that cannot be reached is reported in one line
+// and does not; every other failure does.
 func TestCheck(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(database))
 	defer up.Close()
@@ -54,7 +55,7 @@ func TestCheck(t *testing.T) {
 
 	for name, tt := range map[string]struct {
 		db, tool string
-		said     string // all that is written; "" for whatever the tool writes
+		said     string // the whole output; "" for any output of the tool
 		fails    string
 	}{
 		"nothing found": {up.URL + "/", tool(t, 0, ""), "ran -db " + up.URL + " ./...\n", ""},
@@ -65,8 +66,8 @@ func TestCheck(t *testing.T) {
 		"closed network": {down.URL, tool(t, 3, ""), "vulnerabilities: NOT CHECKED, since the database " + down.URL +
 			" cannot be reached (dial tcp " + down.Listener.Addr().String() +
 			": connect: connection refused); GOVULNDB names another copy of it\n", ""},
-		"another page":  {portal.URL, tool(t, 3, ""), "(what answers there is no database of vulnerabilities)", ""},
-		"an error page": {broken.URL, tool(t, 3, ""), "(it answers 404 Not Found)", ""},
+		"another page":  {portal.URL, tool(t, 3, ""), "(the page there is no database of vulnerabilities)", ""},
+		"an error page": {broken.URL, tool(t, 3, ""), "(the database answers 404 Not Found)", ""},
 		"no answer":     {hanging.URL, tool(t, 3, ""), "(no answer within 200ms)", ""},
 		"no address":    {"nonsense", tool(t, 3, ""), "NOT CHECKED", ""},
 	} {
@@ -78,13 +79,13 @@ func TestCheck(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tt.fails)
 			}
 			if tt.said != "" && (!strings.Contains(out.String(), tt.said) || strings.Count(out.String(), "\n") != 1) {
-				t.Errorf("it says %q, want %q", out.String(), tt.said)
+				t.Errorf("the output is %q, want %q", out.String(), tt.said)
 			}
 		})
 	}
 }
 
-// Rule: a database that goes away meanwhile is no failure either.
+// Rule: a database that becomes unreachable during the check is no failure either.
 func TestTheDatabaseGoesAway(t *testing.T) {
 	gone := false
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
