@@ -1,5 +1,5 @@
-# Belay's commands. On a fresh machine only Go, gcc, git and make are needed: tools are built from tools/go.mod, Debian
-# packages that tests need are installed by scripts/need.sh. `make help` lists the targets.
+# Belay's make targets. A fresh machine needs only Go, gcc, git and make: the tools are built from tools/go.mod, and
+# scripts/need.sh installs the Debian packages that tests need. `make help` lists the targets.
 
 define newline
 
@@ -11,7 +11,8 @@ SHELL       := /bin/bash
 MAKEFLAGS   += --no-print-directory
 .DEFAULT_GOAL := help
 
-# What a call may set: make simulate SEEDS=2000, make test-long LONG=30m, make run RUN_ARGS=-o=json, make bench BENCH_ARGS=-quick
+# Variables for the command line: make simulate SEEDS=2000, make test-long LONG=30m, make run RUN_ARGS=-o=json, make
+# bench BENCH_ARGS=-quick
 RUN_ARGS   ?=
 BENCH_ARGS ?=
 SEEDS      ?= 200
@@ -25,7 +26,8 @@ RACE    := GORACE=atexit_sleep_ms=0 $(TEST) -race
 CHAOS   := BELAY_TEST_REQUIRE=1 $(TEST) -count=1
 REPORT  := bin/testreport
 
-# The files of these tools carry their versions, so that a new version in tools/go.mod is built and an old one is built once.
+# The files of these tools have their versions in their names, so that make builds a tool again when tools/go.mod names
+# a new version, and only then.
 LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 v\([0-9.]*\).*|\1|p' tools/go.mod)
 LINT         := bin/golangci-lint-$(LINT_VERSION)
 VULN_VERSION := $(shell sed -n 's|.*golang.org/x/vuln v\([0-9.]*\).*|\1|p' tools/go.mod)
@@ -35,37 +37,40 @@ VULN         := bin/govulncheck-$(VULN_VERSION)
 LISTED   = go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/
 PACKAGES = $$($(LISTED))
 
-# Code that the race detector does not watch in make unit: SQLite, which is C translated to Go and takes most of the time of
-# every test that uses it. It holds no generic function: the linker keeps one copy of those that packages share, and one that
-# is not watched makes races of what is none, and none of what is one. It is watched in make test-long.
+# Code that make unit runs without the race detector: SQLite, which is C translated to Go and takes most of the time of
+# every test that uses it. This is safe because the package has no generic function: the linker keeps one copy of a
+# generic function that packages share, and a copy without the detector would report races that do not exist and hide
+# real ones. make test-long runs SQLite with the detector too.
 UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false
 
-# Tests that do less under the race detector, or nothing, and that make unit runs without it as well: they carry much, or
-# measure memory (internal/raced).
+# Tests that do less, or nothing, under the race detector, and that make unit therefore also runs without it: they
+# process large amounts of data, or measure memory (internal/raced).
 HEAVY := ReadersOfLogsShareTheirRoom ThousandWatchers ManyReadersOfAJob ManyLargeCheckpointsAreWritten
 
-# Tests that make unit runs without it alone. In the conformance suite of a store one call follows the other (the tests beside
-# it, engine, embedded and sdktest call stores at the same time, and are watched); TestHTTPSQLite puts two halves together
-# that TestHTTPMemory and TestSQLite show under it; TestWithoutRoot repeats tests as another user.
+# Tests that make unit runs only without the race detector. In the conformance suite of a store one call follows the
+# other (the tests beside it, engine, embedded and sdktest call stores concurrently, and run with the detector);
+# TestHTTPSQLite combines two parts that TestHTTPMemory and TestSQLite run with the detector; TestWithoutRoot repeats
+# tests as another user.
 UNRACED := Store HTTPSQLite WithoutRoot
 
-# Packages that make unit tests without it. Nothing in machine runs beside anything. Tests of process and workspace start
-# thousands of processes of the test binary, which take up to 2.5 times as long under it and share no memory. It watches the
-# tests of workspace in which goroutines meet (SHARING) and those of process in one kind of isolation (the parent's side is
-# the same in all), and internal/agent and internal/server start commands and prepare workspaces under it.
+# Packages whose tests make unit runs without the race detector. Package machine starts no goroutines. Tests of process
+# and workspace start thousands of processes of the test binary, which take up to 2.5 times as long with the detector
+# and share no memory. The tests of workspace with concurrent goroutines (SHARING), and those of process in one kind of
+# isolation (the parent's side is the same in all), run with the detector too, and so do internal/agent and
+# internal/server, which start commands and prepare workspaces.
 PLAIN   := ./internal/machine ./internal/agent/process ./internal/agent/workspace
 SHARING := ConcurrentPrepares BaseIsLockedForCopyingOnly PrepareWaitsForItsPlace Quota RandomWorkComesBack PrepareCancelled FetchOverSSH Credentials GitRunsAsTheOwnerOfItsFiles Sweep Remove
 
-# The pattern of tests by the names in these lists, and that of all that is heavy.
+# tests makes the pattern of the tests with the given names; heavy is the pattern of all tests that process much.
 empty :=
 tests  = ^Test($(subst $(empty) ,|,$(strip $(1))))$$
 heavy := $(call tests,$(HEAVY))|^Test(HTTP)?Memory$$/^Output$$
 
-# What unit tests need; with BELAY_TEST_REQUIRE a test that lacks something fails.
+# The programs that unit tests need; with BELAY_TEST_REQUIRE a test fails if a program is missing.
 NEEDED := git git-crypt curl initdb:postgresql pgbouncer
 unit unit-long raced plain: export BELAY_TEST_REQUIRE := 1
 
-# Modules beside the main one; the patterns of the main module do not reach into them.
+# All modules: the patterns of the main module do not match packages of the others.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod))
 
 TIERS      := check+simulation unit blackbox chaos-short
@@ -86,11 +91,11 @@ install: ## install belay where go install puts programs
 	@dir="$$(go env GOBIN)"; echo "installed $${dir:-$$(go env GOPATH)/bin}/belay"
 
 .PHONY: run
-run: build ## see it work: two workers, five steps on this repository, a kill -9 in the middle, and the other goes on
+run: build ## see Belay work: two workers, five steps on this repository, a kill -9 of one in the middle, and the other continues
 	@./bin/belay demo --repo . $(RUN_ARGS)
 
-# What make survey does: this repository looks itself over in a clone of its own and commits a report. Each line is a durable
-# step. The job shares the Go caches of whoever runs it by name, and nothing else.
+# The steps of make survey: Belay examines this repository in a clone of its own and commits a report. Each line is a
+# durable step. The job gets the Go caches of the user through the named environment variables, and nothing else.
 define SURVEY
 --step 'survey=go list ./... | tee packages.txt && wc -l $$(git ls-files "*.go") | sort -rn | head -6'
 --step 'format=bad=$$(gofmt -l .); if [ -n "$$bad" ]; then echo not formatted: $$bad; exit 1; fi; echo every file is formatted'
@@ -100,15 +105,16 @@ define SURVEY
 endef
 
 .PHONY: survey
-survey: build ## do real work durably: a survey of this repository. Kill it, type it again: it goes on where it was
+survey: build ## do real work durably: a survey of this repository. Kill make, run it again: the survey continues where it was
 	@export GOCACHE="$$(go env GOCACHE)" GOMODCACHE="$$(go env GOMODCACHE)" GOPROXY="$$(go env GOPROXY)" GOFLAGS="$$(go env GOFLAGS)"; \
 	  ./bin/belay run --resume --repo . --timeout 15m --env GOCACHE,GOMODCACHE,GOPROXY,GOFLAGS $(RUN_ARGS) $(strip $(subst $(newline), ,$(SURVEY)))
 
 .PHONY: quick
-quick: $(LINT) $(REPORT) ## the loop of writing: format, vet, lint of what changed, all unit tests without the race detector, 200 simulated histories
+quick: $(LINT) $(REPORT) ## while you write: gofmt, vet, lint of changed files, all unit tests without the race detector, 200 simulated histories
 	@$(MAKE) -k gofmt vet lint-changed unit-quick simulate
 
-# What changed is what differs from the last commit. Tests whose packages did not change are not run again. Sweeps are short.
+# A file has changed if it differs from the last commit. Tests of packages that did not change are not run again. Sweeps
+# are short.
 .PHONY: lint-changed unit-quick
 lint-changed: $(LINT)
 	@GOGC=200 $(LINT) run --new-from-rev=HEAD --whole-files ./...
@@ -133,7 +139,7 @@ gofmt:
 	@bad=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r ls -d 2>/dev/null | xargs -r gofmt -l); \
 	  if [ -n "$$bad" ]; then printf 'not formatted (make fmt does it):\n%s\n' "$$bad"; exit 1; fi
 
-# What go.mod and go.sum of each module lack or have too much of; go mod tidy puts it right.
+# The differences that go mod tidy would make in go.mod and go.sum of each module.
 tidy:
 	@$(foreach m,$(MODULES),go -C $(m) mod tidy -diff;)
 
@@ -144,7 +150,7 @@ lint: $(LINT)
 	@bad=; $(foreach m,$(MODULES),echo "lint $(m)"; (cd $(m) && GOGC=200 $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...) || bad="$$bad $(m)";) \
 	  if [ -n "$$bad" ]; then echo "lint: findings in$$bad"; exit 1; fi
 
-# What the product's code can reach of the known vulnerabilities; tools and benchmarks are not shipped.
+# The known vulnerabilities that the product's code can reach; tools and benchmarks are not shipped.
 vulnerabilities: $(VULN)
 	@go -C tools build -buildvcs=false -o ../bin/vulncheck ./vulncheck
 	@bin/vulncheck $(VULN) ./...
@@ -154,7 +160,7 @@ repository: $(REPORT)
 	@go -C tools test -buildvcs=false -json -count=1 ./testreport ./vulncheck | $(REPORT)
 
 .PHONY: unit raced plain unit-long
-unit: $(REPORT) ## unit and conformance tests, with the race detector where anything runs beside anything
+unit: $(REPORT) ## unit and conformance tests, with the race detector where code runs concurrently
 	@scripts/need.sh $(NEEDED)
 	@$(MAKE) -j2 raced plain
 
@@ -178,7 +184,7 @@ unit-long: $(REPORT)
 	@$(TEST) -count=1 -timeout 1h -run '$(heavy)' ./embedded ./internal/sdktest ./internal/httpapi ./internal/server | $(REPORT)
 
 .PHONY: fuzz
-fuzz: ## every fuzz test for FUZZ=1m; what it finds is kept in testdata and runs in every test from then on
+fuzz: ## every fuzz test for FUZZ=1m; failing inputs are kept in testdata and run in every later test
 	@scripts/fuzz.sh $(FUZZ)
 
 .PHONY: simulation
@@ -190,7 +196,7 @@ simulation-long: $(REPORT)
 	@$(TEST) -count=1 -timeout 2h ./internal/simulation -args -for $(LONG) | $(REPORT) -v
 
 .PHONY: simulate
-simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the one that a failure names
+simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the history whose seed a failure prints
 	@$(TEST) -count=1 -timeout 0 $(if $(SEED),-run Simulation) ./internal/simulation -args $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) | $(REPORT) -v
 
 .PHONY: blackbox
@@ -204,7 +210,7 @@ blackbox-long: build $(REPORT)
 	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout 2h ./test -args -long | $(REPORT)
 
 .PHONY: chaos
-chaos: $(REPORT) ## three minutes of kills and partitions of real servers, workers and their stores: SEED=n for those of a verdict, FOR=1m for less, STORE=sqlite for one store
+chaos: $(REPORT) ## three minutes of kills and partitions of real servers, workers and their stores: SEED=n for the plan of a verdict, FOR=1m for less, STORE=sqlite for one store
 	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux
 	@$(CHAOS) -timeout 0 ./test/chaos -args -for $(or $(FOR),3m) $(if $(SEED),-seed $(SEED)) $(if $(STORE),-store $(STORE)) | $(REPORT) -v
 
@@ -218,7 +224,7 @@ chaos-long: $(REPORT)
 	@$(CHAOS) -timeout 2h ./test/chaos -args -for $(LONG) | $(REPORT) -v
 
 .PHONY: bench
-bench: ## Belay beside River, DBOS, Temporal, git and the bare database, three quarters of an hour; BENCH_ARGS=-quick for a look
+bench: ## Belay compared with River, DBOS, Temporal, git and the bare database, three quarters of an hour; BENCH_ARGS=-quick for one short round
 	@cd bench && go run -buildvcs=false . $(BENCH_ARGS)
 
 .PHONY: fmt
@@ -226,7 +232,7 @@ fmt: ## gofmt everything
 	@gofmt -l -w $$(git ls-files --cached --others --exclude-standard '*.go')
 
 .PHONY: clean
-clean: ## remove what was built (bin/); a data directory is never touched
+clean: ## remove the built programs (bin/); no data directory is touched
 	rm -rf bin
 
 $(LINT): tools/go.mod tools/go.sum
