@@ -22,7 +22,7 @@ func TestVerdicts(t *testing.T) {
 		verdict            string
 	}{
 		"the aim is reached":       {rates(10, 500, 200), rates(100), rates(50), 2, reached},
-		"the floor holds":          {rates(130), rates(100), rates(50), 1.3, accepted},
+		"the floor is reached":     {rates(130), rates(100), rates(50), 1.3, accepted},
 		"the defaults were faster": {rates(130), rates(100), rates(130), 1, below},
 		"one of them failed":       {rates(260), failed, rates(130), 2, reached},
 		"all of them failed":       {rates(260), failed, failed, 0, unknown},
@@ -42,7 +42,7 @@ func TestVerdicts(t *testing.T) {
 
 // Rule: a count that must be zero is below its floor with one, and a claim without an aim is only
 // reported, whatever the result.
-func TestNoneAndNoAim(t *testing.T) {
+func TestZeroCountsAndClaimsWithoutAnAim(t *testing.T) {
 	none, open := claim{Bound: true, Floor: .5}, claim{Open: true}
 	for _, c := range []struct {
 		claim    claim
@@ -83,7 +83,7 @@ func TestClaimsNamePlannedTrials(t *testing.T) {
 }
 
 // Rule: a run fails only if a floor is not reached, and a quick run never fails.
-func TestRunsFailBelowAFloor(t *testing.T) {
+func TestARunFailsBelowAFloor(t *testing.T) {
 	r := &report{Claims: []claim{{Name: "a", Verdict: accepted}, {Name: "b", Verdict: unknown}}}
 	if err := r.failed(); err != nil {
 		t.Error(err)

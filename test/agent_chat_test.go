@@ -114,7 +114,7 @@ func TestMessagesBecomeAPrompt(t *testing.T) {
 // Rule: a chat is answered 503, with the reason, when the agent fails and when the chat takes
 // longer than allowed, including its wait for a slot; after that answer nothing of the chat goes
 // on.
-func TestAChatThatFails(t *testing.T) {
+func TestAFailedChatIsAnsweredWith503(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted([]string{"MAX_CONCURRENCY=1"}, "--agent-chat-timeout", "3s", "--agent-grace", "100ms")
@@ -170,7 +170,7 @@ func (a agents) chat(body, key string) (cut func(), done <-chan error) {
 // Rule: a chat without a key ends with its connection, streamed or not, queued or running. A chat
 // with a key goes on: a repeated request joins it or is answered at once, also after a kill -9 of
 // the server.
-func TestAChatWhoseConnectionDrops(t *testing.T) {
+func TestAChatEndsWithItsConnectionUnlessItHasAKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted(nil, "--agent-grace", "100ms")

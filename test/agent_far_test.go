@@ -79,7 +79,7 @@ var noLocalAgents = []string{"--agent-local=false", "--insecure-no-auth"}
 // Rule: a job whose machine is lost in the middle continues on another machine, with its commits
 // and its uncommitted changes, although nothing of the first machine's disk is available there.
 // When the first machine is back, it cannot influence the job.
-func TestAJobGoesOnOnAnotherMachine(t *testing.T) {
+func TestAJobContinuesOnAnotherMachine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	s := p.assisted(nil, append(noLocalAgents, "--agent-repo", p.repository())...)

@@ -132,7 +132,7 @@ func repeatNothing(t *testing.T, p *place, jobs, concurrency, rounds, kills int)
 			t.Errorf("job %d has changed %v", i, got.at("changes"))
 		}
 	}
-	t.Logf("%d jobs, %d at a time, went on %d times, in %s", jobs, concurrency, continued,
+	t.Logf("%d jobs, %d at a time, continued %d times, in %s", jobs, concurrency, continued,
 		time.Since(began).Round(time.Millisecond))
 	if continued == 0 {
 		t.Error("no job was in the middle when the server was killed")

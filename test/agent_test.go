@@ -387,7 +387,7 @@ func TestJobsBeyondTheQueueDepthAreRefused(t *testing.T) {
 
 // Rule: a job reports correctly how it ended; a failed job is not retried and leaves no dead
 // letter.
-func TestHowJobsEnd(t *testing.T) {
+func TestJobsReportHowTheyEnded(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted(nil, "--agent-repo", p.repository())

@@ -186,7 +186,7 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 }
 
 // Rule: a killed backup leaves no file that could be taken for a backup.
-func TestABackupThatIsKilled(t *testing.T) {
+func TestAKilledBackupLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
 	p := newPlace(t)
@@ -212,7 +212,7 @@ func TestABackupThatIsKilled(t *testing.T) {
 
 // Rule: a restore over existing data that is killed at any moment leaves either the old database or
 // the new one, complete, and the old one is never lost.
-func TestARestoreThatIsKilled(t *testing.T) {
+func TestAKilledRestoreLeavesAWholeDatabase(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
 	p := newPlace(t)

@@ -51,7 +51,7 @@ func TestCheckConfigAgreesWithTheStart(t *testing.T) {
 		"too many repositories":       {append(agent, "--agent-repos", "https://*"), "agent.repos", false},
 		"credentials that are open":   {append(agent, "--agent-git-credentials", open), "chmod 600 " + open, false},
 		"credentials that are broken": {append(agent, "--agent-git-credentials", broken), "line 2", false},
-		"a crypt key that is not there": {append(agent, "--agent-git-crypt-key", p.path("none")), "agent.git_crypt_key",
+		"a crypt key that does not exist": {append(agent, "--agent-git-crypt-key", p.path("none")), "agent.git_crypt_key",
 			false},
 		"users that others have":     {append(agent, "--agent-users", "65000-66000"), "65000-66000", false},
 		"a configuration for all":    {[]string{"--config", writable}, "chmod go-w " + writable, false},

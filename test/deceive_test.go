@@ -22,7 +22,7 @@ import (
 // the sandbox, on serve and on worker: not by a repository in its own directory that it exchanges
 // for a link, not by files that it exchanges while they are saved, not by a credential of the
 // server's. A sparse file of one job takes no room from other files in the patch.
-func TestJobsThatDeceiveTheirServer(t *testing.T) {
+func TestJobsCannotDeceiveTheirServer(t *testing.T) {
 	for _, m := range modes {
 		for _, kind := range []string{"serve", "worker"} {
 			t.Run(m.name+"-"+kind, func(t *testing.T) {

@@ -253,7 +253,7 @@ func checkPod(t *testing.T, d *deployment) {
 // Rule: the pod of an agent worker has the resources and the strategy that ten agents side by side
 // need according to measurements: a request of 2 GiB of memory, a limit of 12, no CPU limit, and it
 // is replaced and never doubled.
-func TestTheMemoryOfAgents(t *testing.T) {
+func TestTheResourcesOfTheAgentPod(t *testing.T) {
 	t.Parallel()
 	m := readManifests(t)
 	d := &m.worker.Spec

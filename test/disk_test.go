@@ -186,7 +186,7 @@ func TestAServerWhoseDiskIsFullIsNotReady(t *testing.T) {
 
 // Rule: every command that would use a damaged database refuses it in one line, doctor names it,
 // and the files stay unchanged for a repair.
-func TestDamagedDatabase(t *testing.T) {
+func TestADamagedDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.run("--repo", "none", "--key", "k", "--", "true").want(0)

@@ -26,7 +26,7 @@ func (p *place) result(id belay.ExecutionID) agent.Result {
 
 // Rule: a job ends within its grace period even if a grandchild has left its session, ignores
 // requests to end and keeps the output open; no process is left (G7).
-func TestASetsidGrandchildEndsWithinTheGrace(t *testing.T) {
+func TestASetsidGrandchildEndsWithinTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	const grace = 2 * time.Second
 	for name, ignores := range map[string]string{"polite": "", "stubborn": "trap '' TERM HUP INT; "} {
@@ -190,7 +190,7 @@ func TestCancelWithoutAnEngine(t *testing.T) {
 
 // Rule: a failed execution can be retried: its finished steps count, and the failed step runs
 // again.
-func TestRetryGoesOnAfterTheFinishedSteps(t *testing.T) {
+func TestRetryContinuesAfterTheFinishedSteps(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	ledger, free := p.path("ledger"), p.path("free")

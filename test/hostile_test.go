@@ -201,7 +201,7 @@ func TestAJobThatTakesTooMuchIsEnded(t *testing.T) {
 
 // Rule: a job that fills its disk is ended before the other jobs on the same disk run out of space:
 // on a disk of 192 MiB a quota of 64 MiB leaves room for an honest job.
-func TestAJobThatFillsASmallDisk(t *testing.T) {
+func TestAJobIsEndedBeforeItFillsTheDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small disk")
 	}
@@ -232,7 +232,7 @@ func TestAJobThatFillsASmallDisk(t *testing.T) {
 
 // Rule: no process that a job has started outlives the job, whatever it does to escape, and the
 // job's own result stays.
-func TestAJobThatLeavesProcesses(t *testing.T) {
+func TestNoProcessOutlivesItsJob(t *testing.T) {
 	t.Parallel()
 	x := attack(t)
 	end := x.runBesideHonestJob(`for i in 1 2 3; do
@@ -305,7 +305,7 @@ echo more >> notes.txt
 
 // Rule: nothing in a job's workspace runs with the server's rights, during the job or later; no
 // link leads the server out of the workspace; and nothing prevents the removal of the workspace.
-func TestAJobThatSetsTraps(t *testing.T) {
+func TestProgramsInAWorkspaceNeverRunAsTheServer(t *testing.T) {
 	t.Parallel()
 	x := attack(t)
 	x.proveTheTrap()

@@ -203,7 +203,7 @@ func TestCommandsThatCannotBeStarted(t *testing.T) {
 
 // Rule: a key belongs to one command; another command under the same key is refused, and the first
 // one's execution stays.
-func TestAKeyWithAnotherCommand(t *testing.T) {
+func TestAKeyBelongsToOneCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.run("--repo", "none", "--key", "k", "--", "echo", "one").want(0)
@@ -217,7 +217,7 @@ func TestAKeyWithAnotherCommand(t *testing.T) {
 
 // Rule: the payload of a signal must be JSON, without NUL, within its limit; a refused signal is
 // not delivered.
-func TestPayloadsOfSignals(t *testing.T) {
+func TestInvalidSignalPayloadsAreRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	x := p.start(p.command("run", "--repo", "none", "--key", "k", "--", "sh", "-c", "echo up; "+busy(p.path("free"))))

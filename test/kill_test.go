@@ -148,7 +148,7 @@ func (j *journey) compareWithStore(r result) {
 	}
 	id := idOf(j.t, r.err)
 	if !j.id.IsZero() && j.id != id {
-		j.t.Fatalf("the same key goes on with %s, not with %s\n%s", id, j.id, r)
+		j.t.Fatalf("the same key continues %s, not with %s\n%s", id, j.id, r)
 	}
 	j.id = id
 	events := j.history(id) // history checks that the history is well formed

@@ -88,7 +88,7 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 
 // Rule: a command refuses a data directory that its user may not read, and says what to do, instead
 // of calling the directory empty.
-func TestADirectoryOfOthersIsNotEmpty(t *testing.T) {
+func TestAnUnreadableDataDirectoryIsRefused(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a directory of another user")

@@ -46,7 +46,7 @@ func (x *started) execution() string {
 
 // Rule: an execution has one outside owner; a dead owner is noticed within its TTL and a second,
 // all watchers see it, and the next owner continues from the last checkpoint.
-func TestAnOwnerFromOutsideFallsAndTheNextGoesOn(t *testing.T) {
+func TestTheNextOutsideOwnerContinuesFromTheCheckpoint(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
 	first := p.agent(a, "first", "--on-lost", "requeue")
@@ -96,7 +96,7 @@ func TestAnOwnerFromOutsideFallsAndTheNextGoesOn(t *testing.T) {
 
 // Rule: an owner that was stopped for longer than its TTL and then continued writes nothing more,
 // and stops by itself.
-func TestAnOwnerFromOutsideThatComesTooLateStops(t *testing.T) {
+func TestAnOutsideOwnerPastItsTTLStops(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
 	first := p.agent(a, "first", "--on-lost", "requeue")
@@ -153,7 +153,7 @@ func TestAStaleLockIsRefusedEverything(t *testing.T) {
 
 // Rule: without another policy, an execution whose outside owner is lost has failed, and its error
 // names that owner.
-func TestAnOwnerFromOutsideIsLostForGoodByDefault(t *testing.T) {
+func TestALostOutsideOwnerFailsTheExecutionByDefault(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
 	first := p.agent(a, "first")

@@ -133,7 +133,7 @@ func (d *divided) now() belay.Execution {
 func (d *divided) goesOn() {
 	d.t.Helper()
 	var from int64
-	until(d.t, "the execution goes on", func() bool {
+	until(d.t, "the execution continues", func() bool {
 		x := d.now()
 		if from == 0 {
 			from = x.Seq

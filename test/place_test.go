@@ -224,7 +224,7 @@ func (x *started) says(text string) {
 func (x *started) until(what string, happened func() bool) {
 	x.t.Helper()
 	if !poll(patience, func() bool { return happened() || x.ended() }) || !happened() {
-		x.t.Fatalf("%s: waited in vain until %s\n%s", line(x.cmd), what, x.dump())
+		x.t.Fatalf("%s: timed out before: %s\n%s", line(x.cmd), what, x.dump())
 	}
 }
 
@@ -313,7 +313,7 @@ func poll(within time.Duration, happened func() bool) bool {
 func until(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	if !poll(patience, happened) {
-		t.Fatalf("waited in vain until %s", what)
+		t.Fatalf("timed out before: %s", what)
 	}
 }
 

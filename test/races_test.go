@@ -356,7 +356,7 @@ var races = []race{
 			a.t.Fatalf("G1: token %d after %d", again.Lease.Token, got[0].Lease.Token)
 		}
 		if err := a.settle(got[0].Lease, belay.OutcomeSucceeded); belay.CodeOf(err) != belay.CodeLeaseLost {
-			a.t.Fatalf("G2: the run that was given up settled: %v\n%s", err, a.history(id))
+			a.t.Fatalf("G2: the lost run was settled: %v\n%s", err, a.history(id))
 		}
 		a.ends(again.Lease)
 		return "claim"

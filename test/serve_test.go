@@ -210,7 +210,7 @@ func parse(t *testing.T, text string) belay.ExecutionID {
 
 // Rule: a server whose disk fails a write ends at once, says what to do, and answers no more
 // requests; everything that it acknowledged before is there.
-func TestAServerWhoseDiskFails(t *testing.T) {
+func TestAServerEndsWhenItsDiskFails(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	strace, err := exec.LookPath("strace")

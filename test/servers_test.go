@@ -94,7 +94,7 @@ func (m *member) counter(name string) *started {
 func (m *member) goesOn(id belay.ExecutionID) {
 	m.group.t.Helper()
 	var from int64
-	until(m.group.t, "the execution goes on", func() bool {
+	until(m.group.t, "the execution continues", func() bool {
 		x, err := m.client.Execution(m.group.t.Context(), id)
 		if err != nil {
 			m.group.t.Fatal(err)

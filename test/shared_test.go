@@ -147,7 +147,7 @@ func TestRunsSideBySide(t *testing.T) {
 }
 
 // Rule: an operator's command reaches an execution in any process.
-func TestOperatingOnARunElsewhere(t *testing.T) {
+func TestOperatorCommandsReachEveryProcess(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a, b := p.gates("a", 2), p.gates("b", 2)
@@ -356,7 +356,7 @@ func TestADeepDataDirectoryIsShared(t *testing.T) {
 // Rule: a belay run that has the engine yields it to belay serve and finishes as the server's
 // client; when the server stops, or is killed, belay run takes the engine over again. No command
 // that watches or reads meanwhile misses anything.
-func TestAServerComesAndGoes(t *testing.T) {
+func TestBelayRunYieldsToAServerAndTakesOverAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.gates("a", 4)

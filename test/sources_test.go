@@ -62,7 +62,7 @@ const foreignUser = 61_999
 // Rule: a hostile repository harms neither the server nor others: programs that its configuration
 // names do not run, a repository that unpacks to a gibibyte is stopped by the job's limits, and one
 // that hangs is ended; on serve and worker, in each mode of the sandbox.
-func TestSourcesThatAttack(t *testing.T) {
+func TestHostileRepositoriesDoNoHarm(t *testing.T) {
 	for _, m := range modes {
 		for _, kind := range []string{"serve", "worker"} {
 			t.Run(m.name+"-"+kind, func(t *testing.T) {

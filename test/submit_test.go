@@ -63,7 +63,7 @@ func TestBadSubmissionsAreRefused(t *testing.T) {
 		{"no workflow", []string{"submit"}, codeUsage, "workflow"},
 		{"two workflows", []string{"submit", "a", "b"}, codeUsage, "workflow"},
 		{"input that is no JSON", []string{"submit", "w", "--input", "{"}, codeInvalid, "JSON"},
-		{"input that is not there", []string{"submit", "w", "--input", "@/nowhere/x"}, codeCannot, "/nowhere/x"},
+		{"input file that does not exist", []string{"submit", "w", "--input", "@/nowhere/x"}, codeCannot, "/nowhere/x"},
 		{"label without a value", []string{"submit", "w", "--label", "a"}, codeUsage, "name=value"},
 		{"due never", []string{"submit", "w", "--due", "tomorrow"}, codeUsage, "tomorrow"},
 		{"on lost what", []string{"submit", "w", "--on-lost", "cry"}, codeInvalid, "on_lost"},

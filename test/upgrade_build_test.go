@@ -25,7 +25,7 @@ func newestMigration(t *testing.T) (file string, shared bool) {
 	t.Helper()
 	files, err := filepath.Glob("../internal/store/postgres/migrations/*.sql")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("the migrations are not there: %v", err)
+		t.Fatalf("read the migrations: %v", err)
 	}
 	file = files[len(files)-1]
 	text, err := os.ReadFile(file)

@@ -146,7 +146,7 @@ func compare(have, found string) (faults, others []string) {
 				faults = append(faults, fmt.Sprintf(
 					"docs/agents.md says that %q is closed as %s, and a job got through: %s", w.doc, m.title, is))
 			default:
-				others = append(others, fmt.Sprintf("docs/agents.md says %q of %q as %s, and found was %q%s", says,
+				others = append(others, fmt.Sprintf("docs/agents.md says %q of %q as %s, and the test found %q%s", says,
 					w.doc, m.title, is, again))
 			}
 		}
@@ -184,7 +184,7 @@ func TestTheTableOfWallsIsCompared(t *testing.T) {
 	delete(partly.through, "users")
 	delete(partly.held, "users")
 	elsewhere := func(table string) string {
-		return strings.Replace(table, "Found by ", "Found by somebody else, not ", 1)
+		return strings.Replace(table, "Found by ", "Found by another user, not ", 1)
 	}
 	for name, tt := range map[string]struct {
 		have, found    string

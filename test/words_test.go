@@ -73,7 +73,7 @@ func TestAWorkerReportsARevokedKey(t *testing.T) {
 }
 
 // Rule: a worker that waits for its server also stops gracefully.
-func TestAWorkerThatWaitsStops(t *testing.T) {
+func TestAWorkerThatWaitsForItsServerStopsGracefully(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	w := p.start(p.command("worker", "--server", "http://"+port(t)))

@@ -84,7 +84,7 @@ func TestPacesDoNotWaitForSlowCalls(t *testing.T) {
 }
 
 // Rule: an execution that never started, or started twice, makes the times an error.
-func TestStartsAreCountedOnce(t *testing.T) {
+func TestMissingAndRepeatedStartsAreErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewStarts(2)
 		s.Submit(0)

@@ -14,7 +14,7 @@ func agents(f *finding) {
 	for _, a := range f.Agents {
 		s := f.byID[a.Execution]
 		if s == nil {
-			f.Violation(nil, "%s is not there", a.Name)
+			f.Violation(nil, "%s does not exist", a.Name)
 			continue
 		}
 		want := belay.Succeeded

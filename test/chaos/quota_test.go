@@ -65,7 +65,7 @@ func (r *record) unmet() (out []string) {
 }
 
 // Rule: a run in which a fault did not happen is inconclusive, whatever the checkers found.
-func TestAFaultThatDoesNotHappenIsMissed(t *testing.T) {
+func TestARunWithoutAPlannedFaultIsInconclusive(t *testing.T) {
 	for store, all := range quotas {
 		r := &record{Store: store, For: 10 * time.Minute, Faults: make(map[string]int)}
 		for _, q := range all {

@@ -39,7 +39,7 @@ func TestCancelLetsTheCommandEnd(t *testing.T) {
 }
 
 // Rule: a command that ignores SIGTERM is killed at the end of the grace period, not before.
-func TestGraceEndsInSIGKILL(t *testing.T) {
+func TestTheGracePeriodEndsWithSIGKILL(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap '' TERM; echo up; while :; do sleep 0.01; done")
 		c.Grace = 200 * time.Millisecond
@@ -60,7 +60,7 @@ func TestGraceEndsInSIGKILL(t *testing.T) {
 }
 
 // Rule: Kill sends no SIGTERM, so no handler runs.
-func TestKillGivesNoGrace(t *testing.T) {
+func TestKillSendsNoSIGTERM(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap 'echo handled' TERM; echo up; while :; do sleep 0.01; done")
 		tree := begin(t, t.Context(), c)

@@ -124,7 +124,7 @@ func TestASealAppliesToADirectoryThatWasPassedOn(t *testing.T) {
 		t.Fatal(end, err, said)
 	}
 	if got, _ := os.ReadFile(filepath.Join(dir, "note")); string(got) != "hello" {
-		t.Errorf("the note holds %q; the command said %q", got, said)
+		t.Errorf("the note contains %q; the command said %q", got, said)
 	}
 }
 

@@ -232,7 +232,7 @@ func TestWallHiddenBelowTheWritable(t *testing.T) {
 
 // Rule: beside returns all paths except for the hidden ones, and the directories above these for
 // listing.
-func TestBeside(t *testing.T) {
+func TestBesideReturnsAllButTheHiddenPaths(t *testing.T) {
 	if got, _ := beside("/", nil); len(got) != 1 || got[0] != "/" {
 		t.Errorf("with nothing hidden: %q", got)
 	}

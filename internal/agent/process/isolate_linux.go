@@ -96,7 +96,7 @@ func mountProc() error {
 func lookUp(o order) (string, *report) {
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
 		return "", &report{
-			Event: unstarted, Code: 126, Text: fmt.Sprintf("the working directory %s is not there", o.Dir),
+			Event: unstarted, Code: 126, Text: fmt.Sprintf("the working directory %s does not exist", o.Dir),
 		}
 	}
 	name := o.Args[0]
@@ -155,7 +155,7 @@ func execFailure(path string, err error) *report {
 	why := err.Error()
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		why = path + " names an interpreter that is not there"
+		why = path + " names an interpreter that does not exist"
 	case errors.Is(err, syscall.ENOEXEC):
 		why = path + " is neither a program nor a script that names its interpreter"
 	case errors.Is(err, syscall.EACCES):

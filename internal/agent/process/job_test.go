@@ -66,7 +66,7 @@ func TestNotInJob(t *testing.T) {
 }
 
 // Rule: a process counts as part of a run if InJob cannot show that it is not.
-func TestInJobIsSureOrSaysYes(t *testing.T) {
+func TestInJobSaysYesIfUnsure(t *testing.T) {
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
 		t.Fatal(err)

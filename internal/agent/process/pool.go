@@ -35,7 +35,7 @@ func (r Range) validate() error {
 	case uint64(r.First)+uint64(r.Count) > most:
 		return fmt.Errorf("users from %d: they end beyond %d", r.First, most)
 	case r.First <= nobody && nobody < r.First+r.Count:
-		return fmt.Errorf("users %s: %d is nobody, whom others share", r, nobody)
+		return fmt.Errorf("users %s: %d is the user nobody, which programs share", r, nobody)
 	}
 	return nil
 }

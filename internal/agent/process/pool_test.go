@@ -24,7 +24,7 @@ func users(t *testing.T) Range {
 
 // Rule: no two runs have the same user at the same time, in one process or several, and a freed
 // user is not reused while others are free.
-func TestOneUserEach(t *testing.T) {
+func TestEachRunHasItsOwnUser(t *testing.T) {
 	dir := t.TempDir()
 	a, err := OpenPool(dir, users(t))
 	if err != nil {
@@ -123,7 +123,7 @@ func TestPoolAfterACrash(t *testing.T) {
 
 // Rule: the users of dead runs, whose files may still have to be salvaged, are given to other runs
 // last, also after a sweep.
-func TestUsersOfTheDeadComeLast(t *testing.T) {
+func TestUsersOfDeadRunsAreReusedLast(t *testing.T) {
 	dir, r := t.TempDir(), users(t)
 	p, err := OpenPool(dir, r)
 	if err != nil {
@@ -148,7 +148,7 @@ func TestUsersOfTheDeadComeLast(t *testing.T) {
 
 // Rule: a user with processes that the journal does not know may belong to another program: the
 // pool does not give the user out, and kills none of its processes.
-func TestPoolLeavesStrangersAlone(t *testing.T) {
+func TestPoolKillsNoUnknownProcesses(t *testing.T) {
 	r := users(t)
 	r.Count = 1
 	p, err := OpenPool(t.TempDir(), r)
@@ -166,7 +166,7 @@ func TestPoolLeavesStrangersAlone(t *testing.T) {
 }
 
 // Rule: a range with users that may belong to others is refused.
-func TestPoolOfOthers(t *testing.T) {
+func TestPoolRefusesUsersOfOthers(t *testing.T) {
 	users(t)
 	for _, r := range []Range{{First: 0, Count: 10}, {First: 65000, Count: 1000}, {First: 5000},
 		{First: 1<<31 - 5, Count: 100}} {
@@ -203,7 +203,7 @@ func enclosed(t *testing.T, script string) (Command, *transcript) {
 
 // Rule: a run that has its own user works in its directories, and sees, writes and gains nothing
 // else.
-func TestSealed(t *testing.T) {
+func TestARunWithItsOwnUserSeesNothingElse(t *testing.T) {
 	world := t.TempDir()
 	for _, dir := range []string{world, filepath.Dir(world)} { // all directories of the test
 		if err := os.Chmod(dir, 0o777); err != nil {

@@ -16,7 +16,7 @@ import (
 
 // errAbsent means that a directory of the command does not exist: another kind of isolation would
 // not help.
-var errAbsent = errors.New("it is not there")
+var errAbsent = errors.New("it does not exist")
 
 // view makes the command's view of the file system, in the calling thread's mount namespace. It
 // reports whether everything that has to be read-only is; an old kernel cannot do that.

@@ -40,7 +40,7 @@ func fill(t *testing.T, paths ...string) {
 func holds(t *testing.T, path, want string) {
 	t.Helper()
 	if raw, err := os.ReadFile(path); err != nil || string(raw) != want {
-		t.Errorf("%s holds %q, %v; want %q", path, raw, err, want)
+		t.Errorf("%s contains %q, %v; want %q", path, raw, err, want)
 	}
 }
 

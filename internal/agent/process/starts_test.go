@@ -46,7 +46,7 @@ func TestStartsUnderLimits(t *testing.T) {
 
 // Rule: the limiter leaves no trace in the command: no open file, no argument, no variable. The
 // command cannot raise its limits, and it dies with its supervisor.
-func TestNothingOfTheLimiterIsLeft(t *testing.T) {
+func TestTheLimiterLeavesNoTraceInTheCommand(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, `ls /proc/self/fd | tr '\n' ' '; tr '\0' ' ' </proc/$$/cmdline | cut -c1-8; ulimit -Sv; ulimit -Hv; ulimit -v unlimited 2>/dev/null && echo raised; env | sort | cut -d= -f1 | tr '\n' ' '`)
 		c.bounds, c.Limits.Memory, c.Inherit, c.Env = byRlimit, 1<<30, nil, map[string]string{"PATH": "/usr/bin:/bin"}

@@ -27,7 +27,7 @@ func TestWithoutRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run",
-		"^(TestExitCode|TestNothingIsInherited|TestNothingOutlivesTheCommand|TestParentKilledLeavesNothing|TestCancelWhileFrozen|TestIsolationIsChosenByTrying|TestPidsAreLimitedWithoutRoot|TestInJob|TestNotInJob|TestHelper|TestFilesOfACommand|TestStartsUnderLimits|TestNothingOfTheLimiterIsLeft|TestWall.*|TestSweepOrphans)$")
+		"^(TestExitCode|TestNothingIsInherited|TestNothingOutlivesTheCommand|TestParentKilledLeavesNothing|TestCancelWhileFrozen|TestIsolationIsChosenByTrying|TestPidsAreLimitedWithoutRoot|TestInJob|TestNotInJob|TestHelper|TestFilesOfACommand|TestStartsUnderLimits|TestTheLimiterLeavesNoTraceInTheCommand|TestWall.*|TestSweepOrphans)$")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir}
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
