@@ -131,7 +131,7 @@ func compare(m trial.Request) []planned {
 			continue
 		}
 		q := with(p, "postgres")
-		q.once = temporal // it takes long, and its results are far from any aim
+		q.once = temporal // Temporal takes long, and its results are far from any aim
 		all = append(all, q)
 	}
 	if m.Measure == trial.Drain {

@@ -76,7 +76,7 @@ func (r *report) figures(b *strings.Builder) {
 		for _, name := range names {
 			fmt.Fprintf(w, "  %s\t%s\n", name, r.figure(name))
 		}
-		_ = w.Flush() // into memory
+		_ = w.Flush() // a write to memory cannot fail
 	}
 }
 
@@ -184,7 +184,7 @@ func (r *report) verdicts(b *strings.Builder) {
 		}
 		fmt.Fprintf(w, "  %s\t%s\taim %s\tfloor %s\t%s\t%s\n", c.Name, measured, aim, floor, c.Verdict, c.Why)
 	}
-	_ = w.Flush() // into memory
+	_ = w.Flush() // a write to memory cannot fail
 }
 
 // failed returns an error if a floor is not reached. A quick run never fails.

@@ -417,7 +417,7 @@ func TestJobsReportHowTheyEnded(t *testing.T) {
 	if !strings.HasPrefix(got.string("error"), "cancelled") || got.string("changes", "patch") == "" {
 		t.Errorf("%s", got.text)
 	}
-	a.want(http.StatusAccepted, "DELETE", "/jobs/"+id, "") // a second time
+	a.want(http.StatusAccepted, "DELETE", "/jobs/"+id, "") // a second cancel of the same job
 	a.want(http.StatusNotFound, "GET", "/jobs/ex_00000000000000000000000000", "")
 	a.want(http.StatusNotFound, "GET", "/jobs/nonsense", "")
 	a.stop()

@@ -154,9 +154,9 @@ func (p *place) transitionsAreWhole() {
 	}
 }
 
-// Rule: the same for a program that uses the engine in its own process and prints every
-// acknowledged write, byte for byte: submissions with their input, steps with their result (G3,
-// G4).
+// Rule: wherever a program that uses the engine in its own process is killed between two writes,
+// every write that it printed as acknowledged is in the store, byte for byte: submissions with
+// their input, steps with their result (G3, G4).
 func TestKillAtTheNthSyncKeepsEveryByte(t *testing.T) {
 	t.Parallel()
 	r := dice(t)

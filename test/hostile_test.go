@@ -26,7 +26,7 @@ func hostileEnv(more ...string) []string {
 type attacked struct {
 	agents
 	repo, secret, canary string
-	head                 string // of repo
+	head                 string // the commit of repo's HEAD
 	jobs                 string // the directory of the workspaces
 }
 

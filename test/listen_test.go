@@ -110,7 +110,7 @@ func TestABelayRunYieldsToAProgram(t *testing.T) {
 func TestNoSocketWhereOthersMayWrite(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	// so that the umask does not matter
+	// Chmod sets the mode whatever the umask is.
 	if err := errors.Join(os.Mkdir(p.data, 0o700), os.Chmod(p.data, 0o770)); err != nil {
 		t.Fatal(err)
 	}

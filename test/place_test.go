@@ -35,7 +35,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // so that the users of jobs can pass
+	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // the users of jobs have to pass root's parent
 		t.Fatal(err)
 	}
 	p := &place{t: t, root: root, data: filepath.Join(root, "data"), cwd: filepath.Join(root, "cwd")}

@@ -39,7 +39,7 @@ echo sesame > secret.txt && git add -A && git commit -qm secret && chmod 600 "$1
 	}); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := os.Chmod(p.root, 0o755); err != nil { // so that its owner can pass
+	if err := os.Chmod(p.root, 0o755); err != nil { // the owner of the source has to pass the directory
 		p.t.Fatal(err)
 	}
 	return dir, key

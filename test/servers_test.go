@@ -20,7 +20,7 @@ import (
 // group is several real servers on one database.
 type group struct {
 	*place
-	url     string // of the database
+	url     string // the address of the database
 	members []*member
 }
 

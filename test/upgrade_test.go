@@ -18,7 +18,7 @@ import (
 // version.
 type rollout struct {
 	*place
-	url              string // of the database
+	url              string // the address of the database
 	servers, workers []*process
 }
 

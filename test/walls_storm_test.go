@@ -17,7 +17,7 @@ type storm struct {
 	api
 	*place
 	mode  mode
-	uid   int // of the server
+	uid   int // the user of the server
 	key   string
 	token string
 	spec  map[string]any
@@ -69,7 +69,8 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 			t.Fatal(why)
 		}
 	}
-	// These run separately: they disturb other jobs of the same user.
+	// The attacks on processes, supervisor and the like run separately, since they disturb other
+	// jobs of the same user.
 	for _, why := range []string{
 		x.collect(x.submit(x.token, "processes"), last),
 		x.collect(x.submit(x.token+"-left", "daemon", "supervisor"), last),

@@ -36,7 +36,7 @@ var changed = []string{"bufio/bufio.go", "fmt/print.go", "os/file.go", "shared.t
 // agentOutput is the parsed output of an agent.
 type agentOutput struct {
 	failed int    // git commands that failed
-	locked int    // those of them that failed because of a lock
+	locked int    // git commands that failed because of a lock
 	first  string // the first that failed, with the reason
 	rest   string // the rest: what the job has read
 }

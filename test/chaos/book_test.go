@@ -22,10 +22,11 @@ type book struct {
 	away      []span          // see impossible
 	places    []*place        // see allPlaces
 	expired   []time.Duration // from the session's deadline to its end, if the servers could act
-	hindered  []time.Duration // the same, if the servers could not act for some time
-	proven    []time.Duration // from the kill of the worker to the end of its session
-	picked    []time.Duration // from due to claimed, if a worker was idle
-	noticed   []time.Duration // from the loss until a watcher saw it
+	// the time from a session's deadline to its end, if the servers could not act for some time
+	hindered []time.Duration
+	proven   []time.Duration // from the kill of the worker to the end of its session
+	picked   []time.Duration // from due to claimed, if a worker was idle
+	noticed  []time.Duration // from the loss until a watcher saw it
 }
 
 // The history that all tests of the promises have; see package promise.

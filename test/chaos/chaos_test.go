@@ -23,7 +23,9 @@ const (
 	measuring = 4 * time.Second
 	inFlight  = 500 // roots at the same time during the measurement
 	mostAsked = 400 // roots a second; more do not find more errors
-	fewAsked  = 150 // the same in a short run, where more would only take longer to settle, to read and to check
+	// mostAsked in a short run, where more roots would only take longer to settle, to read and to
+	// check
+	fewAsked = 150
 )
 
 // Rule: no acknowledged write is lost, no stale write is applied, no execution is left without an

@@ -132,7 +132,7 @@ func (w *world) causeDatabaseFault(ctx context.Context, f fault) {
 			w.t.Errorf("the database did not come back in %d tries", tries)
 			return
 		}
-		if err := w.database.Kill(); err != nil { // it may run and not answer
+		if err := w.database.Kill(); err != nil { // the database may run and not answer
 			w.t.Error(err)
 			return
 		}

@@ -133,8 +133,8 @@ func (p plan) count(who, kind string) (n int) {
 	return n
 }
 
-// Rule: the same seed gives the same plan, and the plan for three minutes of any seed has the
-// number of faults that the guarantees were promised under.
+// Rule: a seed always gives the same plan, and the plan for three minutes of any seed has the
+// number of faults that the guarantees are tested with.
 func TestThePlanKeepsItsRates(t *testing.T) {
 	for seed := range uint64(100) {
 		p := newPlan(onPostgres, seed, 3*time.Minute)

@@ -19,7 +19,7 @@ type slot struct {
 	url   string            // of its server, or of the proxy in front of it
 	proxy *faultproxy.Proxy // of a far worker
 	mu    sync.Mutex        // serializes the faults
-	ended bool              // for good
+	ended bool              // the worker is not started again
 	life  int
 	proc  *process
 	books []string // the ledgers of all its processes

@@ -16,7 +16,7 @@ import (
 // bad is a request that must be refused with one of these statuses.
 type bad struct {
 	what, method, path, body string
-	header                   []string // pairs
+	header                   []string // names and values in turn
 	want                     []int
 }
 

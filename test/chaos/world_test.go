@@ -38,7 +38,7 @@ type world struct {
 
 	binary   string
 	database *pgtest.Server
-	url      string            // of the database
+	url      string            // the address of the database
 	line     *faultproxy.Proxy // between the last server and the database, or between the clients and the only server
 	pooler   *pooler           // between the last server but one and the database; nil if there is none
 	disk     *disk             // of the database; nil if this machine cannot have one
@@ -157,7 +157,7 @@ type server struct {
 	args   []string   // more arguments of the server
 	mu     sync.Mutex // serializes the faults
 	proc   *process
-	client *client.Client // retries
+	client *client.Client // repeats a call until it is answered
 	hasty  *client.Client // does not retry: a call that is not answered at once has an unknown result
 	plain  *http.Client
 }
@@ -172,7 +172,7 @@ func (w *world) newServer(i int) *server {
 		at = "http://" + w.line.Addr()
 	case i == servers-2 && w.pooler != nil:
 		s.store = strings.Replace(w.database.TCP(w.name()), w.database.Address(), w.pooler.addr, 1)
-	case i == servers-1 && w.line != nil: // behind the proxy
+	case i == servers-1 && w.line != nil: // connected to the database through the proxy
 		s.store = strings.Replace(w.database.TCP(w.name()), w.database.Address(), w.line.Addr(), 1)
 	}
 	dial := func(o ...client.Option) *client.Client {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// database answers as the real one does.
+// database is an HTTP handler that answers as the real database of vulnerabilities does.
 func database(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/index/db.json.gz" {
 		http.NotFound(w, r)

@@ -43,7 +43,7 @@ var roles = map[string]func(context.Context, trial.Request) error{"work": work, 
 
 // bed is a Belay on an empty store, with one connection to submit and one to work.
 type bed struct {
-	url    string // of the store
+	url    string // the address of the store
 	calls  belay.Backend
 	works  belay.Backend
 	server *server // nil if the engine is in this process

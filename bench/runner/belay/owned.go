@@ -23,7 +23,7 @@ func work(ctx context.Context, r trial.Request) error {
 		return err
 	}
 	o := worker.Options{TTL: r.TTL, Log: quiet(), Grace: -1}
-	if r.Rate == 0 { // for this role Rate says whether the worker's host is this one
+	if r.Rate == 0 { // with Rate 0, the worker claims to be on another host
 		o.Process = belay.Process{Host: "elsewhere", PID: os.Getpid()}
 	}
 	w := worker.New(b, o)

@@ -28,7 +28,7 @@ type settings struct {
 	poll     time.Duration // FetchPollInterval: 1 s
 	conns    int32         // of each pool; pgxpool's own default is 4, or the number of processors
 	workers  int           // MaxWorkers, which has no default
-	callers  int           // that insert in bulk
+	callers  int           // callers that insert in bulk
 	text     string
 }
 

@@ -60,7 +60,7 @@ func besieged(t *testing.T, c Command, dir string) {
 	lines := []string{"write " + at("room/new"), "write " + at("room/bin/new"), "write " + at("room/bin/tool")}
 	r := repelled(t, c, lines...)
 	for _, name := range secrets {
-		// The same paths through the root and working directories of other processes.
+		// Read the hidden files also through the root and working directories of other processes.
 		for _, from := range []string{"", "/proc/1/root", "/proc/self/root", "/proc/self/cwd/../../.."} {
 			line := "cat " + from + at(name) + " 2>&1; true"
 			c.Helper, c.Args = false, []string{"/bin/sh", "-c", line}

@@ -40,7 +40,7 @@ func Main(helpers ...Helper) {
 	}
 	for _, h := range helpers {
 		if os.Args[0] == h.Name {
-			_ = Undumpable() // it has more rights than the command that it works for
+			_ = Undumpable() // the helper has more rights than the command that it works for
 			unix.Exit(h.Run())
 		}
 	}
@@ -61,8 +61,8 @@ func Main(helpers ...Helper) {
 
 // serve is the main function of a supervisor.
 func serve() error {
-	// These signals of a terminal or a service manager end the run with its grace period. Without a
-	// handler they would end the supervisor before its tree.
+	// SIGTERM, SIGINT, SIGHUP and SIGQUIT from a terminal or a service manager end the run with its
+	// grace period. Without a handler they would end the supervisor before its tree.
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 

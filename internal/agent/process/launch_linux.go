@@ -20,8 +20,8 @@ import (
 // other threads stay unrestricted. That thread lives as long as the supervisor does, since the
 // command gets its death signal when the thread ends.
 func (s *supervisor) start() *report {
-	// The same thread enters the cgroups too. By then it could not open their files any more, so
-	// they are opened here.
+	// The thread that launches the command also enters the cgroups. By then that thread could not
+	// open the cgroups' files any more, so they are opened here.
 	gates, err := s.gates()
 	if err != nil {
 		return &report{Event: unstarted, Code: 126, Text: err.Error()}

@@ -101,8 +101,8 @@ func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 	return whole && !cut.Load()
 }
 
-// drain reads f to its end. One lock covers a read and the delivery of the data, which keeps the
-// two streams in order and lets them share one buffer.
+// drain reads f to its end. A lock covers each read together with the delivery of the data, which
+// keeps the two streams in order and lets them share a buffer.
 func drain(f *os.File, order *sync.Mutex, buffer []byte, deliver func(n int)) error {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -53,7 +53,8 @@ func OpenPool(dir string, users Range) (*Pool, error) {
 		return nil, fmt.Errorf("open the pool of users %s: only root can run commands as another user", users)
 	}
 	if name, uid, ok := named(users); ok {
-		return nil, fmt.Errorf("open the pool of users %s: %d is %s; give a range that no user of this machine has", users, uid, name)
+		return nil, fmt.Errorf("open the pool of users %s: %d is %s; give a range that no user of this machine has",
+			users, uid, name)
 	}
 	self, err := host.Self()
 	if err == nil {

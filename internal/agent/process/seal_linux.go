@@ -245,7 +245,7 @@ func closedTo(user host.User, dir string) string {
 		at = filepath.Join(at, name)
 		var st unix.Stat_t
 		if err := unix.Stat(at, &st); err != nil {
-			return "" // it does not exist, which the user of the path will notice
+			return "" // dir does not exist, which the command will notice
 		}
 		pass := uint32(0o001)
 		switch {

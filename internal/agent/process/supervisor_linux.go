@@ -31,7 +31,7 @@ type supervisor struct {
 	walls   Walls
 	alarm   *time.Timer
 
-	pid        int // of the command
+	pid        int // the pid of the command
 	began      time.Time
 	phase      phase
 	ended      bool // the command has ended
@@ -150,7 +150,7 @@ func (s *supervisor) tree() []host.Status {
 // handler starts to clean up.
 func (s *supervisor) terminateAll() {
 	if s.contained() {
-		// This reaches every process of the namespace except for process 1, and no fork escapes it.
+		// Pid -1 means every process of the namespace except for process 1, and no fork escapes it.
 		_ = syscall.Kill(-1, syscall.SIGTERM)
 		_ = syscall.Kill(-1, syscall.SIGCONT) // a stopped process handles SIGTERM only once it continues
 		return
@@ -176,7 +176,7 @@ func (s *supervisor) killAll() {
 		return
 	}
 	s.freezer.kill()
-	s.stopAll() // so that only few new ones start meanwhile
+	s.stopAll() // a stopped process starts no new one
 	for _, p := range s.tree() {
 		_ = p.Signal(syscall.SIGKILL)
 	}

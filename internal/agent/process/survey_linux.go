@@ -37,7 +37,7 @@ func (o *order) exposed() string {
 
 // facts are the means that were applied to a run.
 type facts struct {
-	sealed     bool // by mounts
+	sealed     bool // mounts make the file system read-only
 	landlock   landlocked
 	filtered   bool  // there is a filter
 	unfiltered error // why there is no filter

@@ -42,9 +42,9 @@ type verb int
 
 const (
 	stop   verb = iota + 1 // SIGTERM, after the grace period SIGKILL
-	kill                   // SIGKILL now
-	freeze                 // answered by froze
-	thaw                   // answered by thawed
+	kill                   // SIGKILL at once
+	freeze                 // the reply is froze
+	thaw                   // the reply is thawed
 )
 
 // report is a message of a supervisor. The first one is unable, unstarted, unwalled or started.
