@@ -297,7 +297,7 @@ func TestTheRightsOfAnIsolatedWorker(t *testing.T) {
 		"id -u; echo work >> notes.txt; mkdir -p deep; chmod 0 deep; exec 3>&-; sleep 600 &")
 	cmd.Args = append([]string{bin, "--bounding-set", "-all," + rights, "--no-new-privs", cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = bin
-	r := p.start(cmd).wait(patience).want(0).saying("held by: pid namespace; no new privileges; user ",
+	r := p.start(cmd).wait(patience).want(0).saying("isolated by: pid namespace; no new privileges; user ",
 		"read-only but for its own directories", "changed 1 file")
 	if strings.HasPrefix(r.out, "0\n") {
 		t.Errorf("%s", r)

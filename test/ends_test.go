@@ -116,7 +116,7 @@ func TestInterruptTwiceEndsAtOnce(t *testing.T) {
 	x := p.start(p.command(args...))
 	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
 	x.ctrlC()
-	x.says("once more to stop at once")
+	x.says("interrupt again to stop at once")
 	x.ctrlC()
 	again := time.Now()
 	r := x.wait(patience).want(130)

@@ -21,9 +21,9 @@ func TestARunHasTheRightsOfItsUser(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	outside := p.path("outside")
-	r := p.run("--repo", p.repository(), "--", "sh", "-c", look(outside)).want(0).saying("held by: ",
+	r := p.run("--repo", p.repository(), "--", "sh", "-c", look(outside)).want(0).saying("isolated by: ",
 		"no new privileges; no limits")
-	if want := fmt.Sprintf("%d\nwrote\n", os.Geteuid()); r.out != want || strings.Count(r.err, "held by: ") != 1 {
+	if want := fmt.Sprintf("%d\nwrote\n", os.Geteuid()); r.out != want || strings.Count(r.err, "isolated by: ") != 1 {
 		t.Errorf("want %q\n%s", want, r)
 	}
 }
@@ -42,7 +42,7 @@ func TestARunIsIsolated(t *testing.T) {
 			"BELAY_AGENT_MAX_PROCESSES=99"))
 	}
 	r := isolated("--", "sh", "-c", look(outside)+"; cat /proc/self/status | grep NoNewPrivs").wait(patience).want(0)
-	r.saying("held by: pid namespace; no new privileges; user ",
+	r.saying("isolated by: pid namespace; no new privileges; user ",
 		"read-only but for its own directories; 99 processes by ")
 	uid, err := strconv.Atoi(strings.TrimSuffix(strings.SplitAfter(r.out, "\n")[0], "\n"))
 	if err != nil || uid < 0x70000000 || strings.Contains(r.out, "wrote") || exists(outside) {
@@ -105,7 +105,7 @@ func TestARunIsIsolatedWithoutRoot(t *testing.T) {
 		cmd.Path, cmd.Args[0] = own, own
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(who), Gid: uint32(who)}}
 	}
-	r := p.start(cmd).wait(patience).want(0).saying("held by: ", "no new privileges; ",
+	r := p.start(cmd).wait(patience).want(0).saying("isolated by: ", "no new privileges; ",
 		"read-only but for its own directories; 1024 processes by ", "4 GiB of memory by ")
 	if r.out != fmt.Sprintln(who) {
 		t.Errorf("the command ran as another user\n%s", r)

@@ -141,7 +141,7 @@ func (x *storm) judge(last map[string]verdict, which func(w wall) bool) map[stri
 }
 
 var (
-	heldBy   = regexp.MustCompile(`held_by="([^"]*)"`)
+	heldBy   = regexp.MustCompile(`(?:held|isolated)_by="([^"]*)"`)
 	eachUser = regexp.MustCompile(`user \d{5,}`)
 )
 

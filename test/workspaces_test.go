@@ -100,7 +100,7 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	run := s.Workspaces[0].ID
 	p.belay("workspaces", "salvage", run).want(73).saying("in use")
 	p.belay("workspaces", "salvage", "work").want(66).saying("has kept no work yet")
-	if r := p.belay("workspaces", "gc").want(0); !strings.Contains(r.out, "nothing is left over") {
+	if r := p.belay("workspaces", "gc").want(0); !strings.Contains(r.out, "no leftovers") {
 		t.Errorf("%s", r)
 	}
 	if r := p.belay("workspaces", "ls").want(0); !strings.Contains(r.out, "in use") ||

@@ -16,7 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-// agentSetup is how agents are run, here or elsewhere, as the configuration says.
+// agentSetup returns the setup of agents that the configuration describes. Elsewhere says that
+// workers on other machines run them.
 func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 	a := c.Agent
 	preset := a.Preset
@@ -35,7 +36,7 @@ func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 	return s, nil
 }
 
-// repositories are those that jobs may ask for.
+// repositories returns the repositories that jobs may ask for.
 func repositories(c *config.Config) agent.Repositories {
 	r := agent.Repositories{Own: c.Agent.Repo, Named: c.Agent.Repos, Credentials: credentials(c)}
 	if info, err := os.Stat(r.Own); err == nil && info.IsDir() {
@@ -46,12 +47,12 @@ func repositories(c *config.Config) agent.Repositories {
 	return r
 }
 
-// salvageTime is how long a job that was cancelled may take beyond its grace,
-// to keep what it has changed.
+// salvageTime is how long a cancelled job may take, beyond its grace, to save the changes that it
+// made in its workspace.
 const salvageTime = 20 * time.Second
 
-// addAgents has the server answer for agents and, unless that is left to others, run
-// them.
+// addAgents adds the service of agents to the server's options. Unless the configuration leaves
+// agents to workers, the server runs the agents too.
 func (s *serving) addAgents(o *server.Options) error {
 	setup, err := agentSetup(s.cfg, !s.cfg.Agent.Local)
 	if err != nil {
@@ -77,7 +78,7 @@ func (s *serving) addAgents(o *server.Options) error {
 	return nil
 }
 
-// assist runs agents in this process, and stops well within the grace.
+// assist runs agents in this process until ctx ends, and returns before the server's grace is over.
 func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
 	w, over := s.built.agents(ctx, setup)
 	err := w.Run(ctx)
@@ -89,20 +90,20 @@ func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
 	return nil
 }
 
-// closed refuses a command that the users of jobs may not read: it could only run as
-// the user of this process.
-func closed(command []string) error {
+// checkReadable refuses an agent's command with a file that the users of jobs may not read: they
+// could not run it.
+func checkReadable(command []string) error {
 	path := unreadable(command)
 	if path == "" {
 		return nil
 	}
-	return fmt.Errorf("the users of jobs may not read %s, of the agent's command: install it where everybody may, "+
-		"or run agents as the user of this process, root, with agent.users: none", path)
+	return fmt.Errorf("the users of jobs may not read %s, which belongs to the agent's command: install it where all "+
+		"users may read it, or run agents as the user of this process, root, with agent.users: none", path)
 }
 
-// unreadable is the first path of a command that another user than its owner may not
-// read, "" if there is none. The program is looked up as that user would find it: what
-// may not be read is passed over for the next of its name in the PATH.
+// unreadable returns the first file of a command that users other than its owner may not read,
+// "" if there is none. It looks the program up as such a user's shell would: a file in PATH that
+// the user may not read is passed over for the next one of that name.
 func unreadable(command []string) string {
 	if len(command) == 0 {
 		return ""
@@ -112,7 +113,7 @@ func unreadable(command []string) string {
 		paths[0] = found
 		for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 			next, err := exec.LookPath(filepath.Join(dir, command[0]))
-			if err == nil && filepath.Base(command[0]) == command[0] && open(next) {
+			if err == nil && filepath.Base(command[0]) == command[0] && worldReadable(next) {
 				paths[0] = next
 				break
 			}
@@ -120,15 +121,15 @@ func unreadable(command []string) string {
 	}
 	for _, path := range paths {
 		if path, err := filepath.EvalSymlinks(path); err == nil && strings.ContainsRune(path, filepath.Separator) &&
-			!open(path) {
+			!worldReadable(path) {
 			return path
 		}
 	}
 	return ""
 }
 
-// open reports whether every user may read a file and get to it.
-func open(path string) bool {
+// worldReadable reports whether every user may read a file and search the directories above it.
+func worldReadable(path string) bool {
 	path, err := filepath.EvalSymlinks(path)
 	if err == nil {
 		path, err = filepath.Abs(path)

@@ -8,9 +8,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// announced is the backend of a worker whose outages are told to the person at
-// the keyboard: while no heartbeat gets through the command is held, which
-// looks like nothing at all. It also knows what this process has run.
+// announced is the backend of belay run's worker. It prints outages, since while no heartbeat gets
+// through the command is frozen, and the user would see a standstill without a reason. It also
+// records the runs that this process has claimed.
 type announced struct {
 	belay.Backend
 	view *view
@@ -20,19 +20,20 @@ type announced struct {
 	runs map[belay.RunID]bool
 }
 
-// Heartbeat says when the store is away, and when it is back.
+// Heartbeat prints a line when heartbeats begin to fail, and another when they get through again.
 func (a *announced) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	r, err := a.Backend.Heartbeat(ctx, h)
-	away := err != nil && ctx.Err() == nil && belay.CodeOf(err) != belay.CodeLeaseLost // which ends the run
+	// A lost lease is no outage: it ends the run.
+	away := err != nil && ctx.Err() == nil && belay.CodeOf(err) != belay.CodeLeaseLost
 	if was := a.away.Swap(away); away && !was {
-		a.view.say("the heartbeat fails, so the command is held soon: %v", err)
+		a.view.say("the heartbeat fails, so the command will be frozen soon: %v", err)
 	} else if was && err == nil {
 		a.view.say("the heartbeat gets through again")
 	}
 	return r, err
 }
 
-// Claim notes what is won.
+// Claim records the runs that this process has claimed.
 func (a *announced) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	reply, err := a.Backend.Claim(ctx, r)
 	a.mu.Lock()
@@ -46,7 +47,7 @@ func (a *announced) Claim(ctx context.Context, r belay.ClaimRequest) (belay.Clai
 	return reply, err
 }
 
-// won reports whether a run is one of this process.
+// won reports whether this process has claimed a run.
 func (a *announced) won(run belay.RunID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

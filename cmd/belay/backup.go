@@ -12,15 +12,16 @@ import (
 )
 
 const backupLong = `Copy the data directory's database, as it is at this moment, to a file, or to a new
-file in a directory. Whoever uses the directory goes on meanwhile.
+file in a directory. Engines, workers and commands that use the data directory go on
+meanwhile.
 
-All that was acknowledged before the command began is in the copy. It is looked
-through for damage and on the disk before it gets its name, which is printed; until
-then nothing is there, or what was there before. Only its owner may read it.
+The copy contains everything that was acknowledged before the command began. It is
+checked for damage and synced to the disk before it gets its final name, which is
+printed; until then an earlier file of that name stays. Only its owner may read it.
 
-The log beside the database cannot begin anew while the copy is made: leave as much
-room on the disk as is written meanwhile. PostgreSQL has tools of its own; see
-docs/operations.md.`
+The write-ahead log beside the database cannot shrink while the copy is made: leave
+as much room on the disk as the engine writes in that time. PostgreSQL has tools of
+its own; see docs/operations.md.`
 
 func (a *app) backupCommand() *cobra.Command {
 	var o embedded.CopyOptions
@@ -31,7 +32,7 @@ func (a *app) backupCommand() *cobra.Command {
   belay backup --data /var/lib/belay /backups/belay.db --force`,
 	}
 	storeFlag(c)
-	c.Flags().BoolVar(&o.Force, "force", false, "let it take the place of a file that is there")
+	c.Flags().BoolVar(&o.Force, "force", false, "replace a file that is there")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		url, err := a.storeOf(c)
 		if err != nil {
@@ -45,15 +46,15 @@ func (a *app) backupCommand() *cobra.Command {
 		if a.output == "json" {
 			return screen.PrintJSON(a.out, s)
 		}
-		fmt.Fprintf(a.err, "backed up %s\n", holds(s))
+		fmt.Fprintf(a.err, "backed up %s\n", contents(s))
 		fmt.Fprintln(a.out, s.File)
 		return nil
 	}
 	return c
 }
 
-// holds says what a backup holds.
-func holds(s embedded.Snapshot) string {
+// contents describes a backup: its size, the number of executions and events, the last change.
+func contents(s embedded.Snapshot) string {
 	text := fmt.Sprintf("%s: %s with %s, %d of them owned", sized(s.Bytes), screen.Plural(int(s.Executions),
 		"execution"), screen.Plural(int(s.Events), "event"), s.Owned)
 	if !s.Mark.IsZero() {
@@ -73,16 +74,16 @@ func sized(n int64) string {
 	return fmt.Sprintf("%.1f %s", of, unit)
 }
 
-// copying tells of a copy that takes long, every few seconds.
+// copying returns a function that reports the progress of a long copy every two seconds.
 func copying(to io.Writer) func(done, total int) {
 	const every = 2 * time.Second
-	next, told := time.Now().Add(every), false
+	next, reported := time.Now().Add(every), false
 	return func(done, total int) {
 		switch now := time.Now(); {
-		case done == total && told:
+		case done == total && reported:
 			fmt.Fprintln(to, "belay: copied; checking the copy")
 		case done < total && now.After(next):
-			next, told = now.Add(every), true
+			next, reported = now.Add(every), true
 			fmt.Fprintf(to, "belay: %d %% copied\n", int64(done)*100/int64(total))
 		}
 	}

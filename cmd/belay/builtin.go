@@ -18,10 +18,9 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// builtins makes the workers of a process for the built-in kinds: commands and
-// agents. They are prepared first, then asked for. What holds their jobs is what the configuration
-// says, in every process
-// that runs any, as far as this machine can; the log says what came of it.
+// builtins makes the workers of a process for the built-in workflows: commands and agents. Call
+// prepare first, then commands or agents. Jobs run in the sandbox that the configuration selects,
+// as far as this machine can provide it; the log says which parts of it are in place.
 type builtins struct {
 	backend belay.Backend
 	cfg     *config.Config
@@ -30,7 +29,8 @@ type builtins struct {
 	dir  string
 	log  *slog.Logger
 	name string // of the process, for people
-	// secrets are files that the process reads, beside those of the configuration.
+	// secrets are files with secrets that the process reads, beside those that the
+	// configuration names. Jobs do not see them.
 	secrets []string
 
 	queues        []string
@@ -38,11 +38,11 @@ type builtins struct {
 	ttl           time.Duration
 	grace, unwind time.Duration
 
-	ofCommands, ofAgents *jobs // nil where there are none of the kind
+	ofCommands, ofAgents *jobs // nil if this process runs no jobs of the kind
 }
 
-// prepare finds out what holds jobs, so many commands at a time and agents if there is a
-// setup of them.
+// prepare makes the runners of jobs and tests the sandbox: for so many commands at a time, and
+// for agents if setup is not nil.
 func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup) (err error) {
 	if commands > 0 {
 		if b.ofCommands, err = jobRunner(ctx, b.cfg, b.dir, b.log, nil, commands, b.secrets...); err != nil {
@@ -58,20 +58,20 @@ func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup
 	return nil
 }
 
-// commands is a worker for so many commands at a time.
+// commands makes a worker for so many commands at a time.
 func (b *builtins) commands(ctx context.Context, most int) *worker.Worker {
 	r := b.ofCommands
 	r.sweep(ctx, b.log)
-	// Others submit them: what they may ask for is said here, and is nothing of the
-	// environment unless somebody says so.
+	// Other people submit the commands, so the configuration limits which variables of the
+	// environment and which repositories they may ask for: no variable unless it names one.
 	r.Env, r.Repos = append([]string{}, b.cfg.Agent.Env...), repositories(b.cfg)
 	w := b.worker(b.name, most)
 	worker.Register(w, agent.Workflow, r.Run)
 	return w
 }
 
-// agents is a worker for agents. The function that it gives says at the end how
-// long setting up their workspaces was in each other's way.
+// agents makes a worker for agents. The function over, to be called when the worker has stopped,
+// logs how long workspaces waited for the set-up lock of their repository.
 func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Worker, over func()) {
 	a, r := b.cfg.Agent, b.ofAgents
 	r.sweep(ctx, b.log)
@@ -98,22 +98,22 @@ func (b *builtins) worker(name string, most int) *worker.Worker {
 	})
 }
 
-// jobs is what runs jobs, and the users that it gives them, if any.
+// jobs is a runner of jobs, and the range of system users that it gives to them, if any.
 type jobs struct {
 	*agent.Runner
 	users process.Range
 }
 
-// sweep removes what jobs of dead processes have left. Those of living processes are
-// left alone, and this one has none yet.
+// sweep removes the workspaces of dead processes. Those of living processes are left alone, and
+// this process has none yet.
 func (j *jobs) sweep(ctx context.Context, log *slog.Logger) {
 	if err := j.Workspaces.Sweep(ctx, func(string) bool { return true }); err != nil {
-		log.Warn("remove what earlier jobs left", "error", err)
+		log.Warn("remove the workspaces of earlier jobs", "error", err)
 	}
 }
 
-// jobRunner is what runs jobs as the configuration says, most of them at a time. The
-// command is what all of them start; none if each names its own.
+// jobRunner makes the runner of jobs that the configuration describes, for at most most jobs at a
+// time. command is the command that all jobs start; nil if each job names its own.
 func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int,
 	secrets ...string) (*jobs, error) {
 	a := cfg.Agent
@@ -138,45 +138,46 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 		Runner: &agent.Runner{Workspaces: spaces, Seal: a.Seal, Limits: spaces.Limits, PrepareTimeout: a.Prepare},
 	}
 	if users != nil {
-		spaces.Users, spaces.Keeper, j.users = lent(users), keeper, users.Users()
+		spaces.Users, spaces.Keeper, j.users = usersFrom(users), keeper, users.Users()
 	}
 	if j.Walls, err = wallsOf(cfg, sightOf(cfg, data, command, users != nil, secrets...)); err != nil {
 		return nil, err
 	}
 	spaces.Hidden, spaces.Readable = j.Walls.Hidden, j.Walls.Readable
-	return j, try(ctx, j.Runner, log)
+	return j, testSandbox(ctx, j.Runner, log)
 }
 
-// try finds out what holds jobs here, by holding one. Root in a container may not be
-// able to give jobs users of their own: then jobs that were to have them are not run.
-// Nor are any where a wall is not to be had that the configuration names.
-func try(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
+// testSandbox runs a trial job to find out which parts of the sandbox this machine provides, and
+// logs them. It returns an error, so that no jobs run, if the configuration demands a wall that
+// cannot be put up, or if jobs are to have users of their own and only that is not possible, as
+// for root in some containers.
+func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	held, err := r.Probe(ctx)
 	var missing *process.WallError
 	switch {
 	case err == nil:
 		r.Walled = held.Walled
-		log.Info("jobs are held", "held_by", held.By)
+		log.Info("jobs are isolated", "isolated_by", held.By)
 		for _, why := range lacking(r, held.Walls) {
-			log.Warn("jobs are held less than they could be", "why", why)
+			log.Warn("the sandbox of jobs lacks a wall", "why", why)
 		}
 	case ctx.Err() != nil:
 	case errors.As(err, &missing):
-		return fmt.Errorf("jobs cannot be held as %s says; without that setting they run all the same: %w",
+		return fmt.Errorf("jobs cannot be isolated as %s demands; without this setting they run without that wall: %w",
 			settingOf[missing.Wall], err)
 	case r.Workspaces.Users != nil && withoutUsers(ctx, r):
 		return fmt.Errorf("jobs cannot have users of their own here (%w): with agent.users: none they run as the "+
 			"user of this process, root", err)
 	default:
-		log.Warn("a trial of what holds jobs has failed, and so may they", "error", err)
+		log.Warn("the trial job of the sandbox has failed, and so may other jobs", "error", err)
 	}
-	return nil //nolint:nilerr // a job that cannot be held says so itself
+	return nil //nolint:nilerr // a job whose sandbox cannot be made fails with the reason
 }
 
-// settingOf is what asks for a wall.
+// settingOf is the configuration key that demands a wall.
 var settingOf = map[process.Wall]string{process.WallNetwork: "agent.egress", process.WallHidden: "agent.hidden"}
 
-// lacking says what jobs do not have of the walls that they have elsewhere.
+// lacking lists the walls of the sandbox that this machine does not provide.
 func lacking(r *agent.Runner, w process.Walls) (why []string) {
 	if os.Geteuid() == 0 && r.Workspaces.Users == nil {
 		why = append(why, "they run as root: agent.users is none")
@@ -191,7 +192,7 @@ func lacking(r *agent.Runner, w process.Walls) (why []string) {
 	return why
 }
 
-// withoutUsers tells whether a job could be run here that has no user of its own.
+// withoutUsers reports whether a trial job without a user of its own succeeds.
 func withoutUsers(ctx context.Context, r *agent.Runner) bool {
 	users, keeper := r.Workspaces.Users, r.Workspaces.Keeper
 	defer func() { r.Workspaces.Users, r.Workspaces.Keeper = users, keeper }()
@@ -201,17 +202,19 @@ func withoutUsers(ctx context.Context, r *agent.Runner) bool {
 }
 
 const (
-	// ownUsers is where the users of jobs begin that nobody has named: beyond those
-	// that systems give to people, services and containers.
+	// ownUsers is the first system user of jobs if the configuration names no range. It is
+	// above the users that systems give to people, services and containers.
 	ownUsers = 0x70000000
-	// mostUsers is how many they can be at most: four for each job at a time.
+	// mostUsers is the greatest number of system users for jobs: four for each job at a time.
 	mostUsers = 4 * 10_000
-	// userJournal is where all processes of this machine note who has which user.
+	// userJournal is the directory in which all Belay processes of this machine record which
+	// process uses which system user.
 	userJournal = "/run/belay/users"
 )
 
-// jobUsers are the users of which each workspace is given one, if that is wanted and we
-// may, and another that the base clones have. nil means that all run as we do.
+// jobUsers returns the pool of system users for workspaces, one each, and the user that owns the
+// base clones. Both are nil, and jobs run as the user of this process, if the configuration wants
+// no users or leaves it open and this process is not root.
 func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (*process.Pool,
 	*host.User, error) {
 	users := process.Range{First: ownUsers, Count: uint32(max(256, 4*most))}
@@ -224,10 +227,10 @@ func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []s
 			return nil, nil, err
 		}
 	}
-	if err := closed(command); err != nil {
+	if err := checkReadable(command); err != nil {
 		return nil, nil, err
 	}
-	keeper, users, err := reserve(users)
+	keeper, users, err := splitUsers(users)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -241,7 +244,7 @@ func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []s
 	return pool, keeper, nil
 }
 
-// usersOf reads FIRST-LAST, which the configuration has checked.
+// usersOf reads a range FIRST-LAST of users, whose form package config has checked.
 func usersOf(text string) (users process.Range, err error) {
 	var last uint32
 	_, err = fmt.Sscanf(text, "%d-%d", &users.First, &last)
@@ -249,8 +252,8 @@ func usersOf(text string) (users process.Range, err error) {
 	return users, err
 }
 
-// lent gives the users of a pool to workspaces.
-func lent(pool *process.Pool) workspace.Users {
+// usersFrom returns a function with which workspaces take users from a pool.
+func usersFrom(pool *process.Pool) workspace.Users {
 	return func(ctx context.Context, id string) (host.User, func(context.Context) error, error) {
 		seat, err := pool.Take(ctx, id)
 		if err != nil {

@@ -18,10 +18,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Rule: where a wall is not to be had that the configuration names, no jobs are run, and
-// the error names the setting; of the walls that it does not name the log says which
-// jobs lack.
-func TestAWallThatIsNotToBeHad(t *testing.T) {
+// Rule: if the machine cannot put up a wall that the configuration demands, no jobs run, and the
+// error names the setting. For missing walls that the configuration does not demand, the log
+// names those that jobs lack.
+func TestNoJobRunsWithoutAWallThatIsDemanded(t *testing.T) {
 	m, err := workspace.Open(filepath.Join(t.TempDir(), "spaces"))
 	if err != nil {
 		t.Fatal(err)
@@ -29,14 +29,14 @@ func TestAWallThatIsNotToBeHad(t *testing.T) {
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
 	r := &agent.Runner{Workspaces: m, Seal: true}
-	if err := try(t.Context(), r, log); err != nil {
+	if err := testSandbox(t.Context(), r, log); err != nil {
 		t.Fatal(err)
 	}
 	if warned := strings.Contains(said.String(), "agent.users is none"); warned != (os.Geteuid() == 0) {
 		t.Errorf("the log: %s", &said)
 	}
-	r.Insist = []process.Wall{process.WallNetwork} // of a network that is the machine's
-	if err := try(t.Context(), r, log); err == nil || !strings.Contains(err.Error(), "agent.egress") {
+	r.Insist = []process.Wall{process.WallNetwork} // the runner's jobs share the machine's network
+	if err := testSandbox(t.Context(), r, log); err == nil || !strings.Contains(err.Error(), "agent.egress") {
 		t.Errorf("%v", err)
 	}
 	want := process.Walls{}

@@ -13,10 +13,11 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// bury kills the processes of a worker that died on this host. Whatever carries
-// the mark of a run in this store is left over if the run has an older token than
-// its execution, or the newest and no owner but the dead: a run of another process
-// that lives is its execution's newest and owned by that one's worker.
+// bury kills the processes that a worker which died on this host has left. Each process of a job
+// carries the id of its run in its environment. A run is over if its token is older than that of
+// its execution, or if its token is the newest and the execution does not run or is still owned
+// by the dead worker. The run of a living process has the newest token, and a living worker owns
+// its execution.
 func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -32,16 +33,16 @@ func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	return err
 }
 
-// buryBelow is bury, and removes the workspaces of dead processes below a data
-// directory. Those of the living are left alone.
+// buryBelow returns a function that does the same as bury and then removes the workspaces of dead
+// processes below a data directory. Workspaces of living processes are left alone.
 func buryBelow(dir string) func(context.Context, belay.Client, belay.Worker) error {
 	return func(ctx context.Context, c belay.Client, dead belay.Worker) error {
 		if err := bury(ctx, c, dead); err != nil {
 			return err
 		}
-		// if we end now, the next one removes it
+		// If this process ends here, the next engine or worker removes the workspaces.
 		if err := sweepBelow(ctx, filepath.Join(dir, "workspaces")); err != nil && ctx.Err() == nil {
-			slog.Warn("remove what a dead worker left", "worker", dead.Name, "error", err)
+			slog.Warn("remove the workspaces of a dead worker", "worker", dead.Name, "error", err)
 		}
 		return nil
 	}
@@ -49,7 +50,7 @@ func buryBelow(dir string) func(context.Context, belay.Client, belay.Worker) err
 
 func sweepBelow(ctx context.Context, dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil // nothing was ever run in one
+		return nil // no workspace was ever made
 	}
 	w, err := openSpaces(dir)
 	if err != nil {

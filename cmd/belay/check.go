@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// checkJobs refuses what would keep this process from running jobs as the configuration
-// wants it, and starts nothing. Elsewhere says that agents are left to workers.
+// checkJobs returns the errors of a configuration that would keep this process from running jobs.
+// It starts nothing. Elsewhere says that workers on other machines run agents.
 func checkJobs(c *config.Config, elsewhere bool) error {
 	var all []error
 	if c.Agents() {
@@ -41,7 +41,7 @@ func checkJobs(c *config.Config, elsewhere bool) error {
 	return errors.Join(all...)
 }
 
-// checkUsers refuses users that jobs cannot have.
+// checkUsers refuses a range of system users that jobs cannot have.
 func checkUsers(a config.Agent) error {
 	if a.Users == "auto" || a.Users == "none" {
 		return nil
@@ -58,8 +58,8 @@ func checkUsers(a config.Agent) error {
 	return errors.Join(err, os.RemoveAll(journal))
 }
 
-// checkSecrets refuses files with secrets that others can change or read, and gives what
-// is to be known of those that are taken.
+// checkSecrets refuses files with secrets that other users can change or read. The warnings are
+// about files that are accepted although other users can read them.
 func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 	var all []error
 	look := func(what, path string) {
@@ -89,17 +89,18 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 	case serr != nil:
 	case info.Mode().Perm()&0o022 != 0:
 		all = append(all, &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"%s has mode %#o: others can change what is configured; close it with: chmod go-w %s", c.File,
+			"%s has mode %#o: other users can change the configuration; close it with: chmod go-w %s", c.File,
 			info.Mode().Perm(), c.File)})
 	case info.Mode().Perm()&0o044 != 0 && (len(c.Agent.Logins) > 0 || config.HasPassword(c.Store)):
 		warnings = append(warnings, fmt.Sprintf(
-			"%s has mode %#o and holds credentials: others on this machine can read them", c.File, info.Mode().Perm()))
+			"%s has mode %#o and contains credentials: other users of this machine can read them", c.File,
+			info.Mode().Perm()))
 	}
 	return warnings, errors.Join(all...)
 }
 
-// checkServe refuses what belay serve would refuse, and starts nothing. What is in a
-// database is not looked at.
+// checkServe returns the errors with which belay serve would refuse to start. It starts nothing,
+// and does not connect to a database.
 func (a *app) checkServe(ctx context.Context, c *config.Config) (warnings []string, err error) {
 	warnings, err = a.checkSecrets(c)
 	all := []error{err, checkJobs(c, !c.Agent.Local), checkListen(ctx, c)}
@@ -111,16 +112,16 @@ func (a *app) checkServe(ctx context.Context, c *config.Config) (warnings []stri
 	return warnings, errors.Join(all...)
 }
 
-// checkWorker refuses what belay worker would refuse, and starts nothing.
+// checkWorker returns the errors with which belay worker would refuse to start. It starts nothing.
 func (a *app) checkWorker(c *config.Config) (warnings []string, err error) {
 	secrets := *c
-	secrets.TLSKey = "" // which is the server's
+	secrets.TLSKey = "" // only a server reads the key of its certificate
 	warnings, err = a.checkSecrets(&secrets)
 	return warnings, errors.Join(err, checkJobs(c, false))
 }
 
-// checkListen refuses an address that there is not, or that is open to others while there
-// is no key.
+// checkListen refuses an address that does not exist, and one that other machines can reach while
+// the store has no API key.
 func checkListen(ctx context.Context, c *config.Config) error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil || c.InsecureNoAuth {
@@ -152,17 +153,17 @@ func checkListen(ctx context.Context, c *config.Config) error {
 	}
 	if !has {
 		return &belay.Error{Code: belay.CodeConflict, Op: "listen on " + c.Listen,
-			Message: "others can reach this address, and there is no key yet; make one with: " +
+			Message: "others can reach this address, and there is no API key yet; make one with: " +
 				"belay keys create --name NAME --scope read,submit,worker --data " +
 				screen.Words([]string{c.DataDir()}) +
-				", or say --insecure-no-auth"}
+				", or allow access without a key with --insecure-no-auth"}
 	}
 	return nil
 }
 
-// warn says what is to be known of a configuration.
+// warn logs the warnings of checkSecrets.
 func warn(log *slog.Logger, warnings []string) {
 	for _, w := range warnings {
-		log.Warn("a secret is open", "why", w)
+		log.Warn("other users can read a secret", "why", w)
 	}
 }

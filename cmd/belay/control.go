@@ -22,40 +22,46 @@ import (
 func (a *app) cancelCommand() *cobra.Command {
 	var grace time.Duration
 	c := a.actionCommand("cancel", "Cancel an execution",
-		"Cancel an execution: at once if it does not run, else its owner gets a grace to end it,\nafter which it "+
-			"is ended by force. Its children are cancelled with it.",
+		"Cancel an execution and its children. An execution that does not run ends at once; the owner of a\n"+
+			"running one gets a grace period to end it, and then Belay ends it by force.",
 		func(c *belay.Control) { c.Action, c.Grace = belay.ActionCancel, belay.Duration(grace) })
-	c.Flags().DurationVar(&grace, "grace", 0, "how long a running one may take to end; 0 means its policy's (10s)")
+	c.Flags().DurationVar(&grace, "grace", 0,
+		"how long a running execution may take to end; 0 means the grace of its policy (10s)")
 	return c
 }
 
 func (a *app) pauseCommand() *cobra.Command {
 	return a.actionCommand("pause", "Pause an execution at its next step",
-		"Pause an execution: a running one stops at its next step. Signals and deadlines still count.",
+		"Pause an execution: a running one stops at its next step, and no worker takes it until belay resume.\n"+
+			"Signals are still delivered, and deadlines still end it.",
 		func(c *belay.Control) { c.Action = belay.ActionPause })
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return a.actionCommand("resume", "Let a paused execution go on", "Let a paused execution go on from where it was.",
+	return a.actionCommand("resume", "Let a paused execution go on",
+		"Let an execution that belay pause has paused go on from its last checkpoint. An execution whose\n"+
+			"belay run was interrupted is not paused: type its line again with --resume. A failed or\n"+
+			"cancelled execution is opened again with belay retry.",
 		func(c *belay.Control) { c.Action = belay.ActionResume })
 }
 
 func (a *app) retryCommand() *cobra.Command {
 	var input string
 	c := a.actionCommand("retry", "Run a failed or cancelled execution again",
-		"Run a failed or cancelled execution again under the same id: finished steps count.\nWith --input it "+
-			"starts over with another input.",
+		"Run a failed or cancelled execution again under the same id. Steps that have finished do not run\n"+
+			"again. With --input it starts over with another input, and all steps run again; the history calls\n"+
+			"this requeue.",
 		func(c *belay.Control) {
 			c.Action = belay.ActionRetry
 			if input != "" {
 				c.Action, c.Input = belay.ActionRequeue, json.RawMessage(input)
 			}
 		})
-	c.Flags().StringVar(&input, "input", "", "another input, as `JSON`; no finished step counts then")
+	c.Flags().StringVar(&input, "input", "", "start over with another input, as `JSON`; all steps run again")
 	return c
 }
 
-// actionCommand is a command that carries out one action on one execution.
+// actionCommand makes a command that applies one action to one execution.
 func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control)) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
@@ -86,12 +92,12 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 			})
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why, for the audit trail")
+	c.Flags().StringVar(&reason, "reason", "", "why, for the execution's history")
 	return c
 }
 
-// awaited reports whether a worker waits for the execution's queue: the belay run
-// that it was submitted by, mostly.
+// awaited reports whether a connected worker takes work from the execution's queue. For an
+// execution of belay run this is the belay run that submitted it.
 func awaited(ctx context.Context, b interface {
 	Workers(ctx context.Context) ([]belay.Worker, error)
 }, e *belay.Execution) bool {
@@ -101,16 +107,16 @@ func awaited(ctx context.Context, b interface {
 	})
 }
 
-// living reports whether a worker may be at work: its session has not ended, and
-// its process is not one of this host that is gone.
+// living reports whether a worker may still work: its session has not ended, and this host does
+// not know its process as dead.
 func living(w *belay.Worker) bool {
 	self, _ := host.Self()
 	return !w.State.Ended() && host.Process(w.Process).State(self) != host.Dead
 }
 
-// outcome waits a moment for what an action on a running execution comes to. Its
-// owner died with the engine that was here before this one, which is just finding
-// that out: the action ends it then.
+// outcome waits up to three seconds for the effect of an action on a running execution, and
+// returns the execution. The owner may have died with the last engine: the new engine finds that
+// out within this time, and the action then ends the execution.
 func outcome(ctx context.Context, b belay.Backend, e belay.Execution) belay.Execution {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -128,7 +134,7 @@ func outcome(ctx context.Context, b belay.Backend, e belay.Execution) belay.Exec
 	return e
 }
 
-// actor names who acts, for the audit trail.
+// actor returns the name of this process's user, for the history and the audit trail.
 func actor() string {
 	name := "uid " + fmt.Sprint(os.Getuid())
 	if u, err := user.Current(); err == nil && u.Username != "" {
@@ -142,7 +148,8 @@ func (a *app) signalCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "signal ID NAME", Short: "Deliver a signal to an execution", Args: exactly("the id of an execution",
 			"the signal's name"),
-		Long:              "Deliver a signal to an execution. It is kept if nobody waits for it yet.",
+		Long: "Deliver a signal to an execution. A signal that the execution does not wait for yet is kept\n" +
+			"until it does.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := named(c)
@@ -165,6 +172,6 @@ func (a *app) signalCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&payload, "payload", "", "what it carries, as `JSON`, up to 64 KiB")
+	c.Flags().StringVar(&payload, "payload", "", "the signal's payload, as `JSON`, up to 64 KiB")
 	return c
 }

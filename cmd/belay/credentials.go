@@ -7,8 +7,9 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// credentials are those that the configuration gives for repositories: what stood in
-// the URL of one, for that one alone, and else what the file says; nil for none.
+// credentials returns the logins for repositories that the configuration names, nil without any.
+// A login from the URL of a repository is for this repository alone; for others the credential
+// file is asked.
 func credentials(c *config.Config) workspace.Credentials {
 	a := c.Agent
 	var file workspace.Credentials
@@ -35,9 +36,9 @@ func credentials(c *config.Config) workspace.Credentials {
 	}
 }
 
-// alone gives the login that its user has typed for one repository, and for others what
-// there was.
-func alone(repo string, login workspace.Login, others workspace.Credentials) workspace.Credentials {
+// withLogin returns credentials that answer for one repository with the login that the user
+// typed in its URL, and for other repositories with the credentials in others.
+func withLogin(repo string, login workspace.Login, others workspace.Credentials) workspace.Credentials {
 	if login == (workspace.Login{}) {
 		return others
 	}

@@ -15,22 +15,21 @@ import (
 func (a *app) demoCommand() *cobra.Command {
 	var repo string
 	c := &cobra.Command{
-		Use: "demo", Short: "Watch a worker die in the middle, and the run go on", Args: none,
-		Long: `Run five steps on a clone of a repository with two worker processes, kill the one
-that works in step 3 with kill -9, and see the other take over without repeating
-steps 1 and 2. Then write once more with the dead worker's token, and see that
-refused.
+		Use: "demo", Short: "See a worker crash and another one go on with its work", Args: none,
+		Long: `Run five steps on a clone of a repository with two worker processes, kill the worker
+in step 3 with kill -9, and see the other one take over without repeating steps 1 and
+2. Then send a write with the dead worker's token, and see that the store refuses it.
 
-It takes about ten seconds and touches nothing: the repository is cloned, and all
-that is stored is removed at the end, unless --data says where to keep it.
+The demo takes about ten seconds. It does not change the repository, which is cloned,
+and removes all data at the end unless --data names a directory for it.
 
-The demo judges itself, from the store's history and from a list that the steps
-keep outside of it: the exit code is 0 if every promise held, and 70 if not.`,
+The demo checks its own result, from the history in the store and from a list that
+the steps write outside the store: the exit code is 0 if Belay kept every promise,
+and 70 if not.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.demo(c, repo) },
 	}
 	c.Flags().StringVar(&repo, "repo", "",
-		"the repository, a path or `URL`; the one around the working directory by default, else a small one that "+
-			"is made")
+		"the repository, a path or `URL`; the one around the working directory by default, or else a small new one")
 	_ = c.MarkFlagDirname("repo")
 	c.AddCommand(&cobra.Command{
 		Use: "worker NAME QUEUE", Hidden: true, Args: exactly("a name", "a queue"),
@@ -67,7 +66,7 @@ func (a *app) demo(c *cobra.Command, repo string) error {
 	return exitCode(130)
 }
 
-// demoWorker starts this very binary.
+// demoWorker returns the command of a worker process of the demo: this same binary.
 func demoWorker(ctx context.Context, name, queue, dir string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -76,7 +75,7 @@ func demoWorker(ctx context.Context, name, queue, dir string) (*exec.Cmd, error)
 	return exec.CommandContext(ctx, self, "demo", "worker", name, queue, "--data", dir), nil
 }
 
-// committed reports whether there is something in a repository to be cloned.
+// committed reports whether a repository has a commit that can be cloned.
 func committed(ctx context.Context, dir string) bool {
 	c := exec.CommandContext(ctx, "git", "rev-parse", "--verify", "--quiet", "HEAD")
 	c.Dir = dir

@@ -22,10 +22,11 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// finding is one thing that doctor looked at.
+// finding is the result of one check of belay doctor.
 type finding struct {
+	// The name of the thing that was checked.
 	What string `json:"what"`
-	// How is ok, warn or bad.
+	// How is the verdict: ok, warn or bad.
 	How    string `json:"how"`
 	Detail string `json:"detail"`
 }
@@ -34,7 +35,8 @@ func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Check this machine and the data directory, or the server", Args: none,
 		Long: "Check what Belay needs on this machine and whether the data directory is sound,\nor, with " +
-			"--server, whether the server answers.\nIt changes nothing. The exit code is 69 if something is bad.",
+			"--server, whether the server answers. Doctor changes nothing. The exit code\nis 69 if a check has " +
+			"the result bad.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := &doctor{app: a}
 			d.machine(c.Context())
@@ -57,7 +59,7 @@ func (d *doctor) add(what, how, format string, args ...any) {
 	d.findings = append(d.findings, finding{what, how, fmt.Sprintf(format, args...)})
 }
 
-// machine checks what running commands needs.
+// machine checks what Belay needs on this machine to run commands.
 func (d *doctor) machine(ctx context.Context) {
 	if out, err := exec.CommandContext(ctx, "git", "version").Output(); err != nil {
 		d.add("git", "warn", "not found: jobs cannot work on a repository")
@@ -73,14 +75,14 @@ func (d *doctor) machine(ctx context.Context) {
 	case err != nil:
 		d.add("isolation", "bad", "a command cannot be supervised: %v", err)
 	case r.Isolation == process.Subreaper:
-		d.add("isolation", "warn", "%s: a job can kill its supervisor; as root, or with user namespaces, it cannot",
-			r.Isolation)
+		d.add("isolation", "warn", "%s: a job can kill its supervisor, unless belay runs as root or the machine "+
+			"allows user namespaces", r.Isolation)
 	default:
 		d.add("isolation", "ok", "%s, frozen by %s", r.Isolation, r.Freezer)
 	}
 	if _, err := host.Self(); err != nil {
-		d.add("proof of death", "warn", "this process cannot be identified (%v): a dead worker is given up after "+
-			"its TTL, not at once", err)
+		d.add("proof of death", "warn", "this process cannot be identified (%v): the executions of a dead worker are "+
+			"taken back after its TTL, not at once", err)
 	} else {
 		d.add("proof of death", "ok", "boot, PID namespace and start time can be read")
 	}
@@ -130,20 +132,20 @@ func (d *doctor) directory(ctx context.Context) {
 	}
 }
 
-// engine asks the engine of the directory, if one runs, whether it does its work.
+// engine checks whether the engine of the directory, if one runs, takes work.
 func (d *doctor) engine(ctx context.Context, dir string) {
 	holder := embedded.Holder(dir)
 	if holder == "" {
-		d.add("engine", "ok", "none runs on it")
+		d.add("engine", "ok", "no engine runs on the directory")
 		return
 	}
 	holder = strings.TrimSuffix(holder, "; wait for it, or use another with --data")
 	d.add("engine", "ok", "%s", holder)
 	notes, err := datadir.Ready(ctx, dir, datadir.Options{InJob: process.InJob, Patience: time.Second})
-	d.ready("it takes work", notes, err)
+	d.ready("the engine takes work", notes, err)
 }
 
-// ready tells what an engine says of itself.
+// ready adds the findings of an engine's readiness check.
 func (d *doctor) ready(fine string, notes []string, err error) {
 	var e *belay.Error
 	switch {
@@ -159,7 +161,7 @@ func (d *doctor) ready(fine string, notes []string, err error) {
 	}
 }
 
-// server checks whether the server answers, and lets this key read.
+// server checks whether the server answers, and whether the key has the right to read.
 func (d *doctor) server(ctx context.Context) {
 	b, err := d.app.dial(ctx)
 	if err != nil {
@@ -184,6 +186,7 @@ func (d *doctor) server(ctx context.Context) {
 	d.add("workers", "ok", "%s connected", screen.Plural(n, "worker"))
 }
 
+// database checks the SQLite file for damage, and counts what is in it.
 func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	version, damage, err := r.Check(ctx)
 	if err != nil {
@@ -209,7 +212,7 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	}
 	d.add("executions", "ok", "%s; %d runs, %d checkpoints, %d open dead letters", strings.Join(parts, ", "), c.Runs,
 		c.Checkpoints, c.DeadLetters)
-	if embedded.Holder(d.app.data) == "" { // else the engine has said so
+	if embedded.Holder(d.app.data) == "" { // the notes of a running engine are in the findings already
 		for _, n := range r.Notes(time.Now()) {
 			d.add("note", "warn", "%s", n)
 		}
@@ -222,15 +225,16 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	case overdue == 0:
 		d.add("overdue", "ok", "nothing")
 	case embedded.Holder(d.app.data) == "":
-		d.add("overdue", "warn", "%d things wait for an engine to take care of them; `belay serve` starts one, "+
-			"and so does any belay run on this directory", overdue)
+		d.add("overdue", "warn", "%s overdue, such as executions and sessions whose time is over, until an engine "+
+			"runs; `belay serve` starts one, and so does any belay run on this directory",
+			screen.Plural(overdue, "thing"))
 	default:
 		d.lagging(ctx, r)
 	}
 	return nil
 }
 
-// lagging looks for a while whether an engine that runs sees to what is overdue.
+// lagging checks for five seconds whether the running engine works off what is overdue.
 func (d *doctor) lagging(ctx context.Context, r *embedded.Reader) {
 	const tries = 20
 	overdue := 0
@@ -246,7 +250,8 @@ func (d *doctor) lagging(ctx context.Context, r *embedded.Reader) {
 		}
 	}
 	if overdue > 0 {
-		d.add("overdue", "bad", "%s overdue although an engine runs: it stands still", screen.Plural(overdue, "thing"))
+		d.add("overdue", "bad", "%s overdue although an engine runs: the engine stands still",
+			screen.Plural(overdue, "thing"))
 		return
 	}
 	d.add("overdue", "ok", "nothing")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ import (
 
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "explain ID", Short: "Say why an execution is where it is", Args: exactly("the id of an execution"),
+		Use: "explain ID", Short: "Say why an execution is in its state", Args: exactly("the id of an execution"),
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -33,8 +34,8 @@ func (a *app) explainCommand() *cobra.Command {
 					return err
 				}
 				if idle := a.noEngine(); idle != "" && !x.State.Terminal() {
-					x.Facts = append([]string{"when the last one ended: " + x.Summary}, x.Facts...)
-					x.Summary = idle + ". Nothing moves until one does: `belay serve` starts one, and so does any " +
+					x.Facts = append([]string{"when the last engine ended: " + x.Summary}, x.Facts...)
+					x.Summary = idle + ". Nothing moves until an engine runs: `belay serve` starts one, and so does any " +
 						"belay run on this directory."
 				} else if a.server == "" && !x.State.Terminal() {
 					x.Facts = append(x.Facts, a.engineFacts(c.Context())...)
@@ -45,6 +46,9 @@ func (a *app) explainCommand() *cobra.Command {
 				}
 				fmt.Fprintf(a.out, "%s: %s\n", x.Execution, x.Summary)
 				for _, f := range x.Facts {
+					if !a.wide() {
+						f = runQueue.ReplaceAllString(f, "")
+					}
 					fmt.Fprintf(a.out, "  - %s\n", screen.Line(f))
 				}
 				return nil
@@ -53,20 +57,24 @@ func (a *app) explainCommand() *cobra.Command {
 	}
 }
 
-// stranded says how to go on with an execution that only its own belay run takes, if that
-// has ended.
+// runQueue is the mention, in a fact of an explanation, of the internal queue of a belay run.
+var runQueue = regexp.MustCompile(` from queue "` + regexp.QuoteMeta(agent.RunQueue) + `[^"]*"`)
+
+// stranded says how to go on with an execution that waits for a belay run that has ended: no
+// other worker takes the executions of a belay run.
 func stranded(ctx context.Context, r reader, id belay.ExecutionID) []string {
 	e, err := r.Execution(ctx, id)
 	if err != nil || e.State.Terminal() || !strings.HasPrefix(e.Queue, agent.RunQueue) || awaited(ctx, r, &e) {
 		return nil
 	}
 	return []string{
-		"only the belay run that began it takes it, and that has ended: type its line again, with --resume or its " +
-			"--key, to go on with it, or end it with `belay cancel " + id.String() + "`",
+		"only belay run takes it, and the belay run that began it has ended: type its line again, with --resume or " +
+			"its --key, to go on with it, or end it with `belay cancel " + id.String() + "`",
 	}
 }
 
-// engineFacts are what of the engine of the data directory keeps an execution where it is.
+// engineFacts lists the problems of the data directory's engine that keep an execution from going
+// on.
 func (a *app) engineFacts(ctx context.Context) []string {
 	notes, err := datadir.Ready(ctx, a.data, datadir.Options{InJob: process.InJob, Patience: time.Second})
 	if err == nil {
@@ -80,8 +88,8 @@ func (a *app) engineFacts(ctx context.Context) []string {
 	return slices.Insert(notes, 0, why)
 }
 
-// noEngine says that no engine runs on the data directory, so that what its store says of
-// running work is what was true when one did; empty if one runs, or a server is asked.
+// noEngine says that no engine runs on the data directory and when the last change was made. It
+// is empty if an engine runs, or if the command asks a server.
 func (a *app) noEngine() string {
 	if a.server != "" || a.store != "" || embedded.Holder(a.data) != "" {
 		return ""
@@ -93,13 +101,14 @@ func (a *app) noEngine() string {
 	return text
 }
 
-// untilThen notes below a list that no engine runs, if one of its executions has not ended.
-func (a *app) untilThen(list ...belay.Execution) {
+// noteNoEngine prints below a list that no engine runs, if an execution in it has not ended: the
+// states are then those of the moment at which the last engine ended.
+func (a *app) noteNoEngine(list ...belay.Execution) {
 	if !slices.ContainsFunc(list, func(e belay.Execution) bool { return !e.State.Terminal() }) {
 		return
 	}
 	if idle := a.noEngine(); idle != "" {
-		fmt.Fprintf(a.err, "belay: %s: the states are of then, and nothing moves until an engine runs; belay "+
-			"explain ID says more\n", idle)
+		fmt.Fprintf(a.err, "belay: %s: these are the states of that time, and nothing moves until an engine runs; "+
+			"belay explain ID says more\n", idle)
 	}
 }

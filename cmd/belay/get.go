@@ -20,6 +20,8 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "get ID", Short: "Show one execution with its history", Args: exactly("the id of an execution"),
+		Long: "Show one execution with its history. With -o wide also the internal queue and labels of a\n" +
+			"belay run, and the generation: how often the execution was opened, its first time included.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -31,7 +33,7 @@ func (a *app) getCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				defer a.untilThen(e)
+				defer a.noteNoEngine(e)
 				if a.output == "json" {
 					return screen.PrintJSON(a.out, e)
 				}
@@ -45,7 +47,7 @@ func (a *app) getCommand() *cobra.Command {
 	}
 }
 
-// allEvents reads a whole history.
+// allEvents reads the events that a query selects, page by page.
 func allEvents(ctx context.Context, r reader, q belay.EventQuery) ([]belay.Event, error) {
 	var all []belay.Event
 	for {
@@ -58,7 +60,8 @@ func allEvents(ctx context.Context, r reader, q belay.EventQuery) ([]belay.Event
 	}
 }
 
-// owner says who has an execution, and for how long; empty if nobody does.
+// owner describes the worker that owns an execution, and the end of its lease; empty without an
+// owner.
 func owner(ctx context.Context, r reader, e *belay.Execution) string {
 	if e.Worker.IsZero() {
 		return ""
@@ -84,18 +87,21 @@ func (a *app) show(e *belay.Execution, events []belay.Event, owner string) error
 	if e.Reason != nil {
 		t.Row("because", about(e))
 	}
-	if !strings.HasPrefix(e.Queue, agent.RunQueue) {
+	if a.wide() || !strings.HasPrefix(e.Queue, agent.RunQueue) {
 		t.Row("queue", e.Queue)
 	}
 	if e.Key != "" {
 		t.Row("key", e.Key)
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-		if k != labelLine {
+		if a.wide() || k != labelLine {
 			t.Row("label "+k, e.Labels[k])
 		}
 	}
-	t.Row("attempt", fmt.Sprintf("%d, token %d, generation %d", e.Attempt, e.Token, e.Generation))
+	t.Row("attempt", fmt.Sprintf("%d, token %d", e.Attempt, e.Token))
+	if a.wide() {
+		t.Row("generation", fmt.Sprint(e.Generation))
+	}
 	if owner != "" {
 		t.Row("owner", owner)
 	}
@@ -125,7 +131,7 @@ func (a *app) show(e *belay.Execution, events []belay.Event, owner string) error
 	return tl.Flush()
 }
 
-// describe says in a few words what an event is about.
+// describe renders the details of an event in one line: name, attempt, actor, text and error.
 func describe(ev *belay.Event) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -162,11 +168,12 @@ func (a *app) logsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs ID", Short: "Print the output an execution wrote, or one of its artifacts",
 		Args: exactly("the id of an execution"),
-		Long: `Print the output that an execution wrote, or a log or artifact that --name names.
+		Long: `Print the output that an execution wrote, or the log or artifact that --name names.
 
-Output is printed without what would colour a terminal, move its cursor or turn the
-direction of text: it may be anybody's. With --raw it is printed byte for byte, and so
-is anything else than output, unless standard output is a terminal.`,
+The program that wrote the output is not trusted: escape sequences that would colour
+the terminal, move its cursor or turn the direction of text are left out. With --raw
+all bytes are printed unchanged. Artifacts and other logs are printed unchanged too,
+unless standard output is a terminal.`,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -182,14 +189,14 @@ is anything else than output, unless standard output is a terminal.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&raw, "raw", false, "byte for byte, also what a terminal would obey")
-	c.Flags().StringVar(&name, "name", "output", "which log or artifact: `output`, or one that the result names")
+	c.Flags().BoolVar(&raw, "raw", false, "print all bytes unchanged, escape sequences too")
+	c.Flags().StringVar(&name, "name", "output", "the log or artifact: `output`, or a name from the execution's result")
 	return c
 }
 
-// copyChunks writes a log or artifact, saying where the middle of a log was
-// dropped. Its beginning never is: an artifact whose chunks begin later has
-// replaced another.
+// copyChunks writes a log or artifact to w. Where the middle of a long log was dropped,
+// copyChunks writes a line with the number of missing chunks. The beginning of a log is never
+// dropped: chunks that begin above zero belong to an artifact that replaced an earlier one.
 func copyChunks(ctx context.Context, w io.Writer, r reader, id belay.ExecutionID, name string) error {
 	next := int64(0)
 	for found := false; ; found = true {
@@ -200,8 +207,8 @@ func copyChunks(ctx context.Context, w io.Writer, r reader, id belay.ExecutionID
 		if len(chunks) == 0 {
 			if !found {
 				return &belay.Error{
-					Code: belay.CodeNotFound, Message: "execution " + id.String() + " has nothing of the name " +
-						quoted(name),
+					Code: belay.CodeNotFound, Message: "execution " + id.String() +
+						" has no log or artifact of the name " + quoted(name),
 				}
 			}
 			return nil

@@ -15,19 +15,19 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-// jobs prepares what runs jobs in this process, and says how the server knows them for
-// jobs.
+// jobs prepares the runners of jobs in this process, and returns how the server recognises
+// requests of jobs.
 func (s *serving) jobs(ctx context.Context) (server.Jobs, error) {
 	s.built = s.builtins()
 	if err := s.built.prepare(ctx, s.cfg.Concurrency, s.agents); err != nil {
 		return server.Jobs{}, err
 	}
-	return guests(s.cfg.Agents() && !s.cfg.Agent.Local, s.built.ofCommands, s.built.ofAgents), nil
+	return recogniseJobs(s.cfg.Agents() && !s.cfg.Agent.Local, s.built.ofCommands, s.built.ofAgents), nil
 }
 
-// guests says how jobs of these kinds are known, and of agents on other machines, if
-// there are any.
-func guests(elsewhere bool, kinds ...*jobs) server.Jobs {
+// recogniseJobs returns how the server recognises requests of jobs of these kinds. Elsewhere says
+// that agents run on other machines.
+func recogniseJobs(elsewhere bool, kinds ...*jobs) server.Jobs {
 	var all server.Jobs
 	var users []process.Range
 	for _, j := range kinds {
@@ -44,8 +44,8 @@ func guests(elsewhere bool, kinds ...*jobs) server.Jobs {
 			all.Judge.Shared = true
 		default:
 			all.Judge.Shared = true
-			all.Demand = "jobs run here as the user of the server, and without namespaces their processes cannot " +
-				"be told from those of others"
+			all.Demand = "jobs run here as the user of the server, and without namespaces the server cannot tell their " +
+				"processes from other processes of this user"
 		}
 	}
 	if all.Judge != nil {
@@ -57,8 +57,8 @@ func guests(elsewhere bool, kinds ...*jobs) server.Jobs {
 	return all
 }
 
-// ofJobs reports whether a user is one of those ranges, or of the range from which other
-// processes of this machine take users for jobs.
+// ofJobs returns a function that reports whether a system user belongs to jobs: it is in one of
+// the ranges, or in the range from which other processes of this machine take users for jobs.
 func ofJobs(ranges []process.Range) func(uid uint32) bool {
 	all := append([]process.Range{{First: ownUsers, Count: mostUsers}}, ranges...)
 	return func(uid uint32) bool {
@@ -66,9 +66,9 @@ func ofJobs(ranges []process.Range) func(uid uint32) bool {
 	}
 }
 
-// hired reports whether a worker runs what others submit: a built-in kind, and not from
-// the queue of a belay run alone.
-func hired(spec *belay.WorkerSpec) bool {
+// runsForOthers reports whether a worker runs jobs that other people submit: a built-in workflow,
+// from other queues than those of a belay run.
+func runsForOthers(spec *belay.WorkerSpec) bool {
 	builtin := slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool {
 		return r.Workflow == agent.Workflow || r.Workflow == agent.Prompted
 	})
@@ -78,10 +78,10 @@ func hired(spec *belay.WorkerSpec) bool {
 	return builtin && !own
 }
 
-// closeMemory keeps jobs of the same user from the memory and the environment of this
+// closeMemory prevents jobs of the same user from reading the memory and the environment of this
 // process.
 func closeMemory(log *slog.Logger) {
 	if err := process.Undumpable(); err != nil && !errors.Is(err, host.ErrUnsupported) {
-		log.Warn("other processes of this user can look into this one", "error", err)
+		log.Warn("other processes of this user can read the memory of this process", "error", err)
 	}
 }

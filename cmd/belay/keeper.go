@@ -15,18 +15,18 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// keeper keeps a lock while a command runs under it. It counts the lock's time
-// from the sending of each heartbeat, on a clock that goes on while the machine
-// sleeps, and stops the command before anybody else may own what it works on.
+// keeper renews the lock of belay lock exec while the command runs. It counts the lock's time from
+// the sending of each heartbeat, with a clock that goes on while the machine sleeps, and freezes
+// the command before another owner could get the execution.
 type keeper struct {
 	b    belay.Backend
 	say  func(format string, args ...any)
-	held belay.Lock
-	sent time.Duration // when the call that took it was sent, by host.Boottime
+	held belay.Lock    // the lock
+	sent time.Duration // when the call that took the lock was sent, by host.Boottime
 
 	cancelled bool  // the execution was cancelled
-	released  bool  // an operator wants it back
-	lost      error // why the lock is lost
+	released  bool  // an operator paused, preempted or drained it: the lock must be released
+	lost      error // why the lock was lost
 }
 
 // lock takes the lock.
@@ -45,38 +45,38 @@ func (k *keeper) lock(ctx context.Context, r belay.LockRequest) error {
 	return nil
 }
 
-// keep renews the lock until the command has ended. The fence freezes the command two
-// thirds of the lock's time after the last heartbeat that was acknowledged, and keep kills
-// it when the lock is lost.
+// keep renews the lock until the command has ended. The fence freezes the command when two thirds
+// of the lock's time have passed since the last acknowledged heartbeat was sent, and keep kills the
+// command when the lock is lost.
 func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
-	over := make(chan error, 1) // why the lock is given up without knowing whether it holds
-	give := func(why error) {
+	gaveUp := make(chan error, 1) // why keep ends the command without knowing whether the lock is lost
+	giveUp := func(why error) {
 		select {
-		case over <- why:
+		case gaveUp <- why:
 		default:
 		}
 	}
 	fence := runs.NewFence(host.Boottime, newAlarm, k.sent, k.held.ExpiresIn, worker.DefaultMaxFreeze, func() {
-		give(errors.New("frozen for too long"))
+		giveUp(errors.New("frozen for too long"))
 	})
 	defer fence.Close()
-	ended := func(err error) {
-		if !errors.Is(err, os.ErrProcessDone) { // of a command that has ended keep knows
-			give(err)
+	failed := func(err error) {
+		if !errors.Is(err, os.ErrProcessDone) { // tree.Done reports the end of the command
+			giveUp(err)
 		}
 	}
 	fence.OnFreeze(func() {
 		if err := tree.Freeze(context.Background()); err != nil {
-			ended(err)
+			failed(err)
 			return
 		}
 		k.say("no heartbeat gets through: the command is frozen")
 	}, func() {
 		if err := tree.Thaw(context.Background()); err != nil {
-			ended(err)
+			failed(err)
 			return
 		}
-		k.say("the server is back, and the lock holds: the command goes on")
+		k.say("the server is back, and the lock is still valid: the command goes on")
 	})
 	due, answer := make(chan struct{}, 1), make(chan reply, 1)
 	beat := host.NewAlarm(host.Boottime, func() { due <- struct{}{} })
@@ -92,9 +92,9 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 			go func() { answer <- k.renew(ctx) }()
 		case r := <-answer:
 			beat.Reset(k.heard(tree, fence, end, r))
-		case why := <-over:
+		case why := <-gaveUp:
 			select {
-			case <-tree.Done(): // both came at once
+			case <-tree.Done(): // the command ended at the same time
 				return
 			default:
 			}
@@ -107,13 +107,13 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 
 func newAlarm(fire func()) runs.Alarm { return host.NewAlarm(host.Boottime, fire) }
 
-// kill ends the command since the lock is lost.
+// kill kills the command after the lock was lost; why is the reason.
 func (k *keeper) kill(tree *process.Tree, why error) {
 	k.lost = cmp.Or(k.lost, why)
 	tree.Kill(k.lost)
 }
 
-// reply is what came of a heartbeat.
+// reply is the result of a heartbeat that was sent at the time sent, by host.Boottime.
 type reply struct {
 	belay.HeartbeatReply
 	sent time.Duration
@@ -128,7 +128,7 @@ func (k *keeper) renew(ctx context.Context) reply {
 	return r
 }
 
-// heard acts on what came of a heartbeat, and answers when the next is due.
+// heard acts on the result of a heartbeat, and returns the time until the next one.
 func (k *keeper) heard(tree *process.Tree, fence *runs.Fence, end context.CancelCauseFunc, r reply) time.Duration {
 	switch {
 	case belay.CodeOf(r.err) == belay.CodeLeaseLost && r.err != nil:
@@ -145,8 +145,8 @@ func (k *keeper) heard(tree *process.Tree, fence *runs.Fence, end context.Cancel
 		end(errors.New("the execution was cancelled"))
 	case (len(r.Pause) > 0 || len(r.Preempt) > 0 || r.Drain) && !k.released:
 		k.released = true
-		k.say("the execution is wanted back")
-		end(errors.New("the execution is wanted back"))
+		k.say("an operator asks for the execution: the command is stopped")
+		end(errors.New("an operator asks for the execution"))
 	}
 	return k.held.Heartbeat
 }

@@ -12,18 +12,20 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// openSpaces opens the workspaces in a directory. As root it takes back, for as long as
-// the work of a dead run is salvaged, the user that the run had, so that no other process
-// of this machine gives that user to a run of its own.
+// openSpaces opens the workspaces in a directory. While the manager salvages the work of a dead
+// run, it reserves, if this process runs as root, the system user that the run had, so that no
+// other process of this machine gives the user to a new run.
 func openSpaces(dir string) (*workspace.Manager, error) {
 	m, err := workspace.Open(dir)
 	if err == nil && os.Geteuid() == 0 {
-		m.Retake = retake
+		m.Retake = reserveUserOf
 	}
 	return m, err
 }
 
-func retake(ctx context.Context, user host.User, id string) (func(context.Context) error, error) {
+// reserveUserOf reserves the system user of a dead run's workspace until the returned function is
+// called. It refuses with a conflict if another run has the user by now.
+func reserveUserOf(ctx context.Context, user host.User, id string) (func(context.Context) error, error) {
 	pool, err := process.OpenPool(userJournal, process.Range{First: user.UID, Count: 1})
 	if err != nil {
 		return nil, err
@@ -31,7 +33,7 @@ func retake(ctx context.Context, user host.User, id string) (func(context.Contex
 	seat, err := pool.Take(ctx, id)
 	if errors.Is(err, process.ErrNoUser) {
 		return nil, &belay.Error{
-			Code: belay.CodeConflict, Message: fmt.Sprintf("user %d of workspace %s works for another run now",
+			Code: belay.CodeConflict, Message: fmt.Sprintf("user %d of workspace %s belongs to another run now",
 				user.UID, id), Err: err,
 		}
 	}
@@ -41,15 +43,15 @@ func retake(ctx context.Context, user host.User, id string) (func(context.Contex
 	return seat.Free, nil
 }
 
-// reserve takes the first user out of a range, for the base clones: no job is ever given
-// it.
-func reserve(users process.Range) (*host.User, process.Range, error) {
+// splitUsers splits a range of system users: the first owns the base clones, and the others are
+// for jobs. No job ever gets the first user.
+func splitUsers(users process.Range) (*host.User, process.Range, error) {
 	if users.Count < 2 {
-		return nil, users, fmt.Errorf("the users %s of jobs: one is needed for the base clones, which no job has, "+
-			"and one for a job at least", users)
+		return nil, users, fmt.Errorf("the users %s of jobs: at least two are needed, one for the base clones and one "+
+			"for a job", users)
 	}
 	if _, err := process.OpenPool(userJournal, process.Range{First: users.First, Count: 1}); err != nil {
-		return nil, users, err // somebody has it
+		return nil, users, err // another process uses the user
 	}
 	return &host.User{UID: users.First, GID: users.First}, process.Range{
 		First: users.First + 1, Count: users.Count - 1,

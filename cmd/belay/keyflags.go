@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// keyFlag is the flag of a key of the configuration. What it says is checked
-// together with what all others say.
+// keyFlag is the command line flag of one configuration key. Set only stores the text;
+// config.Load checks the values of all flags together.
 type keyFlag struct {
 	key  config.Key
 	text string
@@ -24,8 +24,8 @@ type keyFlag struct {
 func (f *keyFlag) String() string { return f.text }
 func (f *keyFlag) Type() string   { return f.key.Type() }
 
-// Set notes what was typed. A list stands in one text: a second one would silently
-// take the place of the first.
+// Set stores the text of the flag. The text of a list is the whole list, so Set refuses a second
+// one, which would silently replace the first.
 func (f *keyFlag) Set(text string) error {
 	if f.set && f.key.Type() == "list" {
 		return errors.New("it is given twice; write the whole list once")
@@ -34,14 +34,14 @@ func (f *keyFlag) Set(text string) error {
 	return nil
 }
 
-// keyFlags are the flags of a command that stand for keys of the configuration.
+// keyFlags are the flags of a command that set configuration keys.
 type keyFlags []*keyFlag
 
-// add gives a command the flags of those keys that it wants.
+// add gives a command the flags of the configuration keys that wanted selects.
 func (k *keyFlags) add(c *cobra.Command, wanted func(config.Key) bool) {
 	for _, key := range config.Keys() {
 		if key.Name == "data" || !wanted(key) {
-			continue // every command has the data directory
+			continue // --data is a global flag of all commands
 		}
 		flag := &keyFlag{key: key, text: key.Default()}
 		*k = append(*k, flag)
@@ -56,8 +56,8 @@ func (k *keyFlags) add(c *cobra.Command, wanted func(config.Key) bool) {
 		cobra.ShellCompDirectiveNoFileComp))
 }
 
-// load reads the configuration: the flags outweigh the environment, and that the
-// file.
+// load reads the configuration: flags outweigh environment variables, and environment variables
+// outweigh the file.
 func (k *keyFlags) load(c *cobra.Command, a *app, file string) (*config.Config, error) {
 	sources := config.Sources{File: file, Environ: os.Environ(), Flags: make(map[string]string)}
 	for _, f := range *k {
@@ -75,12 +75,12 @@ func (k *keyFlags) load(c *cobra.Command, a *app, file string) (*config.Config, 
 	return cfg, nil
 }
 
-// flagDoc writes a sentence as flags are described.
+// flagDoc turns a sentence into the description of a flag: lower case, without the full stop.
 func flagDoc(sentence string) string {
 	return strings.ToLower(sentence[:1]) + strings.TrimSuffix(sentence[1:], ".")
 }
 
-// startLog is the log of a process that serves or works for long.
+// startLog makes the log of belay serve and belay worker, and installs it as the default log.
 func (a *app) startLog(cfg *config.Config) *slog.Logger {
 	o := &slog.HandlerOptions{Level: cfg.Log.Level}
 	if a.verbose && cfg.From("log.level") == "default" {

@@ -6,9 +6,9 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// A list that is typed twice is refused, since half of it would be forgotten; of
-// anything else the last one counts, as with all flags.
-func TestListsAreTypedOnce(t *testing.T) {
+// Rule: a flag that takes a list is refused when it is given twice, since the first list would be
+// lost; for any other flag the last value counts.
+func TestAListFlagIsRefusedWhenGivenTwice(t *testing.T) {
 	for _, key := range config.Keys() {
 		f := &keyFlag{key: key}
 		if err := f.Set("a"); err != nil {

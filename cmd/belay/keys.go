@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// scopes are all rights that a key can have, with what each is for.
+// scopes lists the scopes of API keys with their descriptions.
 var scopes = []struct {
 	scope belay.Scope
 	doc   string
@@ -28,15 +28,16 @@ var scopes = []struct {
 
 func (a *app) keysCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "keys", Short: "Make, list and revoke the keys of a server", Args: none,
-		Long: `Make, list and revoke the keys with which programs and people use a server.
+		Use: "keys", Short: "Make, list and revoke the API keys of a server", Args: none,
+		Long: `Make, list and revoke the API keys with which programs and people use a server.
+(The --key of belay run and belay submit is another thing: an idempotency key.)
 
-As soon as there is one, the server wants a key for everything. A key has the
-scopes that it was made with, and no other; admin has all. The server keeps a hash:
-the key itself is shown once, when it is made.
+As soon as one API key exists, the server requires a key for every request. A key has
+the scopes that it was made with; the scope admin includes all others. The server
+stores a hash: the key itself is shown once, when it is made.
 
---store or BELAY_STORE names the store of servers that share a database: their
-first key is made there.`,
+--store or BELAY_STORE names the database of servers that share one: their first key
+is made there, without a server.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().String("store", "",
@@ -45,8 +46,8 @@ first key is made there.`,
 	return c
 }
 
-// useStore has keys be those of the store that the command line or the
-// environment names, if one does.
+// useStore lets a command work on the store that --store or BELAY_STORE names, if one of them is
+// set and neither --data nor a server outweighs it.
 func (a *app) useStore(c *cobra.Command) error {
 	from := config.Sources{Flags: make(map[string]string)}
 	text, typed := c.Flag("store").Value.String(), c.Flag("store").Changed
@@ -75,8 +76,8 @@ func (a *app) keysCreateCommand() *cobra.Command {
 	var spec belay.KeySpec
 	var names []string
 	c := &cobra.Command{
-		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Short: "Make a key, and show it this once", Args: none,
-		Long: "Make a key, and show it this once: on standard output, and nothing else there.\n\nThe scopes are:\n" +
+		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Short: "Make an API key and print it, this once", Args: none,
+		Long: "Make an API key and print it, this once. Standard output gets the key alone.\n\nThe scopes are:\n" +
 			scopeHelp(),
 		Example: `  belay keys create --name ci --scope read,submit
   belay keys create --name gpu-1 --scope worker > gpu-1.key`,
@@ -86,7 +87,7 @@ func (a *app) keysCreateCommand() *cobra.Command {
 				return err
 			}
 			if strings.TrimSpace(spec.Name) == "" {
-				return usage("say with --name who will use the key; it stands in the history of what is done with it")
+				return usage("say with --name who will use the key; histories name the key as the actor")
 			}
 			if err := a.useStore(c); err != nil {
 				return err
@@ -94,8 +95,8 @@ func (a *app) keysCreateCommand() *cobra.Command {
 			return a.createKey(named(c), spec)
 		},
 	}
-	c.Flags().StringVar(&spec.Name, "name", "", "who will use it")
-	c.Flags().StringSliceVar(&names, "scope", nil, "what it allows: "+strings.Join(scopeNames(), ", "))
+	c.Flags().StringVar(&spec.Name, "name", "", "the program or person that will use the key")
+	c.Flags().StringSliceVar(&names, "scope", nil, "what the key allows: "+strings.Join(scopeNames(), ", "))
 	_ = c.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
 	_ = c.RegisterFlagCompletionFunc("scope", completeScopes)
 	return c
@@ -149,7 +150,8 @@ func parseScopes(names []string) ([]belay.Scope, error) {
 	return out, nil
 }
 
-// createKey makes the data directory too: keys come before the first server.
+// createKey makes a key. It also makes the data directory, since the first key is made before the
+// first server starts.
 func (a *app) createKey(ctx context.Context, spec belay.KeySpec) error {
 	b, err := a.backend(ctx, "belay keys create")
 	if err != nil {
@@ -195,7 +197,7 @@ func (a *app) keysLsCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "revoked ones too")
+	c.Flags().BoolVar(&all, "all", false, "also revoked keys")
 	return c
 }
 
@@ -227,8 +229,9 @@ func (a *app) listKeys(keys []belay.Key, all bool) error {
 func (a *app) keysRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke ID", Short: "End a key for good", Args: exactly("the id of a key"),
-		Long: "End a key for good, by its id as belay keys ls shows it, or by its name if one living\nkey has it. " +
-			"A server notices at once, others of the same store within seconds.",
+		Long: "End a key for good. ID is the key's id, as belay keys ls shows it, or its name if only one key that\n" +
+			"is not revoked has the name. The server that revokes the key refuses it at once, other servers of\n" +
+			"the same store within seconds.",
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := a.useStore(c); err != nil {
 				return err
@@ -267,7 +270,7 @@ func (a *app) revokeKey(ctx context.Context, b belay.Backend, arg string) error 
 	return nil
 }
 
-// completeKeys offers the living keys to the shell.
+// completeKeys offers the keys that are not revoked to the shell.
 func (a *app) completeKeys(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -29,21 +29,24 @@ func (a *app) lockExecCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec ID [flags] -- COMMAND [ARG…]",
 		Short: "Own an execution from outside while a command runs",
-		Long: `Lock an execution, run a command, and end the execution as the command ends: exit
-code 0 means that it succeeded, any other that it failed. The lock is renewed while
-the command runs. When it is lost, the command and all it has started are killed;
-while the server is away they are frozen before anybody else could be the owner.
-Ctrl-C ends the command and gives the execution back for the next owner.
+		Long: `Lock an execution, run a command, and end the execution as the command ends: it
+succeeds with exit code 0 and fails with any other. The lock is renewed while the
+command runs. If the lock is lost, the command and all processes that it has started
+are killed. If the server cannot be reached, they are frozen before another owner
+could take the execution. Ctrl-C ends the command and releases the execution for the
+next owner.
 
-The command works here, in this environment, reads the execution's input, and finds
+The command runs in this directory and environment, gets the execution's input on
+standard input, and has these variables:
 
   BELAY_EXECUTION   the execution's id
-  BELAY_TOKEN       grows with every owner: hand it to whoever can refuse a stale one
-  BELAY_LOCK_ID     the lock's secret id, with which it can checkpoint over HTTP
+  BELAY_TOKEN       the fencing token, which grows with every owner: send it along
+                    with writes to systems that can refuse an older token
+  BELAY_LOCK_ID     the secret id of the lock, for checkpoints over HTTP
   BELAY_CHECKPOINT  the data of the last checkpoint, as JSON, if there is one
 
-The exit code is the command's own, or 75 if somebody else owns the execution or
-the lock was lost.`,
+The exit code is the command's own, or 75 if another owner has the execution or the
+lock was lost.`,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.ArgsLenAtDash() != 1 || len(args) < 2 {
@@ -60,10 +63,10 @@ the lock was lost.`,
 			return a.writing(ctx, func(b belay.Backend) error { return a.lockExec(ctx, b, id, &f, args[1:]) })
 		},
 	}
-	c.Flags().StringVar(&f.owner, "owner", "", "says to people who it is; you and this host, unless given")
-	c.Flags().DurationVar(&f.ttl, "ttl", 0, "how long the lock lives after a heartbeat; 30s unless given")
-	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the command may take to end when it is told to")
-	c.Flags().BoolVar(&f.reopen, "reopen", false, "open a failed or cancelled execution again")
+	c.Flags().StringVar(&f.owner, "owner", "", "the owner's name, for people; your user and this host unless given")
+	c.Flags().DurationVar(&f.ttl, "ttl", 0, "how long the lock stays valid without a heartbeat; 30s unless given")
+	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the command may take to end after SIGTERM")
+	c.Flags().BoolVar(&f.reopen, "reopen", false, "open a failed or cancelled execution again, as belay retry does")
 	return c
 }
 
@@ -75,7 +78,7 @@ func hostname() string {
 	return name
 }
 
-// lockExec locks, runs and settles.
+// lockExec locks the execution, runs the command and settles the execution.
 func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionID, f *execFlags, argv []string) error {
 	k := &keeper{b: b, say: func(format string, args ...any) {
 		fmt.Fprintln(a.err, "belay: "+screen.Line(fmt.Sprintf(format, args...)))
@@ -94,7 +97,7 @@ func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionI
 		ID: k.held.Lease.Run().String(), Args: argv, Dir: dir, Grace: f.grace, Env: k.environment(os.Environ()),
 		Stdin: k.held.Execution.Input,
 		Output: func(_ context.Context, c process.Chunk) error {
-			w := a.plain().out // its user's own command
+			w := a.plain().out // unchanged, since it is the user's own command
 			if c.Stream == process.Stderr {
 				w = a.plain().err
 			}
@@ -115,7 +118,7 @@ func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionI
 	return k.ended(ctx, r, err)
 }
 
-// notStarted gives a command that cannot be started a shell's exit code.
+// notStarted returns the exit code that a shell would give for a command that cannot be started.
 func (k *keeper) notStarted(err error) error {
 	var s *process.StartError
 	if errors.As(err, &s) {
@@ -125,10 +128,11 @@ func (k *keeper) notStarted(err error) error {
 	return err
 }
 
-// maxVariable is a little less than what Linux takes as one variable.
+// maxVariable is a little less than the length at which Linux refuses an environment variable.
 const maxVariable = 127 << 10
 
-// environment is what the command sees: ours, and what it owns.
+// environment returns the command's environment: that of this process, and the variables of the
+// lock.
 func (k *keeper) environment(ours []string) map[string]string {
 	env := make(map[string]string)
 	for _, entry := range ours {
@@ -145,7 +149,7 @@ func (k *keeper) environment(ours []string) map[string]string {
 	if n := len(k.held.Checkpoints); n > 0 {
 		data := string(k.held.Checkpoints[n-1].Data)
 		if len(data) > maxVariable {
-			k.say("the last checkpoint has %d bytes, too many to hand over; it can be read over HTTP", len(data))
+			k.say("the last checkpoint has %d bytes, too many for a variable; it can be read over HTTP", len(data))
 		} else {
 			env["BELAY_CHECKPOINT"] = data
 		}
@@ -153,7 +157,7 @@ func (k *keeper) environment(ours []string) map[string]string {
 	return env
 }
 
-// ended settles the execution as its command has ended.
+// ended settles the execution by the command's result, and returns belay's exit code as an error.
 func (k *keeper) ended(ctx context.Context, r process.Result, err error) error {
 	output, merr := json.Marshal(map[string]int{"exit_code": r.Code})
 	s := belay.Settlement{Outcome: belay.OutcomeSucceeded, Output: output}
@@ -184,12 +188,12 @@ func (k *keeper) ended(ctx context.Context, r process.Result, err error) error {
 	return nil
 }
 
-// settling is how long the end may take to reach the store.
-const settling = 30 * time.Second
+// settleTimeout is how long settle repeats its call.
+const settleTimeout = 30 * time.Second
 
-// settle ends the run, and tries again as long as its lease may hold.
+// settle ends the run. While the store is unavailable it repeats the call, up to settleTimeout.
 func (k *keeper) settle(s belay.Settlement) error {
-	ctx, cancel := context.WithTimeout(context.Background(), settling)
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
 	s.Lease, s.Op = k.held.Lease, belay.OpID(embedded.NewID())
 	for {

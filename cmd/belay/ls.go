@@ -22,7 +22,7 @@ func (a *app) lsCommand() *cobra.Command {
 	var parent string
 	c := &cobra.Command{
 		Use: "ls", Short: "List executions, newest first", Args: none,
-		Long: "List executions, newest first. Children are shown with --children or under --parent.",
+		Long: "List executions, newest first. Child executions are left out without --children or --parent.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := parseFilter(&f, states, labels); err != nil {
 				return err
@@ -39,29 +39,30 @@ func (a *app) lsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				defer a.untilThen(page.Executions...)
+				defer a.noteNoEngine(page.Executions...)
 				return a.list(page)
 			})
 		},
 	}
-	c.Flags().StringSliceVar(&states, "state", nil, "only these `states`, or active for all that have not ended")
-	c.Flags().StringSliceVar(&labels, "label", nil, "only with these labels, as `name=value`")
-	c.Flags().StringVar(&f.Workflow, "workflow", "", "only of this workflow")
-	c.Flags().StringVar(&f.Queue, "queue", "", "only of this queue")
-	c.Flags().BoolVar(&f.Children, "children", false, "children too")
+	c.Flags().StringSliceVar(&states, "state", nil, "only executions in these `states`; active for all that have not "+
+		"ended")
+	c.Flags().StringSliceVar(&labels, "label", nil, "only executions with these labels, as `name=value`")
+	c.Flags().StringVar(&f.Workflow, "workflow", "", "only executions of this workflow")
+	c.Flags().StringVar(&f.Queue, "queue", "", "only executions of this queue")
+	c.Flags().BoolVar(&f.Children, "children", false, "list child executions too")
 	c.Flags().StringVar(&parent, "parent", "", "only the children of this execution")
 	c.Flags().StringVar(&f.Cursor, "after", "", "go on after this `id`, the last of an earlier list")
-	c.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many")
+	c.Flags().IntVarP(&f.Limit, "limit", "n", 50, "list at most so many executions")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(append(stateNames(), "active"),
 		cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
-// searchFor is how long ls searches on where little fits the filter.
+// searchFor is how long ls goes on searching when few executions fit the filter.
 const searchFor = 3 * time.Second
 
-// search lists as many as are asked for, going on where one answer looked at as many
-// as it may.
+// search lists as many executions as the filter asks for. Each call of Executions looks at a limited
+// number of executions; search repeats the call from there until searchFor has passed.
 func search(ctx context.Context, r reader, f belay.Filter) (belay.Page, error) {
 	var all belay.Page
 	for end := time.Now().Add(searchFor); ; {
@@ -134,7 +135,7 @@ func (a *app) list(page belay.Page) error {
 	return nil
 }
 
-// more says how a list goes on.
+// more prints the command that lists the next page, if there is one.
 func (a *app) more(w io.Writer, page belay.Page) {
 	switch {
 	case page.Next == "":
@@ -146,7 +147,7 @@ func (a *app) more(w io.Writer, page belay.Page) {
 	}
 }
 
-// stateWord is the state, or what is happening to it.
+// stateWord returns the state of an execution, or "cancelling" or "pausing".
 func stateWord(e *belay.Execution) string {
 	switch {
 	case !e.CancelBy.IsZero():
@@ -167,7 +168,8 @@ func took(e *belay.Execution) string {
 	return screen.Short(e.FinishedAt.Sub(e.StartedAt))
 }
 
-// about is the one thing worth saying of an execution in a list.
+// about returns the most useful fact about an execution for a list, in one line: its error, the
+// reason why it waits, or the command that it runs.
 func about(e *belay.Execution) string {
 	text := ""
 	switch {

@@ -1,4 +1,5 @@
-// Command belay runs long work durably: when a worker falls, the run doesn't.
+// Command belay runs long work durably: when a worker crashes, another one goes on from the last
+// checkpoint.
 package main
 
 import (
@@ -12,7 +13,7 @@ import (
 )
 
 func main() {
-	process.Main(workspace.Helper()) // takes over when this process was started as a job's supervisor or a helper
+	process.Main(workspace.Helper()) // does not return in a process that was started as a job's supervisor or a helper
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
 	stop()

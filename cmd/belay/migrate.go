@@ -12,21 +12,22 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-const migrateLong = `Bring the schema of a store up to date, or, with --dry-run, print the SQL that would.
+const migrateLong = `Bring the schema of a store up to date, or, with --dry-run, print the SQL of the
+migrations.
 
-An engine does so by itself when it opens a store; this is for those who want to
-see it first, or to do it apart from a start. Whoever migrates at the same time
-takes turns. A data directory must not be in use; PostgreSQL may be, by servers of
-this version and of the one before.`
+An engine migrates by itself when it opens a store. Use this command to see the SQL
+first, or to migrate before the engine starts. Several migrations at the same time
+take turns. A data directory must not be in use; a PostgreSQL database may be in use
+by servers of this version and of the one before.`
 
-// storeFlag lets a command that works on a store where it is name that store.
+// storeFlag adds --store to a command that opens a store itself, without a server.
 func storeFlag(c *cobra.Command) {
 	c.Flags().String("store", "", "the `store`, postgres://USER@HOST/DATABASE or sqlite:DIR, instead of the data "+
 		"directory; its password is in PGPASSWORD")
 }
 
-// storeOf is the store that a command line means. A server is none: its store is
-// where it runs.
+// storeOf returns the URL of the store that the command line names. It refuses --server: the
+// command must run where the server keeps its data.
 func (a *app) storeOf(c *cobra.Command) (string, error) {
 	if err := a.useStore(c); err != nil {
 		return "", err
@@ -36,8 +37,8 @@ func (a *app) storeOf(c *cobra.Command) (string, error) {
 		return a.store, nil
 	case a.server != "":
 		return "", &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
-			"%s works on the store itself, not through the server %s; run it where that keeps its data, and name "+
-				"it with --data or --store",
+			"%s opens the store itself and cannot use the server %s; run it where the server keeps its data, and name "+
+				"the store with --data or --store",
 			c.CommandPath(), quoted(a.server))}
 	}
 	return a.url(), socket.Check(a.data)
@@ -47,7 +48,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{Use: "migrate", Short: "Bring the schema of a store up to date", Long: migrateLong, Args: none}
 	storeFlag(c)
-	c.Flags().BoolVar(&dry, "dry-run", false, "print what would be done, and change nothing")
+	c.Flags().BoolVar(&dry, "dry-run", false, "print the SQL of the migrations, and change nothing")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		url, err := a.storeOf(c)
 		if err != nil {

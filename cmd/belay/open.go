@@ -19,10 +19,11 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
+// url is the URL of the data directory's store.
 func (a *app) url() string { return "sqlite:" + a.data }
 
-// reader is what the reading commands need: of a server, of whoever has the
-// engine, or of the data directory itself.
+// reader has the calls of the commands that only read. A server, the process with the engine
+// and the store of the data directory all implement reader.
 type reader interface {
 	Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error)
 	Executions(ctx context.Context, f belay.Filter) (belay.Page, error)
@@ -32,8 +33,8 @@ type reader interface {
 	Workers(ctx context.Context) ([]belay.Worker, error)
 }
 
-// reading reads from the server, if one is named, and else from the data
-// directory, beside whoever has it.
+// reading calls f with a reader of the server, if the command line names one, and otherwise of
+// the data directory. The data directory is readable while another process runs its engine.
 func (a *app) reading(ctx context.Context, f func(reader) error) error {
 	if a.server != "" {
 		b, err := a.dial(ctx)
@@ -47,7 +48,8 @@ func (a *app) reading(ctx context.Context, f func(reader) error) error {
 		defer r.Close()
 		return f(r)
 	}
-	if belay.CodeOf(err) != belay.CodeNotFound { // of another version, or user: the engine there can read it
+	// A store of another version or of another user: the process with the engine can read it.
+	if belay.CodeOf(err) != belay.CodeNotFound {
 		if b, derr := datadir.Dial(ctx, a.data, datadir.Options{InJob: process.InJob}); derr == nil {
 			return closing(b, f(b))
 		}
@@ -55,8 +57,8 @@ func (a *app) reading(ctx context.Context, f func(reader) error) error {
 	return err
 }
 
-// openReader reads the store of the data directory where it is, unless others than this
-// user could have prepared it.
+// openReader opens the files of the data directory's store for reading. It refuses a directory
+// that users other than this one and root may write to, since they could have forged the files.
 func (a *app) openReader(ctx context.Context) (*embedded.Reader, error) {
 	if err := socket.Check(a.data); err != nil {
 		return nil, err
@@ -64,8 +66,8 @@ func (a *app) openReader(ctx context.Context) (*embedded.Reader, error) {
 	return embedded.OpenReader(ctx, a.url())
 }
 
-// writing acts through the server, if one is named, and else through the engine
-// of the data directory. It makes neither: an operator acts on what is there.
+// writing calls f with the server, if the command line names one, and otherwise with the engine
+// of the data directory. It does not create a data directory: operators act on existing work.
 func (a *app) writing(ctx context.Context, f func(belay.Backend) error) error {
 	if a.server == "" && a.store == "" {
 		r, err := a.openReader(ctx)
@@ -83,8 +85,8 @@ func (a *app) writing(ctx context.Context, f func(belay.Backend) error) error {
 	return closing(b, f(b))
 }
 
-// backend is the server, if one is named, and else the engine of the data
-// directory: in the process that has it, or else in this one.
+// backend returns the server, if the command line names one, and otherwise the engine of the
+// data directory: that of the process which runs it already, or a new one in this process.
 func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error) {
 	if a.server != "" {
 		return a.dial(ctx)
@@ -98,7 +100,7 @@ func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error
 	})
 }
 
-// dial reaches the server that the command line or the environment names.
+// dial connects to the server that the command line or the environment names.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	key, err := a.key()
 	if err != nil {
@@ -107,8 +109,8 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	return client.Dial(ctx, a.server, client.Key(key), client.UserAgent("belay/"+version))
 }
 
-// key is the secret that a server wants. It is never an argument: everybody on
-// the machine can see those.
+// key returns the API key for the server. There is no flag for the key itself, since all users
+// of the machine can see the arguments of a process.
 func (a *app) key() (string, error) {
 	if a.keyFile == "" {
 		return os.Getenv("BELAY_KEY"), nil
@@ -119,12 +121,12 @@ func (a *app) key() (string, error) {
 	}
 	key := strings.TrimSpace(string(text))
 	if key == "" || strings.ContainsAny(key, " \t\r\n") {
-		return "", usage("the key file %s does not hold one key, as `belay keys create` shows it", quoted(a.keyFile))
+		return "", usage("the key file %s does not contain one key, as `belay keys create` shows it", quoted(a.keyFile))
 	}
 	return key, nil
 }
 
-// keyHint says to whom a server has refused its key where it was looked for.
+// keyHint says, after a server refused the key, where belay read the key from.
 func (a *app) keyHint() string {
 	switch {
 	case a.keyFile != "":
@@ -132,25 +134,26 @@ func (a *app) keyHint() string {
 	case os.Getenv("BELAY_KEY") != "":
 		return "the key is the one in BELAY_KEY; belay keys create, on the server, makes another"
 	}
-	return "put a key into BELAY_KEY, or name the file that holds it with --key-file; belay keys create, on the " +
+	return "put a key into BELAY_KEY, or name the file that contains it with --key-file; belay keys create, on the " +
 		"server, makes one"
 }
 
-// absence is how long nobody has answered.
-type absence struct{ since time.Time }
+// outage is a time in which neither a server nor an engine answered; since is zero before it.
+type outage struct{ since time.Time }
 
-// longAbsence is how long who waits for something waits for somebody to answer.
-const longAbsence = 5 * time.Minute
+// maxOutage is how long a waiting command repeats its call while nothing answers.
+const maxOutage = 5 * time.Minute
 
-// rideOut pauses after an error that may pass, and says so the first time. It is
-// false for any other, and when the absence has lasted too long.
-func (a *app) rideOut(ctx context.Context, away *absence, err error) bool {
+// retryLater reports whether the caller should repeat its call. For an unavailable server or
+// engine retryLater prints a line at the beginning of the outage, sleeps for half a second and
+// returns true until maxOutage has passed. For any other error it returns false at once.
+func (a *app) retryLater(ctx context.Context, away *outage, err error) bool {
 	if belay.CodeOf(err) != belay.CodeUnavailable || ctx.Err() != nil {
 		return false
 	}
 	if away.since.IsZero() {
 		away.since = time.Now()
-		fmt.Fprintf(a.err, "belay: nobody answers, and it is tried again: %s\n", screen.Line(err.Error()))
+		fmt.Fprintf(a.err, "belay: no answer; trying again: %s\n", screen.Line(err.Error()))
 	}
 	timer := time.NewTimer(500 * time.Millisecond)
 	defer timer.Stop()
@@ -158,10 +161,10 @@ func (a *app) rideOut(ctx context.Context, away *absence, err error) bool {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return time.Since(away.since) < longAbsence
+	return time.Since(away.since) < maxOutage
 }
 
-// closing closes b after err.
+// closing closes b and returns err, or the error of closing if err is nil.
 func closing(b belay.Backend, err error) error {
 	if cerr := b.Close(); err == nil {
 		err = cerr
@@ -169,20 +172,20 @@ func closing(b belay.Backend, err error) error {
 	return err
 }
 
-// commandName is the key under which a context carries the command's name.
+// commandName is the key of the command's name in a context.
 type commandName struct{}
 
-// named notes the command's name in the context.
+// named returns the command's context with the command's name in it.
 func named(c *cobra.Command) context.Context {
 	return context.WithValue(c.Context(), commandName{}, strings.TrimPrefix(c.CommandPath(), "belay "))
 }
 
-// lastExecution names the newest execution that is no child.
+// lastExecution is the argument that stands for the newest execution without a parent.
 const lastExecution = "@last"
 
-// executionID reads an argument that names an execution: its whole id, its key, or the
-// beginning or the end of its id if that fits only one of the newest thousand; or
-// lastExecution.
+// executionID returns the id of the execution that an argument names. The argument is a whole
+// id, lastExecution, or, for one of the newest thousand executions, an idempotency key or the
+// beginning or end of an id. An argument that fits several executions is refused.
 func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, error) {
 	id, err := belay.ParseExecutionID(arg)
 	if err == nil || strings.HasPrefix(arg, "ex_") && !begins(arg) {
@@ -217,14 +220,15 @@ func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, e
 	}
 }
 
-// begins reports whether a text can be the beginning of an id.
+// begins reports whether a text can be an incomplete id.
 func begins(text string) bool {
 	const letters, length = "0123456789abcdefghjkmnpqrstvwxyz", 26
 	bare := strings.TrimPrefix(text, "ex_")
 	return len(bare) < length && strings.Trim(bare, letters) == ""
 }
 
-// fits reports whether a part of an id, its beginning or its end, may stand for it.
+// fits reports whether part is the beginning or the end of the id and has four characters at
+// least.
 func fits(id, part string) bool {
 	const least = 4 // characters
 	bare := strings.TrimPrefix(part, "ex_")
@@ -236,7 +240,7 @@ func (a *app) completeIDs(c *cobra.Command, args []string, _ string) ([]string, 
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ids := []string{lastExecution + "\tthe newest"}
+	ids := []string{lastExecution + "\tthe newest execution"}
 	_ = a.reading(c.Context(), func(r reader) error {
 		page, err := r.Executions(c.Context(), belay.Filter{Limit: 50})
 		for _, e := range page.Executions {

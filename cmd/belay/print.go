@@ -8,10 +8,11 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// screened passes on text as it is fit for a screen. Each Write is a text of its own.
+// screened is a writer that escapes what could control a terminal. Each Write is a complete
+// text: an escape sequence that spans two calls is not recognised.
 type screened struct{ to io.Writer }
 
-// Write passes p on.
+// Write writes p, escaped.
 func (s screened) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(s.to, screen.Text(string(p))); err != nil {
 		return 0, err
@@ -26,7 +27,7 @@ func quoted(s string) string {
 	return strconv.Quote(s)
 }
 
-// since is how long ago t was; a dash for never.
+// since returns the time that has passed since t, for people; a dash for the zero time.
 func since(t time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -8,15 +8,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// reported is the Backend of a worker whose log says what it does: what it won,
-// how that ended, and when nobody answers.
+// reported is the Backend of a worker, with a log of the worker's claims, the ends of its runs,
+// and outages of the server.
 type reported struct {
 	belay.Backend
 	log  *slog.Logger
 	away atomic.Bool
 }
 
-// Claim says what was won.
+// Claim logs the runs that the worker begins.
 func (r *reported) Claim(ctx context.Context, c belay.ClaimRequest) (belay.ClaimReply, error) {
 	reply, err := r.Backend.Claim(ctx, c)
 	for i := range reply.Assignments {
@@ -27,11 +27,11 @@ func (r *reported) Claim(ctx context.Context, c belay.ClaimRequest) (belay.Claim
 	return reply, err
 }
 
-// Settle says how a run ended.
+// Settle logs how a run ended.
 func (r *reported) Settle(ctx context.Context, s belay.Settlement) error {
 	err := r.Backend.Settle(ctx, s)
 	if err != nil {
-		return err // whoever calls tries again, or says so
+		return err // the worker repeats the call, or logs the error
 	}
 	facts := []any{"execution", s.Lease.Execution, "outcome", s.Outcome, "token", s.Lease.Token}
 	if s.Failure != nil {
@@ -41,19 +41,21 @@ func (r *reported) Settle(ctx context.Context, s belay.Settlement) error {
 	return nil
 }
 
-// Heartbeat says when nobody answers, and when somebody does again.
+// Heartbeat logs when heartbeats begin to fail, and when they get through again.
 func (r *reported) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	reply, err := r.Backend.Heartbeat(ctx, h)
-	away := err != nil && ctx.Err() == nil && belay.CodeOf(err) != belay.CodeLeaseLost // which package worker tells
+	// A lost lease is no outage, and package worker logs it.
+	away := err != nil && ctx.Err() == nil && belay.CodeOf(err) != belay.CodeLeaseLost
 	if was := r.away.Swap(away); away && !was {
-		r.log.Warn("the heartbeat fails; what runs is held before its lease ends", "runs", len(h.Holds), "error", err)
+		r.log.Warn("the heartbeat fails; runs are frozen before their leases end", "runs", len(h.Holds), "error", err)
 	} else if was && err == nil {
 		r.log.Info("the heartbeat gets through again", "runs", len(h.Holds))
 	}
 	return reply, err
 }
 
-// failing is a Backend whose store may fail for good in this process.
+// failing is a Backend in this process whose store may fail for good. Failed is closed then, and
+// Failure says why.
 type failing interface {
 	Failed() <-chan struct{}
 	Failure() error

@@ -10,20 +10,22 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-const restoreLong = `Make a data directory with what a backup holds. The backup is checked and copied, and
-stays as it is. With --verify it is checked, and nothing is written.
+const restoreLong = `Make a data directory from a backup. (The work in a workspace is checked out with
+belay workspaces restore.) The backup is checked and copied, and stays as it is. With
+--verify it is checked, and nothing is written.
 
-What happened after the backup is forgotten, but not by the workers and targets that
-saw it. So a new epoch begins: every fencing token from now on is above all that were
-ever given, also after the backup. And all sessions of then are over: what they owned
-is taken back when an engine runs, and goes on from its last checkpoint in the backup.
+The store forgets what happened after the backup; the workers of that time and the
+systems that they wrote to do not. So a new epoch begins: every fencing token from now
+on is above all tokens that were ever given, those after the backup included. All
+sessions in the backup end: an engine takes back the executions that they owned, and
+these go on from their last checkpoint in the backup.
 
-The directory must be empty and not in use. With --force a database that is there is
-moved aside, into a directory that begins with before-restore-, and kept.
+The directory must be empty and not in use. With --force an existing database is moved
+aside, into a directory whose name begins with before-restore-, and kept.
 
-A store that was restored by other means wants only the new epoch: PostgreSQL after
+A store that was restored by other means needs only the new epoch: PostgreSQL after
 pg_restore or a recovery to a point in time, or a data directory out of a snapshot of
-its disk. That is restore --epoch, before any server or worker starts.`
+its disk. Run restore --epoch for it before any server or worker starts.`
 
 func (a *app) restoreCommand() *cobra.Command {
 	var o embedded.CopyOptions
@@ -46,11 +48,11 @@ func (a *app) restoreCommand() *cobra.Command {
 		},
 	}
 	storeFlag(c)
-	c.Flags().BoolVar(&verify, "verify", false, "check the backup, say what it holds, and write nothing")
+	c.Flags().BoolVar(&verify, "verify", false, "check the backup, describe its contents, and write nothing")
 	c.Flags().BoolVar(&epoch, "epoch", false, "begin a new epoch in a store that was restored by other means")
 	c.Flags().BoolVar(&o.Force, "force", false,
-		"move aside and keep a database that is there; with --epoch, take everything from the workers of servers "+
-			"that run")
+		"move aside and keep an existing database; with --epoch, do it although servers run, whose workers lose "+
+			"all their executions")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if verify {
 			return a.verify(c, args[0])
@@ -80,7 +82,7 @@ func (a *app) verify(c *cobra.Command, file string) error {
 	if a.output == "json" {
 		return screen.PrintJSON(a.out, s)
 	}
-	fmt.Fprintf(a.out, "sound: %s; schema %d, tokens from %d on\n", holds(s), s.Schema, s.Epoch+1)
+	fmt.Fprintf(a.out, "sound: %s; schema %d, tokens from %d on\n", contents(s), s.Schema, s.Epoch+1)
 	return nil
 }
 
@@ -88,7 +90,7 @@ func (a *app) showRestored(r embedded.Restored, url string) error {
 	if a.output == "json" {
 		return screen.PrintJSON(a.out, r)
 	}
-	fmt.Fprintf(a.out, "restored to %s: %s\n", screen.Line(url), holds(r.Snapshot))
+	fmt.Fprintf(a.out, "restored to %s: %s\n", screen.Line(url), contents(r.Snapshot))
 	a.showEpoch(r.Epoch, r.Ended)
 	if r.Aside != "" {
 		fmt.Fprintf(a.out, "the database that was there is in %s\n", screen.Line(r.Aside))
@@ -97,9 +99,10 @@ func (a *app) showRestored(r embedded.Restored, url string) error {
 }
 
 func (a *app) showEpoch(epoch belay.Token, ended int) {
-	fmt.Fprintf(a.out, "a new epoch began: every token is above %d, and so above all that were given before\n", epoch)
+	fmt.Fprintf(a.out, "a new epoch began: every new token is above %d, and so above all that were given before\n",
+		epoch)
 	if ended > 0 {
-		fmt.Fprintf(a.out, "ended %s; what they owned is taken back when an engine runs\n",
+		fmt.Fprintf(a.out, "ended %s; the next engine to run takes back the executions that they owned\n",
 			screen.Plural(ended, "session"))
 	}
 }

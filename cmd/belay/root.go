@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,50 +16,55 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// streams are where a command reads and writes.
+// streams are the standard input, output and error of a command.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// app is what all commands share.
+// app has the streams and the global flags that all commands share.
 type app struct {
-	// streams are fit for a screen: what commands write is somebody's input as well. Raw
-	// are those that bytes go to as they are; see plain.
+	// The embedded streams escape control characters, since the output of commands contains
+	// text of other people. The streams in raw pass bytes on unchanged; see plain.
 	streams
 	raw streams
 
 	data    string
 	server  string
-	store   string // of belay keys: the database, if it is one
+	store   string // the URL of the database for belay keys; empty for a data directory or a server
 	keyFile string
 	output  string
 	verbose bool
 }
 
 const rootLong = `Belay runs long work durably: every execution has exactly one owner at a time, a
-truthful status, and goes on from its last checkpoint when its worker falls.
+truthful status, and goes on from its last checkpoint when its worker crashes.
 
-  belay run -- make test        run a command durably; again after a crash, it goes on
-  belay ls                      what runs, waits, failed
-  belay watch ID                follow one as it happens
-  belay explain ID              why it is where it is
+  belay run -- make test        run a command durably
+  belay run --resume -- make test
+                                after a crash: go on from the last finished step
+  belay ls                      list executions: running, waiting, failed and so on
+  belay watch ID                follow the events of one execution
+  belay explain ID              say why an execution is in its state
 
-With --server or BELAY_SERVER all of it happens on a server; the key, if it wants
-one, is in BELAY_KEY or in --key-file. Otherwise everything is kept in one data
-directory, ./belay-data unless --data or BELAY_DATA says otherwise, and any number
-of commands use it side by side: one has the engine, and when it ends the next
-takes over.
+With --server or BELAY_SERVER all commands work on a server; the API key, if the
+server wants one, is in BELAY_KEY or in the file that --key-file names. Otherwise
+all data is in one data directory: --data, BELAY_DATA or ./belay-data. Any number of
+commands use a data directory side by side: one process runs the engine, and when it
+ends the next one starts the engine.
+
+An ID is the id of an execution, the first or last characters of an id (four at
+least), the execution's idempotency key, or @last for the newest execution.
 
 Exit codes: belay run ends with the command's own exit code, 127 or 126 when there
 is no such command or it cannot be run, 125 when its workspace could not be made,
 124 when it timed out, 130 when it was interrupted or cancelled. Otherwise 0, or
   64 the command line cannot be read      65 invalid input, or too large
   66 not found                            69 unavailable, try again
-  70 a bug, or a damaged database         73 not possible from here
-  75 somebody else holds it               77 not allowed`
+  70 a bug, or a damaged database         73 not possible in the present state
+  75 another owner has the execution      77 not allowed`
 
-// run carries out one command line and answers with the exit code.
+// run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams) int {
 	a := &app{streams: streams{s.in, screened{s.out}, screened{s.err}}, raw: s}
 	root := a.root()
@@ -82,7 +88,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	return code.Exit()
 }
 
-// plain are the streams that pass everything on.
+// plain returns the streams that pass control characters on unchanged.
 func (a *app) plain() streams {
 	if a.raw.out == nil {
 		return a.streams
@@ -90,8 +96,8 @@ func (a *app) plain() streams {
 	return a.raw
 }
 
-// codeOf is the code of an error. What the machine has refused without Belay
-// saying more is no bug.
+// codeOf returns the code of an error. A file that the operating system refuses to open is not
+// an internal error: missing permission is forbidden, any other refusal a conflict.
 func codeOf(err error) belay.Code {
 	code := belay.CodeOf(err)
 	var path *fs.PathError
@@ -105,7 +111,7 @@ func codeOf(err error) belay.Code {
 	return code
 }
 
-// exitCode ends belay with a code and no further word.
+// exitCode is the error that ends belay with an exit code and prints no message.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
@@ -123,15 +129,15 @@ func (a *app) root() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			if f := c.Flags(); f.Changed("data") && !f.Changed("server") {
-				a.server = "" // what is typed counts before what is set
+				a.server = "" // the flag --data outweighs the variable BELAY_SERVER
 			}
 			level := slog.LevelWarn
 			if a.verbose {
 				level = slog.LevelInfo
 			}
 			slog.SetDefault(slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})))
-			if a.output != "text" && a.output != "json" {
-				return usage("-o is %q; it can be text or json", a.output)
+			if !slices.Contains(outputs, a.output) {
+				return usage("-o is %q; it can be text, wide or json", a.output)
 			}
 			return nil
 		},
@@ -143,11 +149,11 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.server, "server", envOr("BELAY_SERVER", ""),
 		"the server, as http://HOST:PORT, https://HOST or unix:PATH, instead of a data directory")
 	f.StringVar(&a.keyFile, "key-file", envOr("BELAY_KEY_FILE", ""),
-		"the `file` that holds the key for the server; without it, BELAY_KEY")
-	f.StringVarP(&a.output, "output", "o", "text", "`text` or json")
-	f.BoolVarP(&a.verbose, "verbose", "v", false, "say more on standard error")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"},
-		cobra.ShellCompDirectiveNoFileComp))
+		"the `file` with the API key for the server; BELAY_KEY unless given")
+	f.StringVarP(&a.output, "output", "o", "text",
+		"`text`, wide (text with internal queues, labels and counters) or json")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "log more on standard error")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
 		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(),
 		a.explainCommand(),
@@ -159,6 +165,12 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
+// outputs are the values of -o.
+var outputs = []string{"text", "wide", "json"}
+
+// wide reports whether tables for people also show internal queues, labels and counters.
+func (a *app) wide() bool { return a.output == "wide" }
+
 func envOr(name, other string) string {
 	if v := os.Getenv(name); v != "" {
 		return v
@@ -166,12 +178,12 @@ func envOr(name, other string) string {
 	return other
 }
 
-// usage is an error about the command line itself.
+// usage returns an error about the command line itself: exit code 64.
 func usage(format string, args ...any) error {
 	return &belay.Error{Code: belay.CodeMalformed, Message: fmt.Sprintf(format, args...)}
 }
 
-// exactly wants n arguments and names them when they are not there.
+// exactly requires as many arguments as it has names, and lists the names in its error.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {
@@ -181,7 +193,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// none wants no arguments.
+// none refuses arguments.
 func none(c *cobra.Command, args []string) error {
 	if len(args) > 0 && c.HasAvailableSubCommands() {
 		return unknownCommand(c, args[0])

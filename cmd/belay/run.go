@@ -22,14 +22,14 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// labelLine is a label of the executions of belay run: a hash of the whole line, by which
-// --resume finds it.
+// labelLine is the label with a hash of the whole belay run line. With --resume, belay run finds
+// the execution of an interrupted line by it.
 const labelLine = "line"
 
 // runFlags are the flags of belay run.
 type runFlags struct {
 	repo, ref, key   string
-	login            workspace.Login // that stood in the URL of the repository
+	login            workspace.Login // user name and password from the URL of the repository
 	resume, isolated bool
 	timeout, grace   time.Duration
 	steps, env       []string
@@ -41,29 +41,33 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run [flags] -- COMMAND [ARG…]",
 		Short: "Run a command durably in a workspace of its own",
 		Long: `Run a command in a fresh clone of a repository, as a durable execution, with
-live output. It ends with a summary and the command's exit code.
+live output. At the end belay run prints a summary and exits with the command's exit
+code.
 
-When this process or the machine dies in the middle, the same line goes on where
-it was if it has a --key (the same execution, finished or not) or --resume (the
-newest unfinished execution of the same line, else a new one). Steps that have
-finished are not run again; what they changed is restored.
+After a crash of this process or of the machine, type the same line again. With --key
+it goes on with the execution of that key, or prints the result if the execution has
+ended. With --resume it goes on with the newest unfinished execution of this very line,
+or begins a new one. (belay resume is another thing: it lets a paused execution go on.)
+Steps that have finished do not run again; the files that they changed are in the
+workspace again.
 
   belay run -- make test                         the repository here, at HEAD
   belay run --repo URL --ref v1.2 -- go vet ./...
   belay run --resume --step 'build=make' --step 'test=make test'
   belay run --key nightly-2026-11-20 --timeout 1h -- ./nightly.sh
 
-Any number of them work side by side on one data directory, each on its own
-execution. The same key at the same time is one execution: the second waits for
-its end, and takes over if the first goes. With --server the execution is the
-server's, and its command still runs here.
+Any number of belay run work side by side on one data directory, each on its own
+execution. Two with the same key share one execution: the second waits for the end of
+the first, and takes the execution over if the first dies. With --server the server
+stores the execution, and the command still runs on this machine.
 
-Only what is committed is cloned. The command sees an environment of its own:
-PATH, HOME (empty, its own), the locale, and what --env names. It runs as you, may
-write where you may, and has no limits: it is your command, and the caches that you
-share with it are yours. What you would not run yourself is run with --isolated: as
-belay worker runs jobs, as root with a user of its own on a machine that is read-only
-but for its workspace, within the limits of BELAY_AGENT_MAX_PROCESSES and so on.`,
+The clone has committed changes only. The environment of the command contains PATH, an
+empty HOME of its own, the locale, and the variables that --env names. The command runs
+as your user, may write where you may, and has no limits, so that it can use your
+caches. A command that you do not trust is run with --isolated, in the same sandbox as
+the jobs of belay worker: outside its workspace the machine is read-only, limits such
+as BELAY_AGENT_MAX_PROCESSES apply, and, if belay runs as root, the command has a
+system user of its own.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return usage("write the command after --, as in: belay run -- %s", strings.Join(args, " "))
@@ -75,15 +79,15 @@ but for its workspace, within the limits of BELAY_AGENT_MAX_PROCESSES and so on.
 		"the repository, a path or `URL`; the one around the working directory by default, none for an empty workspace")
 	c.Flags().StringVar(&f.ref, "ref", "", "the branch, tag or commit; the source's HEAD by default")
 	c.Flags().StringVar(&f.key, "key", "",
-		"the execution's idempotency `key`: the same key goes on with, or answers from, the same execution")
+		"an idempotency `key`: go on with the execution of this key, or print its result if it has ended")
 	c.Flags().BoolVar(&f.resume, "resume", false,
 		"go on with the newest unfinished execution of this very line, if there is one")
 	c.Flags().BoolVar(&f.isolated, "isolated", false,
-		"hold the command as belay worker holds jobs: users, seal and limits as BELAY_AGENT_… and the file in "+
-			"BELAY_CONFIG say")
+		"run the command in the sandbox of belay worker: BELAY_AGENT_… and the file in BELAY_CONFIG set its users, "+
+			"seal and limits")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0,
 		"end each step after so long, counted from its start; 0 means never")
-	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long a step may take to end when it is told to")
+	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long a step may take to end after SIGTERM")
 	c.Flags().StringArrayVar(&f.steps, "step", nil,
 		"a durable step, as `name=command` for sh; may be repeated, instead of a COMMAND")
 	c.Flags().StringSliceVar(&f.env, "env", nil, "pass on the environment variable `NAME`; its value is not stored")
@@ -91,7 +95,7 @@ but for its workspace, within the limits of BELAY_AGENT_MAX_PROCESSES and so on.
 	return c
 }
 
-// job reads the command line.
+// job makes the job that the command line describes.
 func (f *runFlags) job(ctx context.Context, args []string) (*agent.Job, error) {
 	j := &agent.Job{
 		Ref: f.ref, Timeout: belay.Duration(f.timeout), Grace: belay.Duration(f.grace), Env: f.env,
@@ -134,8 +138,8 @@ func (f *runFlags) job(ctx context.Context, args []string) (*agent.Job, error) {
 	return j, nil
 }
 
-// source is the repository to clone: a path made absolute, so that the line
-// means the same from anywhere.
+// source returns the repository to clone, "" for an empty workspace. A path is made absolute, so
+// that the job is the same from any working directory.
 func (f *runFlags) source(ctx context.Context) (string, error) {
 	switch {
 	case f.repo == "none":
@@ -159,12 +163,12 @@ func (f *runFlags) source(ctx context.Context) (string, error) {
 	return strings.TrimSuffix(string(out), "\n"), nil
 }
 
-// sayWhere says that a command gets an empty workspace because no repository is around the
-// working directory: its user may expect the files that lie here.
-func (f *runFlags) sayWhere(v *view, job *agent.Job) {
+// warnEmpty says that the command gets an empty workspace because the working directory is in no
+// repository: the user may expect the files of the working directory.
+func (f *runFlags) warnEmpty(v *view, job *agent.Job) {
 	if job.Repo == "" && f.repo == "" {
-		v.say("no git repository is here: the command gets an empty workspace; --repo names a repository, --repo " +
-			"none says that empty is meant")
+		v.say("no git repository is here: the command gets an empty workspace; name a repository with --repo, or " +
+			"confirm the empty workspace with --repo none")
 	}
 }
 
@@ -179,8 +183,8 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	f.sayWhere(view, job)
-	s.runner.Workspaces.Credentials = alone(job.Repo, f.login, s.runner.Workspaces.Credentials)
+	f.warnEmpty(view, job)
+	s.runner.Workspaces.Credentials = withLogin(job.Repo, f.login, s.runner.Workspaces.Credentials)
 	e, err := s.submit(ctx, f, job, line)
 	if err == nil {
 		err = s.work(ctx, e)
@@ -188,7 +192,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	return errors.Join(err, s.close())
 }
 
-// submit finds the execution that the line goes on with, or starts one.
+// submit returns the execution that the line goes on with, or submits a new one.
 func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line string) (*belay.Execution, error) {
 	input, err := json.Marshal(job)
 	if err != nil {
@@ -208,8 +212,8 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 		Labels: map[string]string{agent.LabelCommand: screen.Brief(line, 60), labelLine: digest},
 		Policy: belay.Policy{
 			MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace,
-			// Each time the line is typed again is somebody's decision, so
-			// a command that kills its worker does not loop by itself.
+			// The user decides each time whether to type the line again, so a command
+			// that crashes its worker does not loop by itself.
 			MaxLosses: 1000,
 		},
 	}
@@ -227,7 +231,8 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 	return &e, err
 }
 
-// unfinished is the newest execution of the same line that has not ended.
+// unfinished returns the newest execution of the same line that has not ended; nil if there is
+// none.
 func (s *session) unfinished(ctx context.Context, digest string) (*belay.Execution, error) {
 	f := belay.Filter{
 		Workflow: agent.Workflow, Labels: map[string]string{labelLine: digest}, Limit: 1,
@@ -259,7 +264,8 @@ func commandLine(j *agent.Job) string {
 	return strings.Join(names, ", then ")
 }
 
-// summary says how a job ended, and gives the exit code.
+// summary prints the result of a job that has ended, and returns its exit code as an error; nil
+// for 0.
 func (v *view) summary(e *belay.Execution) error {
 	var r agent.Result
 	if len(e.Output) > 0 {
@@ -267,7 +273,7 @@ func (v *view) summary(e *belay.Execution) error {
 			return fmt.Errorf("read the result of %s: %w", e.ID, err)
 		}
 	}
-	code := ended(e, r.ExitCode)
+	code := exitCodeOf(e, r.ExitCode)
 	if v.app.output == "json" {
 		if err := screen.PrintJSON(v.app.out, e); err != nil {
 			return err
@@ -281,9 +287,10 @@ func (v *view) summary(e *belay.Execution) error {
 	return exitCode(code)
 }
 
-// ended is the exit code for a job that has ended: its last command's, or what
-// timeout(1) and the shells say where there is none.
-func ended(e *belay.Execution, code int) int {
+// exitCodeOf returns the exit code for a job that has ended. code is that of its last command.
+// Without one, the exit code is 130 after a cancel and 124 after a timeout, as with shells and
+// timeout(1), and 125 for any other failure.
+func exitCodeOf(e *belay.Execution, code int) int {
 	switch {
 	case e.State == belay.Cancelled:
 		return 130

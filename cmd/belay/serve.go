@@ -19,24 +19,26 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-const serveLong = `Serve the engine of the data directory over HTTP: to clients, to workers on other
-machines, to owners from outside, and to people at /.
+const serveLong = `Serve the engine of the data directory over HTTP: an API for clients, workers on
+other machines and owners from outside, and a web UI at / for people.
 
-Without any flags it listens on 127.0.0.1:7420, wants no key, and keeps all in
-./belay-data. Other belay commands on this host reach it through the directory. On
-an address that others can reach it wants keys: belay keys create. Jobs can do nothing
-without a key; where they cannot be told from other processes, every caller needs one.
+Without any flags the server listens on 127.0.0.1:7420, requires no API key, and keeps
+all data in ./belay-data. Other belay commands on this host reach it through the data
+directory. On an address that other machines can reach, the server requires API keys:
+see belay keys create. Jobs need a key even on this machine; where the server cannot
+tell jobs from other processes, every caller needs one.
 
-With --store postgres://USER@HOST/DATABASE any number of servers share a database,
-and any of them may be asked for anything. The password is in PGPASSWORD or
-PGPASSFILE, or in the address where that stands in BELAY_STORE or in the file.
+With --store postgres://USER@HOST/DATABASE any number of servers share a database, and
+a client may send each request to any of them. The password is in PGPASSWORD or
+PGPASSFILE, or in the URL if BELAY_STORE or the configuration file has it.
 
-Each flag can also stand in a YAML file that --config names, or in the environment:
+Each flag can also be set in a YAML file that --config names, or in the environment:
 --log-level is log: {level: …} in the file, and BELAY_LOG_LEVEL. Flags outweigh the
-environment, and that outweighs the file. --check-config shows what counts, and
-what would keep the server from starting.
+environment, and the environment outweighs the file. --check-config prints the values
+that result, and all errors that would keep the server from starting.
 
-SIGTERM or Ctrl-C stops it in order within the grace; a second one at once.`
+SIGTERM or Ctrl-C starts a graceful shutdown, which ends within --grace; a second one
+stops the server at once.`
 
 func (a *app) serveCommand() *cobra.Command {
 	var file string
@@ -65,7 +67,7 @@ func (a *app) serveCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&file, "config", envOr("BELAY_CONFIG", ""), "the configuration `file`, in YAML")
 	c.Flags().BoolVar(&check, "check-config", false,
-		"read the configuration, show what counts and what set it, say what is wrong with it, and start nothing")
+		"read the configuration, print each value and its source, report errors, and start nothing")
 	flags.add(c, func(config.Key) bool { return true })
 	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	_ = c.MarkFlagFilename("tls-cert")
@@ -73,7 +75,7 @@ func (a *app) serveCommand() *cobra.Command {
 	return c
 }
 
-// showConfig prints what counts and what said so.
+// showConfig prints the values of the configuration and the source of each.
 func (a *app) showConfig(values []config.Value) error {
 	if a.output == "json" {
 		return screen.PrintJSON(a.out, values)
@@ -90,29 +92,32 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, file string, warnin
 	closeMemory(log)
 	warn(log, warnings)
 	if _, err := os.Stat("belay.yaml"); err == nil && file == "" {
-		log.Info("there is a belay.yaml here; it counts with --config belay.yaml")
+		log.Info("there is a belay.yaml in this directory; it is read only with --config belay.yaml")
 	}
 	s := serving{app: a, cfg: cfg, log: log, file: file}
 	return s.run(ctx)
 }
 
-// serving is a belay serve: the engine, the server, and a worker if one is wanted.
+// serving is one call of belay serve: the engine, the server, and the workers for commands and
+// agents that the configuration wants in this process.
 type serving struct {
 	app  *app
 	cfg  *config.Config
 	log  *slog.Logger
 	file string
-	// backend is the engine, and close ends it and what serves it beside.
+	// backend is the engine. close ends the engine and, for a data directory, its socket.
 	backend *embedded.Backend
 	close   func() error
-	// agents are those that it runs itself, if any, and built is what runs jobs.
+	// agents is the setup of agents that this process runs, nil without any; built makes the
+	// workers of this process.
 	agents *agent.Setup
 	built  *builtins
 }
 
 func (s *serving) run(ctx context.Context) error {
 	o := server.Options{
-		Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, Hired: hired, Admit: s.admissions(),
+		Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, Hired: runsForOthers,
+		Admit: s.admissions(),
 	}
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
@@ -132,10 +137,10 @@ func (s *serving) run(ctx context.Context) error {
 	go again(ctx, atOnce, stop)
 	err = srv.Run(ctx, atOnce, s.backend)
 	if atOnce.Err() != nil {
-		return exitCode(130) // the next process finds everything that was answered
+		return exitCode(130) // everything that was acknowledged is in the store
 	}
 	if s.backend.Failure() != nil {
-		return err // at once: waiting for what cannot be kept helps nobody
+		return err // at once: the results of running work could not be saved any more
 	}
 	if cerr := s.close(); err == nil {
 		err = cerr
@@ -146,8 +151,8 @@ func (s *serving) run(ctx context.Context) error {
 	return err
 }
 
-// open opens the store: a database that it shares, or the data directory, which
-// it then hosts for other processes on this machine.
+// open opens the store: a shared database, or the data directory. Other processes of this machine
+// then use the data directory through this process.
 func (s *serving) open(ctx context.Context, srv *server.Server) error {
 	dir := s.cfg.DataDir()
 	options := append(srv.Engine(), embedded.Bury(buryBelow(dir)))
@@ -169,7 +174,8 @@ func (s *serving) open(ctx context.Context, srv *server.Server) error {
 	return nil
 }
 
-// again waits for the second request to stop. The first has ended ctx.
+// again calls stop at the second request to stop. The first one ends ctx. again returns when the
+// context over ends.
 func again(ctx, over context.Context, stop context.CancelFunc) {
 	select {
 	case <-ctx.Done():
@@ -185,7 +191,7 @@ func again(ctx, over context.Context, stop context.CancelFunc) {
 	}
 }
 
-// ready says where the server is.
+// ready logs the address of the server and the most important settings.
 func (s *serving) ready(at server.Listening) {
 	keys := "needed"
 	if at.Open {
@@ -215,7 +221,7 @@ func (s *serving) builtins() *builtins {
 	}
 }
 
-// work runs commands in this process, and stops well within the grace.
+// work runs commands in this process until ctx ends, and returns before the server's grace is over.
 func (s *serving) work(ctx context.Context) error {
 	if err := s.built.commands(ctx, s.cfg.Concurrency).Run(ctx); err != nil {
 		return err
@@ -224,11 +230,11 @@ func (s *serving) work(ctx context.Context) error {
 	return nil
 }
 
-// drained waits for the end of the server whose worker was drained: who may drain a
-// worker ends no server by it.
+// drained waits for the end of the server after one of its own workers has stopped. An operator who
+// drains this worker does not end the server.
 func (s *serving) drained(ctx context.Context, what string) {
 	if ctx.Err() == nil {
-		s.log.Warn("a worker of the server's own was drained and runs nothing more until the server is started again",
+		s.log.Warn("a worker inside this server was drained: it runs nothing more until the server is started again",
 			"worker", what)
 	}
 	<-ctx.Done()

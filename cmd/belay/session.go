@@ -22,17 +22,17 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// session is a belay run: a way to the engine, and a worker for one execution and
-// its descendants.
+// session is one call of belay run: a connection to the engine, and a worker for one execution
+// and its descendants.
 type session struct {
 	backend belay.Backend
 	runner  *agent.Runner
 	view    *view
-	own     *announced // the backend as the worker sees it
+	own     *announced // the backend of the worker: the same engine, with its outages announced
 }
 
-// openSession finds the engine, or starts it here, and sweeps what runs on this
-// host that died have left.
+// openSession connects to the engine, or starts one in this process, and removes the workspaces
+// of dead processes of this host.
 func (a *app) openSession(ctx context.Context, purpose string, v *view, isolated bool) (*session, error) {
 	dir, err := filepath.Abs(a.data)
 	if err != nil {
@@ -50,18 +50,18 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view, isolated
 	return s, nil
 }
 
-// runnerOf is what runs the command. It runs as whoever calls, unless it is to be
-// isolated: a person's own command shares caches with the person, and writes where a
-// script of theirs would, which neither another user nor a sealed machine allows.
+// runnerOf returns the runner of the command. Unless the command is to be isolated it runs as the
+// calling user, without a sandbox: a person's own command shares caches with the person and
+// writes where a script of the person would, which a sandbox does not allow.
 func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, error) {
 	if !isolated {
 		spaces, err := openSpaces(filepath.Join(dir, "workspaces"))
 		if err != nil {
 			return nil, err
 		}
-		// Those of living processes are left alone, and this one has none yet.
+		// Workspaces of living processes are left alone, and this process has none yet.
 		if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
-			slog.Warn("remove what earlier runs left", "error", err)
+			slog.Warn("remove the workspaces of earlier runs", "error", err)
 		}
 		return &agent.Runner{Workspaces: spaces}, nil
 	}
@@ -77,14 +77,13 @@ func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, er
 	return j.Runner, nil
 }
 
-// work runs the worker until the execution has ended, or the person at the
-// keyboard has had enough.
+// work runs the worker until the execution has ended or the user interrupts it.
 func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	s.view.begin(e, s.elsewhere(ctx, e))
 	switch {
 	case e.State.Terminal():
 		return s.view.summary(e)
-	case e.State == belay.Paused: // by somebody who did not want it to go on by itself
+	case e.State == belay.Paused: // an operator wanted it to stay paused until belay resume
 		return &belay.Error{
 			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is paused; let it go on with: belay resume %s", e.ID,
 				e.ID),
@@ -93,8 +92,8 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	w := worker.New(s.own, worker.Options{
 		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4,
 		Version: version,
-		// Whoever interrupts wants an end now: the step gets its own grace, and
-		// then a while to be cleaned up after.
+		// A user who interrupts wants an end now: the step gets its own grace, and then
+		// the worker has a minute to clean up.
 		Grace: -1, Unwind: s.view.job.Grace.D() + time.Minute,
 	})
 	worker.Register(w, agent.Workflow, s.runner.Run)
@@ -104,10 +103,10 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	go func() { worked <- w.Run(wctx) }()
 	ended, err := s.await(ctx, e, worked)
 	if s.failure() != nil {
-		return err // at once: waiting for what cannot be kept helps nobody
+		return err // at once: the results of the running step could not be saved any more
 	}
 	if ended == nil && err == nil {
-		s.view.say("stopping; once more to stop at once")
+		s.view.say("stopping; interrupt again to stop at once")
 		go s.stopAtOnce()
 	}
 	stop()
@@ -121,7 +120,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	return s.view.summary(ended)
 }
 
-// await waits for the end of the execution; nil if ctx ended first.
+// await waits for the end of the execution and returns it; nil if ctx ended first.
 func (s *session) await(ctx context.Context, e *belay.Execution, worked chan error) (*belay.Execution, error) {
 	type answer struct {
 		e   belay.Execution
@@ -136,7 +135,7 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 		x, err := s.ended(within, e.ID)
 		got <- answer{x, err}
 	})
-	asking.Go(func() { s.tell(within, e) })
+	asking.Go(func() { s.announceActions(within, e) })
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -153,8 +152,8 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 			}
 			return nil, err
 		case <-s.failed():
-			// Nothing more can be kept, so nothing more may happen: the
-			// supervisors end what they started when this process is gone.
+			// Nothing can be saved any more, so the command must not go on: the
+			// supervisors kill their processes when this process is gone.
 			return nil, fmt.Errorf("the store has failed, and everything stops here; see to the disk, then type "+
 				"the same line again: %w", s.failure())
 		case <-tick.C:
@@ -163,18 +162,18 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 	}
 }
 
-// outage is how long nobody may have an engine before belay run gives up. The
-// worker ends its work sooner.
-const outage = worker.DefaultMaxFreeze + 2*time.Minute
+// maxEngineOutage is how long there may be no engine before belay run gives up. The worker ends
+// its work sooner.
+const maxEngineOutage = worker.DefaultMaxFreeze + 2*time.Minute
 
-// ended waits for the end of an execution, also while the engine changes hands
-// or is away.
+// ended waits for the end of an execution, also while another process takes over the engine or
+// no engine answers.
 func (s *session) ended(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
 	since := time.Now()
 	for {
 		x, err := s.backend.Await(ctx, id, time.Minute)
 		if err == nil && x.State.Terminal() {
-			x, err = s.backend.Execution(ctx, id) // with what Await leaves out
+			x, err = s.backend.Execution(ctx, id) // Await leaves out parts of the execution
 			if err == nil {
 				return x, nil
 			}
@@ -183,7 +182,7 @@ func (s *session) ended(ctx context.Context, id belay.ExecutionID) (belay.Execut
 		case err == nil:
 			since = time.Now()
 			continue
-		case ctx.Err() != nil || belay.CodeOf(err) != belay.CodeUnavailable || time.Since(since) > outage:
+		case ctx.Err() != nil || belay.CodeOf(err) != belay.CodeUnavailable || time.Since(since) > maxEngineOutage:
 			return x, err
 		}
 		select {
@@ -193,13 +192,13 @@ func (s *session) ended(ctx context.Context, id belay.ExecutionID) (belay.Execut
 	}
 }
 
-// told are the actions that are said to the person at the keyboard.
-var told = []belay.Action{
+// announcedActions are the actions of operators that belay run prints for its user.
+var announcedActions = []belay.Action{
 	belay.ActionPause, belay.ActionResume, belay.ActionCancel, belay.ActionSteal, belay.ActionPreempt,
 }
 
-// tell says what others do to the execution.
-func (s *session) tell(ctx context.Context, e *belay.Execution) {
+// announceActions prints the actions of operators on the execution until it ends.
+func (s *session) announceActions(ctx context.Context, e *belay.Execution) {
 	after := e.Seq
 	for ctx.Err() == nil {
 		events, err := s.backend.Events(ctx, belay.EventQuery{Execution: e.ID, After: after, Wait: time.Minute})
@@ -216,15 +215,14 @@ func (s *session) tell(ctx context.Context, e *belay.Execution) {
 			if ev.Final {
 				return
 			}
-			if slices.Contains(told, belay.Action(ev.Kind)) {
+			if slices.Contains(announcedActions, belay.Action(ev.Kind)) {
 				s.view.say("%s %s", ev.Kind, describe(ev))
 			}
 		}
 	}
 }
 
-// elsewhere names the living process that runs the execution now; empty if none
-// is known.
+// elsewhere returns the name of the living worker that runs the execution now; empty without one.
 func (s *session) elsewhere(ctx context.Context, e *belay.Execution) string {
 	if e.State != belay.Running {
 		return ""
@@ -241,7 +239,7 @@ func (s *session) elsewhere(ctx context.Context, e *belay.Execution) string {
 	return ""
 }
 
-// failed is closed when an engine in this process has lost its store.
+// failed returns a channel that is closed when the engine in this process has lost its store.
 func (s *session) failed() <-chan struct{} {
 	if b, ok := s.backend.(*datadir.Backend); ok {
 		return b.Failed()
@@ -256,29 +254,29 @@ func (s *session) failure() error {
 	return nil
 }
 
-// farewell is how long, after the second request to stop, what is left may take
-// to be cleaned up: the next run does it otherwise.
-const farewell = 3 * time.Second
+// lastCleanup is the time for cleaning up after the second request to stop. The next run removes
+// the rest.
+const lastCleanup = 3 * time.Second
 
-// stopAtOnce kills what was started here at the second request to stop.
-// With nothing left to wait for, the session then ends as it does in order.
+// stopAtOnce waits for the second request to stop and kills the processes that this session has
+// started. The worker then ends in order; if it does not within lastCleanup, stopAtOnce exits.
 func (s *session) stopAtOnce() {
 	again := make(chan os.Signal, 1)
 	notify(again)
 	<-again
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	ctx, cancel := context.WithTimeout(context.Background(), lastCleanup)
 	if _, err := process.SweepOrphans(ctx, func(mark string) bool {
 		var run belay.RunID
 		return run.UnmarshalText([]byte(mark)) == nil && s.own.won(run)
 	}); err != nil {
-		slog.Warn("kill what the command has started", "error", err)
+		slog.Warn("kill the processes of the command", "error", err)
 	}
 	<-ctx.Done()
 	cancel()
 	os.Exit(130)
 }
 
-// interrupted says how to go on.
+// interrupted says how to go on with the execution, and returns exit code 130.
 func (s *session) interrupted(e *belay.Execution) error {
 	how := "type the same line with --resume to go on"
 	if e.Key != "" {

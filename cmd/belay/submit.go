@@ -33,18 +33,19 @@ func (a *app) submitCommand() *cobra.Command {
 	var f submitFlags
 	c := &cobra.Command{
 		Use:   "submit WORKFLOW [flags] [-- COMMAND [ARG…]]",
-		Short: "Submit an execution for whichever worker takes it",
-		Long: `Submit an execution and print its id. A worker that knows the workflow takes it;
-it may come later. With --key, submitting again finds the first.
+		Short: "Submit an execution to be run by a worker",
+		Long: `Submit an execution and print its id. A worker that has registered the workflow runs
+it; the worker may start later. With --key, which is an idempotency key, submitting
+again returns the execution that was submitted first.
 
   belay submit review --input '{"pr": 17}' --key pr-17
   belay submit review --input @change.json --wait
   belay submit command --repo https://example.org/app.git -- make test
   belay submit loop --external            only for an owner from outside
 
-With --wait it waits for the end and prints the output: the exit code is 0 if it
-succeeded, 1 if it failed, 124 if it ran out of time and 130 if it was cancelled;
-of the workflow command it is the command's own.`,
+With --wait belay submit waits for the end and prints the output. The exit code is 0
+if the execution succeeded, 1 if it failed, 124 if it timed out and 130 if it was
+cancelled; for the workflow command it is the exit code of the command.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := f.submission(args, c.ArgsLenAtDash(), c.InOrStdin())
 			if err != nil {
@@ -55,21 +56,22 @@ of the workflow command it is the command's own.`,
 	}
 	c.Flags().StringVar(&f.input, "input", "", "the input, as `JSON`, @FILE, or - for standard input")
 	c.Flags().StringVar(&f.key, "key", "",
-		"the idempotency `key`: submitted again with it, the first execution is found")
-	c.Flags().StringVar(&f.queue, "queue", "", "the queue; default, unless said otherwise")
+		"an idempotency `key`: submitting with the same key again returns the first execution")
+	c.Flags().StringVar(&f.queue, "queue", "", "the queue; the queue default unless given")
 	c.Flags().StringVar(&f.version, "workflow-version", "", "only for workers with this version of the workflow")
-	c.Flags().IntVar(&f.priority, "priority", 0, "from -100 to 100; the higher goes first")
+	c.Flags().IntVar(&f.priority, "priority", 0, "from -100 to 100; a higher priority goes first")
 	c.Flags().StringSliceVar(&f.labels, "label", nil,
 		"a label for people and filters, as `name=value`; may be repeated")
 	c.Flags().StringSliceVar(&f.workerLabels, "worker-label", nil,
-		"what a worker must carry, as `name=value`; may be repeated")
+		"a label that a worker must have to take it, as `name=value`; may be repeated")
 	c.Flags().StringVar(&f.due, "due", "",
-		"when it may first run: a `time` like 2026-11-20T08:00:00Z, or from now on like 15m")
-	c.Flags().DurationVar(&f.timeout, "timeout", 0, "end it so long after it first ran; 0 means never")
-	c.Flags().IntVar(&f.attempts, "attempts", 0, "how many failed runs end it; 0 means 3")
+		"when it may first run: a `time` like 2026-11-20T08:00:00Z, or a duration from now like 15m")
+	c.Flags().DurationVar(&f.timeout, "timeout", 0, "end it so long after its first run began; 0 means never")
+	c.Flags().IntVar(&f.attempts, "attempts", 0, "fail it after so many failed attempts; 0 means 3")
 	c.Flags().StringVar(&f.onLost, "on-lost", "",
-		"when its owner is lost: `requeue` or fail; requeue, but fail with --external")
-	c.Flags().BoolVar(&f.external, "external", false, "keep workers away: it is locked from outside")
+		"when its owner crashes: `requeue`, so that another owner goes on from the last checkpoint, or fail; requeue "+
+			"unless given, fail with --external")
+	c.Flags().BoolVar(&f.external, "external", false, "give it to no worker: an owner from outside locks it")
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait for its end and print its output")
 	c.Flags().StringVar(&f.job.repo, "repo", "",
 		"with a COMMAND: the repository, as `URL` or a path on the worker's machine")
@@ -81,8 +83,8 @@ of the workflow command it is the command's own.`,
 	return c
 }
 
-// submission reads the command line. dash is where the command begins, below 0
-// for none.
+// submission makes the submission that the command line describes. dash is the number of arguments
+// before --, negative without --.
 func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (belay.Submission, error) {
 	var command []string
 	if dash >= 0 {
@@ -123,7 +125,8 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	return s, err
 }
 
-// command makes the submission one of the built-in workflow for commands.
+// command makes the submission one for the built-in workflow command: argv, the repository and
+// the variables become its input.
 func (f *submitFlags) command(s *belay.Submission, argv []string) error {
 	if s.Workflow != agent.Workflow {
 		return usage("a COMMAND, --repo, --ref and --env are for the workflow %s; give %s an --input", agent.Workflow,
@@ -153,7 +156,8 @@ func (f *submitFlags) command(s *belay.Submission, argv []string) error {
 	return err
 }
 
-// payload reads JSON that is given in place, in a file or on standard input.
+// payload returns the JSON of --input: the text itself, the content of @FILE, or standard input
+// for -.
 func payload(text string, stdin io.Reader) (json.RawMessage, error) {
 	data := []byte(text)
 	var err error
@@ -244,32 +248,34 @@ func (a *app) submit(ctx context.Context, s belay.Submission, wait bool) error {
 	return closing(b, err)
 }
 
-// waitFor waits for the end of what was submitted, and prints what came of it.
+// waitFor waits for the end of the submitted execution and prints its output.
 func (a *app) waitFor(ctx context.Context, b belay.Backend, s belay.Submitted) error {
 	fmt.Fprintln(a.err, "belay:", s.ID)
-	var away absence
+	var away outage
 	for {
 		e, err := b.Await(ctx, s.ID, time.Minute)
 		if err == nil && e.State.Terminal() {
-			e, err = b.Execution(ctx, s.ID) // with what Await leaves out
+			e, err = b.Execution(ctx, s.ID) // Await leaves out parts of the execution
 		}
 		switch {
 		case ctx.Err() != nil:
-			fmt.Fprintf(a.err, "belay: not waited for any more; follow it with: belay watch %s\n", s.ID)
+			fmt.Fprintf(a.err, "belay: the execution goes on without belay submit; follow it with: belay watch %s\n",
+				s.ID)
 			return exitCode(130)
-		case err != nil && a.rideOut(ctx, &away, err):
+		case err != nil && a.retryLater(ctx, &away, err):
 		case err != nil:
 			return err
 		case e.State.Terminal():
-			return a.came(&e)
+			return a.printResult(&e)
 		default:
-			away = absence{}
+			away = outage{}
 		}
 	}
 }
 
-// came prints an execution that has ended, and gives the exit code.
-func (a *app) came(e *belay.Execution) error {
+// printResult prints the output or error of an execution that has ended, and returns the exit code
+// as an error; nil for 0.
+func (a *app) printResult(e *belay.Execution) error {
 	switch {
 	case a.output == "json":
 		if err := screen.PrintJSON(a.out, e); err != nil {
@@ -281,10 +287,10 @@ func (a *app) came(e *belay.Execution) error {
 	code := 0
 	if e.Workflow == agent.Workflow {
 		var r agent.Result
-		_ = json.Unmarshal(e.Output, &r) // without one it is what it would be for any
-		code = ended(e, r.ExitCode)
+		_ = json.Unmarshal(e.Output, &r) // without a result the exit code is that of any workflow
+		code = exitCodeOf(e, r.ExitCode)
 	} else if e.State != belay.Succeeded {
-		if code = ended(e, 0); code == 125 {
+		if code = exitCodeOf(e, 0); code == 125 {
 			code = 1
 		}
 	}

@@ -9,15 +9,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// unknownCommand refuses an argument where the name of a command belongs, and names those
-// that may have been meant.
+// unknownCommand returns the error for an argument in place of a command, with the names of
+// similar commands.
 func unknownCommand(c *cobra.Command, arg string) error {
 	c.SuggestionsMinimumDistance = 2
 	return usage("there is no command %q; %s`%s --help` lists them", c.CommandPath()+" "+arg,
 		meant(c.SuggestionsFor(arg)), c.CommandPath())
 }
 
-// unknownFlag is what is wrong with the flags of a command line, and which were meant.
+// unknownFlag returns the error for flags that cannot be read, with the names of similar flags.
 func unknownFlag(c *cobra.Command, err error) error {
 	hint := ""
 	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
@@ -39,11 +39,11 @@ func meant(names []string) string {
 	return "did you mean " + strings.Join(names[:min(len(names), 3)], " or ") + "? "
 }
 
-// manyFlags is how many flags a command has whose help shows them in groups.
+// manyFlags is the number of flags from which on help shows them in groups.
 const manyFlags = 30
 
-// groups shows the flags of a command that has many under the first part of their names,
-// where three or more share it.
+// groups renders the flags of a command. If there are many, three or more flags with the same
+// first part of their names form a group.
 func groups(c *cobra.Command) string {
 	flags := c.LocalFlags()
 	count := make(map[string]int)
@@ -90,7 +90,7 @@ func groupOf(f *pflag.Flag) string {
 	return first
 }
 
-// helpOf is cobra's usage text with the flags in groups.
+// helpOf installs cobra's usage text with the flags in groups.
 func helpOf(root *cobra.Command) {
 	cobra.AddTemplateFunc("groups", groups)
 	const flags = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// version is of the release; commit is set by the linker.
+// The linker sets commit; a release changes version.
 var (
 	version = "0.1.0-dev"
 	commit  = "unknown"

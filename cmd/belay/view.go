@@ -13,33 +13,33 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// view shows a job as it happens: the command's output goes to standard output
-// and standard error as the command wrote it, what Belay says goes to standard
-// error. On a terminal the last line says what runs and for how long.
+// view shows a job of belay run on the terminal of its user. The command's output goes to
+// standard output and standard error as the command wrote it; lines of Belay's own go to
+// standard error. On a terminal the last line is a status line with the running step and its
+// duration.
 type view struct {
 	app   *app
 	job   *agent.Job
-	quiet bool // json: nothing but the result on standard output
+	quiet bool // with -o json: standard output gets the result alone
 	tty   bool
-	// out and err are where the command's output goes: as it is where the command is its
-	// user's own, and else as it is fit for a screen.
+	// out and err receive the command's output: unchanged for the user's own command, with
+	// escape sequences removed for an isolated command.
 	out, err io.Writer
 
 	mu       sync.Mutex
-	status   string    // what the last line says; empty for none
-	since    time.Time // when that began
-	drawn    bool
-	midline  bool // the output's last line is not ended
-	began    time.Time
-	replayed bool // nothing was run: the result is an earlier one
-	held     bool // it was said by what
+	status   string    // the text of the status line; empty for no status line
+	since    time.Time // when status was set
+	drawn    bool      // the status line is on the screen
+	midline  bool      // the command's output ends in the middle of a line
+	replayed bool      // no step ran in this process: the result is that of an earlier run
+	isolated bool      // Held has printed the line about the command's isolation
 }
 
 var _ agent.Observer = (*view)(nil)
 
 func newView(a *app, j *agent.Job, isolated bool) *view {
 	plain := a.plain()
-	v := &view{app: a, job: j, quiet: a.output == "json", began: time.Now(), out: plain.out, err: plain.err}
+	v := &view{app: a, job: j, quiet: a.output == "json", out: plain.out, err: plain.err}
 	if isolated {
 		v.out, v.err = screen.NewWriter(plain.out), screen.NewWriter(plain.err)
 	}
@@ -47,16 +47,17 @@ func newView(a *app, j *agent.Job, isolated bool) *view {
 	return v
 }
 
-// begin says which execution this is, and who runs it already, if anybody does.
+// begin prints the id of the execution. elsewhere is the name of the process that runs the
+// execution already, empty if there is none.
 func (v *view) begin(e *belay.Execution, elsewhere string) {
 	switch {
 	case e.State.Terminal():
 		v.replayed = true
 		v.say("%s has ended before; nothing is run", e.ID)
-	case e.State == belay.Paused: // said by what refuses it
+	case e.State == belay.Paused: // session.work refuses it with a message
 	case elsewhere != "":
-		v.replayed = true // until something is run here
-		v.say("%s is run by %s already; this waits for its end, and takes over if that goes", e.ID, elsewhere)
+		v.replayed = true // until a step runs in this process
+		v.say("%s is run by %s already; waiting for its end, and taking over if that process ends", e.ID, elsewhere)
 		v.show("waiting for " + elsewhere)
 	case e.Seq > 1:
 		v.say("%s goes on", e.ID)
@@ -65,14 +66,14 @@ func (v *view) begin(e *belay.Execution, elsewhere string) {
 	}
 }
 
-// Colours of what Belay says on a terminal.
+// Colours of Belay's own lines on a terminal.
 const (
 	dim   = "2"
 	green = "32"
 	red   = "1;31"
 )
 
-// endColour is the colour of an end: what failed looks otherwise than what succeeded.
+// endColour is the colour of the last line: green for success, red for any other end.
 func endColour(s belay.State) string {
 	if s == belay.Succeeded {
 		return green
@@ -80,7 +81,7 @@ func endColour(s belay.State) string {
 	return red
 }
 
-// say writes a line of Belay's own.
+// say prints a line of Belay's own.
 func (v *view) say(format string, args ...any) { v.sayIn(dim, format, args...) }
 
 func (v *view) sayIn(colour, format string, args ...any) {
@@ -102,8 +103,8 @@ func (v *view) paint(colour, s string) string {
 	return "\x1b[" + colour + "m" + s + "\x1b[0m"
 }
 
-// here notes that something is run in this process.
-func (v *view) here() {
+// ranHere notes that a step runs in this process.
+func (v *view) ranHere() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.replayed = false
@@ -111,18 +112,18 @@ func (v *view) here() {
 
 // Preparing shows that the workspace is being made.
 func (v *view) Preparing(j *agent.Job) {
-	v.here()
+	v.ranHere()
 	if j.Repo != "" {
 		v.show("preparing a workspace of " + j.Repo)
 	}
 }
 
-// Retrying says that the repository could not be reached, and is tried again.
+// Retrying says that fetching the repository failed with why, and that another attempt follows.
 func (v *view) Retrying(attempt int, why error) {
 	v.say("attempt %d to fetch the repository follows: %v", attempt, why)
 }
 
-// Prepared says what was checked out.
+// Prepared prints the commit that was checked out.
 func (v *view) Prepared(commit string, dirty bool) {
 	if commit == "" {
 		return
@@ -133,24 +134,25 @@ func (v *view) Prepared(commit string, dirty bool) {
 	}
 }
 
-// Skipped says that a step is not run again.
+// Skipped says that a step has finished in an earlier run and does not run again.
 func (v *view) Skipped(s agent.StepResult) {
-	v.here()
-	v.say("%s is done already (%s); what it left is restored", stepName(s.Name), screen.Short(s.Duration()))
+	v.ranHere()
+	v.say("%s is done already (%s); the files that it changed are in the workspace again", stepName(s.Name),
+		screen.Short(s.Duration()))
 }
 
 // Started says which step runs.
 func (v *view) Started(s agent.Step) {
-	v.here()
+	v.ranHere()
 	v.say("%s: %s", stepName(s.Name), stepLine(s))
 	v.show(stepName(s.Name))
 }
 
-// Held says what holds the command, once.
+// Held prints once by which means of the operating system the command is isolated.
 func (v *view) Held(by string) {
-	if !v.held {
-		v.held = true
-		v.say("held by: %s", by)
+	if !v.isolated {
+		v.isolated = true
+		v.say("isolated by: %s", by)
 	}
 }
 
@@ -171,18 +173,18 @@ func (v *view) Wrote(stderr bool, b []byte) {
 	v.drawLocked()
 }
 
-// flush passes on what was held back of the output.
+// flush writes the output that the screen writers have buffered.
 func (v *view) flush() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, w := range []io.Writer{v.out, v.err} {
 		if s, ok := w.(*screen.Writer); ok {
-			_ = s.Flush() // as with what was written before
+			_ = s.Flush() // errors of the output are ignored, as in Wrote
 		}
 	}
 }
 
-// Ended says how a step ended.
+// Ended prints how a step ended.
 func (v *view) Ended(s agent.StepResult) {
 	v.flush()
 	v.show("")
@@ -202,7 +204,7 @@ func (v *view) Ended(s agent.StepResult) {
 	v.sayIn(colour, "%s %s after %s", stepName(s.Name), how, screen.Short(s.Duration()))
 }
 
-// finish writes the summary.
+// finish prints the summary of a job that has ended.
 func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 	v.show("")
 	line := fmt.Sprintf("%s, exit code %d, in %s", e.State, code, took(e))
@@ -218,10 +220,10 @@ func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 	}
 	if c := r.Changes; c != nil {
 		if c.Bundle != "" && c.Commits > 0 {
-			v.say("its commits: belay logs %s --name %s > work.bundle && git pull work.bundle", e.ID, c.Bundle)
+			v.say("get its commits: belay logs %s --name %s > work.bundle && git pull work.bundle", e.ID, c.Bundle)
 		}
 		if c.Patch != "" {
-			v.say("the rest:    belay logs %s --name %s | git apply", e.ID, c.Patch)
+			v.say("get its other changes: belay logs %s --name %s | git apply", e.ID, c.Patch)
 		}
 		if c.Lost != "" {
 			v.say("not kept: %s", c.Lost)
@@ -231,7 +233,7 @@ func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 		v.say("its output: belay logs %s", e.ID)
 	}
 	if v.replayed && e.State != belay.Succeeded {
-		v.say("to run it again: belay retry %s, then this line", e.ID)
+		v.say("to run it again: belay retry %s, then this belay run line once more", e.ID)
 	}
 	v.say("history: belay get %s", e.ID)
 }
@@ -250,7 +252,7 @@ func changed(c *agent.Changes) string {
 	return strings.Join(parts, ", ")
 }
 
-// show sets what the last line says.
+// show sets the text of the status line; an empty text removes it.
 func (v *view) show(status string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -259,7 +261,7 @@ func (v *view) show(status string) {
 	v.drawLocked()
 }
 
-// tick redraws the last line as time goes on.
+// tick redraws the status line with the time that has passed.
 func (v *view) tick() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -267,7 +269,7 @@ func (v *view) tick() {
 	v.drawLocked()
 }
 
-// tickUntil keeps the last line alive until there is an answer.
+// tickUntil redraws the status line until an answer arrives, and returns the answer.
 func (v *view) tickUntil(answer <-chan error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -9,8 +9,9 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// On a terminal a failure does not look like a success.
-func TestAnEndHasItsColour(t *testing.T) {
+// Rule: on a terminal the last line of belay run is green after success and red after any other
+// end.
+func TestTheColourShowsWhetherTheRunSucceeded(t *testing.T) {
 	t.Setenv("NO_COLOR", "")
 	for state, colour := range map[belay.State]string{belay.Succeeded: green, belay.Failed: red, belay.Cancelled: red} {
 		var out bytes.Buffer

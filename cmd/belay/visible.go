@@ -23,13 +23,13 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// sight is what jobs of a process do not see of this machine, and what they see all the
-// same below that.
+// sight has the paths that are hidden from the jobs of a process, and the paths below them that
+// jobs may read all the same.
 type sight struct{ hidden, readable []string }
 
-// sightOf is that of jobs. Own says that they have users of their own: what only the
-// server's user may read is closed to them anyway. The secrets are files that the process
-// reads beside those of the configuration.
+// sightOf returns the sight of jobs. Own says that jobs have system users of their own, who cannot
+// read what only the server's user may read. The secrets are files that the process reads beside
+// those that the configuration names.
 func sightOf(c *config.Config, data string, command []string, own bool, secrets ...string) sight {
 	s := hiddenFrom(c, data, command, own, secrets...)
 	s.unique()
@@ -38,11 +38,12 @@ func sightOf(c *config.Config, data string, command []string, own bool, secrets 
 		if spaces == "" {
 			spaces = filepath.Join(data, "workspaces")
 		}
-		s.hidden = beside(s.hidden, resolved(absolute(filepath.Join(spaces, "jobs"))))
+		s.hidden = hideExcept(s.hidden, resolved(absolute(filepath.Join(spaces, "jobs"))))
 	}
 	return s
 }
 
+// hiddenFrom returns the sight of jobs under a seal; see sightOf.
 func hiddenFrom(c *config.Config, data string, command []string, own bool, secrets ...string) sight {
 	a := c.Agent
 	s := sight{readable: a.Readable}
@@ -57,14 +58,15 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	if own {
 		return s
 	}
-	// Who listens there may take a job for the server: the service manager and its bus,
-	// databases that know users by their processes. Secrets of containers are there too.
+	// Services listen below these directories that would take a job for the server, since both
+	// run as the same user: the service manager, its bus, and databases that identify users by
+	// their processes. Secrets of containers are there too.
 	s.hide("/run", "/var/run", os.Getenv("XDG_RUNTIME_DIR"), os.Getenv("SSH_AUTH_SOCK"))
 	s.hide(storeSockets(c.Store)...)
 	s.readable = slices.Concat(s.readable, runReadable, programs("/run", command))
 	for _, home := range homes() {
 		s.hide(home)
-		for _, name := range kept {
+		for _, name := range credentialFiles {
 			s.hide(filepath.Join(home, name))
 		}
 		s.readable = append(s.readable, programs(home, command)...)
@@ -72,8 +74,9 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	return s
 }
 
-// engineSockets are where container engines listen, or the directories of that: to speak
-// with one is to be root. They are hidden also where an engine begins later.
+// engineSockets are the sockets of container engines, or the directories of the sockets: a process
+// that can connect to such an engine can become root. They are hidden also while no engine runs,
+// since one may start later.
 var engineSockets = []string{
 	"/run/docker.sock", "/run/docker", "/run/containerd", "/run/podman", "/run/crio", "/run/cri-dockerd.sock",
 	"/run/buildkit",
@@ -82,8 +85,8 @@ var engineSockets = []string{
 	"/var/snap/lxd/common/lxd/unix.socket",
 }
 
-// runReadable are what programs need of /run: the name servers, the cache of names, and
-// the programs of NixOS.
+// runReadable are the paths below /run that programs need: the list of name servers, the socket
+// of the name service cache, and the programs of NixOS.
 var runReadable = []string{
 	"/run/systemd/resolve/resolv.conf", "/run/systemd/resolve/stub-resolv.conf", "/run/resolvconf",
 	"/run/NetworkManager/resolv.conf",
@@ -91,9 +94,9 @@ var runReadable = []string{
 	"/run/opengl-driver",
 }
 
-// storeSockets are where a database on this machine listens that knows its users by
-// their processes: a job that the server's user runs would be the server to it. A
-// directory that others need is left, but for the socket.
+// storeSockets returns the socket of the server's database on this machine, or its directory. The
+// database identifies users by their processes, so it would take a job of the server's user for
+// the server. Of /tmp and the like, which programs need, only the socket is hidden.
 func storeSockets(store string) []string {
 	u, err := url.Parse(store)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -113,8 +116,8 @@ func storeSockets(store string) []string {
 	return all
 }
 
-// engines are the sockets of container engines that this machine or this process's
-// environment may have.
+// engines returns the sockets of container engines: the usual ones, and those that the environment
+// of this process names.
 func engines() (all []string) {
 	all = append(all, engineSockets...)
 	for _, name := range []string{"DOCKER_HOST", "CONTAINER_HOST", "CONTAINERD_ADDRESS", "BUILDKIT_HOST"} {
@@ -126,9 +129,9 @@ func engines() (all []string) {
 	return all
 }
 
-// beside hides, instead of directories above one, all that is in them beside the way
-// there: a job that may write everywhere has to find its workspace where it is.
-func beside(hidden []string, dir string) (all []string) {
+// hideExcept replaces each hidden directory above dir by its entries, except for the path down to
+// dir. Without a seal a job finds its workspace at its real path, so the path must stay visible.
+func hideExcept(hidden []string, dir string) (all []string) {
 	for _, p := range hidden {
 		if p != dir && !strings.HasPrefix(dir, p+"/") {
 			all = append(all, p)
@@ -137,9 +140,9 @@ func beside(hidden []string, dir string) (all []string) {
 		for at := p; at != dir; {
 			rest, _ := strings.CutPrefix(dir, at+"/")
 			name, _, _ := strings.Cut(rest, "/")
-			entries, _ := os.ReadDir(at) // of what cannot be read nothing is seen
+			entries, _ := os.ReadDir(at) // jobs cannot read a directory that the server cannot read
 			for _, e := range entries {
-				if e.Name() != name && e.Type()&os.ModeSymlink == 0 { // where one leads may be for all to see
+				if e.Name() != name && e.Type()&os.ModeSymlink == 0 { // the target of a link may be public
 					all = append(all, filepath.Join(at, e.Name()))
 				}
 			}
@@ -156,7 +159,7 @@ func absolute(path string) string {
 	return path
 }
 
-// hide adds paths that are there, by where they lead.
+// hide adds the paths that exist to the hidden ones, with all links resolved.
 func (s *sight) hide(paths ...string) {
 	for _, p := range paths {
 		if p == "" {
@@ -168,7 +171,7 @@ func (s *sight) hide(paths ...string) {
 	}
 }
 
-// unique takes out what is there twice.
+// unique sorts both lists and removes duplicates.
 func (s *sight) unique() {
 	for _, list := range []*[]string{&s.hidden, &s.readable} {
 		sorted := slices.Clone(*list)
@@ -177,8 +180,8 @@ func (s *sight) unique() {
 	}
 }
 
-// wallsOf are the walls around jobs that the configuration wants: what it names itself
-// is insisted on.
+// wallsOf returns the walls around jobs. Jobs do not run without a wall that the configuration
+// names itself: agent.hidden and agent.egress.
 func wallsOf(c *config.Config, s sight) (agent.Walls, error) {
 	w := agent.Walls{Hidden: s.hidden, Readable: s.readable}
 	if len(c.Agent.Hidden) > 0 {
@@ -199,15 +202,15 @@ func wallsOf(c *config.Config, s sight) (agent.Walls, error) {
 	w.Proxy = func() agent.Proxy {
 		s := &egress.Server{Policy: policy, Token: rand.Text(), Log: slog.Default(), Closed: ownAddress(c.Listen)}
 		return agent.Proxy{
-			Serve: func(l net.Listener) { _ = s.Serve(l) }, // which ends with the job
+			Serve: func(l net.Listener) { _ = s.Serve(l) }, // Serve returns when the job ends
 			Token: s.Token, Direct: policy.Direct(), Refused: s.Summary,
 		}
 	}
 	return w, nil
 }
 
-// ownAddress reports the addresses at which this server listens on this machine: a
-// connection that the proxy made would pass for the server's own.
+// ownAddress returns a function that reports whether this server listens at an address. The proxy
+// must not connect jobs to it: the server would take the connection for one of its own user.
 func ownAddress(listen string) func(netip.AddrPort) bool {
 	_, text, _ := net.SplitHostPort(listen)
 	port, err := strconv.ParseUint(text, 10, 16)
@@ -217,7 +220,7 @@ func ownAddress(listen string) func(netip.AddrPort) bool {
 	}
 }
 
-// local reports whether an address is one of this machine's.
+// local reports whether an address belongs to a network interface of this machine.
 func local(address netip.Addr) bool {
 	all, err := net.InterfaceAddrs()
 	return err != nil || slices.ContainsFunc(all, func(a net.Addr) bool {
@@ -226,8 +229,8 @@ func local(address netip.Addr) bool {
 	})
 }
 
-// homes are the home directories of this process's user: that of the environment, and
-// that which the machine knows.
+// homes returns the home directories of this process's user: the one in HOME, and the one in the
+// machine's user database.
 func homes() (all []string) {
 	known := ""
 	if u, err := user.LookupId(fmt.Sprint(os.Geteuid())); err == nil {
@@ -241,8 +244,9 @@ func homes() (all []string) {
 	return all
 }
 
-// programs are the directories below a home directory that jobs need to see: those of
-// PATH, and those of the command and of the files among its arguments, by every name.
+// programs returns the directories below a home directory that jobs need to read: those of PATH,
+// and those of the command and of the files among its arguments, both as they are named and with
+// links resolved.
 func programs(home string, command []string) (all []string) {
 	real, err := filepath.EvalSymlinks(home)
 	if err != nil {
@@ -283,12 +287,12 @@ func programs(home string, command []string) (all []string) {
 	return all
 }
 
-// shared are directories of a home that many programs keep their things in.
+// shared are the directories of a home in which many programs keep their files.
 var shared = []string{".local", ".config", ".cache", ".ssh", ".gnupg", ".aws", ".docker", ".kube"}
 
-// toolchain is the directory of the toolchain whose programs are in a directory of PATH
-// below a home directory: those of ~/.pyenv/shims want ~/.pyenv, those of a virtual
-// environment its lib. "" if they want no more than is beside them.
+// toolchain returns the directory of the toolchain whose programs are in dir, a directory of PATH
+// below a home directory: programs in ~/.pyenv/shims need ~/.pyenv, those of a virtual environment
+// need its lib. It returns "" if the programs need nothing outside dir.
 func toolchain(dir, home string) string {
 	root := filepath.Dir(dir)
 	rest, below := strings.CutPrefix(root, home+"/")
@@ -306,10 +310,10 @@ func toolchain(dir, home string) string {
 	return root
 }
 
-// kept are files of toolchains that hold what proves who their user is.
-var kept = []string{".cargo/credentials", ".cargo/credentials.toml", ".npmrc", ".netrc", ".git-credentials"}
+// credentialFiles are the files of toolchains with passwords or tokens of their user.
+var credentialFiles = []string{".cargo/credentials", ".cargo/credentials.toml", ".npmrc", ".netrc", ".git-credentials"}
 
-// resolved is a path without links, or as it is if it leads nowhere.
+// resolved returns a path with its links resolved, or unchanged if the path does not exist.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real

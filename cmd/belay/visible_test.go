@@ -18,10 +18,10 @@ func ordered(s sight) sight {
 	return s
 }
 
-// Rule: jobs of the server's user see nothing of the data directory, of what holds
-// secrets and of the home directory, but the programs in it that they need; jobs with
-// users of their own are kept from the files alone.
-func TestWhatJobsSee(t *testing.T) {
+// Rule: from jobs of the server's user, the data directory, files with secrets and the home
+// directory are hidden, except for the programs in it that jobs need. From jobs with users of their
+// own, only the data directory and files with secrets are hidden.
+func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -93,9 +93,9 @@ func TestWhatJobsSee(t *testing.T) {
 	}
 }
 
-// Rule: without a seal a job finds its workspace where it is, and nothing beside the way
-// there.
-func TestWhatJobsSeeWithoutASeal(t *testing.T) {
+// Rule: without a seal a job finds its workspace at its real path, and the other entries of the
+// directories on this path are hidden.
+func TestWithoutASealOnlyThePathToTheWorkspaceIsVisible(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -124,9 +124,9 @@ func TestWhatJobsSeeWithoutASeal(t *testing.T) {
 	}
 }
 
-// Rule: no job sees the socket of a container engine, with a user of its own or without,
-// wherever the engine's own programs would look for it.
-func TestEnginesAreHidden(t *testing.T) {
+// Rule: no job sees the socket of a container engine, whether the job has a user of its own or
+// not, and whether the socket is at its usual path or at that of DOCKER_HOST.
+func TestContainerEnginesAreHiddenFromJobs(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "unix:///srv/engine/docker.sock")
 	t.Setenv("CONTAINER_HOST", "ssh://root@elsewhere/run/podman.sock")
 	for _, own := range []bool{true, false} {
@@ -143,9 +143,9 @@ func TestEnginesAreHidden(t *testing.T) {
 	}
 }
 
-// Rule: a job of the server's user sees no service that would take it for the server: the
+// Rule: a job of the server's user sees no service that would take the job for the server: the
 // service manager, its bus, the database that the server uses.
-func TestServicesAreHidden(t *testing.T) {
+func TestServicesThatTrustTheUserAreHiddenFromJobs(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PGHOST", "localhost")
 	for store, want := range map[string][]string{
@@ -161,14 +161,13 @@ func TestServicesAreHidden(t *testing.T) {
 			}
 		}
 		if own := hiddenFrom(cfg, t.TempDir(), nil, true); slices.Contains(own.hidden, "/run") {
-			t.Errorf("%s: /run is hidden from users that nobody takes for another", store)
+			t.Errorf("%s: /run is hidden from jobs with users of their own", store)
 		}
 	}
 }
 
-// Rule: what the configuration names itself is insisted on, and what cannot be had is
-// refused.
-func TestWallsThatAreInsistedOn(t *testing.T) {
+// Rule: jobs insist on the walls that the configuration names, and on no others.
+func TestJobsInsistOnConfiguredWalls(t *testing.T) {
 	for _, c := range []struct {
 		set    func(*config.Agent)
 		insist []process.Wall

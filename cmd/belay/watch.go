@@ -16,7 +16,7 @@ func (a *app) watchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "watch ID", Short: "Follow an execution until it ends", Args: exactly("the id of an execution"),
 		Long: "Follow an execution's events as they happen, from the first or from --after on, until it ends.\n" +
-			"With -o json each event is one line of JSON; its seq resumes the watch.",
+			"With -o json each event is one line of JSON; give the seq of the last one to --after to continue.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -37,19 +37,19 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 	if err != nil || e.State.Terminal() && e.Seq <= after {
 		return err
 	}
-	var away absence
+	var away outage
 	for {
 		events, err := r.Events(c.Context(), belay.EventQuery{Execution: id, After: after, Wait: time.Minute})
 		if c.Context().Err() != nil {
 			return exitCode(130)
 		}
 		if err != nil {
-			if a.rideOut(c.Context(), &away, err) {
+			if a.retryLater(c.Context(), &away, err) {
 				continue
 			}
 			return err
 		}
-		away = absence{}
+		away = outage{}
 		for i := range events {
 			ev := &events[i]
 			after = ev.Seq

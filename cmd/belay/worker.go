@@ -23,29 +23,31 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-const workerLong = `Run executions of the built-in kinds: claim them, run them on this machine, and
-report.
+const workerLong = `Claim executions of the built-in workflows and run them on this machine.
 
-With --server, or BELAY_SERVER, the work is a server's; its key, with the scope
-worker, is in BELAY_KEY or in --key-file; it needs one on loopback too. Otherwise the
-work is that of the data directory. Workspaces are made below it in both cases.
+With --server or BELAY_SERVER the worker takes executions from a server. It needs an
+API key with the scope worker, in BELAY_KEY or --key-file, also for a server on the
+same machine. Without a server it takes executions from the data directory.
+Workspaces are made below the data directory in both cases.
 
-The built-in kinds are:
-  command   a command, or several, in a workspace of its own: what belay run submits
-  agent     a prompt for the agent that is configured, as for belay serve; without
-            one there is no such kind. Only agents: --concurrency 0
+The built-in workflows are:
+  command   one or several commands in a workspace of their own, as belay run and
+            belay submit command submit them
+  agent     a prompt for the configured agent; none are run unless an agent is
+            configured. For agents alone: --concurrency 0
 
-What is configured by the flags that begin with --agent, by the environment and by
-the file that --config names holds as for belay serve, for commands too as far as it
-is about users, the seal and limits. As root each job has a user of its own and can
-write nowhere but in its workspace. The log says at the start what holds jobs here.
+The flags that begin with --agent, the environment and the file that --config names
+mean the same as for belay serve. Those about users, the seal and limits apply to
+commands too. If the worker runs as root, each job has a system user of its own and
+can write only to its workspace. The log says at the start how jobs are isolated.
 
-While the server is away the work goes on, and is frozen before its lease ends; it
-goes on when the server is back. Ctrl-C or SIGTERM stops in two stages: nothing more
-is claimed and what runs may finish within --grace; then it is ended and given back,
-and goes on elsewhere. A second one ends everything at once.`
+While the server cannot be reached the work goes on; before its lease ends it is
+frozen, and it goes on when the server is back. Ctrl-C or SIGTERM starts a graceful
+shutdown: the worker claims nothing more, and its runs may finish within --grace; the
+rest is then stopped and released, and other workers go on with it. A second Ctrl-C
+or SIGTERM stops everything at once.`
 
-// workerOptions are those of belay worker.
+// workerOptions are the flags of belay worker and the state that is made from them.
 type workerOptions struct {
 	file, name  string
 	check       bool
@@ -58,13 +60,13 @@ type workerOptions struct {
 	log         *slog.Logger
 }
 
-// ofServers are the keys about agents that mean nothing to a worker.
+// ofServers are the configuration keys about agents that only a server uses.
 var ofServers = []string{
 	"agent.chat_timeout", "agent.max_queue_depth", "agent.job_ttl", "agent.max_attempts", "agent.dead_letters",
 	"agent.on_lost", "agent.local",
 }
 
-// ofWorkers tells whether a key means something to a worker.
+// ofWorkers reports whether a worker uses a configuration key.
 func ofWorkers(key string) bool {
 	return (strings.HasPrefix(key, "agent.") || strings.HasPrefix(key, "log.")) && !slices.Contains(ofServers, key)
 }
@@ -74,7 +76,7 @@ func (a *app) workerCommand() *cobra.Command {
 	var labels []string
 	var flags keyFlags
 	c := &cobra.Command{
-		Use: "worker", Short: "Run executions of the built-in kinds on this machine", Long: workerLong, Args: none,
+		Use: "worker", Short: "Run executions of the built-in workflows on this machine", Long: workerLong, Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
 			if o.labels, err = pairs("label", labels); err != nil {
@@ -102,23 +104,25 @@ func (a *app) workerCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&o.concurrency, "concurrency", worker.DefaultConcurrency,
-		"at most so many commands at a time; 0 for agents alone")
+		"run at most so many commands at a time; 0 for agents alone")
 	f.StringArrayVar(&labels, "label", nil, "a label that executions can ask for, as `name=value`; may be repeated")
-	f.StringSliceVar(&o.queues, "queue", nil, "take from this `queue`; may be repeated; default, unless given")
-	f.StringVar(&o.name, "name", "", "the worker's name, for people; the host and the process unless given")
-	f.DurationVar(&o.ttl, "ttl", 0, "give the work to another when nothing was heard from this worker for so "+
-		"long; 15s unless given")
-	f.DurationVar(&o.grace, "grace", worker.DefaultGrace, "how long what runs may take to finish when the worker stops")
+	f.StringSliceVar(&o.queues, "queue", nil, "take executions from this `queue`; may be repeated; the queue "+
+		"default unless given")
+	f.StringVar(&o.name, "name", "", "the worker's name, for people; host name and process id unless given")
+	f.DurationVar(&o.ttl, "ttl", 0, "the time without a heartbeat after which the server gives the worker's "+
+		"executions to others; 15s unless given")
+	f.DurationVar(&o.grace, "grace", worker.DefaultGrace, "how long runs may take to finish when the worker stops")
 	f.StringVar(&o.file, "config", envOr("BELAY_CONFIG", ""),
-		"the configuration `file`, in YAML: that of a server will do")
+		"the configuration `file`, in YAML; it may be that of a server")
 	f.BoolVar(&o.check, "check-config", false,
-		"read the configuration, show what counts and what set it, say what is wrong with it, and start nothing")
+		"read the configuration, print each value and its source, report errors, and start nothing")
 	flags.add(c, func(k config.Key) bool { return ofWorkers(k.Name) })
 	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	return c
 }
 
-// complete takes from the configuration what was not typed, and checks the whole.
+// complete takes the options that the command line leaves out from the configuration, and checks
+// the options.
 func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 	typed := c.Flags().Changed
 	if o.cfg.From("concurrency") != "default" && !typed("concurrency") {
@@ -128,10 +132,11 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 		o.grace = o.cfg.Grace
 	}
 	if o.grace <= 0 {
-		o.grace = -1 // 0 is the default of package worker
+		o.grace = -1 // package worker takes 0 for its default
 	}
 	a.data = o.cfg.DataDir()
-	if u, err := url.Parse(a.server); err == nil && u.Host != "" { // to which no proxy of a job leads
+	// The proxy of a job refuses connections to the server's address.
+	if u, err := url.Parse(a.server); err == nil && u.Host != "" {
 		o.cfg.Listen = net.JoinHostPort(u.Hostname(),
 			cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 	}
@@ -142,7 +147,7 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 		return usage("--concurrency 0 leaves nothing to do, unless an agent is configured: --agent-command or " +
 			"--agent-preset")
 	case o.cfg.Shared() && a.server == "":
-		return usage("a worker does not reach a database itself; name a server on it with --server")
+		return usage("a worker does not connect to a database; name a server of this database with --server")
 	}
 	return nil
 }
@@ -158,7 +163,7 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 		}
 		o.name = fmt.Sprintf("%s (pid %d)", host, os.Getpid())
 	}
-	b, err := a.backendWhenItIsThere(ctx, o.log)
+	b, err := a.waitForBackend(ctx, o.log)
 	if err != nil {
 		return err
 	}
@@ -170,7 +175,7 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	select {
 	case err = <-worked:
 	case <-atOnce.Done():
-		return exitCode(130) // the supervisors end what they have started
+		return exitCode(130) // the supervisors kill the processes of jobs
 	case <-failedOf(b):
 		return fmt.Errorf("the store has failed, and everything stops here; see to the disk: %w", failureOf(b))
 	}
@@ -180,9 +185,9 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	return err
 }
 
-// backendWhenItIsThere waits for a server that does not answer yet: workers and
-// servers are started in any order.
-func (a *app) backendWhenItIsThere(ctx context.Context, log *slog.Logger) (belay.Backend, error) {
+// waitForBackend connects to the server and waits for one that does not answer yet, since workers
+// and servers may be started in any order.
+func (a *app) waitForBackend(ctx context.Context, log *slog.Logger) (belay.Backend, error) {
 	for said := false; ; said = true {
 		b, err := a.backend(ctx, "belay worker")
 		if err == nil || a.server == "" || belay.CodeOf(err) != belay.CodeUnavailable {
@@ -195,7 +200,7 @@ func (a *app) backendWhenItIsThere(ctx context.Context, log *slog.Logger) (belay
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 			log.Info("the worker has stopped; no server has answered", "error", err)
-			return nil, exitCode(0) // a stop in order: there was nothing to give back
+			return nil, exitCode(0) // a graceful stop: there are no runs to release
 		}
 	}
 }
@@ -242,7 +247,7 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	return together(ctx, workers)
 }
 
-// together runs workers until all have stopped. One that fails ends the others.
+// together runs workers until all have stopped. If one fails, the others are stopped.
 func together(ctx context.Context, workers []*worker.Worker) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

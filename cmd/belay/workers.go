@@ -10,13 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/screen"
 )
 
 func (a *app) workersCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "workers", Short: "List workers, or let one finish", Args: none,
-		Long: "List the workers, outside owners among them, and drain one: it claims nothing more and ends.",
+		Use: "workers", Short: "List workers, or drain one", Args: none,
+		Long: "List the workers and the owners from outside, or drain a worker: it claims nothing more, finishes\n" +
+			"its runs and ends.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.workersLsCommand(), a.workersDrainCommand())
@@ -26,7 +28,8 @@ func (a *app) workersCommand() *cobra.Command {
 func (a *app) workersLsCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
-		Use: "ls", Short: "List workers, the living first", Args: none,
+		Use: "ls", Short: "List workers, connected ones first", Args: none,
+		Long: "List workers, connected ones first. With -o wide also the internal queues of belay run.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.reading(c.Context(), func(r reader) error {
 				workers, err := r.Workers(c.Context())
@@ -40,7 +43,7 @@ func (a *app) workersLsCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "those that have ended too")
+	c.Flags().BoolVar(&all, "all", false, "also workers that have ended")
 	return c
 }
 
@@ -65,30 +68,40 @@ func (a *app) listWorkers(workers []belay.Worker) error {
 		case w.External:
 			about = "from outside; " + countdown(w)
 		}
-		queues := strings.Join(w.Queues, ",")
-		if w.External {
-			queues = "-"
-		}
 		t.Row(w.ID.String(), w.Name, w.State.String(), fmt.Sprintf("%d/%d", w.Running, w.Capacity),
-			screen.Brief(queues, 40), beat, about)
+			a.queuesOf(w), beat, about)
 	}
 	return t.Flush()
 }
 
-// countdown says when a session ends, unless a heartbeat comes. It relies on this
-// machine's clock, and is for people.
+// queuesOf lists the queues of a worker: for people without those of a belay run, which take one
+// execution each.
+func (a *app) queuesOf(w *belay.Worker) string {
+	queues := slices.Clone(w.Queues)
+	if !a.wide() {
+		queues = slices.DeleteFunc(queues, func(q string) bool { return strings.HasPrefix(q, agent.RunQueue) })
+	}
+	if w.External || len(queues) == 0 {
+		return "-"
+	}
+	return screen.Brief(strings.Join(queues, ","), 40)
+}
+
+// countdown says when a worker's lease ends unless a heartbeat renews it. The time is computed
+// with this machine's clock, and is for people alone.
 func countdown(w *belay.Worker) string {
 	if d := time.Until(w.ExpiresAt); d > 0 {
 		return "its lease ends in " + screen.Short(d)
 	}
-	return "its lease is over"
+	return "its lease has ended"
 }
 
 func (a *app) workersDrainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "drain ID", Short: "Let a worker finish what it has and end", Args: exactly("the id of a worker"),
-		Long: "Let a worker claim nothing more. What it runs may finish within its grace; the rest is\n" +
-			"released, and goes on elsewhere at once.",
+		Use: "drain ID", Short: "Let a worker finish its runs and end", Args: exactly("the id of a worker"),
+		Long: "Let a worker claim nothing more. Its runs may finish within the worker's --grace; those that\n" +
+			"do not are released, and other workers take them at once. ID is the id of a worker, the last\n" +
+			"characters of an id, or the worker's name.",
 		ValidArgsFunction: a.completeWorkers,
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := named(c)
@@ -110,8 +123,9 @@ func (a *app) workersDrainCommand() *cobra.Command {
 	}
 }
 
-// workerID reads an argument that names a worker: its whole id, the end of it, or
-// its name, if that fits only one living.
+// workerID returns the id of the worker that an argument names. The argument is a whole id, or,
+// for a worker that has not ended, its name or the end of its id. An argument that fits several
+// workers is refused.
 func (a *app) workerID(ctx context.Context, arg string) (belay.WorkerID, error) {
 	if strings.HasPrefix(arg, "wk_") {
 		return belay.ParseWorkerID(arg)
@@ -137,12 +151,12 @@ func (a *app) workerID(ctx context.Context, arg string) (belay.WorkerID, error) 
 			arg, len(found))
 	}
 	return belay.WorkerID{}, &belay.Error{
-		Code: belay.CodeNotFound, Message: "no living worker has the id, the end of an id, or the name " + quoted(arg) +
-			"; `belay workers ls` lists them",
+		Code: belay.CodeNotFound, Message: "no connected worker has the id, the end of an id, or the name " +
+			quoted(arg) + "; `belay workers ls` lists them",
 	}
 }
 
-// completeWorkers offers the living workers to the shell.
+// completeWorkers offers the workers that have not ended to the shell.
 func (a *app) completeWorkers(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var ids []string
 	if len(args) == 0 {

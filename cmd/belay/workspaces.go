@@ -16,19 +16,19 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-const workspacesLong = `Look at the workspaces of this machine, and get at the work in them.
+const workspacesLong = `List the workspaces of this machine, and get the work out of them.
 
-A workspace is the clone in which a job works. It lives as long as its run; what the
-run changed is kept with the execution, as a git bundle of its commits and a patch of
-the rest; of an interrupted run also its HOME. When a worker dies, what was unfinished in its workspaces is kept on the
-machine for a week.
+A workspace is the clone in which a job works. It exists as long as its run. The
+changes of the run are stored with the execution, as a git bundle of its commits and
+a patch of its other changes; of an interrupted run its HOME is stored too. When a
+worker dies, the unfinished work in its workspaces is kept on the machine for a week.
 
-  belay workspaces ls              what is there: workspaces, kept work, base clones
+  belay workspaces ls              list workspaces, kept work and base clones
   belay workspaces salvage ID      write the work of an execution to files
-  belay workspaces restore ID DIR  check it out
-  belay workspaces gc              remove what is left over; --dry-run only says what`
+  belay workspaces restore ID DIR  check out the work of an execution
+  belay workspaces gc              remove leftovers; --dry-run only lists them`
 
-// spaces is what the workspace commands share.
+// spaces has the flags that the workspace commands share.
 type spaces struct {
 	*app
 	dir string
@@ -37,7 +37,7 @@ type spaces struct {
 func (a *app) workspacesCommand() *cobra.Command {
 	s := &spaces{app: a}
 	c := &cobra.Command{
-		Use: "workspaces", Short: "See the workspaces of this machine, and get at the work in them",
+		Use: "workspaces", Short: "List the workspaces of this machine, and get the work out of them",
 		Long: workspacesLong,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -48,13 +48,13 @@ func (a *app) workspacesCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().StringVar(&s.dir, "dir", envOr("WORKSPACE_DIR", ""),
-		"the `directory` of the workspaces; workspaces in the data directory unless given")
+		"the `directory` of the workspaces; the subdirectory workspaces of the data directory unless given")
 	_ = c.MarkPersistentFlagDirname("dir")
 	c.AddCommand(s.lsCommand(), s.salvageCommand(), s.restoreCommand(), s.gcCommand())
 	return c
 }
 
-// open is the manager of the directory; nil if nothing was ever run in it.
+// open returns the manager of the directory; nil if there is no such directory, since no job ran.
 func (s *spaces) open() (*workspace.Manager, error) {
 	dir := s.dir
 	if dir == "" {
@@ -66,17 +66,17 @@ func (s *spaces) open() (*workspace.Manager, error) {
 	return openSpaces(dir)
 }
 
-// seenSpace is a workspace, or what was kept of one, as ls shows it.
+// seenSpace is a workspace, or the kept work of one, in the output of ls.
 type seenSpace struct {
 	workspace.Info
 	Execution string `json:"execution,omitempty"`
-	// State is that of the execution, if it can be found.
+	// State is the state of the execution, empty if the execution cannot be read.
 	State string `json:"state,omitempty"`
 	// Where is "in use", "left by a dead process" or "kept".
 	Where string `json:"where"`
 }
 
-// seen is all that ls shows.
+// seen is the output of ls.
 type seen struct {
 	Workspaces []seenSpace          `json:"workspaces"`
 	Bases      []workspace.BaseInfo `json:"bases"`
@@ -135,8 +135,8 @@ func (s *spaces) look(ctx context.Context) (seen, error) {
 	return all, err
 }
 
-// ofExecutions says whose workspaces they are. Without an engine or a server that
-// answers it says what the names say.
+// ofExecutions fills in the executions and states of workspaces. The execution is part of a
+// workspace's name; the states stay empty if neither a store nor a server can be read.
 func (s *spaces) ofExecutions(ctx context.Context, list []seenSpace) {
 	for i := range list {
 		if id, ok := executionOf(list[i].ID); ok {
@@ -158,7 +158,7 @@ func (s *spaces) ofExecutions(ctx context.Context, list []seenSpace) {
 	})
 }
 
-// executionOf is the execution of which a workspace's name tells.
+// executionOf returns the execution in the name of a workspace; false if the name has none.
 func executionOf(name string) (belay.ExecutionID, bool) {
 	var run belay.RunID
 	err := run.UnmarshalText([]byte(name))
@@ -193,8 +193,8 @@ func (s *spaces) show(all *seen) error {
 		}
 	}
 	if len(all.Garbage) > 0 {
-		fmt.Fprintf(s.out, "\n%d would be removed by the next worker to start here, or by: belay workspaces gc\n",
-			len(all.Garbage))
+		fmt.Fprintf(s.out, "\n%s, to be removed by the next worker that starts here, or by: belay workspaces gc\n",
+			screen.Plural(len(all.Garbage), "leftover"))
 		return s.garbage(all.Garbage)
 	}
 	return nil
@@ -211,10 +211,10 @@ func (s *spaces) garbage(all []workspace.Garbage) error {
 func (s *spaces) gcCommand() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
-		Use: "gc", Short: "Remove what is left over, and say why", Args: none,
-		Long: "Remove workspaces of dead processes, after keeping the work in them; what was half made;\nbase " +
-			"clones that nobody has used for 30 days; work that was kept for a week.\nWhat may belong to a living " +
-			"process is left alone.",
+		Use: "gc", Short: "Remove leftovers, and say why each is one", Args: none,
+		Long: "Remove workspaces of dead processes, after keeping the work in them; workspaces and clones that\n" +
+			"were never finished; base clones that were not used for 30 days; and work that was kept for a\n" +
+			"week. Files that may belong to a living process are left alone.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			m, err := s.open()
 			if err != nil {
@@ -238,13 +238,13 @@ func (s *spaces) gcCommand() *cobra.Command {
 			case s.output == "json":
 				return screen.PrintJSON(s.out, all)
 			case len(all) == 0:
-				_, err := fmt.Fprintln(s.out, "nothing is left over")
+				_, err := fmt.Fprintln(s.out, "no leftovers")
 				return err
 			}
 			return s.garbage(all)
 		},
 	}
-	c.Flags().BoolVar(&dry, "dry-run", false, "say what would be removed, and remove nothing")
+	c.Flags().BoolVar(&dry, "dry-run", false, "list what would be removed, and remove nothing")
 	return c
 }
 
@@ -255,7 +255,7 @@ func dash(s string) string {
 	return s
 }
 
-// sizeText is a size that a person reads at a glance.
+// sizeText formats a number of bytes for people.
 func sizeText(n int64) string {
 	switch {
 	case n >= 1<<30:
@@ -266,7 +266,7 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%d KiB", (n+1023)>>10)
 }
 
-// completeWork offers executions whose work there is to get at.
+// completeWork offers executions and kept work to the shell.
 func (s *spaces) completeWork(c *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:

@@ -19,20 +19,21 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// work is what an execution changed, and where it can be put again.
+// work is what an execution changed in its repository, and the commit on which the changes can be
+// restored.
 type work struct {
 	Execution string `json:"execution,omitempty"`
 	Repo      string `json:"repo,omitempty"`
 	Commit    string `json:"commit,omitempty"`
 	Branch    string `json:"branch,omitempty"`
-	// From says where it was found.
+	// From says where the work was found, for people.
 	From    string `json:"from"`
 	Commits int    `json:"commits"`
 	Files   int    `json:"files"`
 	Lost    string `json:"lost,omitempty"`
-	// Left says what a checkout for a person does not have of it.
+	// Left lists the parts of the work that a checkout for a person leaves out.
 	Left []string `json:"left,omitempty"`
-	// BundleFile, PatchFile and HomeFile are the files that were written.
+	// BundleFile, PatchFile and HomeFile are the paths of the files that salvage wrote.
 	BundleFile string `json:"bundle,omitempty"`
 	PatchFile  string `json:"patch,omitempty"`
 	HomeFile   string `json:"home,omitempty"`
@@ -47,9 +48,9 @@ func (s *spaces) salvageCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "salvage ID", Short: "Write the work of an execution to files",
 		Args: exactly("the id of an execution or workspace"),
-		Long: "Write what an execution changed to files: ID.bundle, a git bundle of its commits, " +
-			"stashes and what\nis staged; ID.patch, a patch of the rest; ID.home.tar.gz, its HOME, if it was " +
-			"interrupted. ID is\nan execution, or a workspace as ls -o json names it.",
+		Long: "Write what an execution changed to files: ID.bundle, a git bundle of its commits, stashes and\n" +
+			"staged changes; ID.patch, a patch of its other changes; and, of an interrupted run, ID.home.tar.gz,\n" +
+			"its HOME. ID is the id of an execution, or of a workspace as belay workspaces ls -o json shows it.",
 		ValidArgsFunction: s.completeWork,
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := s.find(c.Context(), args[0])
@@ -63,7 +64,7 @@ func (s *spaces) salvageCommand() *cobra.Command {
 			if err := w.write(to, name); err != nil {
 				return err
 			}
-			return s.said(w)
+			return s.printWork(w)
 		},
 	}
 	c.Flags().StringVar(&to, "to", to, "the `directory` to write to")
@@ -76,9 +77,9 @@ func (s *spaces) restoreCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "restore ID DIR", Short: "Check out the work of an execution",
 		Args: exactly("the id of an execution or workspace", "a directory"),
-		Long: "Make a checkout in DIR, which must be empty or not there yet, at the commit that the " +
-			"execution\nstarted from, with its commits, refs, stashes, what it had staged and what it had not " +
-			"committed.",
+		Long: "Make a checkout in DIR, which must be empty or not there yet, at the commit from which the execution\n" +
+			"started, with its commits, refs, stashes, and staged and uncommitted changes. (A database is\n" +
+			"restored from a backup with belay restore.)",
 		ValidArgsFunction: s.completeWork,
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := s.find(c.Context(), args[0])
@@ -97,33 +98,35 @@ func (s *spaces) restoreCommand() *cobra.Command {
 	c.Flags().StringVar(&home, "home", "", "a `directory`, empty or not there yet, to unpack the execution's HOME into")
 	_ = c.MarkFlagDirname("home")
 	c.Flags().StringVar(&repo, "repo", "",
-		"the repository, a path or `URL`, if it is not where the execution had it from")
+		"the repository, a path or `URL`, if it has moved since the execution cloned it")
 	return c
 }
 
 func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login workspace.Login) error {
 	switch {
 	case home != "" && len(w.salvage.Home) == 0:
-		return &belay.Error{Code: belay.CodeNotFound, Message: "no HOME was kept of it: only interrupted work has one"}
+		return &belay.Error{
+			Code: belay.CodeNotFound, Message: "its HOME was not kept: only that of an interrupted run is",
+		}
 	case w.Repo == "":
-		return usage("it is not known from which repository the work is; name it with --repo")
+		return usage("the repository of the work is not known; name it with --repo")
 	case w.Commit == "":
 		return &belay.Error{
-			Code: belay.CodeNotFound, Message: "it is not known at which commit the work began, so there is none " +
-				"to restore it on",
+			Code: belay.CodeNotFound, Message: "the commit at which the work began is not known, so it cannot be " +
+				"checked out",
 		}
 	}
-	if err := empty(home); err != nil {
+	if err := checkEmpty(home); err != nil {
 		return err
 	}
 	m, err := s.open()
-	if err == nil && m == nil { // the work is of another machine
+	if err == nil && m == nil { // the execution ran on another machine
 		m, err = openSpaces(filepath.Join(s.data, "workspaces"))
 	}
 	if err != nil {
 		return err
 	}
-	m.Credentials = alone(w.Repo, login, nil)
+	m.Credentials = withLogin(w.Repo, login, nil)
 	if w.Left, err = m.CheckOut(ctx, workspace.Spec{Repo: w.Repo, Ref: w.Branch, Commit: w.Commit}, dir,
 		w.salvage); err != nil {
 		return err
@@ -141,21 +144,21 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 		}
 		w.HomeDir = home
 	}
-	return s.said(w)
+	return s.printWork(w)
 }
 
-// empty refuses a directory in which something is.
-func empty(dir string) error {
+// checkEmpty refuses a directory that has entries.
+func checkEmpty(dir string) error {
 	if entries, err := os.ReadDir(dir); dir != "" && err == nil && len(entries) > 0 {
 		return &belay.Error{
-			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet",
-				dir),
+			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is empty or not "+
+				"there yet", dir),
 		}
 	}
 	return nil
 }
 
-// write writes bundle, patch and HOME.
+// write writes the bundle, the patch and the HOME to files.
 func (w *work) write(dir, name string) error {
 	for _, f := range []struct {
 		suffix string
@@ -184,7 +187,8 @@ func (w *work) write(dir, name string) error {
 	return nil
 }
 
-func (s *spaces) said(w *work) error {
+// printWork prints where the work was found and where it is now.
+func (s *spaces) printWork(w *work) error {
 	if s.output == "json" {
 		return screen.PrintJSON(s.out, w)
 	}
@@ -203,9 +207,9 @@ func (s *spaces) said(w *work) error {
 	return t.Flush()
 }
 
-// find looks for the newest work of an execution: its result if it has ended, else
-// what dead processes have left on this machine, else what was kept with the
-// execution while it ran.
+// find returns the newest work of an execution or of a workspace. It looks first in the result of
+// an execution that has ended, then in workspaces of dead processes on this machine and in work
+// kept here, then in the checkpoints that the execution saved while it ran.
 func (s *spaces) find(ctx context.Context, arg string) (*work, error) {
 	id, named := executionOf(arg)
 	if !named {
@@ -240,17 +244,18 @@ func (s *spaces) find(ctx context.Context, arg string) (*work, error) {
 	if readErr == nil && !e.State.Terminal() {
 		return nil, &belay.Error{
 			Code: belay.CodeNotFound, Message: fmt.Sprintf(
-				"%s is %s and has kept no work yet: it does when a step ends, every minute while an agent works, "+
-					"or when its worker dies", id, e.State),
+				"%s is %s and has no saved work yet: work is saved when a step ends, every minute while an agent "+
+					"works, and when a worker dies", id, e.State),
 		}
 	}
 	return nil, &belay.Error{
 		Code: belay.CodeNotFound, Message: fmt.Sprintf(
-			"%s has left no work: it changed nothing, or not in a repository", arg),
+			"%s has no work: it changed nothing, or worked without a repository", arg),
 	}
 }
 
-// left is the newest work that dead processes have left here.
+// left returns the newest work in workspaces of dead processes or kept on this machine; nil if
+// there is none.
 func (s *spaces) left(ctx context.Context, id belay.ExecutionID, arg string, named bool) (*work, error) {
 	m, err := s.open()
 	if err != nil || m == nil {
@@ -284,7 +289,8 @@ func (s *spaces) left(ctx context.Context, id belay.ExecutionID, arg string, nam
 	return nil, nil
 }
 
-// salvageDead reads a workspace whose owner is gone, and leaves it as it is.
+// salvageDead reads the work in a workspace whose process has died. It does not change the
+// workspace.
 func salvageDead(ctx context.Context, m *workspace.Manager, name string, id belay.ExecutionID) (*work, error) {
 	w, err := m.Adopt(name)
 	if err != nil {
@@ -306,14 +312,14 @@ func fromSalvage(id belay.ExecutionID, repo, commit, branch, from string, got wo
 	}
 }
 
-// stored is the work that is part of an execution's result; nil if there is none.
+// stored returns the work in the result of an execution; nil if there is none.
 func (s *spaces) stored(ctx context.Context, e *belay.Execution) (*work, error) {
 	var out struct {
 		Commit  string         `json:"commit"`
 		Changes *agent.Changes `json:"changes"`
 	}
 	if len(e.Output) == 0 || json.Unmarshal(e.Output, &out) != nil || out.Changes == nil {
-		return nil, nil //nolint:nilerr // it is of another kind, or changed nothing
+		return nil, nil //nolint:nilerr // the result of another workflow, or of a job that changed nothing
 	}
 	var w *work
 	err := s.reading(ctx, func(r reader) (err error) {
@@ -323,7 +329,8 @@ func (s *spaces) stored(ctx context.Context, e *belay.Execution) (*work, error) 
 	return w, err
 }
 
-// saved is the work that was kept while an agent worked; nil if there is none.
+// saved returns the work that was saved in checkpoints while an agent worked; nil if there is
+// none.
 func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 	var w *work
 	err := s.reading(ctx, func(r reader) error {
@@ -338,10 +345,10 @@ func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 			switch ev := &events[i]; {
 			case ev.Pruned:
 			case ev.Kind == "step" && ev.Name == "checkout":
-				_ = json.Unmarshal(ev.Data, &at) // without a commit there is none to restore it on
+				_ = json.Unmarshal(ev.Data, &at) // without a commit the work cannot be checked out
 			case ev.Kind == "state":
 				newest.Changes, when = nil, ev.At
-				_ = json.Unmarshal(ev.Data, &newest) // it is of another kind
+				_ = json.Unmarshal(ev.Data, &newest) // a state of another workflow has no changes
 			}
 		}
 		if newest.Changes == nil || newest.Changes.Bundle+newest.Changes.Patch+newest.Changes.Home == "" {
@@ -353,10 +360,10 @@ func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 	return w, err
 }
 
-// readWork reads the artifacts that hold what an execution changed.
+// readWork reads the artifacts with the work of an execution.
 func readWork(ctx context.Context, r reader, e *belay.Execution, commit, from string, c *agent.Changes) (*work, error) {
 	var in struct{ Repo, Ref string }
-	_ = json.Unmarshal(e.Input, &in) // without a repository, who restores it has to name one
+	_ = json.Unmarshal(e.Input, &in) // without a repository in the input, restore needs --repo
 	w := &work{Execution: e.ID.String(), Repo: in.Repo, Branch: in.Ref, Commit: commit, From: from, Commits: c.Commits,
 		Files: c.Files, Lost: c.Lost}
 	for name, to := range map[string]*[]byte{c.Bundle: &w.salvage.Bundle, c.Patch: &w.salvage.Patch,
