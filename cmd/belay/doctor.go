@@ -225,8 +225,8 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	case overdue == 0:
 		d.add("overdue", "ok", "nothing")
 	case embedded.Holder(d.app.data) == "":
-		d.add("overdue", "warn", "%s overdue, such as executions and sessions whose time is over, until an engine "+
-			"runs; `belay serve` starts one, and so does any belay run on this directory",
+		d.add("overdue", "warn", "%s overdue, such as executions and sessions whose time is over: they wait for an "+
+			"engine; `belay serve` starts one, and so does any belay run on this directory",
 			screen.Plural(overdue, "thing"))
 	default:
 		d.lagging(ctx, r)

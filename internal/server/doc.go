@@ -1,31 +1,29 @@
-// Package server listens: it serves the HTTP API, the pages and the metrics of
-// an engine to whoever can reach a port, and stops in order.
+// Package server listens on a port: it serves the HTTP API, the web UI and the metrics of an
+// engine, and shuts down gracefully.
 //
-// # Who may reach it
+// # Access
 //
-// On a loopback address it answers only under names of this machine, so that no
-// web page can point a name of its own at it. On any other address it does not
-// start without keys, unless it was told that this is meant.
+// On a loopback address the server answers only under names of this machine, so that no web page
+// can reach it under a name of the page's own. On any other address the server does not start
+// without API keys, unless the configuration sets insecure_no_auth.
 //
-// Where jobs run on this machine, a caller without a key must be shown by the kernel to
-// be none of them, by the user and the process of the connection. Where that cannot be
-// told, and where jobs run on other machines, every caller needs a key, on loopback too.
+// Where jobs run on this machine, a caller without a key is answered only if the kernel shows, by
+// the user and the process of the connection, that the caller is no job. Where the kernel cannot
+// show that, and where jobs run on other machines, every caller needs a key, on loopback too.
 //
-// # What one client can cost
+// # Limits for one client
 //
-// Connections, requests on one connection, headers and the time that each part of
-// a request may take are bounded. An answer has no time of its own, since a long
-// poll takes a minute and a stream of events has no end; package httpapi bounds
-// each write instead.
+// Connections, requests on one connection, headers and the time for each part of a request are
+// bounded. The time for an answer is not, since a long poll takes a minute and a stream of events
+// has no end; package httpapi bounds each write instead.
 //
 // # Stopping
 //
-// When the context of Run ends, /readyz says so and what waits is answered, so
-// that clients go on elsewhere; requests in flight and the services beside the
-// server finish; then Run returns nil. What takes longer than the grace is cut
-// off. When the other context ends, everything is cut off at once.
+// When the context of Run ends, a graceful shutdown begins: /readyz reports it, long polls are
+// answered early and streams end, so that clients go on with other servers; requests in flight and
+// the services beside the server finish; then Run returns nil. Requests and services that take
+// longer than the grace are cut off. When the context atOnce ends, everything is cut off at once.
 //
-// A store that can keep nothing any more ends Run with an error at once: nothing
-// more may be answered, and whether the last writes are there is known only to
-// the next process.
+// When the store fails for good, Run returns an error at once: the server must not answer any
+// more, since only the next process can find out whether the last writes are on the disk.
 package server

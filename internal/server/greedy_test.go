@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// One client that opens thousands of streams, each on a connection of its own, gets its
-// share and is told to wait; another is answered as ever, and has its stream.
+// Rule: a client that opens thousands of streams, each on a connection of its own, gets its share of
+// streams and otherwise 429; another client is answered as before, and gets its stream.
 func TestOneClientDoesNotBlockOthers(t *testing.T) {
 	const waiting, connections, greed = 50, 200, 2000
 	r := start(t, setup{cfg: func(c *config.Config) { c.Limits.Connections, c.Limits.Waiting = connections, waiting }})
@@ -44,7 +44,7 @@ func TestOneClientDoesNotBlockOthers(t *testing.T) {
 			for range greed / 50 {
 				c, status, err := stream("127.0.0.2")
 				if c != nil {
-					t.Cleanup(func() { _ = c.Close() }) // it stays to the end
+					t.Cleanup(func() { _ = c.Close() }) // the connection stays open to the end of the test
 				}
 				if err != nil {
 					status = "cut off"
@@ -57,19 +57,19 @@ func TestOneClientDoesNotBlockOthers(t *testing.T) {
 	}
 	all.Wait()
 	if got["HTTP/1.1 200 OK"] != waiting || got["HTTP/1.1 429 Too Many Requests"] == 0 {
-		t.Errorf("the greedy one got %v", got)
+		t.Errorf("the greedy client got %v", got)
 	}
 	began := time.Now()
 	for range 20 {
 		c, status, err := stream("127.0.0.3")
 		if err != nil || status != "HTTP/1.1 200 OK" {
-			t.Errorf("another got %q, %v", status, err)
+			t.Errorf("the other client got %q, %v", status, err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		r.do(http1(t), http.MethodGet, "/v1/executions/"+id, "")
 	}
 	if took := time.Since(began); took > soon/2 {
-		t.Errorf("another waited %s", took)
+		t.Errorf("the other client waited %s", took)
 	}
-	t.Logf("the greedy one got %v", got)
+	t.Logf("the greedy client got %v", got)
 }

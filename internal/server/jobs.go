@@ -14,16 +14,17 @@ import (
 	"github.com/belaydev/belay/internal/peer"
 )
 
-// Jobs describes the jobs that a server has, which may do nothing on it without a key.
+// Jobs describes the jobs whose requests may reach a server. They may do nothing without a key.
 type Jobs struct {
-	// Judge tells processes of jobs on this machine from others; nil where none run.
+	// Judge tells processes of jobs on this machine from other processes; nil where no jobs run.
 	Judge *peer.Judge
-	// Demand says why every caller needs a key, also on loopback, in words that stand
-	// after "every caller needs a key: "; empty where that is not so.
+	// Demand says why every caller needs a key, also on loopback. Messages put it after
+	// "every caller needs a key: ". It is empty if callers on loopback need no key.
 	Demand string
 }
 
-// jobs asks once which jobs there are.
+// jobs calls Options.Jobs. With insecure_no_auth there is nothing to protect, and the result is
+// empty.
 func (s *Server) jobs(ctx context.Context) (Jobs, error) {
 	if s.opt.Jobs == nil {
 		return Jobs{}, nil
@@ -35,29 +36,30 @@ func (s *Server) jobs(ctx context.Context) (Jobs, error) {
 	return jobs, err
 }
 
-// hire refuses a worker that has no key and runs what others submit.
+// hire refuses a worker without a key that runs jobs which other people submit.
 func (s *Server) hire(spec *belay.WorkerSpec) error {
 	if s.opt.Hired == nil || !s.opt.Hired(spec) {
 		return nil
 	}
 	return &belay.Error{
 		Code: belay.CodeForbidden,
-		Message: "a worker that runs what others submit needs a key, so that its jobs, which have none, can do " +
-			"less than itself: make one with: " +
-			s.keysCreate("worker", "worker") + ", and name it to the worker with --key-file",
+		Message: "a worker that runs jobs of others needs a key, so that it may do more than its jobs, which have " +
+			"none: make one with: " +
+			s.keysCreate("worker", "worker") + ", and give it to the worker with --key-file",
 	}
 }
 
-// demand is what callers without a key are told where keys are demanded.
+// demand returns the message for callers without a key where every caller needs one; empty for an
+// empty reason.
 func (s *Server) demand(why string) string {
 	if why == "" {
 		return ""
 	}
 	return "every caller needs a key: " + why + "; make one with: " + s.keysCreate("me", "admin") +
-		" (or say insecure_no_auth, and jobs can do everything here)"
+		" (or set insecure_no_auth, and jobs can do everything here)"
 }
 
-// keysCreate is the command that makes a key for this server.
+// keysCreate returns the command line that makes a key for this server.
 func (s *Server) keysCreate(name, scope string) string {
 	where := "--data " + shellWord(s.cfg.DataDir())
 	if s.cfg.Shared() {
@@ -66,7 +68,7 @@ func (s *Server) keysCreate(name, scope string) string {
 	return "belay keys create --name " + name + " --scope " + scope + " " + where
 }
 
-// shellWord is a word as a shell takes it.
+// shellWord quotes a word for a shell, if that is necessary.
 func shellWord(s string) string {
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@") == "" {
 		return s
@@ -74,12 +76,12 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// verdictKey is the key under which a request's context has what was found out of its
-// connection.
+// verdictKey is the key of a request's context for the verdict on its connection.
 type verdictKey struct{}
 
-// vetted has a connection looked at, beside the others, as soon as it is there.
-func vetted(j *peer.Judge) func(context.Context, net.Conn) context.Context {
+// judgeConnections returns a function that begins to judge a new connection in a goroutine of its
+// own, and puts the verdict into the context of the connection's requests.
+func judgeConnections(j *peer.Judge) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
 		verdict := sync.OnceValue(func() error { return j.TCP(c) })
 		go func() { _ = verdict() }()
@@ -87,17 +89,17 @@ func vetted(j *peer.Judge) func(context.Context, net.Conn) context.Context {
 	}
 }
 
-// stranger refuses who cannot be shown to be no job.
+// stranger refuses a request unless the kernel has shown that its caller is no job.
 func (s *Server) stranger(r *http.Request) error {
 	verdict, ok := r.Context().Value(verdictKey{}).(func() error)
 	if !ok {
-		return errors.New("the connection was not looked at")
+		return errors.New("the connection was not judged")
 	}
 	err := verdict()
 	if err == nil {
 		return nil
 	}
-	what := "jobs run on this machine, and it cannot be told that this request is not one's"
+	what := "jobs run on this machine, and the server cannot tell whether this request is from a job"
 	if errors.Is(err, peer.ErrJob) {
 		what = "jobs may do nothing here without a key"
 	}

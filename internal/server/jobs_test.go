@@ -24,7 +24,7 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-// TestMain lets the test binary be a supervisor, and what a hostile job does.
+// TestMain lets the test binary also run as a supervisor of jobs and as a hostile job.
 func TestMain(m *testing.M) {
 	process.Main(process.Helper{Name: "attack", Run: attack})
 	if url := os.Getenv("SERVER_TEST_ATTACK"); url != "" {
@@ -34,9 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// attack asks the server at os.Args[1] for what only somebody with a key may do, and
-// prints the status of each answer. What it sends without waiting for an answer has the
-// workflow "left".
+// attack sends requests that need a key to the server at os.Args[1], and prints the status of each
+// answer. At the end it sends submissions of the workflow "left" without waiting for the answers.
 func attack() int {
 	url, victim := os.Args[1], os.Args[2]
 	for _, r := range [][3]string{
@@ -64,7 +63,7 @@ func attack() int {
 	return 0
 }
 
-// guarded starts a server that has jobs.
+// guarded starts a server that protects itself from jobs.
 func guarded(t *testing.T, listen string, jobs server.Jobs, more ...func(*config.Config)) *running {
 	t.Helper()
 	return start(t, setup{
@@ -78,7 +77,7 @@ func guarded(t *testing.T, listen string, jobs server.Jobs, more ...func(*config
 	})
 }
 
-// attacked looks at what an attack has said and done.
+// attacked checks the answers that an attack has printed, and that the attack changed nothing.
 func attacked(t *testing.T, what string, r *running, said string) {
 	t.Helper()
 	answers := strings.Split(strings.TrimSpace(said), "\n")
@@ -89,7 +88,7 @@ func attacked(t *testing.T, what string, r *running, said string) {
 		if !strings.HasPrefix(a, "403 ") {
 			t.Errorf("%s: %s", what, a)
 		} else if !strings.Contains(a, "belay keys create --name NAME --scope read,submit --data belay-data") {
-			t.Errorf("%s: it is not told what to do: %s", what, a)
+			t.Errorf("%s: the answer does not say what to do: %s", what, a)
 		}
 	}
 	page, err := r.engine.Executions(t.Context(), belay.Filter{Limit: 100})
@@ -109,12 +108,12 @@ func attacked(t *testing.T, what string, r *running, said string) {
 	}
 }
 
-// addresses are those on loopback that a server may listen on.
+// addresses are loopback addresses that a server may listen on.
 var addresses = []string{"127.0.0.1", "::1", "127.8.9.10"}
 
-// Rule: a job has no way in without a key, over whatever address and however it is
-// isolated; what it sends without waiting for an answer does not happen either. A
-// process that is no job's is answered as ever.
+// Rule: every request of a job without a key is refused, at any loopback address and with any kind
+// of isolation; requests that the job sends without waiting for an answer have no effect either. A
+// process that is not of a job is answered as before.
 func TestAJobGetsNothingWithoutAKey(t *testing.T) {
 	kinds := []process.Isolation{process.UserNamespace, process.Subreaper}
 	if os.Geteuid() == 0 {
@@ -144,11 +143,11 @@ func TestAJobGetsNothingWithoutAKey(t *testing.T) {
 	}
 }
 
-// Rule: the same for a job that has a user of its own, of which the server sees nothing
-// but the socket.
+// Rule: every request without a key of a job with a system user of its own is refused, although the
+// server sees nothing of the job but its user and socket.
 func TestAJobWithAUserOfItsOwnGetsNothingWithoutAKey(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be somebody else")
+		t.Skip("only root can run a process as another user")
 	}
 	const user, other = 0x70000007, 65534
 	judge := &peer.Judge{InJob: process.InJob, Users: func(uid uint32) bool { return uid == user }}
@@ -167,14 +166,14 @@ func TestAJobWithAUserOfItsOwnGetsNothingWithoutAKey(t *testing.T) {
 		}
 		attacked(t, "user "+fmt.Sprint(user)+" over "+host, r, as(user))
 		if said := as(other); !strings.HasPrefix(said, "201 ") {
-			t.Errorf("somebody who is no job's: %s", said)
+			t.Errorf("a user who has no jobs: %s", said)
 		}
 	}
 }
 
-// Rule: where jobs cannot be told apart every caller needs a key, and is told why and
-// how to make one; the log and the one that waits for the server are told as well. It
-// can be said that this is not wanted.
+// Rule: if the server cannot tell jobs from other callers, every caller needs a key. The refusal and
+// the log say why, and how to make a key; /healthz is answered without one. With insecure_no_auth no
+// caller needs a key.
 func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
 	jobs := server.Jobs{Demand: "processes of jobs cannot be told from others here"}
 	r := guarded(t, "127.0.0.1", jobs)
@@ -191,7 +190,7 @@ func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
 		}
 	}
 	if status, _ := r.do(c, http.MethodGet, "/healthz", ""); status != http.StatusOK {
-		t.Errorf("whether it is there: %d", status)
+		t.Errorf("/healthz: %d", status)
 	}
 	key, err := r.engine.CreateKey(t.Context(), belay.KeySpec{Name: "me", Scopes: []belay.Scope{belay.ScopeAdmin}})
 	if err != nil {
@@ -203,13 +202,13 @@ func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
 	}
 	r = guarded(t, "127.0.0.1", jobs, func(c *config.Config) { c.InsecureNoAuth = true })
 	if r.submit(http1(t)); !r.open {
-		t.Error("it is not open although it was said to be")
+		t.Error("callers need a key despite insecure_no_auth")
 	}
 }
 
-// Rule: a worker that would run what others submit needs a key where it does not come
-// over the data directory: what it runs could do all that it does. Others do not.
-func TestAHiredWorkerNeedsAKey(t *testing.T) {
+// Rule: a worker that runs jobs of other people needs a key if it connects over the port, since its
+// jobs could otherwise do all that the worker may do. Other workers need none.
+func TestAWorkerThatRunsJobsOfOthersNeedsAKey(t *testing.T) {
 	hired := func(spec *belay.WorkerSpec) bool {
 		return slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool { return r.Workflow == "command" })
 	}
@@ -220,7 +219,7 @@ func TestAHiredWorkerNeedsAKey(t *testing.T) {
 				workflow+`"}], "capacity": 1}`, header...)
 			if status == http.StatusForbidden &&
 				!strings.Contains(text, "belay keys create --name worker --scope worker") {
-				t.Errorf("it is not told what to do: %s", text)
+				t.Errorf("the refusal does not say what to do: %s", text)
 			}
 			return status
 		}
@@ -240,7 +239,8 @@ func TestAHiredWorkerNeedsAKey(t *testing.T) {
 	}
 }
 
-// Rule: what jobs there are is asked before the server listens, and a failure is its end.
+// Rule: the server asks for a description of its jobs before it listens, and does not start if that
+// fails.
 func TestAServerThatCannotTellItsJobsDoesNotListen(t *testing.T) {
 	broken := errors.New("no way to tell")
 	r := start(t, setup{jobs: func(context.Context) (server.Jobs, error) { return server.Jobs{}, broken }})
@@ -249,7 +249,7 @@ func TestAServerThatCannotTellItsJobsDoesNotListen(t *testing.T) {
 	}
 }
 
-// Rule: another user than root gets the same promises.
+// Rule: a server that does not run as root refuses its jobs too.
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test of this run is without root")

@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// oneConnection is a client that speaks HTTP/2 without TLS over one connection,
-// and counts how many it opened.
+// oneConnection makes a client that speaks HTTP/2 without TLS, and a counter of the connections
+// that it opens.
 func oneConnection(t *testing.T) (*http.Client, *atomic.Int64) {
 	var dialled atomic.Int64
 	tr := &http.Transport{
@@ -31,8 +31,7 @@ func oneConnection(t *testing.T) (*http.Client, *atomic.Int64) {
 	return &http.Client{Transport: tr}, &dialled
 }
 
-// Many requests wait on one connection and hold up none: a heartbeat does not
-// queue behind long polls.
+// Rule: a heartbeat is answered at once although two hundred long polls wait on the same connection.
 func TestAHeartbeatDoesNotQueueBehindLongPolls(t *testing.T) {
 	r := start(t, setup{})
 	c, dialled := oneConnection(t)
@@ -83,7 +82,7 @@ func TestAHeartbeatDoesNotQueueBehindLongPolls(t *testing.T) {
 	}
 }
 
-// A connection beyond the bound waits until one of the others ends.
+// Rule: a connection beyond the limit waits until another one is closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Limits.Connections = 2 }})
 	dial := func() net.Conn {
@@ -129,8 +128,8 @@ func answered(t *testing.T, c net.Conn) {
 	}
 }
 
-// Who does not finish a header, sends too large a one, or says nothing more is
-// cut off.
+// Rule: a client that does not finish a header or body, sends too large a header, or is silent for
+// too long is cut off.
 func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) {
 		const short = 300 * time.Millisecond
@@ -152,22 +151,22 @@ func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			_, _ = io.WriteString(c, say) // the other side may not read all of it
+			_, _ = io.WriteString(c, say) // fails if the server closes the connection before it has read all
 			cutOff(t, c)
 		})
 	}
 	status, err := 0, error(nil)
-	// a busy machine may be slow itself
+	// The machine may be so busy that this client is cut off too.
 	for over := time.Now().Add(soon); status != http.StatusOK && time.Now().Before(over); {
 		status, _, err = try(t.Context(), http1(t), http.MethodGet, r.url+"/healthz", "")
 	}
 	if status != http.StatusOK {
-		t.Errorf("the others get %d, %v", status, err)
+		t.Errorf("other clients get %d, %v", status, err)
 	}
 }
 
-// Who asks too often is told to wait.
-func TestRequestsAreBounded(t *testing.T) {
+// Rule: a client that sends more requests than the rate allows gets 429.
+func TestTheRateOfRequestsIsLimited(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Limits.Rate, c.Limits.Burst = 1, 5 }})
 	c := http1(t)
 	got := make(map[int]int)

@@ -11,9 +11,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// listen takes the address, and reports whether nobody needs a key there. An
-// address that others can reach is refused while everybody could do everything. With a
-// demand every caller needs a key, also while there is none.
+// listen listens on the configured address, and reports whether callers need no key. It refuses an
+// address that other machines can reach while the store has no key. With a demand, which is a
+// reason in words, every caller needs a key, also while there is none.
 func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Listener, open bool, err error) {
 	op := "listen on " + s.cfg.Listen
 	has, err := b.HasKeys(ctx)
@@ -39,7 +39,7 @@ func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Lis
 	inner, err := config.Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
 		return nil, false, &belay.Error{
-			Code: belay.CodeConflict, Op: op, Message: "the address cannot be had; name another with --listen",
+			Code: belay.CodeConflict, Op: op, Message: "the address cannot be used; name another with --listen",
 			Err: err,
 		}
 	}
@@ -47,9 +47,9 @@ func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Lis
 }
 
 func (s *Server) refusal() string {
-	return "others can reach this address, and there is no key yet; make one with\n\n  " + s.keysCreate("NAME",
+	return "others can reach this address, and there is no API key yet; make one with\n\n  " + s.keysCreate("NAME",
 		"read,submit,worker") +
-		"\n\nor listen on loopback, or say with --insecure-no-auth that whoever reaches the address may do everything"
+		"\n\nor listen on loopback, or allow every caller everything with --insecure-no-auth"
 }
 
 func hostOf(listen string) string {
@@ -57,7 +57,7 @@ func hostOf(listen string) string {
 	return host
 }
 
-// url is what to call the server by.
+// url is the URL of the server at an address.
 func (s *Server) url(addr net.Addr) string {
 	scheme := "http://"
 	if s.cfg.TLS() {
@@ -66,7 +66,7 @@ func (s *Server) url(addr net.Addr) string {
 	return scheme + addr.String()
 }
 
-// hosts are the names under which the server answers; none for any.
+// hosts returns the host names under which the server answers; nil means any name.
 func (s *Server) hosts(addr net.Addr) []string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if (!ok || !tcp.IP.IsLoopback()) && len(s.cfg.Hosts) == 0 {
@@ -82,9 +82,9 @@ func (s *Server) hosts(addr net.Addr) []string {
 	return append(names, s.cfg.Hosts...)
 }
 
-// bounded is a listener with so many connections at the same time; others wait
-// in the kernel. One address has three quarters of them at most: what it has beyond
-// that is told so and closed, so that there is room for others.
+// bounded is a listener that accepts a limited number of connections at the same time; further ones
+// wait in the kernel. One address gets three quarters of the connections at most: a further
+// connection from it is answered with 429 and closed, so that other addresses get through.
 type bounded struct {
 	net.Listener
 	room   chan struct{}
@@ -128,8 +128,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// origin is the address of a connection; of IPv6 the network, in which one machine may
-// have as many addresses as it likes.
+// origin returns the address from which a connection is made; for IPv6 its /64 network, since one
+// machine may use any number of addresses in it.
 func origin(c net.Conn) netip.Addr {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -162,10 +162,10 @@ func (b *bounded) give(at netip.Addr) {
 
 const tooMany = `{"type":"urn:belay:error:rate_limited","title":"Too Many Requests","status":429,"detail":"too many connections from one address","code":"rate_limited"}` + "\n"
 
-// turnAway closes a connection, with a word where that can be said at once.
+// turnAway closes a connection. Without TLS it first sends an answer with status 429.
 func (b *bounded) turnAway(c net.Conn) {
 	if !b.tls {
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // it fits into what the kernel keeps
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the answer fits into the kernel's buffer
 		_, _ = fmt.Fprintf(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Type: "+
 			"application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
 			len(tooMany), tooMany)
@@ -179,7 +179,7 @@ func (b *bounded) Close() error {
 	return b.Listener.Close()
 }
 
-// counted is a connection that makes room when it is closed.
+// counted is a connection of a bounded listener; closing it makes room for another.
 type counted struct {
 	net.Conn
 	leave func()

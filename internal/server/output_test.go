@@ -19,8 +19,8 @@ import (
 	"github.com/belaydev/belay/internal/raced"
 )
 
-// Many who read a job that has written 8 MiB get the last MiB of it each, whole
-// characters, and hold little together.
+// Rule: 150 clients that read a job with 8 MiB of output each get its last MiB, in whole characters,
+// and together take little memory of the server.
 func TestManyReadersOfAJob(t *testing.T) {
 	const size, most = 8 << 20, 300 << 20
 	readers := 150
@@ -40,10 +40,10 @@ func TestManyReadersOfAJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := "ä€𝄞 <\"\x1b[31m&\x00\n" // of 20 bytes, some of which JSON writes with six
+	line := "ä€𝄞 <\"\x1b[31m&\x00\n" // 20 bytes, some of which take six in JSON
 	text := strings.Repeat(line, size/len(line))
 	for n := 0; n*belay.MaxChunk < len(text); n++ {
-		data := text[n*belay.MaxChunk : min(len(text), (n+1)*belay.MaxChunk)] // cut anywhere
+		data := text[n*belay.MaxChunk : min(len(text), (n+1)*belay.MaxChunk)] // chunks may end within a character
 		if err := r.engine.Append(t.Context(), belay.Chunk{Lease: l.Lease, Name: agent.OutputLog, N: int64(n),
 			Data: []byte(data)}); err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func TestManyReadersOfAJob(t *testing.T) {
 	for range readers {
 		all.Go(func() {
 			resp, err := c.Get(url)
-			for err == nil && resp.StatusCode == http.StatusServiceUnavailable { // others read for too long
+			for err == nil && resp.StatusCode == http.StatusServiceUnavailable { // too many read at the same time
 				_ = resp.Body.Close()
 				resp, err = c.Get(url)
 			}
@@ -94,7 +94,7 @@ func TestManyReadersOfAJob(t *testing.T) {
 			defer resp.Body.Close()
 			sum := sha256.New()
 			if _, err := io.Copy(sum, resp.Body); err != nil || !bytes.Equal(sum.Sum(nil), whole[:]) {
-				t.Errorf("%d, %v: it is not the whole", resp.StatusCode, err)
+				t.Errorf("%d, %v: the output is not complete", resp.StatusCode, err)
 			}
 		})
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// pairOfFiles writes a certificate with a serial number, as old as the clock says.
-func pairOfFiles(t *testing.T, c *certificate, serial int64, at time.Time) {
+// writeCertificate writes a certificate with a serial number and its key, modified at a given time.
+func writeCertificate(t *testing.T, c *certificate, serial int64, at time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -43,29 +43,29 @@ func file(t *testing.T, path string, data []byte, at time.Time) {
 	}
 }
 
-// A certificate that changed is used from the next look on; one that cannot be
-// used is said once and changes nothing, until it is whole.
+// Rule: a renewed certificate is used from the next look at its files on. If the files cannot be
+// used, that is logged once and the old certificate stays, until the files are complete.
 func TestABrokenCertificateChangesNothing(t *testing.T) {
 	now := time.Now()
-	said := 0
+	reported := 0
 	dir := t.TempDir()
 	c := &certificate{
 		cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"),
-		failed: func(error) { said++ }, now: func() time.Time { return now },
+		failed: func(error) { reported++ }, now: func() time.Time { return now },
 	}
 	shows := func(serial int64) {
 		t.Helper()
 		now = now.Add(lookEvery)
 		if got := c.current().Leaf.SerialNumber.Int64(); got != serial {
-			t.Errorf("it shows %d, want %d", got, serial)
+			t.Errorf("the server shows certificate %d, want %d", got, serial)
 		}
 	}
-	pairOfFiles(t, c, 1, now)
+	writeCertificate(t, c, 1, now)
 	if err := c.load(); err != nil {
 		t.Fatal(err)
 	}
 	shows(1)
-	pairOfFiles(t, c, 2, now)
+	writeCertificate(t, c, 2, now)
 	shows(2)
 	file(t, c.cert, []byte("half of"), now)
 	shows(2)
@@ -74,9 +74,9 @@ func TestABrokenCertificateChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	shows(2)
-	if said != 1 {
-		t.Errorf("it was said %d times", said)
+	if reported != 1 {
+		t.Errorf("the error was reported %d times", reported)
 	}
-	pairOfFiles(t, c, 3, now)
+	writeCertificate(t, c, 3, now)
 	shows(3)
 }

@@ -20,13 +20,12 @@ import (
 	"github.com/belaydev/belay/internal/webui"
 )
 
-// Engine is what a server serves: an embedded.Backend.
+// Engine has the calls of the engine that a server needs. An embedded.Backend implements Engine.
 type Engine interface {
 	belay.Backend
 	httpapi.Keys
 	telemetry.Source
-	// Failed is closed when the store can keep nothing any more, and Failure
-	// says why.
+	// Failed is closed when the store has failed for good, and Failure then says why.
 	Failed() <-chan struct{}
 	Failure() error
 	// Crowded says why new work is refused at the moment.
@@ -38,31 +37,30 @@ type Engine interface {
 type Options struct {
 	// Version and Commit are those of the program.
 	Version, Commit string
-	// Log gets what an operator should know; nil means slog.Default().
+	// Log gets the messages for operators; nil means slog.Default().
 	Log *slog.Logger
-	// Ready is called once the server answers; nil calls nobody.
+	// Ready, unless nil, is called once the server answers.
 	Ready func(Listening)
-	// Services run beside the server from when it answers until it stops, and
-	// may then take the rest of the grace. One that ends by itself ends the
-	// server.
+	// Services run beside the server. Their context ends when the server begins to stop, and
+	// they may then take the rest of the grace. A service that returns earlier ends the server.
 	Services []func(context.Context) error
-	// Agents has the server answer for agents; nil for a server without.
+	// Agents are the options of the API for agents; nil for a server without it.
 	Agents *agentapi.Options
-	// Admit judges submissions by the name of their workflow before they are stored,
-	// beside those of Agents, which judges its own.
+	// Admit has checks of submissions, by the name of the workflow, that run before the
+	// submission is stored. Submissions for agents are checked by the service of Agents.
 	Admit map[string]func(*belay.Submission) error
-	// Jobs says which jobs there are; it is asked once, before the server listens. nil
-	// for none.
+	// Jobs describes the jobs of the server. It is called once, before the server listens; nil
+	// means that there are none.
 	Jobs func(context.Context) (Jobs, error)
-	// Hired reports whether a worker runs what others submit: it needs a key, unless it
-	// comes over the socket of the data directory. nil asks none for one.
+	// Hired reports whether a worker runs jobs that other people submit. Such a worker needs a
+	// key, unless it connects over the socket of the data directory. With nil no worker needs one.
 	Hired func(*belay.WorkerSpec) bool
 }
 
-// Listening says where a server answers, and to whom.
+// Listening is the address of a server that answers.
 type Listening struct {
 	URL string // http://HOST:PORT
-	// Open says that nobody needs a key.
+	// Open says that callers need no key.
 	Open bool
 }
 
@@ -77,12 +75,13 @@ type Server struct {
 	stopping chan struct{}    // closed when the server begins to stop
 	stop     sync.Once
 
-	// agents is one for all listeners: it counts what they all accept.
+	// agents is the service of agents, one for all listeners, since its queue depth counts the
+	// jobs from all of them.
 	agents *agentapi.Service
 	made   sync.Once
 }
 
-// New makes a server. It opens nothing: Run does.
+// New makes a server. Run opens its port.
 func New(cfg *config.Config, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -93,7 +92,7 @@ func New(cfg *config.Config, o Options) *Server {
 	}
 }
 
-// Engine are the options that the engine must be opened with.
+// Engine returns the options with which the engine must be opened.
 func (s *Server) Engine() []embedded.Option {
 	retention := s.cfg.Retention
 	if retention == 0 {
@@ -102,15 +101,15 @@ func (s *Server) Engine() []embedded.Option {
 	return []embedded.Option{embedded.Logger(s.log), embedded.Retention(retention), embedded.Observe(s.metrics.Observe)}
 }
 
-// Local serves the same as the port to this user alone, over a unix socket:
-// nobody needs a key there.
+// Local returns the handler for the unix socket of the data directory. It has the same routes as
+// the port, and callers, who are processes of this user, need no key.
 func (s *Server) Local(b *embedded.Backend, stopping <-chan struct{}) http.Handler {
 	o := s.api(b, stopping)
 	o.InsecureNoAuth, o.Hosts = true, nil
 	return httpapi.New(b, o)
 }
 
-// api are the options of the API that do not depend on the address.
+// api returns the options of the API that do not depend on the address.
 func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	rate := httpapi.Rate{PerSecond: float64(s.cfg.Limits.Rate), Burst: s.cfg.Limits.Burst}
 	if rate.PerSecond == 0 {
@@ -141,8 +140,8 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	}
 }
 
-// ready reports whether the server takes work: it does not stop, its store can be read
-// and takes writes, and its engine does its work. Notes are worth knowing besides.
+// ready reports whether the server takes work: the server is not stopping, its store can be read
+// and written, and its engine does its work. The notes are warnings for operators.
 func (s *Server) ready(ctx context.Context, b Engine) (notes []string, err error) {
 	select {
 	case <-s.stopping:
@@ -159,9 +158,9 @@ func (s *Server) ready(ctx context.Context, b Engine) (notes []string, err error
 	return v.Notes(time.Now()), nil
 }
 
-// Run serves until ctx ends, and then stops in order, or at once when atOnce
-// ends. It returns nil after a stop, and an error if it cannot listen, a service
-// or the store failed. It can be called once. The backend stays the caller's.
+// Run serves until ctx ends, and then shuts down gracefully, or at once when atOnce ends. It returns
+// nil after a stop, and an error if it cannot listen or if a service or the store failed. Run can be
+// called once. The caller closes the backend.
 func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	jobs, err := s.jobs(ctx)
 	if err != nil {
@@ -172,7 +171,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close() // if nobody came to serve it
+	defer l.Close() // for the returns before the HTTP server has the listener
 	defer s.stop.Do(func() { close(s.stopping) })
 	s.metrics.Watch(b)
 	s.metrics.Live(b)
@@ -188,7 +187,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 		return err
 	}
 	if jobs.Judge != nil {
-		h.ConnContext = vetted(jobs.Judge)
+		h.ConnContext = judgeConnections(jobs.Judge)
 	}
 	ended := make(chan error, 1+len(s.opt.Services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -210,13 +209,13 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 		return failure(b)
 	case err := <-ended:
 		if err == nil {
-			err = errors.New("a service has ended by itself")
+			err = errors.New("a service of the server has ended unexpectedly")
 		}
 		return errors.Join(err, h.Close())
 	}
 }
 
-// serve blocks until the listener is closed.
+// serve answers requests until the listener is closed.
 func (s *Server) serve(h *http.Server, l net.Listener) error {
 	var err error
 	if h.TLSConfig != nil {
@@ -230,7 +229,7 @@ func (s *Server) serve(h *http.Server, l net.Listener) error {
 	return fmt.Errorf("serve %s: %w", s.cfg.Listen, err)
 }
 
-// shutdown stops in order, within the grace.
+// shutdown shuts the server and its services down gracefully, within the grace.
 func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.CancelFunc, ended <-chan error,
 	b Engine) error {
 	s.log.Info("belay stops; again to stop at once", "grace", s.cfg.Grace)
@@ -240,7 +239,7 @@ func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.Ca
 	defer cancel()
 	go func() {
 		select {
-		case <-b.Failed(): // what is in flight can only fail
+		case <-b.Failed(): // requests in flight can only fail
 			cancel()
 		case <-within.Done():
 		}
@@ -261,13 +260,13 @@ func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.Ca
 	if cut != nil {
 		_ = h.Close()
 		if atOnce.Err() == nil && failed == nil {
-			s.log.Warn("what was in flight took longer than the grace and is cut off", "grace", s.cfg.Grace)
+			s.log.Warn("requests or services took longer than the grace and are cut off", "grace", s.cfg.Grace)
 		}
 	}
 	return failed
 }
 
-// failure is the end of a process whose store has failed.
+// failure returns the error with which Run ends after the store has failed.
 func failure(b Engine) error {
 	return &belay.Error{
 		Code: belay.CodeInternal, Err: b.Failure(),
@@ -275,7 +274,7 @@ func failure(b Engine) error {
 	}
 }
 
-// http is the server of the handler.
+// http makes the HTTP server of a handler, with its limits and protocols.
 func (s *Server) http(handler http.Handler) (*http.Server, error) {
 	limits := s.cfg.Limits
 	h := &http.Server{
@@ -298,6 +297,6 @@ func (s *Server) http(handler http.Handler) (*http.Server, error) {
 	return h, err
 }
 
-// pingAfter is how long an HTTP/2 connection may be silent until it must prove
-// that it is alive, and how long that, or accepting a byte, may take.
+// pingAfter is how long an HTTP/2 connection may be silent before the server sends a ping, and the
+// timeout of the answer to the ping and of writing a byte.
 const pingAfter = 15 * time.Second

@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-// soon is far more than anything here takes.
+// soon is a deadline far beyond the time that any step of these tests takes.
 const soon = 20 * time.Second
 
 // running is a server on a port of its own.
@@ -35,7 +35,7 @@ type running struct {
 	err    error // what Run returned, once ended is closed
 }
 
-// setup is what a test wants of its server.
+// setup has the settings of a test's server.
 type setup struct {
 	cfg      func(*config.Config)
 	services []func(context.Context) error
@@ -46,7 +46,7 @@ type setup struct {
 	agents   *agentapi.Options
 }
 
-// start starts a server and waits until it answers, or does not start.
+// start starts a server and waits until it answers or has ended with an error.
 func start(t *testing.T, set setup) *running {
 	t.Helper()
 	cfg := config.Default()
@@ -97,7 +97,7 @@ func start(t *testing.T, set setup) *running {
 	return r
 }
 
-// wait waits for the server's end and gives what it ended with.
+// wait waits for the server's end and returns its error.
 func (r *running) wait() error {
 	r.t.Helper()
 	select {
@@ -108,7 +108,7 @@ func (r *running) wait() error {
 	return r.err
 }
 
-// do makes a request and gives the answer's status and body.
+// do makes a request and returns the answer's status and body.
 func (r *running) do(c *http.Client, method, path, body string, header ...string) (int, string) {
 	r.t.Helper()
 	status, text, err := try(r.t.Context(), c, method, r.url+path, body, header...)
@@ -143,14 +143,14 @@ func try(ctx context.Context, c *http.Client, method, url, body string, header .
 	return resp.StatusCode, string(text), err
 }
 
-// http1 is a client that speaks HTTP/1.1 and keeps nothing open.
+// http1 makes a client that speaks HTTP/1.1 and closes idle connections at the end of the test.
 func http1(t *testing.T) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
 }
 
-// submit submits an execution that nobody will run, and gives its id.
+// submit submits an execution that no worker will run, and returns its id.
 func (r *running) submit(c *http.Client) string {
 	r.t.Helper()
 	status, text := r.do(c, http.MethodPost, "/v1/executions", `{"workflow":"w"}`)
@@ -161,9 +161,9 @@ func (r *running) submit(c *http.Client) string {
 	return x.ID
 }
 
-// It serves the API, the operations, the metrics and the pages on one port, and
-// nothing any more once it has stopped.
-func TestItServesAndStops(t *testing.T) {
+// Rule: a server answers the API, the probes, the metrics and the web UI on one port, and nothing
+// after it has stopped.
+func TestAServerAnswersOnOnePortUntilItStops(t *testing.T) {
 	r := start(t, setup{})
 	c := http1(t)
 	id := r.submit(c)
@@ -177,21 +177,21 @@ func TestItServesAndStops(t *testing.T) {
 		}
 	}
 	if !r.open {
-		t.Error("without keys it is not open")
+		t.Error("a server without keys asks for one")
 	}
 	r.stop()
 	if err := r.wait(); err != nil {
 		t.Errorf("the stop: %v", err)
 	}
-	// By then the port may be somebody else's.
+	// Another process may have the port by then.
 	if status, _, err := try(t.Context(), http1(t), http.MethodGet, r.url+"/v1/executions/"+id, ""); err == nil &&
 		status == http.StatusOK {
-		t.Error("it answers after its end")
+		t.Error("the server answers after its end")
 	}
 }
 
-// An address that others can reach is refused while there is no key, with what to
-// do; with a key, or when it is meant, it is not.
+// Rule: while there is no key, an address that other machines can reach is refused with advice.
+// With a key, or with insecure_no_auth, the server listens there.
 func TestBeyondLoopbackOnlyWithKeys(t *testing.T) {
 	for _, listen := range []string{":0", "0.0.0.0:0", "[::]:0"} {
 		r := start(t, setup{cfg: func(c *config.Config) { c.Listen = listen }})
@@ -230,8 +230,8 @@ func TestBeyondLoopbackOnlyWithKeys(t *testing.T) {
 	}
 }
 
-// An address that is taken, or is none, is an error that names it.
-func TestAnAddressThatCannotBeHad(t *testing.T) {
+// Rule: an address that is in use, or that is not of this machine, is an error that names it.
+func TestTheErrorNamesAnAddressThatCannotBeUsed(t *testing.T) {
 	r := start(t, setup{})
 	taken := strings.TrimPrefix(r.url, "http://")
 	for _, listen := range []string{taken, "192.0.2.1:0"} { // an address for documentation, no machine has it
@@ -242,9 +242,9 @@ func TestAnAddressThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// On loopback only names of this machine are answered, and those of the
+// Rule: on loopback the server answers only requests whose Host is a name of this machine or of the
 // configuration.
-func TestNamesOfOthersAreNotAnswered(t *testing.T) {
+func TestOnLoopbackOtherHostNamesAreRefused(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Hosts = []string{"belay.example"} }})
 	for host, want := range map[string]int{
 		"localhost": 200, "127.0.0.1:1": 200, "[::1]:80": 200, "belay.example": 200, "Belay.Example:443": 200,
@@ -272,8 +272,8 @@ func (b *broken) Failure() error {
 	}
 }
 
-// A store that has failed ends the server at once, with the reason: what it
-// answered from then on could be wrong.
+// Rule: a store that has failed ends the server at once, with the reason, since later answers could
+// be wrong.
 func TestABrokenStoreEndsTheServer(t *testing.T) {
 	b := &broken{failed: make(chan struct{})}
 	r := start(t, setup{engine: func(e *embedded.Backend) server.Engine {
@@ -290,8 +290,8 @@ func TestABrokenStoreEndsTheServer(t *testing.T) {
 	stream.Close()
 }
 
-// A service that ends by itself ends the server; one that is told to stop is
-// waited for, and its error is the server's.
+// Rule: a service that returns while the server runs ends the server with its error. When the
+// server stops, it waits for its services.
 func TestServicesEndWithTheServer(t *testing.T) {
 	r := start(t, setup{services: []func(context.Context) error{func(context.Context) error {
 		return io.ErrClosedPipe
@@ -316,7 +316,7 @@ func TestServicesEndWithTheServer(t *testing.T) {
 	}
 }
 
-// buffer is a log that a test reads while it is written.
+// buffer is the output of a log that a test reads while the server writes it.
 type buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -54,9 +54,9 @@ func (s *stream) rest() error {
 // Close ends the stream from this side.
 func (s *stream) Close() { _ = s.body.Close() }
 
-// A stop under load: streams end as streams do, long polls are answered early,
-// and what was acknowledged is there (G3).
-func TestAStopUnderLoad(t *testing.T) {
+// Rule: during a graceful shutdown under load, streams end without an error, long polls are answered
+// early, and every acknowledged submission is in the store (G3).
+func TestAStopUnderLoadLosesNothing(t *testing.T) {
 	polling := make(chan struct{}, 20)
 	r := start(t, setup{engine: func(b *embedded.Backend) server.Engine { return &polled{b, polling} }})
 	c := http1(t)
@@ -95,29 +95,29 @@ func TestAStopUnderLoad(t *testing.T) {
 	}
 	for _, id := range acknowledged.ids {
 		if _, err := r.engine.Execution(t.Context(), id); err != nil {
-			t.Errorf("acknowledged and gone: %v", err)
+			t.Errorf("an acknowledged submission is lost: %v", err)
 		}
 	}
 	t.Logf("%d acknowledged, stopped in %s", len(acknowledged.ids), time.Since(began))
 }
 
-// pollFor is how long the test's long polls would wait.
+// pollFor is the time for which the test's long polls ask to wait.
 const pollFor = 50 * time.Second
 
-// polled is an engine that tells of each long poll that reaches it.
+// polled is an engine that reports each long poll that reaches it.
 type polled struct {
 	server.Engine
 	polling chan<- struct{}
 }
 
 func (p *polled) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
-	if q.Wait == pollFor { // not that of a stream
+	if q.Wait == pollFor { // streams wait for another time
 		p.polling <- struct{}{}
 	}
 	return p.Engine.Events(ctx, q)
 }
 
-// acks are executions that the server said it has.
+// acks are the ids of the submissions that the server has acknowledged.
 type acks struct {
 	mu   sync.Mutex
 	ids  []belay.ExecutionID
@@ -179,7 +179,7 @@ func (r *running) hammer(all *sync.WaitGroup, clients int) *acks {
 	return a
 }
 
-// half sends a request whose body does not come to its end.
+// half opens a connection and sends a request whose body it does not complete.
 func (r *running) half() net.Conn {
 	r.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
@@ -192,13 +192,13 @@ func (r *running) half() net.Conn {
 		r.t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
-		r.t.Fatalf("%q, %v", line, err) // it reads the body now
+		r.t.Fatalf("%q, %v", line, err) // "100 Continue" means that the server reads the body
 	}
 	return c
 }
 
-// What does not end within the grace is cut off, and the stop is still in order.
-func TestTheGraceIsKept(t *testing.T) {
+// Rule: a request that does not end within the grace is cut off, and Run still returns nil.
+func TestRequestsAreCutOffAfterTheGrace(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Grace = 100 * time.Millisecond }})
 	c := r.half()
 	r.stop()
@@ -206,7 +206,7 @@ func TestTheGraceIsKept(t *testing.T) {
 		t.Errorf("the stop: %v", err)
 	}
 	if !strings.Contains(r.log.String(), "longer than the grace") {
-		t.Errorf("nothing is said of it\n%s", r.log)
+		t.Errorf("the log does not mention the request\n%s", r.log)
 	}
 	cutOff(t, c)
 }
@@ -224,7 +224,7 @@ func cutOff(t *testing.T, c net.Conn) {
 	}
 }
 
-// A second request to stop does not wait for anything.
+// Rule: a second request to stop ends the server without waiting for requests or services.
 func TestASecondStopIsAtOnce(t *testing.T) {
 	stuck := make(chan struct{})
 	defer close(stuck)

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/secret"
 )
 
-// tls is the configuration of TLS with the certificate as it is in its file.
+// tls makes the TLS configuration. The certificate is read from its files again when they change.
 func (s *Server) tls() (*tls.Config, error) {
 	c := &certificate{cert: s.cfg.TLSCert, key: s.cfg.TLSKey, failed: func(err error) {
 		s.log.Error("the new certificate cannot be used; the old one stays", "error", err)
@@ -28,22 +28,22 @@ func (s *Server) tls() (*tls.Config, error) {
 	}, nil
 }
 
-// certificate is a pair of files that somebody renews.
+// certificate is a certificate and its key, whose files may be renewed while the server runs.
 type certificate struct {
 	cert, key string
-	failed    func(error)
+	failed    func(error) // called when renewed files cannot be used
 	now       func() time.Time
 
 	mu     sync.Mutex
 	pair   *tls.Certificate
-	stamp  [2]time.Time // of the files that the pair is from
-	looked time.Time
+	stamp  [2]time.Time // modification times of the files that were read last
+	looked time.Time    // when current last looked at the files
 }
 
-// lookEvery is how often the files are looked at, at most.
+// lookEvery is the shortest time between two looks at the files.
 const lookEvery = time.Second
 
-// current is the pair, read again if its files have changed.
+// current returns the certificate, read again if its files have changed.
 func (c *certificate) current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *certificate) current() *tls.Certificate {
 		c.looked = now
 		if stamp, err := c.stamps(); err == nil && stamp != c.stamp {
 			if err := c.loadLocked(); err != nil {
-				c.stamp = stamp // said once for each change
+				c.stamp = stamp // so that the error is reported once for each change
 				c.failed(err)
 			}
 		}

@@ -55,7 +55,7 @@ func certify(t *testing.T, dir string, serial int64) (certFile, keyFile string, 
 	return certFile, keyFile, cert
 }
 
-// trusting is a client that trusts a certificate, and speaks TLS up to most.
+// trusting makes a client that trusts a certificate and speaks TLS up to the version most.
 func trusting(t *testing.T, cert *x509.Certificate, most uint16) *http.Client {
 	pool := x509.NewCertPool()
 	pool.AddCert(cert)
@@ -65,8 +65,8 @@ func trusting(t *testing.T, cert *x509.Certificate, most uint16) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// With a certificate it speaks TLS from 1.2 on, and HTTP/2 over it; a certificate
-// that was renewed is shown without a restart.
+// Rule: with a certificate the server speaks TLS 1.2 and newer, and HTTP/2 over it. It shows a
+// renewed certificate without a restart.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile, first := certify(t, dir, 1)
@@ -80,11 +80,11 @@ func TestTLS(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	if resp.ProtoMajor != 2 || resp.TLS.Version < tls.VersionTLS12 {
-		t.Errorf("spoken: %s, TLS %x", resp.Proto, resp.TLS.Version)
+		t.Errorf("the server speaks %s, TLS %x", resp.Proto, resp.TLS.Version)
 	}
 	if _, _, err := try(t.Context(), trusting(t, first, tls.VersionTLS11), http.MethodGet, r.url+"/healthz",
 		""); err == nil {
-		t.Error("TLS 1.1 is spoken")
+		t.Error("the server speaks TLS 1.1")
 	}
 	_, _, second := certify(t, dir, 2)
 	later := time.Now().Add(time.Minute)
@@ -96,7 +96,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// until asks anew until the certificate with the serial number is shown.
+// until connects again and again until the server shows the certificate with the serial number.
 func (r *running) until(cert *x509.Certificate, serial int64) bool {
 	for over := time.After(soon); ; {
 		resp, err := trusting(r.t, cert, 0).Get(r.url + "/healthz")
@@ -112,8 +112,8 @@ func (r *running) until(cert *x509.Certificate, serial int64) bool {
 	}
 }
 
-// A certificate that cannot be read does not let the server start.
-func TestACertificateThatIsNone(t *testing.T) {
+// Rule: the server does not start with a certificate that cannot be read.
+func TestNoStartWithoutAReadableCertificate(t *testing.T) {
 	err := start(t, setup{cfg: func(c *config.Config) { c.TLSCert, c.TLSKey = "no.pem", "no.pem" }}).wait()
 	if err == nil || !strings.Contains(err.Error(), "no.pem") {
 		t.Errorf("%v", err)
