@@ -7,94 +7,98 @@ import (
 	"time"
 )
 
-// agentKeys are the settings of the agent service, which is there as soon as a
-// command or a preset is named. Those about users and limits hold for commands too.
+// agentKeys are the keys of the agent service, which runs if agent.command or agent.preset is set.
+// The keys about users, the sandbox and limits apply to jobs of the workflow command too.
 var agentKeys = []Key{
-	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is where the " +
-		"prompt goes; without it the prompt goes to standard input. {{session}} is the id of the conversation, a " +
-		"UUID. Never through a shell; a flag or variable has all of them in one text, with quotes around what has " +
-		"spaces. Setting it, or a preset, starts the agent service.",
+	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is replaced by " +
+		"the prompt; without {{prompt}} the prompt goes to standard input. {{session}} is replaced by the id of " +
+		"the conversation, a UUID. The command is not run by a shell. In a flag or variable the arguments are one " +
+		"text, with quotes around arguments that have spaces. Setting agent.command or agent.preset starts the " +
+		"agent service.",
 		of: func(c *Config) kind {
 			return words{&c.Agent.Command, `arguments, such as ["claude", "-p", "{{prompt}}"]`}
 		}},
-	{Name: "agent.resume_command", Doc: "The command that continues the conversation {{session}} of a job that " +
-		"was interrupted, in its HOME. It gets the prompt where {{prompt}} stands, and nothing on standard input. " +
-		"Unless set, agent.command is run again, and has BELAY_RESUMED=1.",
+	{Name: "agent.resume_command", Doc: "The command that continues the conversation {{session}} of an interrupted " +
+		"job, with the HOME of the interrupted run. {{prompt}} is replaced by the prompt; standard input is empty. " +
+		"Unless set, agent.command runs again, with BELAY_RESUMED=1.",
 		of: func(c *Config) kind {
 			return words{&c.Agent.ResumeCommand, `arguments, such as ["my-agent", "--resume", "{{session}}", "go on"]`}
 		}},
 	{Name: "agent.preset", Doc: "An agent that needs no command: claude, or none.",
 		of: func(c *Config) kind { return choice{&c.Agent.Preset, []string{noPreset, "claude"}} }},
-	{Name: "agent.permissions", Doc: "What the agent of a preset may do without being asked: all, where the walls " +
-		"of its job are all that holds it, edits, which denies it the shell, or auto, which is all for jobs that " +
-		"cannot write outside of their workspace and edits for others.",
+	{Name: "agent.permissions", Doc: "What the agent of a preset may do without asking: all, so that only the " +
+		"sandbox of its job restricts it; edits, which denies it the shell; or auto, which means all for jobs that " +
+		"cannot write outside their workspace and edits for other jobs.",
 		of: func(c *Config) kind { return choice{&c.Agent.Permissions, []string{"auto", "all", "edits"}} }},
-	{Name: "agent.output", Doc: "How the agent writes: plain, where standard output is the answer, stream-json, " +
-		"or auto, which tells them apart by the first line.",
+	{Name: "agent.output", Doc: "The format of the agent's standard output: plain, which is the answer itself; " +
+		"stream-json; or auto, which decides by the first line.",
 		of: func(c *Config) kind { return choice{&c.Agent.Output, []string{"auto", "plain", "stream-json"}} }},
-	{Name: "agent.repo", Doc: "The repository, a path or URL, of which each job gets a clone of its own; an empty " +
-		"directory, unless set. Credentials in it are used for it alone and shown nowhere.",
+	{Name: "agent.repo", Doc: "The repository, a path or URL, of which each job gets a clone of its own; unless " +
+		"set, jobs get an empty directory. Credentials in the URL are used for this repository alone and shown " +
+		"nowhere.",
 		of: func(c *Config) kind { return repository{&c.Agent} }},
-	{Name: "agent.repos", Doc: "The other repositories that a job may ask for, an agent's or a command; one that " +
-		"ends with *, behind a whole host, allows all that begin so. Unless set, any public one over https: " +
-		"paths, ssh, and what there are credentials for want to be named.",
+	{Name: "agent.repos", Doc: "The other repositories that a job may ask for, be it an agent or a command. A URL " +
+		"that ends with *, after a complete host name, allows all repositories that begin with it. Unless set, " +
+		"jobs may ask for any public repository over https; paths, ssh, and repositories that need credentials " +
+		"must be listed here.",
 		of: func(c *Config) kind { return repositories{&c.Agent} }},
-	{Name: "agent.git_credentials", Doc: "The file of the credentials for repositories, a line like " +
-		"https://USER:PASSWORD@HOST/PATH for each, as git's credential store has it. Read anew for each use; the " +
-		"longest path counts.",
+	{Name: "agent.git_credentials", Doc: "The file with the credentials for repositories, one line like " +
+		"https://USER:PASSWORD@HOST/PATH for each, the format of git's credential store. Belay reads the file for " +
+		"each use; of several lines that fit a repository it takes the one with the longest path.",
 		of: func(c *Config) kind {
 			return text{&c.Agent.GitCredentials, "a file, such as /etc/belay/git-credentials"}
 		}},
-	{Name: "agent.prepare_timeout", Doc: "How long making a job's workspace may take, fetching included.",
+	{Name: "agent.prepare_timeout", Doc: "How long it may take to make a job's workspace, fetching included.",
 		of: func(c *Config) kind { return duration{&c.Agent.Prepare, 10 * time.Millisecond, maxDuration} }},
-	{Name: "agent.env", Doc: "Names of variables that are passed on to the agent, and that commands of others may " +
-		"ask for. Where NAME_FILE is set, NAME is read from that file for each job and taken out of its output.",
+	{Name: "agent.env", Doc: "Names of environment variables that agents get, and that submitted commands may ask " +
+		"for. If NAME_FILE is set, the value of NAME is read from that file for each job and removed from the " +
+		"job's output.",
 		of: func(c *Config) kind { return list{&c.Agent.Env, "names, such as ANTHROPIC_API_KEY"} }},
-	{Name: "agent.timeout", Doc: "How long the agent may run on a job, counted from when it starts and not from " +
-		"when the job was asked for.",
+	{Name: "agent.timeout", Doc: "How long the agent may run on a job, counted from its start and not from the " +
+		"submission of the job.",
 		of: func(c *Config) kind { return duration{&c.Agent.Timeout, 10 * time.Millisecond, maxDuration} }},
-	{Name: "agent.grace", Doc: "How long the agent may take to end when it is told to.",
+	{Name: "agent.grace", Doc: "How long the agent may take to end after SIGTERM.",
 		of: func(c *Config) kind { return duration{&c.Agent.Grace, 10 * time.Millisecond, time.Hour} }},
 	{Name: "agent.chat_timeout", Doc: "How long a chat completion may take, its wait for a slot included.",
 		of: func(c *Config) kind { return duration{&c.Agent.ChatTimeout, 10 * time.Millisecond, maxDuration} }},
-	{Name: "agent.max_concurrency", Doc: "How many jobs run at the same time; others wait in order. Also known as " +
-		"MAX_CONCURRENCY.", also: "MAX_CONCURRENCY",
+	{Name: "agent.max_concurrency", Doc: "How many jobs run at the same time; further ones wait in the order of their " +
+		"submission. Also known as MAX_CONCURRENCY.", also: "MAX_CONCURRENCY",
 		of: func(c *Config) kind { return number{&c.Agent.Concurrency, 1, 10_000} }},
-	{Name: "agent.max_queue_depth", Doc: "How many jobs there may be that run or wait; more are refused. Also " +
-		"known as MAX_QUEUE_DEPTH.", also: "MAX_QUEUE_DEPTH",
+	{Name: "agent.max_queue_depth", Doc: "How many jobs may run or wait in all; further ones are refused. Also known " +
+		"as MAX_QUEUE_DEPTH.", also: "MAX_QUEUE_DEPTH",
 		of: func(c *Config) kind { return number{&c.Agent.QueueDepth, 1, 100_000} }},
-	{Name: "agent.job_ttl", Doc: "How long after its end a job is answered for at /jobs, 0 for as long as its " +
-		"execution is kept, which the retention says. Also known as JOB_TTL_SECONDS.", also: "JOB_TTL_SECONDS",
+	{Name: "agent.job_ttl", Doc: "How long after its end a job is available at /jobs; 0 for as long as its " +
+		"execution is kept; see retention. Also known as JOB_TTL_SECONDS.", also: "JOB_TTL_SECONDS",
 		of: func(c *Config) kind { return duration{&c.Agent.JobTTL, 0, maxDuration} }},
-	{Name: "agent.fetch_debounce", Doc: "How old what is known of a remote repository may be before it is fetched " +
-		"again. Also known as FETCH_DEBOUNCE_SECONDS.", also: "FETCH_DEBOUNCE_SECONDS",
+	{Name: "agent.fetch_debounce", Doc: "A remote repository that was fetched within this time is not fetched again " +
+		"for the next job. Also known as FETCH_DEBOUNCE_SECONDS.", also: "FETCH_DEBOUNCE_SECONDS",
 		of: func(c *Config) kind { return duration{&c.Agent.FetchDebounce, 0, maxDuration} }},
-	{Name: "agent.workspace_dir", Doc: "Where clones and workspaces of all jobs are; workspaces in the data " +
-		"directory, unless set. Also known as WORKSPACE_DIR.", also: "WORKSPACE_DIR",
+	{Name: "agent.workspace_dir", Doc: "The directory of the clones and workspaces of all jobs; unless set, the " +
+		"subdirectory workspaces of the data directory. Also known as WORKSPACE_DIR.", also: "WORKSPACE_DIR",
 		of: func(c *Config) kind { return text{&c.Agent.WorkspaceDir, "a directory, such as /workspace"} }},
-	{Name: "agent.max_attempts", Doc: "How often a job that fails or runs out of time is tried in all.",
+	{Name: "agent.max_attempts", Doc: "How many attempts a job gets in all if it fails or times out.",
 		of: func(c *Config) kind { return number{&c.Agent.Attempts, 1, 100} }},
-	{Name: "agent.dead_letters", Doc: "Leave a dead letter for a job that failed.",
+	{Name: "agent.dead_letters", Doc: "Keep a dead letter for each job that failed for good.",
 		of: func(c *Config) kind { return boolean{&c.Agent.DeadLetters} }},
-	{Name: "agent.on_lost", Doc: "What becomes of a job whose server or worker dies: requeue runs it again, fail " +
-		"ends it.",
+	{Name: "agent.on_lost", Doc: "What happens to a job whose server or worker crashes: requeue lets another worker go " +
+		"on with it, fail ends it.",
 		of: func(c *Config) kind { return choice{&c.Agent.OnLost, []string{"requeue", "fail"}} }},
-	{Name: "agent.local", Doc: "Run agents in belay serve itself; without it they are left to belay worker.",
+	{Name: "agent.local", Doc: "Run agents in belay serve itself; with false, belay worker runs them.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Local} }},
-	{Name: "agent.save_every", Doc: "How often what an agent has changed so far is kept with its execution, so " +
-		"that the work goes on from there when its machine is lost; 0 for only when it ends.",
+	{Name: "agent.save_every", Doc: "How often the changes that an agent has made so far are saved with its " +
+		"execution, so that another machine can go on from there; 0 saves them only at the end.",
 		of: func(c *Config) kind { return duration{&c.Agent.Save, 0, maxDuration} }},
-	{Name: "agent.keep_home", Doc: "Keep HOME with the work of a job that is interrupted, so that the agent's own " +
-		"notes and conversations go on with it; without what is known to be a cache.",
+	{Name: "agent.keep_home", Doc: "Save HOME with the work of an interrupted job, so that the next attempt has the " +
+		"agent's own notes and conversations; directories that are known to be caches are left out.",
 		of: func(c *Config) kind { return boolean{&c.Agent.KeepHome} }},
-	{Name: "agent.users", Doc: "The users as whom jobs run, agents and commands, one for each: FIRST-LAST, which " +
-		"nobody else may have, none for that of the server, or auto, which is a range of its own as root and none " +
-		"otherwise.",
+	{Name: "agent.users", Doc: "The system users of jobs, one for each job: FIRST-LAST, a range of user ids that " +
+		"nothing else uses; none, so that jobs run as the user of the server; or auto, which means a range of " +
+		"Belay's own if the server runs as root, and none otherwise.",
 		of: func(c *Config) kind { return users{&c.Agent.Users} }},
-	{Name: "agent.seal", Doc: "Make all but its workspace read-only to a job, agent or command: by mounts as root " +
-		"or where user namespaces are allowed, elsewhere by Landlock, where the kernel has it.",
+	{Name: "agent.seal", Doc: "Make everything but its workspace read-only for a job: by mounts if Belay runs as root " +
+		"or the machine allows user namespaces, otherwise by Landlock if the kernel has it.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Seal} }},
-	{Name: "agent.git_crypt_key", Doc: "The file of the git-crypt key with which checkouts are unlocked.",
+	{Name: "agent.git_crypt_key", Doc: "The file with the git-crypt key that unlocks checkouts.",
 		of: func(c *Config) kind { return text{&c.Agent.CryptKey, "a file, such as /etc/belay/git-crypt.key"} }},
 	{Name: "agent.max_processes", Doc: "How many processes and threads a job may have; 0 for no limit.",
 		of: func(c *Config) kind { return number{&c.Agent.Processes, 0, 1_000_000} }},
@@ -102,23 +106,25 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return number{&c.Agent.CPU, 0, 10_000} }},
 	{Name: "agent.max_memory", Doc: "How much memory a job may use; 0B for no limit.",
 		of: func(c *Config) kind { return size{&c.Agent.Memory, 0, 1 << 50} }},
-	{Name: "agent.max_disk", Doc: "How much a job may take on disk; 0B for no limit.",
+	{Name: "agent.max_disk", Doc: "How much disk space a job may use; 0B for no limit.",
 		of: func(c *Config) kind { return size{&c.Agent.Disk, 0, 1 << 50} }},
 	{Name: "agent.max_files", Doc: "How many files and directories a job may have on disk; 0 for no limit.",
 		of: func(c *Config) kind { return number{&c.Agent.Files, 0, 1_000_000_000} }},
-	{Name: "agent.hidden", Doc: "Paths that jobs do not see, beside the data directory, the configuration and its " +
-		"secrets, the sockets of container engines, and, where jobs run as the user of the server, the home " +
+	{Name: "agent.hidden", Doc: "Paths that are hidden from jobs, in addition to the data directory, the configuration " +
+		"and its secrets, the sockets of container engines, and, if jobs run as the user of the server, the home " +
 		"directory and /run.",
 		of: func(c *Config) kind { return paths{&c.Agent.Hidden} }},
-	{Name: "agent.readable", Doc: "Paths that jobs see all the same, to be read, such as a toolchain in the home " +
-		"directory or a socket in /run. The directories of PATH and that of the agent's command are.",
+	{Name: "agent.readable", Doc: "Paths below hidden ones that jobs may read all the same, such as a toolchain in the " +
+		"home directory or a socket in /run. The directories of PATH and of the agent's command are always " +
+		"readable.",
 		of: func(c *Config) kind { return paths{&c.Agent.Readable} }},
-	{Name: "agent.egress", Doc: "What jobs may reach over the network: names like api.example.org, *.example.org " +
-		"and git.example.org:443, or addresses; none for nothing. Unless set, all that the machine reaches.",
+	{Name: "agent.egress", Doc: "The places that jobs may reach over the network: names like api.example.org, " +
+		"*.example.org and git.example.org:443, or addresses; none for no network. Unless set, jobs reach " +
+		"everything that the machine reaches.",
 		of: func(c *Config) kind { return places{&c.Agent.Egress} }},
 }
 
-// users are a range of user ids, or a word.
+// users is a range of user ids, or one of the words auto and none.
 type users struct{ to *string }
 
 func (k users) set(s string) bool {
@@ -136,13 +142,13 @@ func (k users) show() string { return *k.to }
 func (users) word() string   { return "text" }
 func (users) tags() []string { return []string{"!!str"} }
 
-// wantsAgents reports whether variables or flags name a command or a preset.
-func wantsAgents(env []said, flags map[string]string) bool {
+// wantsAgents reports whether variables or flags set agent.command or agent.preset.
+func wantsAgents(env []setting, flags map[string]string) bool {
 	names := []string{"agent.command", "agent.preset"}
 	for _, name := range names {
 		if _, ok := flags[name]; ok {
 			return true
 		}
 	}
-	return slices.ContainsFunc(env, func(v said) bool { return slices.Contains(names, v.key) })
+	return slices.ContainsFunc(env, func(v setting) bool { return slices.Contains(names, v.key) })
 }

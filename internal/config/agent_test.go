@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// The command of an agent is a list of arguments of any text: as a list of YAML,
-// as JSON, or as words with quotes.
-func TestTheCommandOfAnAgent(t *testing.T) {
+// Rule: the command of an agent is a list of arguments, which may be any text: a YAML list, a JSON
+// array, or words with quotes as in a shell.
+func TestTheCommandOfAnAgentIsAListJSONOrWords(t *testing.T) {
 	want := []string{"my agent", "-c", "a, \"b\" 'c'\n", "{{prompt}}", "7"}
 	for name, s := range map[string]config.Sources{
 		"file":  {File: write(t, "agent:\n  command: ['my agent', -c, \"a, \\\"b\\\" 'c'\\n\", \"{{prompt}}\", 7]\n")},
@@ -29,14 +29,14 @@ func TestTheCommandOfAnAgent(t *testing.T) {
 	}
 	for _, text := range []string{"a 'b", `a "b`, `a\`, "[1]", "[]", " ", "'' a"} {
 		if _, err := config.Load(config.Sources{Flags: map[string]string{"agent.command": text}}); err == nil {
-			t.Errorf("%q was taken for a command", text)
+			t.Errorf("%q was accepted as a command", text)
 		}
 	}
 }
 
-// The variables of the service that Belay's takes the place of count where agents
-// are configured, in seconds as there, and are nobody's business elsewhere.
-func TestTheFormerVariablesOfTheAgentService(t *testing.T) {
+// Rule: the environment variables of the agent service that Belay's replaces are read, with times in
+// seconds, if an agent is configured; without one they are ignored.
+func TestTheFormerVariablesOfTheAgentServiceAreRead(t *testing.T) {
 	former := []string{
 		"MAX_CONCURRENCY=2", "MAX_QUEUE_DEPTH=3", "JOB_TTL_SECONDS=90", "FETCH_DEBOUNCE_SECONDS=5",
 		"WORKSPACE_DIR=/workspace", "BELAY_AGENT_MAX_QUEUE_DEPTH=7",
@@ -51,7 +51,7 @@ func TestTheFormerVariablesOfTheAgentService(t *testing.T) {
 		t.Errorf("got %+v", a)
 	}
 	if from := c.From("agent.max_concurrency"); from != "MAX_CONCURRENCY" {
-		t.Errorf("max_concurrency is said to come from %s", from)
+		t.Errorf("the source of max_concurrency is %s", from)
 	}
 	c, err = config.Load(config.Sources{Environ: []string{"MAX_CONCURRENCY=many"}})
 	if err != nil || c.Agents() || c.Agent.Concurrency != 10 || c.Agent.QueueDepth != 100 ||

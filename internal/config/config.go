@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Config is what a server does. The zero value is none; see Default.
+// Config is the configuration of a server. The zero value is not valid; see Default.
 type Config struct {
 	Listen         string
-	Store          string // sqlite:DIR or postgres://…; "" for that of Data
+	Store          string // sqlite:DIR or postgres://…; "" for the data directory Data
 	Data           string
 	TLSCert        string
 	TLSKey         string
@@ -25,42 +25,42 @@ type Config struct {
 	// File is the path of the file that was read; "" for none.
 	File string
 
-	values map[string]Value // how each key came to be what it is
+	values map[string]Value // the source of each key's value, by the name of the key
 }
 
-// Log says what is logged, and how.
+// Log is the configuration of the log.
 type Log struct {
 	Level  slog.Level
 	Format string // text or json
 }
 
-// Limits bound what one client can cost.
+// Limits bound the resources that one client can use.
 type Limits struct {
 	Headers       int64 // bytes
 	Rate          int   // requests a second; 0 for no limit
 	Burst         int   // requests
 	Connections   int
-	Streams       int // of one HTTP/2 connection
-	Waiting       int // requests of one caller; 0 for no limit
+	Streams       int // requests in flight on one HTTP/2 connection
+	Waiting       int // long polls and streams of one caller; 0 for no limit
 	HeaderTimeout time.Duration
 	ReadTimeout   time.Duration
 	IdleTimeout   time.Duration
 }
 
-// Agent is the agent service, a command that prompts are handed to, and what holds
-// jobs of all kinds.
+// Agent is the configuration of the agent service, which runs a command on prompts, and of the
+// sandbox of all jobs.
 type Agent struct {
 	Command       []string
-	ResumeCommand []string // none for Command again
-	Preset        string   // none, or one of internal/agent's
+	ResumeCommand []string // empty to run Command again
+	Preset        string   // none, or the name of a preset of internal/agent
 	Permissions   string   // of a preset: auto, all or edits
 	Output        string   // auto, plain or stream-json
 	Repo          string
-	Repos         []string // others that may be asked for; none allows what is public over https
-	// Logins are the credentials that stood in Repo and Repos, by the URL without them.
+	Repos         []string // other repositories that jobs may ask for; empty allows public ones over https
+	// Logins are the credentials from the URLs in Repo and Repos, by the URL without them.
 	Logins         map[string]Login
 	GitCredentials string        // a file
-	Prepare        time.Duration // of a workspace
+	Prepare        time.Duration // the timeout of making a workspace
 	Env            []string
 	Timeout        time.Duration
 	Grace          time.Duration
@@ -69,7 +69,7 @@ type Agent struct {
 	QueueDepth     int
 	JobTTL         time.Duration
 	FetchDebounce  time.Duration
-	WorkspaceDir   string // "" for that below the data directory
+	WorkspaceDir   string // "" for workspaces below the data directory
 	Attempts       int
 	DeadLetters    bool
 	OnLost         string // requeue or fail
@@ -79,23 +79,23 @@ type Agent struct {
 	Users          string // auto, none or FIRST-LAST
 	Seal           bool
 	CryptKey       string // a file
-	Processes      int    // 0 for no limit, as with those below
+	Processes      int    // 0 for no limit, as in the other limits below
 	CPU            int    // cores
 	Memory         int64  // bytes
 	Disk           int64  // bytes
 	Files          int
 	Hidden         []string // paths
 	Readable       []string // paths
-	Egress         []string // none restricts nothing; the word "none" allows nothing
+	Egress         []string // an empty list restricts nothing; the word "none" allows nothing
 }
 
 // Agents reports whether the agent service is configured.
 func (c *Config) Agents() bool { return len(c.Agent.Command) > 0 || c.Agent.Preset != noPreset }
 
-// noPreset is the preset that is none.
+// noPreset is the value of Agent.Preset that stands for no preset.
 const noPreset = "none"
 
-// Default is the configuration that nobody has said anything about.
+// Default returns the configuration without any settings.
 func Default() *Config {
 	return &Config{
 		Listen:    "127.0.0.1:7420",
@@ -124,8 +124,8 @@ func Default() *Config {
 // Shared reports whether the store is a database that servers share.
 func (c *Config) Shared() bool { return isDatabase(c.Store) }
 
-// StoreURL is the store, in the data directory unless another is named. It may
-// hold a password; see Shown.
+// StoreURL is the URL of the store: the data directory, unless Store is set. It may contain a
+// password; see Shown.
 func (c *Config) StoreURL() string {
 	if c.Store == "" {
 		return sqlitePrefix + c.Data
@@ -133,8 +133,8 @@ func (c *Config) StoreURL() string {
 	return c.Store
 }
 
-// DataDir is the data directory: that of the store, if it has one. With a
-// database it holds what this process works on only.
+// DataDir is the data directory: the one in Store, or else Data. With a database as the store it
+// has only the workspaces of this process.
 func (c *Config) DataDir() string {
 	if dir, ok := strings.CutPrefix(c.Store, sqlitePrefix); ok {
 		return dir

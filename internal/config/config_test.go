@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// write makes a configuration file and gives its path.
+// write makes a configuration file and returns its path.
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "belay.yaml")
@@ -23,9 +23,9 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// Without a word from anybody the server listens on loopback and keeps its data
-// beside where it was started.
-func TestNothingNeedsToBeSaid(t *testing.T) {
+// Rule: without any settings the server listens on loopback and has its data directory in the
+// working directory.
+func TestTheDefaultsNeedNoSettings(t *testing.T) {
 	c, err := config.Load(config.Sources{})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,8 @@ func TestNothingNeedsToBeSaid(t *testing.T) {
 	}
 }
 
-// Flags outweigh the environment, the environment the file, the file the defaults.
+// Rule: flags outweigh the environment, the environment outweighs the file, and the file outweighs
+// the defaults.
 func TestFlagsOutweighEnvironmentOutweighsFile(t *testing.T) {
 	path := write(t, "listen: 127.0.0.1:1\ngrace: 1s\nretention: 1h\nlog:\n  level: debug\n")
 	c, err := config.Load(config.Sources{
@@ -67,9 +68,9 @@ func TestFlagsOutweighEnvironmentOutweighsFile(t *testing.T) {
 	}
 }
 
-// Every key can be set in each of the three ways to a value of its own, and says
-// so of itself in words that it takes back.
-func TestEveryKeyInEveryWay(t *testing.T) {
+// Rule: every key can be set by the file, the environment and a flag, and its value is shown in a
+// form that the key accepts.
+func TestEveryKeyCanBeSetByFileEnvironmentAndFlag(t *testing.T) {
 	other := map[string]string{
 		"listen": "localhost:1", "store": "sqlite:x", "data": "d", "tls_cert": "c.pem", "tls_key": "k.pem",
 		"insecure_no_auth": "true",
@@ -114,7 +115,7 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 		for _, s := range []config.Sources{
 			{File: write(t, line)}, {Environ: []string{k.Env() + "=" + text}}, {Flags: map[string]string{k.Name: text}},
 		} {
-			for _, pair := range []string{"tls_cert", "tls_key"} { // one needs the other
+			for _, pair := range []string{"tls_cert", "tls_key"} { // each of the two needs the other
 				if k.Name != pair && strings.HasPrefix(k.Name, "tls_") {
 					s.Environ = append(s.Environ, "BELAY_"+strings.ToUpper(pair)+"=x.pem")
 				}
@@ -136,8 +137,9 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 	}
 }
 
-// A duration is what Go writes, or seconds; a size has a unit, or is in bytes.
-func TestDurationsAndSizes(t *testing.T) {
+// Rule: a duration has the form of Go, or is a number of seconds; a size has a unit, or is a number
+// of bytes.
+func TestDurationsAndSizesAreRead(t *testing.T) {
 	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "90": 90 * time.Second,
 		"1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "0": 0} {
 		c, err := config.Load(config.Sources{File: write(t, "retention: "+text)})
@@ -153,7 +155,7 @@ func TestDurationsAndSizes(t *testing.T) {
 	}
 }
 
-// sqlite:DIR is the data directory; naming another one beside it is a mistake.
+// Rule: the store sqlite:DIR sets the data directory; another directory in data is an error.
 func TestTheStoreIsTheDataDirectory(t *testing.T) {
 	c, err := config.Load(config.Sources{Flags: map[string]string{"store": "sqlite:here"}})
 	if err != nil || c.DataDir() != "here" || c.StoreURL() != "sqlite:here" {
@@ -166,33 +168,35 @@ func TestTheStoreIsTheDataDirectory(t *testing.T) {
 	_, err = config.Load(config.Sources{
 		Flags: map[string]string{"store": "sqlite:here"}, Environ: []string{"BELAY_DATA=there"},
 	})
-	want := "--store: store: sqlite:here keeps all in here, and data (BELAY_DATA) is there; leave one of the two out"
+	want := "--store: store: sqlite:here is the data directory here, and data (BELAY_DATA) is there; leave one of " +
+		"the two out"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 
-// A variable that looks like a setting and is none is worth a word. Other
-// programs have names that begin the same.
-func TestMisspeltVariables(t *testing.T) {
+// Rule: a variable whose name is similar to that of a key gets a warning. Variables of other programs
+// that begin with BELAY_ get none.
+func TestMisspeltVariablesGetAWarning(t *testing.T) {
 	got := config.Misspelt([]string{
 		"BELAY_LISTEN=x", "BELAY_LISTN=x", "BELAY_SERVICE_HOST=10.0.0.1", "BELAY_PORT=tcp://10.0.0.1:80", "BELAY_KEY=k",
 		"HOME=/", "BELAY_LIMIT_HEADERS=1",
 	})
 	want := []string{
-		"BELAY_LIMIT_HEADERS is no setting; did you mean BELAY_LIMITS_HEADERS?",
-		"BELAY_LISTN is no setting; did you mean BELAY_LISTEN?",
+		"BELAY_LIMIT_HEADERS is not a setting; did you mean BELAY_LIMITS_HEADERS?",
+		"BELAY_LISTN is not a setting; did you mean BELAY_LISTEN?",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// A file that is not there is not found; one that is too large is not read.
-func TestFilesThatCannotBeRead(t *testing.T) {
+// Rule: a file that does not exist is CodeNotFound; a file that is too large, and a directory, are
+// refused.
+func TestUnreadableFilesAreRefused(t *testing.T) {
 	_, err := config.Load(config.Sources{File: filepath.Join(t.TempDir(), "none.yaml")})
 	if belay.CodeOf(err) != belay.CodeNotFound {
-		t.Errorf("none: %v", err)
+		t.Errorf("no file: %v", err)
 	}
 	_, err = config.Load(config.Sources{File: write(t, "# "+strings.Repeat("x", 1<<20))})
 	if belay.CodeOf(err) != belay.CodeInvalid || !strings.Contains(err.Error(), "larger than 1MiB") {

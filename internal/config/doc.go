@@ -1,11 +1,12 @@
-// Package config is what a server reads from its file, its environment and its
-// flags, in that order of rising weight, on top of defaults.
+// Package config reads the configuration of a server from a file, the environment and flags. Flags
+// outweigh the environment, the environment outweighs the file, and the file outweighs the
+// defaults.
 //
-// One table, [Keys], says what there is to set. The names in the file, the
-// environment variables, the flags, the help and the page of the documentation
-// all come from it, so that they cannot differ.
+// One table, [Keys], lists the keys of the configuration. The names in the file, the environment
+// variables, the flags, the help and the page of the documentation are made from this table, so
+// that they cannot differ.
 //
-// Reading is strict: what is unknown, of the wrong type, out of range or said
-// twice is an error that names where it stands, the key, and what would be
-// right. All errors of a configuration are reported together.
+// Reading is strict: a key that is unknown or given twice, and a value of the wrong type or out of
+// range, is an error that names the place, the key and a correct value. All errors of a
+// configuration are reported together.
 package config

@@ -13,15 +13,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// file reads one configuration file.
+// file is the state of reading one configuration file.
 type file struct {
 	path string
 	bad  *problems
-	all  []said
+	all  []setting
 }
 
-// fromFile takes what a file says, and what is wrong with how it says it.
-func fromFile(path string, text []byte, bad *problems) []said {
+// fromFile returns the settings in the text of a file, and adds the errors in it to bad.
+func fromFile(path string, text []byte, bad *problems) []setting {
 	f := &file{path: path, bad: bad}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, more yaml.Node
@@ -36,7 +36,7 @@ func fromFile(path string, text []byte, bad *problems) []said {
 		if err != nil {
 			f.broken(err)
 		} else {
-			f.add(more.Line, "", "a second document; a configuration is one")
+			f.add(more.Line, "", "a second YAML document; a configuration is a single one")
 		}
 		return nil
 	}
@@ -52,28 +52,28 @@ func (f *file) at(line int) string { return f.path + ":" + strconv.Itoa(line) }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
-// broken reports what the YAML reader could not read.
+// broken reports an error of the YAML reader.
 func (f *file) broken(err error) {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	if m == nil {
-		f.bad.add(f.path, "", "this is no YAML: %v", err)
+		f.bad.add(f.path, "", "this is not YAML: %v", err)
 		return
 	}
 	where := f.path
 	if m[1] != "" {
 		where += ":" + m[1]
 	}
-	f.bad.add(where, "", "this is no YAML: %s", m[2])
+	f.bad.add(where, "", "this is not YAML: %s", m[2])
 }
 
 func (f *file) document(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return // nothing but comments
+		return // a file with comments alone
 	}
 	f.section("", n)
 }
 
-// section reads the keys under a name; "" for the file itself.
+// section reads the keys of a section; the name "" stands for the whole file.
 func (f *file) section(name string, n *yaml.Node) {
 	if f.indirect(name, n) {
 		return
@@ -97,7 +97,7 @@ func (f *file) section(name string, n *yaml.Node) {
 			full = name + "." + k.Value
 		}
 		if first, twice := lines[full]; twice {
-			f.add(k.Line, full, "said again; it was said in line %d", first)
+			f.add(k.Line, full, "given twice; it is given in line %d already", first)
 			continue
 		}
 		lines[full] = k.Line
@@ -108,7 +108,7 @@ func (f *file) section(name string, n *yaml.Node) {
 func (f *file) entry(section, full string, k, v *yaml.Node) {
 	if section == "" && slices.Contains(sections(), full) {
 		if v.Kind == yaml.ScalarNode && v.Tag == "!!null" {
-			return // a section of which all is left out
+			return // an empty section
 		}
 		f.section(full, v)
 		return
@@ -133,14 +133,14 @@ func (f *file) entry(section, full string, k, v *yaml.Node) {
 			return
 		}
 	}
-	f.all = append(f.all, said{full, text, f.at(v.Line)})
+	f.all = append(f.all, setting{full, text, f.at(v.Line)})
 }
 
-// items are those of a list, as its kind takes them: with commas between them, or
-// as JSON where they may be any text.
+// items returns a list in the form that its kind reads: with commas between the items, or as JSON
+// if the items may be any text.
 func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	var items []string
-	free := freely(kind)
+	free := anyText(kind)
 	for _, item := range n.Content {
 		if f.indirect(key, item) {
 			return "", false
@@ -149,7 +149,7 @@ func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 			strings.Contains(item.Value, ",") {
 			hint := ""
 			if free && item.Kind == yaml.MappingNode {
-				hint = `; quote what has braces, as in "{{prompt}}"`
+				hint = `; put text with braces in quotes, as in "{{prompt}}"`
 			}
 			f.add(item.Line, key, "%s in the list, where text should be%s", describe(item), hint)
 			return "", false
@@ -158,11 +158,11 @@ func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	}
 	if len(items) == 0 {
 		switch kind.(type) {
-		case places, repositories: // without the key they are open
+		case places, repositories: // leaving the key out allows everything
 			f.add(n.Line, key, "an empty list could mean nothing or everything; write %s, or leave the key out",
 				kind.want())
 		}
-		return "", false // as if it were not there
+		return "", false // an empty list means the same as leaving the key out
 	}
 	if free {
 		return asWords(items), true
@@ -170,15 +170,16 @@ func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	return strings.Join(items, ","), true
 }
 
-// indirect refuses what makes a small file large.
+// indirect refuses anchors and aliases, with which a small file can stand for a very large one.
 func (f *file) indirect(key string, n *yaml.Node) bool {
 	if n.Kind != yaml.AliasNode && n.Anchor == "" {
 		return false
 	}
-	f.add(n.Line, key, "anchors and aliases (& and *) are not taken; write the value out")
+	f.add(n.Line, key, "anchors and aliases (& and *) are not supported; write the value out")
 	return true
 }
 
+// unknown reports a key that does not exist, with the key that may be meant.
 func (f *file) unknown(section, full string, k *yaml.Node) {
 	var names []string
 	for _, known := range keys {
@@ -195,7 +196,7 @@ func (f *file) unknown(section, full string, k *yaml.Node) {
 		f.add(k.Line, full, "there is no such key; did you mean %s?", near)
 		return
 	}
-	for _, known := range keys { // the right name in the wrong place, or the flag's
+	for _, known := range keys { // the name of a key of another section, or of a flag
 		if _, rest, ok := strings.Cut(known.Name, "."); ok && rest == k.Value || known.Name == k.Value ||
 			known.Flag() == k.Value {
 			f.add(k.Line, full, "there is no such key here; did you mean %s?", known.Name)
@@ -205,7 +206,7 @@ func (f *file) unknown(section, full string, k *yaml.Node) {
 	f.add(k.Line, full, "there is no such key; there are %s", strings.Join(names, ", "))
 }
 
-// describe says what a node is.
+// describe describes a YAML node in an error.
 func describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -236,7 +237,7 @@ func article(word string) string {
 	return "a " + word
 }
 
-// example is a line that could stand in a section.
+// example returns a line that would be correct in a section.
 func example(section string) string {
 	for _, k := range keys {
 		if s, rest, ok := strings.Cut(k.Name, "."); ok && s == section {

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Table is the reference of all keys as a table of Markdown: that of the page
-// docs/configuration.md.
+// Table returns the reference of all keys as a Markdown table, for docs/configuration.md.
 func Table() string {
 	var b strings.Builder
 	b.WriteString("| in the file | environment | flag | default | what it does |\n|---|---|---|---|---|\n")

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-var update = flag.Bool("update", false, "write the table of keys into the page")
+var update = flag.Bool("update", false, "write the table of keys into docs/configuration.md")
 
 const (
 	page  = "../../docs/configuration.md"
@@ -19,8 +19,8 @@ const (
 	end   = "<!-- keys: end -->"
 )
 
-// The page's table of keys is that of the program.
-// Write it anew with: go test ./internal/config -run Page -update
+// Rule: the table of keys in docs/configuration.md is up to date.
+// To write it anew: go test ./internal/config -run Page -update
 func TestThePageHasTheTable(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

@@ -5,63 +5,67 @@ import (
 	"time"
 )
 
-// Key is one thing that can be set.
+// Key is one setting of the configuration.
 type Key struct {
-	// Name is what the file calls it; a dot stands for a section.
+	// Name is the name of the key in the file; a dot stands for a section.
 	Name string
-	// Doc says in one sentence what it does.
+	// Doc describes the key in a few sentences.
 	Doc string
 
-	of func(*Config) kind
-	// also is a variable by which the agent service was known before; it
-	// counts where agents are configured and Env is not set.
+	of func(*Config) kind // the field of a Config, with the kind of its values
+	// also is the name of the environment variable in the agent service that Belay's replaces.
+	// It is read if agents are configured and Env is not set.
 	also string
 }
 
-// keys is the one table. A key is added by a line here and a field in Config.
+// keys is the table of all keys. To add a key, add a line here and a field to Config.
 var keys = append([]Key{
-	{Name: "listen", Doc: "Where to listen, as HOST:PORT. Beyond loopback only with keys, or with insecure_no_auth.",
+	{Name: "listen", Doc: "The address to listen on, as HOST:PORT. Other addresses than loopback need an API key " +
+		"in the store, or insecure_no_auth.",
 		of: func(c *Config) kind { return address{&c.Listen} }},
-	{Name: "store", Doc: "Where the state is kept. sqlite:DIR keeps all in that data directory; that of data, " +
-		"unless set. postgres://USER@HOST/DATABASE is shared by any number of servers; its password comes from " +
-		"PGPASSWORD or PGPASSFILE, or stands here, but not in the flag.",
+	{Name: "store", Doc: "The store of all state: sqlite:DIR for a data directory, or " +
+		"postgres://USER@HOST/DATABASE for a database that any number of servers share; unless set, the data " +
+		"directory in data. The password of the database is in PGPASSWORD or PGPASSFILE, or in the URL if that " +
+		"stands in the file or in BELAY_STORE, but never in the flag.",
 		of: func(c *Config) kind { return store{&c.Store} }},
 	{Name: "data", Doc: "The data directory.",
 		of: func(c *Config) kind { return text{&c.Data, "a directory, such as /var/lib/belay"} }},
-	{Name: "tls_cert", Doc: "The file with the certificate, and those that sign it; needs tls_key. Read again " +
-		"when it changes.",
+	{Name: "tls_cert", Doc: "The file with the certificate and the certificates that sign it; needs tls_key. Read " +
+		"again when the file changes.",
 		of: func(c *Config) kind { return text{&c.TLSCert, "a file, such as /etc/belay/cert.pem"} }},
 	{Name: "tls_key", Doc: "The file with the certificate's private key.",
 		of: func(c *Config) kind { return text{&c.TLSKey, "a file, such as /etc/belay/key.pem"} }},
-	{Name: "insecure_no_auth", Doc: "Ask for no keys, beyond loopback either: whoever reaches the port may do " +
-		"everything, jobs included.",
+	{Name: "insecure_no_auth", Doc: "Require no API keys, not even on other addresses than loopback: every caller " +
+		"that reaches the port may do everything, jobs included.",
 		of: func(c *Config) kind { return boolean{&c.InsecureNoAuth} }},
-	{Name: "hosts", Doc: "Names under which the server answers, beside its own on a loopback address, where it " +
-		"answers under no other.",
+	{Name: "hosts", Doc: "Host names under which the server answers. On a loopback address it answers under these and " +
+		"the names of this machine; on other addresses, unless set, under any name.",
 		of: func(c *Config) kind { return list{&c.Hosts, "names, such as belay.example.org"} }},
-	{Name: "retention", Doc: "How long an execution is kept after its end; 0 keeps all.",
+	{Name: "retention", Doc: "How long an execution is kept after its end; 0 keeps executions for ever.",
 		of: func(c *Config) kind { return duration{&c.Retention, 0, maxDuration} }},
-	{Name: "grace", Doc: "How long a stop may take: requests and runs in flight may finish within it.",
+	{Name: "grace", Doc: "The grace period of a shutdown, in which requests and runs in flight may finish.",
 		of: func(c *Config) kind { return duration{&c.Grace, 0, time.Hour} }},
-	{Name: "concurrency", Doc: "How many executions of built-in kinds this process runs itself; 0 for none.",
+	{Name: "concurrency", Doc: "How many executions of the built-in workflow command this process runs itself at " +
+		"the same time; 0 for none.",
 		of: func(c *Config) kind { return number{&c.Concurrency, 0, 10_000} }},
-	{Name: "log.level", Doc: "What is logged: debug, info, warn or error, and what is worse.",
+	{Name: "log.level", Doc: "The least severe messages that are logged: debug, info, warn or error.",
 		of: func(c *Config) kind { return level{&c.Log.Level} }},
-	{Name: "log.format", Doc: "How it is logged: text, or json.",
+	{Name: "log.format", Doc: "The format of the log: text, or json.",
 		of: func(c *Config) kind { return choice{&c.Log.Format, []string{"text", "json"}} }},
-	{Name: "limits.headers", Doc: "The largest request header.",
+	{Name: "limits.headers", Doc: "The largest header of a request.",
 		of: func(c *Config) kind { return size{&c.Limits.Headers, 4 << 10, 1 << 20} }},
-	{Name: "limits.rate", Doc: "Requests a second of one key, or of one address where there are no keys; 0 for no " +
-		"limit.",
+	{Name: "limits.rate", Doc: "How many requests per second one API key may make, or one address if no keys are " +
+		"required; 0 for no limit.",
 		of: func(c *Config) kind { return number{&c.Limits.Rate, 0, 1_000_000} }},
-	{Name: "limits.burst", Doc: "Requests at once, of those that the rate allows.",
+	{Name: "limits.burst", Doc: "How many requests a caller may make at once before limits.rate slows it down.",
 		of: func(c *Config) kind { return number{&c.Limits.Burst, 1, 1_000_000} }},
-	{Name: "limits.connections", Doc: "Connections at the same time; more wait to be accepted.",
+	{Name: "limits.connections", Doc: "How many connections may be open at the same time; further ones wait to be " +
+		"accepted.",
 		of: func(c *Config) kind { return number{&c.Limits.Connections, 1, 1_000_000} }},
-	{Name: "limits.streams", Doc: "Requests at the same time on one HTTP/2 connection.",
+	{Name: "limits.streams", Doc: "How many requests may be in flight at the same time on one HTTP/2 connection.",
 		of: func(c *Config) kind { return number{&c.Limits.Streams, 10, 100_000} }},
-	{Name: "limits.waiting", Doc: "Requests of one key, or of one address where there are no keys, that wait or " +
-		"stream at the same time; more are refused, 0 for no limit.",
+	{Name: "limits.waiting", Doc: "How many long polls and streams one API key, or one address if no keys are " +
+		"required, may have at the same time; further ones are refused; 0 for no limit.",
 		of: func(c *Config) kind { return number{&c.Limits.Waiting, 0, 1_000_000} }},
 	{Name: "limits.header_timeout", Doc: "How long the header of a request may take to arrive.",
 		of: func(c *Config) kind { return duration{&c.Limits.HeaderTimeout, 10 * time.Millisecond, time.Hour} }},
@@ -71,25 +75,26 @@ var keys = append([]Key{
 		of: func(c *Config) kind { return duration{&c.Limits.IdleTimeout, 10 * time.Millisecond, 24 * time.Hour} }},
 }, agentKeys...)
 
-// Keys are all there is to set, in the order of the documentation.
+// Keys returns all keys, in the order of the documentation.
 func Keys() []Key { return keys }
 
 const envPrefix = "BELAY_"
 
-// Env is the environment variable of the key: BELAY_LOG_LEVEL.
+// Env is the environment variable of the key, such as BELAY_LOG_LEVEL.
 func (k Key) Env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(k.Name, ".", "_"))
 }
 
-// Flag is the flag of the key, without its dashes: log-level.
+// Flag is the flag of the key without the two dashes, such as log-level.
 func (k Key) Flag() string {
 	return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)
 }
 
-// Type is what a value is, in one word: text, duration, size, number, bool, list.
+// Type is the type of the key's values in one word: address, bool, duration, list, number, size,
+// store or text.
 func (k Key) Type() string { return k.of(Default()).word() }
 
-// Default is the value that counts unless another is set.
+// Default is the default value.
 func (k Key) Default() string { return k.of(Default()).show() }
 
 // IsBool reports whether a flag of the key needs no value.
@@ -104,7 +109,7 @@ func find(name string) (Key, bool) {
 	return Key{}, false
 }
 
-// sections are the keys of the file that hold other keys.
+// sections returns the names of the file's sections.
 func sections() []string {
 	var all []string
 	for _, k := range keys {

@@ -11,15 +11,18 @@ import (
 	"time"
 )
 
-// kind reads and writes a field of a Config as text.
+// kind reads and writes one field of a Config as text.
 type kind interface {
-	// set reports whether the text is a value; if not, nothing is set.
+	// set sets the field and returns true if the text is a valid value; otherwise it sets
+	// nothing.
 	set(text string) bool
-	// want says what would be right.
+	// want describes the valid values, for errors.
 	want() string
+	// show returns the value as text that set accepts.
 	show() string
+	// word is the type of the values in one word.
 	word() string
-	// tags are the YAML types that the file may have it as.
+	// tags are the YAML types that are accepted in a file.
 	tags() []string
 }
 
@@ -90,7 +93,7 @@ func (k number) show() string { return strconv.Itoa(*k.to) }
 func (number) word() string   { return "number" }
 func (number) tags() []string { return []string{"!!int"} }
 
-// maxDuration is about what a Duration can hold, in whole days.
+// maxDuration is a round number of days a little below the longest time.Duration.
 const maxDuration = 100_000 * 24 * time.Hour
 
 type duration struct {
@@ -117,7 +120,7 @@ func (k duration) show() string { return brief(*k.to) }
 func (duration) word() string   { return "duration" }
 func (duration) tags() []string { return []string{"!!str", "!!int", "!!float"} }
 
-// brief is a duration without the zeros that Go writes after it.
+// brief formats a duration without the trailing zero units that Go writes: 15m, not 15m0s.
 func brief(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -129,7 +132,7 @@ func brief(d time.Duration) string {
 	return s
 }
 
-// units are those of a size, the largest first.
+// units are the units of a size, the largest first.
 var units = []struct {
 	name string
 	n    int64
@@ -177,7 +180,7 @@ type list struct {
 	what string
 }
 
-// set takes the items with commas between them, as a flag or variable has them.
+// set reads the items with commas between them.
 func (k list) set(s string) bool {
 	var items []string
 	for item := range strings.SplitSeq(s, ",") {

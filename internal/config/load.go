@@ -12,30 +12,30 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Sources are where a configuration comes from.
+// Sources are the sources of a configuration.
 type Sources struct {
 	// File is the path of a YAML file; "" for none.
 	File string
-	// Environ are variables as os.Environ gives them.
+	// Environ are environment variables in the form of os.Environ.
 	Environ []string
-	// Flags are those that were given: what each key's flag says.
+	// Flags are the values of the flags that were given, by the name of the key.
 	Flags map[string]string
 }
 
-// Value is what a key is set to.
+// Value is the value of a key.
 type Value struct {
 	Key  string `json:"key"`
 	Text string `json:"value"`
-	// From is what set it: default, FILE:LINE, a variable or a flag.
+	// From is the source of the value: default, FILE:LINE, a variable or a flag.
 	From string `json:"from"`
 }
 
-// said is a value as it stands in a source.
-type said struct {
+// setting is the text of a key's value in a source.
+type setting struct {
 	key, text, from string
 }
 
-// problems are all that is wrong with a configuration.
+// problems are the errors of a configuration, one line each.
 type problems []string
 
 func (p *problems) add(from, key, format string, args ...any) {
@@ -46,9 +46,8 @@ func (p *problems) add(from, key, format string, args ...any) {
 	*p = append(*p, where+": "+fmt.Sprintf(format, args...))
 }
 
-// Load reads a configuration. What is wrong with it is one *belay.Error of
-// CodeInvalid, with a line for each fault. A file that cannot be read is
-// CodeNotFound.
+// Load reads a configuration. All errors in its values are one *belay.Error with CodeInvalid and a
+// line for each. A file that does not exist is CodeNotFound.
 func Load(s Sources) (*Config, error) {
 	c := Default()
 	var bad problems
@@ -82,7 +81,7 @@ func Load(s Sources) (*Config, error) {
 					k.Env())
 				continue
 			}
-			c.take(said{k.Name, text, "--" + k.Flag()}, &bad)
+			c.take(setting{k.Name, text, "--" + k.Flag()}, &bad)
 		}
 	}
 	c.together(&bad)
@@ -92,8 +91,8 @@ func Load(s Sources) (*Config, error) {
 	return c, nil
 }
 
-// take sets a key.
-func (c *Config) take(v said, bad *problems) {
+// take sets a key to a value from a source, or adds an error to bad.
+func (c *Config) take(v setting, bad *problems) {
 	k, _ := find(v.key)
 	if kind := k.of(c); !kind.set(v.text) {
 		name := v.key
@@ -105,15 +104,15 @@ func (c *Config) take(v said, bad *problems) {
 	c.values[v.key] = Value{Key: v.key, From: v.from}
 }
 
-// shown is a value as an error may show it.
+// shown returns a value in the form in which an error may show it: without a password.
 func shown(k Key, text string) string {
 	if k.secretive(text) && Shown(text) == text {
-		return "what is there"
+		return "the value"
 	}
 	return quote(Shown(text))
 }
 
-// together checks what two keys say together.
+// together checks rules about two keys.
 func (c *Config) together(bad *problems) {
 	cert, key := c.values["tls_cert"], c.values["tls_key"]
 	switch {
@@ -125,26 +124,27 @@ func (c *Config) together(bad *problems) {
 	dir, ok := strings.CutPrefix(c.Store, sqlitePrefix)
 	if data := c.values["data"]; ok && data.From != "" && dir != c.Data {
 		bad.add(c.values["store"].From, "store",
-			"sqlite:%s keeps all in %s, and data (%s) is %s; leave one of the two out", dir, dir, data.From, c.Data)
+			"sqlite:%s is the data directory %s, and data (%s) is %s; leave one of the two out", dir, dir, data.From,
+			c.Data)
 	}
 }
 
-// fromEnv takes from an environment what has the name of a key. Empty counts as
-// not set.
-func fromEnv(environ []string, nameOf func(Key) string) []said {
-	var all []said
+// fromEnv returns the settings in environment variables; nameOf gives the variable of a key. An
+// empty variable counts as not set.
+func fromEnv(environ []string, nameOf func(Key) string) []setting {
+	var all []setting
 	for _, k := range keys {
 		for _, e := range environ {
 			if name, text, _ := strings.Cut(e, "="); name == nameOf(k) && text != "" {
-				all = append(all, said{k.Name, text, name})
+				all = append(all, setting{k.Name, text, name})
 			}
 		}
 	}
 	return all
 }
 
-// Misspelt names the variables that look like those of a key and are none: other
-// programs may have names that begin like Belay's, so they are no error.
+// Misspelt returns a warning for each environment variable whose name is similar to that of a key.
+// Such a variable is no error, since variables of other programs may begin with BELAY_ too.
 func Misspelt(environ []string) []string {
 	var all []string
 	for _, e := range environ {
@@ -160,20 +160,20 @@ func Misspelt(environ []string) []string {
 			names = append(names, strings.TrimPrefix(k.Env(), envPrefix))
 		}
 		if near := nearest(strings.TrimPrefix(name, envPrefix), names); near != "" {
-			all = append(all, fmt.Sprintf("%s is no setting; did you mean %s?", name, envPrefix+near))
+			all = append(all, fmt.Sprintf("%s is not a setting; did you mean %s?", name, envPrefix+near))
 		}
 	}
 	slices.Sort(all)
 	return all
 }
 
-// others are variables of Belay that are no key of a server.
+// others are environment variables of Belay that set no key of a server.
 var others = []string{
 	"BELAY_CONFIG", "BELAY_SERVER", "BELAY_KEY", "BELAY_EXECUTION", "BELAY_STEP", "BELAY_TOKEN",
 	"BELAY_IDEMPOTENCY_KEY",
 }
 
-// Values are all keys, with what they are set to and by what.
+// Values returns the values of all keys with their sources.
 func (c *Config) Values() []Value {
 	all := make([]Value, len(keys))
 	for i, k := range keys {
@@ -186,7 +186,7 @@ func (c *Config) Values() []Value {
 	return all
 }
 
-// From is what set a key.
+// From is the source of a key's value; see Value.
 func (c *Config) From(key string) string { return cmp.Or(c.values[key].From, "default") }
 
 // maxFile is the most bytes of a configuration file.
@@ -207,7 +207,7 @@ func readFile(path string) ([]byte, error) {
 	}
 	if len(text) > maxFile {
 		return nil, &belay.Error{
-			Code: belay.CodeInvalid, Message: fmt.Sprintf("%s: the file is larger than %s, which no configuration is",
+			Code: belay.CodeInvalid, Message: fmt.Sprintf("%s: the file is larger than %s, the limit of a configuration",
 				path, sized(maxFile)),
 		}
 	}

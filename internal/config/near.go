@@ -1,7 +1,6 @@
 package config
 
-// nearest is the one name that somebody who wrote s may have meant; "" if none
-// is near.
+// nearest returns the name that is most similar to s; "" if no name is similar.
 func nearest(s string, names []string) string {
 	best, least := "", min(3, (len(s)+1)/3)+1
 	for _, n := range names {
@@ -12,8 +11,8 @@ func nearest(s string, names []string) string {
 	return best
 }
 
-// distance is how many characters to add, to leave out or to change make b of a;
-// most, if it is as many or more.
+// distance is the edit distance of a and b: how many characters must be added, left out or changed
+// to turn a into b. It is at most most.
 func distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// refusals are files and what is said of them, word for word.
+// refusals are files with the exact error of each.
 var refusals = []struct{ name, file, says string }{
 	{"unknown key", "listen: :1\nlisten_on: :2\n",
 		`F:2: listen_on: there is no such key; did you mean listen?`},
@@ -22,10 +22,10 @@ var refusals = []struct{ name, file, says string }{
 		`F:1: idle_timeout: there is no such key here; did you mean limits.idle_timeout?`},
 	{"a dotted name", "log.level: info\n",
 		`F:1: log.level: there is no such key here; did you mean log.level?`},
-	{"said twice", "grace: 1s\n\ngrace: 2s\n",
-		`F:3: grace: said again; it was said in line 1`},
-	{"said twice in a section", "limits:\n  rate: 1\n  rate: 1\n",
-		`F:3: limits.rate: said again; it was said in line 2`},
+	{"given twice", "grace: 1s\n\ngrace: 2s\n",
+		`F:3: grace: given twice; it is given in line 1 already`},
+	{"given twice in a section", "limits:\n  rate: 1\n  rate: 1\n",
+		`F:3: limits.rate: given twice; it is given in line 2 already`},
 	{"a number for text", "data: 7\n",
 		`F:1: data: the number "7", where text should be; write a directory, such as /var/lib/belay`},
 	{"a number for an address", "listen: 7420\n",
@@ -43,7 +43,7 @@ var refusals = []struct{ name, file, says string }{
 	{"an empty list of what may be reached", "agent:\n  egress: []\n",
 		`F:2: agent.egress: an empty list could mean nothing or everything; write names or addresses, such as api.example.org or git.example.org:443, or none, or leave the key out`},
 	{"an empty list of repositories", "agent:\n  repos: []\n",
-		`F:2: agent.repos: an empty list could mean nothing or everything; write repositories, such as ["https://example.org/*"], without credentials where they end with *: agent.git_credentials is for these, or leave the key out`},
+		`F:2: agent.repos: an empty list could mean nothing or everything; write repositories, such as ["https://example.org/*"]; those that end with * without credentials, which belong in the file of agent.git_credentials, or leave the key out`},
 	{"a value for a section", "log: info\n",
 		`F:1: log: the text "info", where keys and values should be, such as level: info`},
 	{"nothing for a value", "listen:\ngrace: 1s\n",
@@ -71,20 +71,20 @@ var refusals = []struct{ name, file, says string }{
 	{"a private key alone", "\ntls_key: k.pem\n",
 		`F:2: tls_key: a private key needs its certificate; set tls_cert too`},
 	{"an alias", "log: &a {level: info}\nlimits: *a\n",
-		`F:1: log: anchors and aliases (& and *) are not taken; write the value out
-F:2: limits: anchors and aliases (& and *) are not taken; write the value out`},
+		`F:1: log: anchors and aliases (& and *) are not supported; write the value out
+F:2: limits: anchors and aliases (& and *) are not supported; write the value out`},
 	{"a merge", "<<: {listen: x}\n",
 		`F:1: <<: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, retention, grace, concurrency, log, limits, agent`},
 	{"a key that is a list", "[a]: b\n",
 		`F:1: a list, where the name of a key should be`},
 	{"two documents", "listen: :1\n---\nlisten: :2\n",
-		`F:2: a second document; a configuration is one`},
+		`F:2: a second YAML document; a configuration is a single one`},
 	{"a list", "- listen\n",
 		`F:1: a list, where keys and values should be, such as listen: 127.0.0.1:7420`},
 	{"no YAML", "listen: [\n",
-		`F:1: this is no YAML: did not find expected node content`},
+		`F:1: this is not YAML: did not find expected node content`},
 	{"a tab", "log:\n\tlevel: info\n",
-		`F:2: this is no YAML: found character that cannot start any token`},
+		`F:2: this is not YAML: found character that cannot start any token`},
 	{"another type", "listen: !!binary aGk=\n",
 		`F:1: listen: a value of type !!binary, where an address should be; write HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420, or :7420 for every address of the machine`},
 	{"all at once", "listn: x\ngrace: soon\nlimits:\n  headers: 1\n",
@@ -93,13 +93,13 @@ F:2: grace: "soon" is not valid; write a duration such as "90s" or "15m", or sec
 F:4: limits.headers: "1" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 4KiB to 1MiB`},
 }
 
-// Each fault is named with its file, line and key, and what would be right.
-func TestFaultsAreNamed(t *testing.T) {
+// Rule: each error in a file names the file, the line, the key and a correct value.
+func TestErrorsNameFileLineAndKey(t *testing.T) {
 	for _, r := range refusals {
 		path := write(t, r.file)
 		_, err := config.Load(config.Sources{File: path})
 		if err == nil {
-			t.Errorf("%s: taken", r.name)
+			t.Errorf("%s: no error", r.name)
 			continue
 		}
 		if belay.CodeOf(err) != belay.CodeInvalid {
@@ -111,8 +111,8 @@ func TestFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// What is wrong with a variable or a flag is named after that.
-func TestFaultsOfVariablesAndFlagsAreNamed(t *testing.T) {
+// Rule: an error in a variable or flag names the variable or flag.
+func TestErrorsNameTheVariableOrFlag(t *testing.T) {
 	_, err := config.Load(config.Sources{
 		Environ: []string{
 			"BELAY_LIMITS_RATE=fast", "BELAY_INSECURE_NO_AUTH=1",
@@ -126,9 +126,9 @@ BELAY_LIMITS_RATE: "fast" is not valid; write a whole number from 0 to 1000000
 	}
 }
 
-// What is harmless and odd is taken: an empty file, comments alone, a section all
-// of which is commented out, carriage returns, another encoding's mark.
-func TestOddFilesAreTaken(t *testing.T) {
+// Rule: unusual files without an error are accepted: an empty file, comments alone, a section with
+// comments alone, carriage returns, a byte order mark.
+func TestUnusualFilesAreAccepted(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "---\n", "log:\n  # level: info\n",
 		"listen: 127.0.0.1:1\r\ngrace: 1s\r\n", "\ufefflisten: 127.0.0.1:1\n", "hosts: []\n", "{}\n"} {
 		if _, err := config.Load(config.Sources{File: write(t, text)}); err != nil {
@@ -137,8 +137,7 @@ func TestOddFilesAreTaken(t *testing.T) {
 	}
 }
 
-// No file makes the reader panic or slow, and what is refused is refused with its
-// name.
+// No file makes the reader panic or slow, and the error of a refused file begins with its name.
 func FuzzFile(f *testing.F) {
 	for _, r := range refusals {
 		f.Add(r.file)

@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// Login is what proves to a server who asks for a repository.
+// Login is the user name and password, or token, for a repository.
 type Login struct{ User, Password string }
 
-// reveal takes the credentials out of a repository's URL. Without any it stays as it is.
+// reveal splits a repository's URL into the URL without credentials and the login. ok is false if
+// the URL has credentials that cannot be parsed.
 func reveal(repo string) (bare string, login Login, ok bool) {
 	scheme, rest, isURL := strings.Cut(repo, "://")
 	if !isURL || !strings.Contains(rest, "@") {
@@ -17,7 +18,7 @@ func reveal(repo string) (bare string, login Login, ok bool) {
 	}
 	u, err := url.Parse(scheme + "://" + rest)
 	if err != nil {
-		return "", Login{}, false // what cannot be read cannot be shown either
+		return "", Login{}, false // the URL may contain a password, so no part of it may be shown
 	}
 	if _, has := u.User.Password(); u.User == nil || !has && strings.EqualFold(scheme, "ssh") {
 		return repo, Login{}, true // the user of ssh is part of the address
@@ -25,13 +26,13 @@ func reveal(repo string) (bare string, login Login, ok bool) {
 	login.User = u.User.Username()
 	login.Password, _ = u.User.Password()
 	u.User = nil
-	if strings.EqualFold(scheme, "ssh") { // which takes no password
+	if strings.EqualFold(scheme, "ssh") { // ssh takes no password from a URL
 		u.User, login = url.User(login.User), Login{}
 	}
 	return u.String(), login, true
 }
 
-// keep notes the login of a repository.
+// keep stores the login of a repository.
 func (a *Agent) keep(bare string, l Login) {
 	if l == (Login{}) {
 		return
@@ -42,7 +43,7 @@ func (a *Agent) keep(bare string, l Login) {
 	a.Logins[bare] = l
 }
 
-// repository is a path or URL. Credentials in it are kept apart, so that they are shown
+// repository is a path or URL. Credentials in the URL go into Agent.Logins, so that they are shown
 // and stored nowhere.
 type repository struct{ agent *Agent }
 
@@ -62,8 +63,8 @@ func (k repository) show() string { return k.agent.Repo }
 func (repository) word() string   { return "text" }
 func (repository) tags() []string { return []string{"!!str"} }
 
-// repositories are patterns of repositories. Credentials are taken out of those that are
-// one repository, and make no sense in the others.
+// repositories is a list of repositories and of patterns that end with *. Credentials in the URL of
+// a repository go into Agent.Logins; credentials in a pattern are refused.
 type repositories struct{ agent *Agent }
 
 func (k repositories) set(s string) bool {
@@ -86,13 +87,13 @@ func (k repositories) set(s string) bool {
 	return true
 }
 func (repositories) want() string {
-	return `repositories, such as ["https://example.org/*"], without credentials where they end with *: agent.git_credentials is for these`
+	return `repositories, such as ["https://example.org/*"]; those that end with * without credentials, which belong in the file of agent.git_credentials`
 }
 func (k repositories) show() string { return words{&k.agent.Repos, ""}.show() }
 func (repositories) word() string   { return "list" }
 func (repositories) tags() []string { return []string{"!!seq", "!!str"} }
 
-// paths are absolute paths.
+// paths is a list of absolute paths.
 type paths struct{ to *[]string }
 
 func (k paths) set(s string) bool {
@@ -113,7 +114,7 @@ func (k paths) show() string { return words{k.to, ""}.show() }
 func (paths) word() string   { return "list" }
 func (paths) tags() []string { return []string{"!!seq", "!!str"} }
 
-// places are what a job may reach: names and addresses, or the word none.
+// places is the list of names and addresses that jobs may reach, or the word none.
 type places struct{ to *[]string }
 
 func (k places) set(s string) bool {
@@ -138,8 +139,8 @@ func (k places) show() string { return strings.Join(*k.to, ",") }
 func (places) word() string   { return "list" }
 func (places) tags() []string { return []string{"!!seq", "!!str"} }
 
-// secretive reports whether a value may hold credentials, which nobody may read from a
-// command line.
+// secretive reports whether a value may contain credentials. Such a value is refused on the command
+// line, which all users of the machine can read.
 func (k Key) secretive(text string) bool {
 	switch k.of(Default()).(type) {
 	case repository, repositories:

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// Credentials in the URL of a repository are kept apart from it: they can be used and
-// are shown nowhere.
+// Rule: credentials in the URL of a repository are taken out of the URL: they can be used, and no
+// value that is shown has them.
 func TestCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 	const text = "agent:\n  repo: https://bot:hunter2@git.example/app.git\n" +
 		"  repos: ['https://hunter2@git.example/one', 'https://git.example/*', 'ssh://git:hunter2@git.example/x', " +
@@ -40,14 +40,14 @@ func TestCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if text := fmt.Sprint(c.Values()); strings.Contains(text, secret) {
-			t.Errorf("%s: the values show it: %s", name, text)
+			t.Errorf("%s: the values show the credentials: %s", name, text)
 		}
 	}
 }
 
-// Credentials make no sense for many repositories, and are no flag; what is refused is
-// not shown.
-func TestCredentialsOfRepositoriesThatAreRefused(t *testing.T) {
+// Rule: credentials are refused in a pattern of repositories, in a URL that cannot be parsed and in
+// a flag, and the error does not show them.
+func TestRefusedCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 	for _, s := range []config.Sources{
 		{Environ: []string{`BELAY_AGENT_REPOS=["https://bot:hunter2@git.example/*"]`}},
 		{Environ: []string{`BELAY_AGENT_REPOS=https://hunter2@git.example/*`}},
@@ -71,8 +71,9 @@ func TestCredentialsOfRepositoriesThatAreRefused(t *testing.T) {
 	}
 }
 
-// What is no path, and what is no place to reach, is refused.
-func TestPathsAndPlaces(t *testing.T) {
+// Rule: agent.hidden takes absolute paths below /, and agent.egress takes names and addresses or
+// the word none alone; other values are refused.
+func TestPathsAndPlacesOfTheNetworkAreChecked(t *testing.T) {
 	for key, values := range map[string]map[string]bool{
 		"agent.hidden": {`["/a/","/b/../c"]`: true, "/a /b": true, "/": false, "a": false, `["/a","b"]`: false,
 			"": false},

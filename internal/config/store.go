@@ -7,7 +7,7 @@ import (
 
 const sqlitePrefix = "sqlite:"
 
-// store is where the state is kept.
+// store is the URL of a store.
 type store struct{ to *string }
 
 func (k store) set(s string) bool {
@@ -25,16 +25,17 @@ func (k store) show() string { return Shown(*k.to) }
 func (store) word() string   { return "store" }
 func (store) tags() []string { return []string{"!!str"} }
 
-// isDatabase reports whether a store is a PostgreSQL database. What else is wrong
-// with its address is found when it is opened.
+// isDatabase reports whether a URL is that of a PostgreSQL database. Errors in the rest of the URL
+// are found when the database is opened.
 func isDatabase(s string) bool {
 	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
 }
 
-// secrets are the parameters of a database's address that nobody should see.
+// secrets are the parameters of a database's URL that must not be shown.
 var secrets = []string{"password", "sslpassword"}
 
-// HasPassword reports whether the address of a store holds a password, or may.
+// HasPassword reports whether the URL of a store contains a password, or may contain one since it
+// cannot be parsed.
 func HasPassword(s string) bool {
 	if !strings.Contains(s, "://") {
 		return false
@@ -54,7 +55,7 @@ func HasPassword(s string) bool {
 	return false
 }
 
-// Shown is the address of a store as it may be shown: without a password.
+// Shown returns the URL of a store without its password.
 func Shown(s string) string {
 	if !HasPassword(s) {
 		return s

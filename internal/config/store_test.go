@@ -10,7 +10,7 @@ import (
 
 const secret = "hunter2"
 
-// The store can be a database; nothing that is shown has its password in it.
+// Rule: the password in the URL of a database appears in no value that is shown and in no error.
 func TestThePasswordOfTheStoreIsNotShown(t *testing.T) {
 	for url, shown := range map[string]string{
 		"postgres://me:hunter2@db:5432/belay":                   "postgres://me@db:5432/belay",
@@ -30,7 +30,7 @@ func TestThePasswordOfTheStoreIsNotShown(t *testing.T) {
 			t.Errorf("%s is shown as %s", url, got)
 		}
 		if text := fmt.Sprint(c.Values()); strings.Contains(text, secret) {
-			t.Errorf("the values show it: %s", text)
+			t.Errorf("the values show the password: %s", text)
 		}
 	}
 	for _, s := range []config.Sources{
@@ -39,14 +39,13 @@ func TestThePasswordOfTheStoreIsNotShown(t *testing.T) {
 		{File: write(t, "store: https://me:hunter2@db/x\n")},
 	} {
 		if _, err := config.Load(s); err == nil || strings.Contains(err.Error(), secret) {
-			t.Errorf("loading it: %v", err)
+			t.Errorf("the error of loading %v: %v", s.Flags, err)
 		}
 	}
 }
 
-// A password is not taken from the command line, which everybody on the machine
-// can read.
-func TestAPasswordIsNoFlag(t *testing.T) {
+// Rule: a password on the command line, which all users of the machine can read, is refused.
+func TestAPasswordInAFlagIsRefused(t *testing.T) {
 	_, err := config.Load(config.Sources{Flags: map[string]string{"store": "postgres://me:hunter2@db/x"}})
 	want := "--store: everybody on this machine can read a command line; put the password in PGPASSWORD, or the " +
 		"whole address in BELAY_STORE"

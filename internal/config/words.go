@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// words are a list whose items may be any text, such as the arguments of a
-// command. A flag or variable has them as a JSON array, or as a shell would have
-// them: with spaces between, and quotes around what has some.
+// words is a list whose items may be any text, such as the arguments of a command. In a flag or
+// variable the list is a JSON array, or words as in a shell: with spaces between the items, and
+// quotes around items with spaces.
 type words struct {
 	to   *[]string
 	what string
@@ -38,8 +38,8 @@ func (k words) show() string {
 func (words) word() string   { return "list" }
 func (words) tags() []string { return []string{"!!seq", "!!str"} }
 
-// freely reports whether the items of a list may be any text.
-func freely(k kind) bool {
+// anyText reports whether the items of a list may be any text.
+func anyText(k kind) bool {
 	switch k.(type) {
 	case words, repositories, paths:
 		return true
@@ -47,7 +47,7 @@ func freely(k kind) bool {
 	return false
 }
 
-// asWords writes items as words takes them.
+// asWords returns items in the form that words.set reads.
 func asWords(items []string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -58,14 +58,14 @@ func asWords(items []string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// split splits words as a shell would that knows nothing but quotes and
+// split splits a text into words as a shell does, of whose syntax it knows only quotes and
 // backslashes; false if a quote is not closed.
 func split(s string) ([]string, bool) {
 	var (
 		items []string
 		word  strings.Builder
 		open  bool // a word has begun
-		quote rune
+		quote rune // the quote that has not been closed; 0 for none
 		taken bool // the character before was a backslash
 	)
 	for _, c := range s {
