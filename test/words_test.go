@@ -95,7 +95,7 @@ func TestADrainedWorkerEndsNoServer(t *testing.T) {
 	_, id, _ := strings.Cut(list, `"id":"`)
 	id, _, _ = strings.Cut(id, `"`)
 	a.want(http.StatusNoContent, "POST", "/v1/workers/"+id+"/drain", "")
-	server.says("was drained and runs nothing more")
+	server.says("was drained: it runs nothing more")
 	a.want(http.StatusOK, "GET", "/readyz", "")
 	server.signal(syscall.SIGTERM)
 	server.wait(patience).want(0)

@@ -99,7 +99,7 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	}
 	run := s.Workspaces[0].ID
 	p.belay("workspaces", "salvage", run).want(73).saying("in use")
-	p.belay("workspaces", "salvage", "work").want(66).saying("has kept no work yet")
+	p.belay("workspaces", "salvage", "work").want(66).saying("has no saved work yet")
 	if r := p.belay("workspaces", "gc").want(0); !strings.Contains(r.out, "no leftovers") {
 		t.Errorf("%s", r)
 	}
@@ -170,5 +170,5 @@ func TestWorkspacesRefusals(t *testing.T) {
 	p.belay("workspaces", "tidy").want(64).saying("ls, salvage, restore and gc")
 	p.run("--repo", "none", "--key", "empty", "--", "true").want(0)
 	p.belay("workspaces", "salvage", "nosuch").want(66)
-	p.belay("workspaces", "salvage", "empty").want(66).saying("has left no work")
+	p.belay("workspaces", "salvage", "empty").want(66).saying("has no work: it changed nothing")
 }
