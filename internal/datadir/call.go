@@ -11,12 +11,12 @@ import (
 
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the data directory was closed"}
 
-// rumour is how long it may take, once a call to another process has failed, to
-// hear whether that process is gone.
-const rumour = 250 * time.Millisecond
+// newsDelay is how long it may take, after a call to another process has failed, until this process
+// hears whether the other one is gone.
+const newsDelay = 250 * time.Millisecond
 
-// call makes one call on whoever has the engine. When the engine goes before it
-// has answered, the call is made again on the next, marked as a repeat.
+// call makes one call on the engine, wherever it runs. If the engine ends before it has answered,
+// the call is made on the next engine, marked as a repeat.
 func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) (T,
 	error)) (T, error) {
 	for repeat := false; ; repeat = true {
@@ -32,7 +32,7 @@ func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context, to
 	}
 }
 
-// do is call for what answers with an error alone.
+// do is call for calls that return an error alone.
 func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) error) error {
 	_, err := call(ctx, b, func(ctx context.Context, to belay.Backend, repeat bool) (struct{}, error) {
 		return struct{}{}, f(ctx, to, repeat)
@@ -40,18 +40,18 @@ func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Ba
 	return err
 }
 
-// pass is call for what is asked again as it was.
+// pass is call for requests that are repeated unchanged.
 func pass[Q, A any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) (A, error), q Q) (A,
 	error) {
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (A, error) { return f(to, ctx, q) })
 }
 
-// tell is pass for what answers with an error alone.
+// tell is pass for requests that return an error alone.
 func tell[Q any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) error, q Q) error {
 	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return f(to, ctx, q) })
 }
 
-// role waits for a way to the engine.
+// role returns the way to the engine. If there is none, it waits for one up to the patience.
 func (b *Backend) role(ctx context.Context) (*role, error) {
 	if r, _, _ := b.current(); r != nil {
 		return r, nil
@@ -75,8 +75,8 @@ func (b *Backend) role(ctx context.Context) (*role, error) {
 	}
 }
 
-// current is the way there is, or what is closed when that changes and why there
-// is none.
+// current returns the way to the engine. If r is nil, why says why there is none, and changed is
+// closed when that changes.
 func (b *Backend) current() (r *role, changed <-chan struct{}, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,12 +84,12 @@ func (b *Backend) current() (r *role, changed <-chan struct{}, why error) {
 }
 
 func unreached(why error) error {
-	return &belay.Error{Code: belay.CodeUnavailable, Message: "nobody has an engine for the data directory",
+	return &belay.Error{Code: belay.CodeUnavailable, Message: "no process runs the engine of the data directory",
 		RetryAfter: time.Second, Err: why}
 }
 
-// gone reports whether the role is lost. News of another process may come a
-// moment after its answers have stopped.
+// gone reports whether the role is lost. For an engine in another process it waits up to newsDelay
+// for the news.
 func (r *role) gone(ctx context.Context) bool {
 	select {
 	case <-r.lost:
@@ -99,7 +99,7 @@ func (r *role) gone(ctx context.Context) bool {
 	if r.host != nil {
 		return false
 	}
-	timer := time.NewTimer(rumour)
+	timer := time.NewTimer(newsDelay)
 	defer timer.Stop()
 	select {
 	case <-r.lost:
@@ -110,8 +110,7 @@ func (r *role) gone(ctx context.Context) bool {
 	return false
 }
 
-// left is what is left of a wait that began at some time, for calls that are
-// made again.
+// left is the rest of a wait that began at a time, for calls that are repeated.
 func left(began time.Time, wait time.Duration) time.Duration {
 	return max(0, wait-time.Since(began))
 }

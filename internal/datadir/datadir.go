@@ -19,30 +19,30 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// DefaultPatience is how long is waited for an engine, unless Options say
-// otherwise: longer than a host takes to open a store that a crash left.
+// DefaultPatience is the default of Options.Patience. It is longer than a host takes to open a store
+// after a crash.
 const DefaultPatience = 10 * time.Second
 
-// Options say how to use a data directory. The zero value will do.
+// Options are the options of Open, OpenHost, Dial and Ready. All fields may be zero.
 type Options struct {
-	// Purpose says in one line what this process is, for whoever meets it.
+	// Purpose says in one line what this process does, such as "belay serve". Other processes
+	// show it to their users.
 	Purpose string
-	// Version is that of the program, for people.
+	// Version is the version of the program, for people.
 	Version string
-	// Patience is how long Open, OpenHost and each call wait while nobody has
-	// an engine that can be reached; 0 means DefaultPatience.
+	// Patience is how long Open, OpenHost and each call wait while no engine can be reached; 0
+	// means DefaultPatience.
 	Patience time.Duration
-	// Engine are options of the engine, should this process host it.
+	// Engine are the options of the engine if this process becomes the host.
 	Engine []embedded.Option
-	// Handler makes what the host serves on the socket; nil means the HTTP
-	// API. Who gets there is this user or root. Stopping is closed when the
-	// host begins to stop.
+	// Handler makes the handler that the host serves on the socket; nil means the HTTP API. Its
+	// callers are processes of this user or root. Stopping is closed when the host begins to stop.
 	Handler func(b *embedded.Backend, stopping <-chan struct{}) http.Handler
-	// InJob reports whether a process of this machine belongs to a job: such ones are
-	// not served, and are no host to this process. With an error that could not be
-	// found out, and counts as yes. nil asks nobody.
+	// InJob reports whether a process of this machine belongs to a job. A process of a job is not
+	// served, and is not accepted as the host. An error means that this could not be found out,
+	// and counts as yes. With nil no process is checked.
 	InJob func(pid int) (bool, error)
-	// Log receives what an operator should know; nil means slog.Default().
+	// Log receives the messages for operators; nil means slog.Default().
 	Log *slog.Logger
 }
 
@@ -56,22 +56,23 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Backend is the engine of a data directory, wherever it runs just now: here,
-// or in another process of this host. When that changes, calls in flight are
-// made again by their operation ids, and those that wait go on waiting.
+// Backend is the engine of a data directory, in this process or in another one of this machine.
+// When the engine moves to another process, calls in flight are repeated with their operation ids,
+// and calls that wait go on waiting.
 type Backend struct {
 	dir string
 	opt Options
-	// foreign is why this process only joins: the directory is another user's.
+	// foreign is set if the directory belongs to another user: this process is then always a
+	// client and never the host.
 	foreign error
 
 	stop context.CancelFunc
 	done chan struct{} // closed when run has returned
 
 	mu      sync.Mutex
-	now     *role         // nil while there is none
-	changed chan struct{} // closed, and made anew, when now changes
-	why     error         // why there is none
+	now     *role         // the present role; nil while there is none
+	changed chan struct{} // closed, and replaced by a new channel, when now changes
+	why     error         // why there is no role
 
 	failOnce sync.Once
 	failed   chan struct{}
@@ -80,13 +81,13 @@ type Backend struct {
 
 var _ belay.Backend = (*Backend)(nil)
 
-// Open finds the engine of a data directory, or starts it here. The directory is
-// made if need be. It takes up to the patience; then it is refused with
-// CodeConflict if the directory has an engine that cannot be shared, otherwise
-// with what was in the way. Close ends it, and with it the engine, if it is here.
+// Open finds the engine of a data directory, or starts one in this process. It makes the directory
+// if there is none. It waits up to the patience; the error is then CodeConflict if the directory has
+// an engine that cannot be shared, and otherwise the last obstacle. Close closes the Backend, and
+// ends the engine if this process runs it.
 //
-// A directory that others may change is refused; see [Check]. In one that is another
-// user's root has no engine, and joins that of its owner.
+// A directory that other users may change is refused; see [socket.Check]. In a directory of another
+// user root starts no engine: it uses that of the directory's owner.
 func Open(ctx context.Context, dir string, o Options) (*Backend, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -113,7 +114,7 @@ func Open(ctx context.Context, dir string, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// set changes the role, and wakes those who wait for one.
+// set changes the role, and wakes the calls that wait for one.
 func (b *Backend) set(r *role, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,18 +127,18 @@ func (b *Backend) set(r *role, why error) {
 	b.changed = make(chan struct{})
 }
 
-// Hosting reports whether the engine runs in this process just now.
+// Hosting reports whether the engine runs in this process at the moment.
 func (b *Backend) Hosting() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.now != nil && b.now.host != nil
 }
 
-// Failed is closed when an engine in this process has lost its store to a failed
-// write. This process must end then; another takes over.
+// Failed is closed when an engine in this process has lost its store to a failed write. This process
+// must then end; another process becomes the host.
 func (b *Backend) Failed() <-chan struct{} { return b.failed }
 
-// Failure says why, once Failed is closed.
+// Failure is the reason, once Failed is closed.
 func (b *Backend) Failure() error {
 	select {
 	case <-b.failed:
@@ -154,16 +155,16 @@ func (b *Backend) fail(err error) {
 	})
 }
 
-// Close lets go of the directory. If the engine is here, it stops in order and
-// another process takes over.
+// Close ends the use of the directory. If this process is the host, the engine stops, and another
+// process becomes the host.
 func (b *Backend) Close() error {
 	b.stop()
 	<-b.done
 	return nil
 }
 
-// Dial reaches the engine of a data directory and never hosts it: CodeUnavailable
-// if nobody does. It reaches the next host when the one goes.
+// Dial connects to the engine of a data directory and never becomes the host. The error is
+// CodeUnavailable if there is no host. When the host ends, later calls reach the next one.
 func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 	o = o.withDefaults()
 	dir, err := filepath.Abs(dir)
@@ -184,8 +185,8 @@ func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 	return dialClient(ctx, dir, o, o.Patience)
 }
 
-// Ready asks the process that has the engine of a data directory whether it takes
-// work, as [client.Client.Ready] does. CodeUnavailable if none answers.
+// Ready asks the host of a data directory whether it takes work, as [client.Client.Ready] does. The
+// error is CodeUnavailable if no host answers.
 func Ready(ctx context.Context, dir string, o Options) (notes []string, err error) {
 	o = o.withDefaults()
 	if dir, err = filepath.Abs(dir); err != nil {
@@ -212,7 +213,7 @@ func Ready(ctx context.Context, dir string, o Options) (notes []string, err erro
 	return c.Ready(ctx)
 }
 
-// dialClient makes a client of whoever serves the socket.
+// dialClient makes an HTTP client for the directory's socket.
 func dialClient(ctx context.Context, dir string, o Options, patience time.Duration) (*client.Client, error) {
 	return client.Dial(ctx, "unix:"+filepath.Join(dir, socket.Name), client.Lazy(), client.Patience(patience),
 		client.Logger(o.Log),

@@ -18,7 +18,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// open opens the directory as one of several processes would.
+// open opens the directory with a purpose, as one of several processes would.
 func open(t *testing.T, dir, purpose string) *Backend {
 	t.Helper()
 	b, err := Open(t.Context(), dir, Options{Purpose: purpose, Patience: time.Minute, Log: quiet})
@@ -43,7 +43,7 @@ func submit(t *testing.T, b belay.Backend) belay.ExecutionID {
 	return out[0].ID
 }
 
-// sees checks that an execution is there as it was submitted.
+// sees checks that executions can be read and are pending.
 func sees(t *testing.T, b belay.Backend, ids ...belay.ExecutionID) {
 	t.Helper()
 	for _, id := range ids {
@@ -78,12 +78,12 @@ func hosts(all ...*Backend) (n int) {
 	return n
 }
 
-// Rule: one data directory, one engine; everybody sees the same.
+// Rule: a data directory has one engine, and all processes see the same executions.
 func TestOneHostsTheOthersJoin(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	all := []*Backend{open(t, dir, "a"), open(t, dir, "b"), open(t, dir, "c")}
 	if !all[0].Hosting() || hosts(all...) != 1 {
-		t.Errorf("%d of them host, the first: %t", hosts(all...), all[0].Hosting())
+		t.Errorf("%d of the processes host, the first: %t", hosts(all...), all[0].Hosting())
 	}
 	var ids []belay.ExecutionID
 	for _, b := range all {
@@ -98,9 +98,9 @@ func TestOneHostsTheOthersJoin(t *testing.T) {
 	}
 }
 
-// Rule: when the host goes, the next takes over; what waits goes on waiting and
-// what is asked meanwhile is answered.
-func TestTheNextTakesOver(t *testing.T) {
+// Rule: when the host ends, another process becomes the host; calls that wait go on waiting, and
+// calls that are made in the meantime are answered.
+func TestAnotherProcessTakesOver(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := open(t, dir, "a"), open(t, dir, "b"), open(t, dir, "c")
 	id := submit(t, a)
@@ -126,17 +126,17 @@ func TestTheNextTakesOver(t *testing.T) {
 	}
 	for range 2 {
 		if got := <-waiting; got.err != nil || got.x.State != belay.Cancelled {
-			t.Errorf("who waited got %s, %v", got.x.State, got.err)
+			t.Errorf("a call that waited got %s, %v", got.x.State, got.err)
 		}
 	}
 	if _, err := a.Execution(t.Context(), id); belay.CodeOf(err) != belay.CodeUnavailable {
-		t.Errorf("after its end the first got %v", err)
+		t.Errorf("a call on the closed Backend got %v", err)
 	}
 }
 
-// Rule: a host that is there for something else gives way to one that is there to
-// serve, goes on as its client, and takes over when that goes.
-func TestGivingWay(t *testing.T) {
+// Rule: a host that is not a server gives way to one that is, goes on as its client, and becomes the
+// host again when the server ends.
+func TestAHostGivesWayToAServer(t *testing.T) {
 	dir := t.TempDir()
 	a, b := open(t, dir, "a"), open(t, dir, "b")
 	ids := []belay.ExecutionID{submit(t, a)}
@@ -163,27 +163,27 @@ func TestGivingWay(t *testing.T) {
 	until(t, "one of the others hosts", func() bool { return hosts(a, b) == 1 })
 }
 
-// counter counts what is said to an operator.
+// counter is a log that counts the messages of hosts that give way.
 type counter struct {
 	slog.Handler
-	said *atomic.Int64
+	count *atomic.Int64
 }
 
 func (c counter) Enabled(context.Context, slog.Level) bool { return true }
 
 func (c counter) Handle(_ context.Context, r slog.Record) error {
 	if strings.HasPrefix(r.Message, "the engine is left") {
-		c.said.Add(1)
+		c.count.Add(1)
 	}
 	return nil
 }
 
-// Rule: whoever hears who comes next leaves the lock to them: one host gives way,
-// and nobody takes its place meanwhile.
-func TestTheLockIsLeftToTheNext(t *testing.T) {
+// Rule: clients that read the name of the next host leave the lock to it: one host gives way, and no
+// other client becomes the host in the meantime.
+func TestClientsLeaveTheLockToTheNextHost(t *testing.T) {
 	dir := t.TempDir()
-	var said atomic.Int64
-	o := Options{Patience: time.Minute, Log: slog.New(counter{slog.DiscardHandler, &said})}
+	var gaveWay atomic.Int64
+	o := Options{Patience: time.Minute, Log: slog.New(counter{slog.DiscardHandler, &gaveWay})}
 	var all []*Backend
 	for range 9 {
 		b, err := Open(t.Context(), dir, o)
@@ -193,7 +193,7 @@ func TestTheLockIsLeftToTheNext(t *testing.T) {
 		all = append(all, b)
 	}
 	for range 5 {
-		said.Store(0)
+		gaveWay.Store(0)
 		h, err := OpenHost(t.Context(), dir, o)
 		if err != nil {
 			t.Fatal(err)
@@ -201,13 +201,13 @@ func TestTheLockIsLeftToTheNext(t *testing.T) {
 		for _, b := range all {
 			submit(t, b)
 		}
-		if n := said.Load(); n != 1 || hosts(all...) != 0 {
+		if n := gaveWay.Load(); n != 1 || hosts(all...) != 0 {
 			t.Errorf("%d gave way, %d host beside the server", n, hosts(all...))
 		}
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-		for _, b := range all { // each has found the next host, and hears whom it gives way to
+		for _, b := range all { // so that each is a client of the next host, and reads its good-bye
 			submit(t, b)
 		}
 		until(t, "one of the others hosts", func() bool { return hosts(all...) == 1 })
@@ -219,9 +219,9 @@ func TestTheLockIsLeftToTheNext(t *testing.T) {
 	}
 }
 
-// Rule: any number may come and go at the same time; nothing acknowledged is
-// lost (G3).
-func TestManyComeAndGo(t *testing.T) {
+// Rule: any number of processes may open and close the directory at the same time; no acknowledged
+// submission is lost (G3).
+func TestManyProcessesOpenAndCloseWithoutLoss(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
 	var ids []belay.ExecutionID
@@ -259,18 +259,18 @@ func TestManyComeAndGo(t *testing.T) {
 	sees(t, b, ids...)
 	left, err := filepath.Glob(filepath.Join(dir, "*.new-*"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("left over: %v, %v", left, err)
+		t.Errorf("half-made sockets are left: %v, %v", left, err)
 	}
 }
 
-// Rule: Dial never hosts, and reaches whoever does.
+// Rule: Dial never becomes the host, and reaches the present host.
 func TestDialNeverHosts(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Dial(t.Context(), dir, Options{Log: quiet}); belay.CodeOf(err) != belay.CodeUnavailable {
-		t.Errorf("nobody there: %v", err)
+		t.Errorf("without a host: %v", err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
-		t.Errorf("it made %v, %v", files, err)
+		t.Errorf("Dial made %v, %v", files, err)
 	}
 	a := open(t, dir, "a")
 	id := submit(t, a)
@@ -285,12 +285,12 @@ func TestDialNeverHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	sees(t, c, id)
-	until(t, "the next hosts", b.Hosting)
+	until(t, "the next process hosts", b.Hosting)
 }
 
-// Rule: a call is given up with its context, and says why nothing could be
-// reached.
-func TestPatience(t *testing.T) {
+// Rule: a call without an engine ends with its context or with the Backend, and its error is
+// CodeUnavailable.
+func TestACallWithoutAnEngineEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	a, err := Open(t.Context(), dir, Options{Patience: time.Minute, Log: quiet})
 	if err != nil {
@@ -301,7 +301,7 @@ func TestPatience(t *testing.T) {
 		t.Fatal(err)
 	}
 	submit(t, a)
-	lock := stand(t, dir, h)
+	lock := takeLock(t, dir, h)
 	defer lock.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -2,7 +2,7 @@ package datadir
 
 import "github.com/belaydev/belay/internal/peer"
 
-// judge tells processes of jobs from others; nil if none is to be told apart.
+// judge returns the judge that tells processes of jobs from others; nil without Options.InJob.
 func (o Options) judge() *peer.Judge {
 	if o.InJob == nil {
 		return nil

@@ -17,13 +17,13 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// TestMain lets the test binary be a supervisor, and what a job does.
+// TestMain lets the test binary also run as a supervisor of jobs and as a job.
 func TestMain(m *testing.M) {
 	process.Main(process.Helper{Name: "intrude", Run: intrude}, process.Helper{Name: "usurp", Run: usurp})
 	os.Exit(m.Run())
 }
 
-// intrude tries all that the socket of the directory os.Args[1] gives.
+// intrude is a job that tries each request on the socket of the directory os.Args[1].
 func intrude() int {
 	dir := os.Args[1]
 	o := Options{Purpose: "job", Log: quiet, Patience: time.Second}
@@ -40,7 +40,7 @@ func intrude() int {
 	return 0
 }
 
-// usurp serves the directory os.Args[1] until it is killed.
+// usurp is a job that hosts the directory os.Args[1] until it is killed.
 func usurp() int {
 	b, err := Open(context.Background(), os.Args[1], Options{Purpose: "job", Log: quiet})
 	if err != nil {
@@ -58,7 +58,7 @@ func isolations() []process.Isolation {
 	return []process.Isolation{process.PIDNamespace, process.UserNamespace, process.Subreaper}
 }
 
-// inJob starts a helper as a job would be.
+// inJob starts a helper of this test binary as a process of a job.
 func inJob(t *testing.T, kind process.Isolation, out func(string), args ...string) *process.Tree {
 	t.Helper()
 	tree, err := process.Start(t.Context(), process.Command{
@@ -76,8 +76,8 @@ func inJob(t *testing.T, kind process.Isolation, out func(string), args ...strin
 	return tree
 }
 
-// Rule: a process of a job gets nothing over the socket, is told why at once, and does
-// not make the host give way; others are served as ever.
+// Rule: every request of a job's process on the socket is refused at once with the reason, and does
+// not make the host give way; other processes are served.
 func TestJobsAreNotServed(t *testing.T) {
 	for _, kind := range isolations() {
 		dir := filepath.Join(t.TempDir(), "data")
@@ -93,7 +93,7 @@ func TestJobsAreNotServed(t *testing.T) {
 		lines := strings.Split(said.String(), "\n")
 		if !strings.HasPrefix(lines[0], "open: forbidden ") || !strings.Contains(lines[0], "belay keys create") ||
 			len(lines) < 3 || lines[1] != "yield: "+socket.ErrRefused.Error() {
-			t.Errorf("%s: it says\n%s", kind, said.String())
+			t.Errorf("%s: the job prints\n%s", kind, said.String())
 		}
 		if keys, err := b.Keys(t.Context()); err != nil || len(keys) > 0 || !b.Hosting() {
 			t.Errorf("%s: there are keys %v, %v; hosting: %v", kind, keys, err, b.Hosting())
@@ -109,8 +109,8 @@ func TestJobsAreNotServed(t *testing.T) {
 	}
 }
 
-// Rule: a process of a job that has a directory's engine is no host to others.
-func TestAJobIsNoHost(t *testing.T) {
+// Rule: a process of a job that hosts a directory is not accepted as its host by other processes.
+func TestAJobIsNotAcceptedAsHost(t *testing.T) {
 	for _, kind := range isolations() {
 		dir := filepath.Join(t.TempDir(), "data")
 		serves := make(chan string, 10)
@@ -130,9 +130,9 @@ func TestAJobIsNoHost(t *testing.T) {
 	}
 }
 
-// Rule: a directory that others may change is not used, whoever asks, root too; one of
-// another user's is not hosted, and root joins the engine that its owner has there.
-func TestWhoseDirectoryItIs(t *testing.T) {
+// Rule: a directory that other users may change is not used, by root neither. In a directory of
+// another user no engine is started, and root uses the engine of the directory's owner.
+func TestTheOwnerAndModeOfTheDirectoryAreChecked(t *testing.T) {
 	root := t.TempDir()
 	fresh := func(mode os.FileMode) string {
 		t.Helper()
@@ -187,7 +187,7 @@ func TestWhoseDirectoryItIs(t *testing.T) {
 		t.Errorf("of another user: it was used: %v", left)
 	}
 	b := open(t, fresh(0o700), "its owner")
-	if err := os.Chown(b.dir, nobody, nobody); err != nil { // whose engine goes on
+	if err := os.Chown(b.dir, nobody, nobody); err != nil { // the engine of b goes on as that of the owner
 		t.Fatal(err)
 	}
 	joined, err := Open(t.Context(), b.dir, Options{Log: quiet})
@@ -200,8 +200,8 @@ func TestWhoseDirectoryItIs(t *testing.T) {
 	}
 }
 
-// Rule: a socket that others may use is not spoken to.
-func TestTheModeOfTheSocket(t *testing.T) {
+// Rule: a client does not connect to a socket that other users may use.
+func TestASocketThatOthersMayUseIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	open(t, dir, "the host")
 	if err := os.Chmod(filepath.Join(dir, socket.Name), 0o666); err != nil {
@@ -209,6 +209,6 @@ func TestTheModeOfTheSocket(t *testing.T) {
 	}
 	_, err := Dial(t.Context(), dir, Options{Log: quiet})
 	if belay.CodeOf(err) == "" || !strings.Contains(fmt.Sprint(err), "chmod 600") {
-		t.Errorf("it was spoken to: %v", err)
+		t.Errorf("the client connected: %v", err)
 	}
 }

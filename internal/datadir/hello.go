@@ -15,8 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// silent adds to the refusal of a directory that is in use that who has it does not
-// answer.
+// silent adds to the refusal of a directory in use that the process which has it does not answer.
 func silent(refused error) error {
 	var e *belay.Error
 	if !errors.As(refused, &e) {
@@ -27,14 +26,15 @@ func silent(refused error) error {
 	return &with
 }
 
-// presence is a hello that lasts as long as the host does.
+// presence is the open HELLO request of a client: it ends when the host does.
 type presence struct {
 	hello socket.Hello
 	lines *bufio.Reader
 	leave func()
 }
 
-// greet says hello on a socket: socket.ErrNobody if no process listens.
+// greet opens the HELLO request. The error is socket.ErrNobody if no process listens, and
+// socket.ErrSilent if the process does not answer in time.
 func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	open, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	timer := time.AfterFunc(socket.Greeting, func() { leave(socket.ErrSilent) })
@@ -62,13 +62,13 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	case resp.StatusCode != http.StatusOK || p.hello.Protocol == 0:
 		err = &belay.Error{
 			Code: belay.CodeConflict, Message: fmt.Sprintf(
-				"whatever serves the socket in %s does not share it as this Belay does: it answers with %s", dir,
-				resp.Status),
+				"the process that serves the socket in %s does not share the directory as this Belay does: it answers "+
+					"with %s", dir, resp.Status),
 		}
 	case p.hello.Protocol != socket.Protocol:
 		err = &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
 			"%s has this data directory and shares it by protocol %d (Belay %s), this Belay by %d; use the same "+
-				"version, or wait for it to end",
+				"version, or wait for that process to end",
 			p.hello, p.hello.Protocol, p.hello.Version, socket.Protocol)}
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	return p, nil
 }
 
-// forbidden is why a host does not serve this process.
+// forbidden returns the reason in the answer of a host that does not serve this process.
 func forbidden(resp *http.Response) error {
 	var p wire.Problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, socket.MaxLine)).Decode(&p); err != nil || p.Detail == "" {
@@ -87,19 +87,19 @@ func forbidden(resp *http.Response) error {
 	return &belay.Error{Code: belay.CodeForbidden, Message: p.Detail}
 }
 
-// read reads one line.
+// read reads one line of JSON into v.
 func (p *presence) read(v any) error {
 	line, err := p.lines.ReadBytes('\n')
 	if err != nil && len(line) == 0 {
 		return err
 	}
-	_ = json.Unmarshal(line, v) // what is no line of ours has nothing in it that counts
+	_ = json.Unmarshal(line, v) // a line in another format leaves v empty, which the caller checks
 	return nil
 }
 
-// farewell waits until the host stops or is gone, and answers with who comes
-// next, if that is known.
-func (p *presence) farewell() (next string) {
+// goodbye waits until the host stops or is gone, and returns the name of the next host; empty if it
+// is not known.
+func (p *presence) goodbye() (next string) {
 	var bye socket.Goodbye
 	if p.read(&bye) != nil {
 		return ""

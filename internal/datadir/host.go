@@ -21,15 +21,15 @@ import (
 type Host struct {
 	*embedded.Backend
 
-	server *socket.Server // nil if nothing could be served
-	next   string         // who hosts next; set before Close
+	server *socket.Server // nil if the socket could not be made
+	next   string         // the name of the next host; set before Close
 	once   sync.Once
 	closed error
 }
 
-// OpenHost hosts the engine of a data directory, for a process that is there to
-// serve: whoever hosts it meanwhile is asked to give way, and waited for up to
-// the patience. CodeConflict, with the holder, if that does not.
+// OpenHost hosts the engine of a data directory, for a process that serves for long. It asks the
+// present host to give way and waits for that up to the patience. If the host does not give way,
+// the error is CodeConflict and names the host.
 func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	o = o.withDefaults()
 	dir, err := filepath.Abs(dir)
@@ -41,7 +41,7 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	}
 	within, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
-	mute := false // whoever has it does not answer
+	mute := false // the process that has the engine does not answer
 	for ask := (time.Time{}); ; {
 		h, err := host(within, dir, o, false)
 		if err == nil || !inUse(err) {
@@ -66,14 +66,14 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	}
 }
 
-// askEvery is how often a host is asked to give way: when it has, another may
-// have been quicker.
+// askEvery is how often the host is asked to give way. It is asked again since a third process may
+// have become the host in the meantime.
 const askEvery = 300 * time.Millisecond
 
 func purpose(o Options) string { return cmp.Or(o.Purpose, filepath.Base(os.Args[0])) }
 
-// host takes the lock, opens the store and serves the socket. It does not wait:
-// see inUse.
+// host takes the lock, opens the store and serves the socket. It does not wait for the lock: if
+// another process has it, inUse is true of the error.
 func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error) {
 	options := append([]embedded.Option{embedded.Purpose(purpose(o)), embedded.Logger(o.Log)}, o.Engine...)
 	b, err := embedded.Open(ctx, "sqlite:"+dir, options...)
@@ -101,13 +101,13 @@ func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error
 	return h, nil
 }
 
-// inUse reports whether an error of host means that somebody else has the lock.
+// inUse reports whether an error of host means that another process has the lock.
 func inUse(err error) bool {
 	var e *belay.Error
 	return errors.As(err, &e) && e.Code == belay.CodeConflict && e.RetryAfter > 0
 }
 
-// asked tells which process asks this one to give way.
+// asked receives the name of a process that asks this one to give way.
 func (h *Host) asked() <-chan string {
 	if h.server == nil {
 		return nil
@@ -115,8 +115,8 @@ func (h *Host) asked() <-chan string {
 	return h.server.Asked()
 }
 
-// Close stops hosting in order: it says good-bye, ends the engine, sends what
-// was answered, closes the store, unlocks.
+// Close stops hosting: it says good-bye, ends the engine, sends the last answers, closes the store
+// and unlocks.
 func (h *Host) Close() error {
 	h.once.Do(func() { h.closed = h.close() })
 	return h.closed
@@ -132,8 +132,8 @@ func (h *Host) close() error {
 	return errors.Join(err, h.Backend.Close())
 }
 
-// leaveTo stops hosting for another process, which those who are told leave the
-// lock to.
+// leaveTo stops hosting for another process. Its name is in the good-bye, so that clients leave the
+// lock to this process.
 func (h *Host) leaveTo(next string) error {
 	h.once.Do(func() {
 		h.next = next

@@ -11,12 +11,12 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// askAs asks something on a socket as another user. Only this thread, which ends
-// here, becomes that user.
+// askAs sends a request on a socket as another user. Only the thread of the goroutine becomes this
+// user, and the thread ends with the goroutine.
 func askAs(uid uintptr, path string) error {
 	answer := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		_, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uid, ^uintptr(0))
 		if e != 0 {
 			answer <- e
@@ -27,7 +27,7 @@ func askAs(uid uintptr, path string) error {
 	return <-answer
 }
 
-// ask does so on this very thread.
+// ask sends a request on a socket from this thread.
 func ask(path string) error {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -49,11 +49,11 @@ func ask(path string) error {
 	return err
 }
 
-// Rule: another user is refused although somebody has opened the directory to
-// all; the modes keep them out otherwise.
+// Rule: another user is kept out by the modes of the directory and the socket, and is refused even
+// if the modes let everybody in.
 func TestAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be somebody else")
+		t.Skip("only root can act as another user")
 	}
 	root, err := os.MkdirTemp("", "belay-peer-")
 	if err != nil {

@@ -12,7 +12,7 @@ func (b *Backend) Execution(ctx context.Context, id belay.ExecutionID) (belay.Ex
 	return pass(ctx, b, belay.Backend.Execution, id)
 }
 
-// Await waits for the end of an execution, whoever hosts meanwhile.
+// Await waits for the end of an execution, also while the host changes.
 func (b *Backend) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	began := time.Now()
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Execution, error) {
@@ -25,7 +25,7 @@ func (b *Backend) Executions(ctx context.Context, f belay.Filter) (belay.Page, e
 	return pass(ctx, b, belay.Backend.Executions, f)
 }
 
-// Events reads history, or waits for it, whoever hosts meanwhile.
+// Events reads history, or waits for it, also while the host changes.
 func (b *Backend) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	began, wait := time.Now(), q.Wait
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Event, error) {
@@ -39,7 +39,7 @@ func (b *Backend) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRe
 	return pass(ctx, b, belay.Backend.Runs, id)
 }
 
-// Explain says why an execution is where it is.
+// Explain says why an execution is in its state.
 func (b *Backend) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
 	return pass(ctx, b, belay.Backend.Explain, id)
 }
@@ -56,17 +56,17 @@ func (b *Backend) Workers(ctx context.Context) ([]belay.Worker, error) {
 	})
 }
 
-// Signals reads the signals that were not consumed.
+// Signals reads the signals that the execution has not consumed.
 func (b *Backend) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
 	return pass(ctx, b, belay.Backend.Signals, q)
 }
 
-// Resume reads what the owner of a lease goes on from.
+// Resume reads the checkpoints from which the owner of a lease goes on.
 func (b *Backend) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
 	return pass(ctx, b, belay.Backend.Resume, q)
 }
 
-// Keys lists the keys.
+// Keys lists the API keys.
 func (b *Backend) Keys(ctx context.Context) ([]belay.Key, error) {
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Key, error) {
 		return to.Keys(ctx)

@@ -10,20 +10,19 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// role is one way to the engine for as long as it lasts.
+// role is one way to the engine: this process is the host, or a client of the host.
 type role struct {
 	belay.Backend
-	host *Host         // set if the engine is here
+	host *Host         // set if this process is the host
 	lost chan struct{} // closed when the engine stops or its process is gone
-	next string        // who hosts next, if that is known; set before lost is closed
-	end  func() error  // frees everything; blocks until that is done
+	next string        // the next host, if its name is known; set before lost is closed
+	end  func() error  // frees the role's resources, and returns when that is done
 }
 
-// yielded is how long the lock is left to a process that was announced as the
-// next host.
+// yielded is how long this process leaves the lock to the process that was named as the next host.
 const yielded = 2 * time.Second
 
-// run keeps a role until ctx ends.
+// run finds a new role whenever one is lost, until ctx ends.
 func (b *Backend) run(ctx context.Context, r *role) {
 	defer close(b.done)
 	for {
@@ -41,14 +40,14 @@ func (b *Backend) run(ctx context.Context, r *role) {
 		}
 		var err error
 		if r, err = b.find(ctx, leave, false); err != nil {
-			return // only because ctx has ended
+			return // find fails here only after ctx has ended
 		}
 		b.set(r, nil)
 	}
 }
 
-// errGone is why there is no engine just after it was lost.
-var errGone = errors.New("its host is gone")
+// errGone is the reason for no engine in the moment after its host ended.
+var errGone = errors.New("the host of the engine is gone")
 
 // watch returns when the role is lost, or ctx ends.
 func (b *Backend) watch(ctx context.Context, r *role) {
@@ -70,18 +69,18 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 		case r.next = <-r.host.asked():
 			b.opt.Log.Info("the engine is left to another process", "dir", b.dir, "next", r.next)
 		}
-		b.set(nil, errGone) // what begins now waits for the next host
+		b.set(nil, errGone) // calls that begin now wait for the next host
 		close(r.lost)
 		return
 	}
 }
 
-// find hosts the engine or dials its host, whichever works first. The lock is
-// left alone until leave. The first time a store that cannot be opened is an
-// answer; later it is tried again.
+// find becomes the host or a client of the host, whichever works first. It does not try the lock
+// before the time leave. A store that cannot be opened is an error if first is set; otherwise find
+// tries again.
 func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
 	var refused error
-	warned, mute := "", false // mute: whoever has it does not answer
+	warned, mute := "", false // mute: the process that has the engine does not answer
 	for pause := 10 * time.Millisecond; ; pause = min(pause*5/4, 200*time.Millisecond) {
 		if b.foreign != nil {
 			refused = b.foreign
@@ -98,7 +97,7 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 				}
 				if err.Error() != warned {
 					warned = err.Error()
-					b.opt.Log.Warn("the engine cannot be started here; it is tried again", "dir", b.dir, "error", err)
+					b.opt.Log.Warn("the engine cannot be started here; trying again", "dir", b.dir, "error", err)
 				}
 				pause = max(pause, 200*time.Millisecond)
 			}
@@ -116,7 +115,7 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 			refused = err
 		}
 		if first && (b.foreign != nil || belay.CodeOf(err) == belay.CodeForbidden) {
-			return nil, refused // waiting changes nothing
+			return nil, refused // waiting would not change this answer
 		}
 		b.set(nil, refused)
 		select {
@@ -127,13 +126,13 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 	}
 }
 
-// join becomes a client of the host.
+// join makes this process a client of the host.
 func (b *Backend) join(ctx context.Context) (*role, error) {
 	p, err := greet(ctx, b.dir, b.opt)
 	if err != nil {
 		return nil, err
 	}
-	// What is repeated is repeated here, where it is known who is to be asked.
+	// The client does not repeat calls itself: package datadir does, on the next engine.
 	c, err := dialClient(ctx, b.dir, b.opt, 0)
 	if err != nil {
 		p.leave()
@@ -143,7 +142,7 @@ func (b *Backend) join(ctx context.Context) (*role, error) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		r.next = p.farewell()
+		r.next = p.goodbye()
 		close(r.lost)
 	}()
 	r.end = func() error {

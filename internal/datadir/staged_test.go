@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// flock takes the lock of a directory as a process that is not of ours would.
+// flock takes the lock of a directory as a foreign process would.
 func flock(t *testing.T, dir string) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, "belay.lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -30,10 +30,10 @@ func flock(t *testing.T, dir string) *os.File {
 	return f
 }
 
-// stand ends a host and takes its lock, quicker than anybody else.
-func stand(t *testing.T, dir string, h *Host) *os.File {
+// takeLock ends a host and takes its lock before any other process does.
+func takeLock(t *testing.T, dir string, h *Host) *os.File {
 	t.Helper()
-	h.next = "the test" // whoever is told leaves the lock alone
+	h.next = "the test" // clients that read this name leave the lock alone
 	closed := make(chan error, 1)
 	go func() { closed <- h.Close() }()
 	f := flock(t, dir)
@@ -43,9 +43,9 @@ func stand(t *testing.T, dir string, h *Host) *os.File {
 	return f
 }
 
-// Rule: what a dead host leaves is not in the way: a socket that nobody listens
-// on, one half made, or anything else of that name.
-func TestWhatADeadHostLeaves(t *testing.T) {
+// Rule: files that a dead host has left are not in the way: a socket without a listener, a half-made
+// socket, or any other file of that name.
+func TestFilesOfADeadHostAreReplaced(t *testing.T) {
 	for name, leave := range map[string]func(path string) error{
 		"socket": func(path string) error {
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -75,14 +75,14 @@ func TestWhatADeadHostLeaves(t *testing.T) {
 				t.Error("both host")
 			}
 			if _, err := os.Lstat(fresh); err == nil {
-				t.Error("what was half made is still there")
+				t.Error("the half-made socket is still there")
 			}
 		})
 	}
 }
 
-// Rule: the path of the directory may be longer than that of a socket.
-func TestADeepDirectory(t *testing.T) {
+// Rule: the path of the directory may be longer than the path of a socket can be.
+func TestTheDirectoryMayHaveALongPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 100), strings.Repeat("e", 200))
 	a, b := open(t, dir, "a"), open(t, dir, "b")
 	sees(t, b, submit(t, a))
@@ -98,10 +98,10 @@ func TestADeepDirectory(t *testing.T) {
 	}
 }
 
-// Rule: a lock that is free a little later is waited for.
-func TestALockThatIsReleasedLate(t *testing.T) {
+// Rule: Open waits for a lock that is released a little later.
+func TestOpenWaitsForALockThatIsReleasedLate(t *testing.T) {
 	dir := t.TempDir()
-	if err := open(t, dir, "before").Close(); err != nil { // stands in the lock file
+	if err := open(t, dir, "before").Close(); err != nil { // writes its name into the lock file
 		t.Fatal(err)
 	}
 	lock := flock(t, dir)
@@ -115,7 +115,7 @@ func TestALockThatIsReleasedLate(t *testing.T) {
 	}()
 	select {
 	case err := <-opened:
-		t.Fatalf("opened while the lock was held: %v", err)
+		t.Fatalf("opened while another process had the lock: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	if err := lock.Close(); err != nil {
@@ -126,8 +126,8 @@ func TestALockThatIsReleasedLate(t *testing.T) {
 	}
 }
 
-// Rule: an engine that is not shared is named, and so is what can be done.
-func TestAnEngineThatIsNotShared(t *testing.T) {
+// Rule: the error about an engine that is not shared names the process that runs it.
+func TestTheErrorNamesAnEngineThatIsNotShared(t *testing.T) {
 	dir := t.TempDir()
 	e, err := embedded.Open(t.Context(), "sqlite:"+dir, embedded.Purpose("a program"), embedded.Logger(quiet))
 	if err != nil {
@@ -146,7 +146,7 @@ func TestAnEngineThatIsNotShared(t *testing.T) {
 	}
 }
 
-// pretend serves the socket of a directory in place of a host, whose lock it has.
+// pretend takes the lock of a directory and serves h on its socket, in place of a host.
 func pretend(t *testing.T, dir string, h http.Handler) {
 	t.Helper()
 	lock := flock(t, dir)
@@ -167,8 +167,8 @@ func pretend(t *testing.T, dir string, h http.Handler) {
 	})
 }
 
-// Rule: a host that shares in another way is told apart from none, and named.
-func TestAHostOfAnotherVersion(t *testing.T) {
+// Rule: the error about a host with another protocol names the process and its version.
+func TestTheErrorNamesAHostOfAnotherVersion(t *testing.T) {
 	o := Options{Patience: 2 * time.Second, Log: quiet}
 	t.Run("newer", func(t *testing.T) {
 		dir := t.TempDir()
@@ -179,7 +179,7 @@ func TestAHostOfAnotherVersion(t *testing.T) {
 		}))
 		named, o := false, o
 		var err error
-		// a busy machine may hear nothing in so short a time
+		// On a busy machine the answer may take longer than the first patience.
 		for ; !named && o.Patience < time.Minute; o.Patience *= 2 {
 			_, err = Open(t.Context(), dir, o)
 			named = belay.CodeOf(err) == belay.CodeConflict &&
@@ -202,9 +202,9 @@ func TestAHostOfAnotherVersion(t *testing.T) {
 	})
 }
 
-// Rule: a host that takes connections and does not answer, as one that was
-// stopped, is not waited for longer than the patience.
-func TestAHostThatDoesNotAnswer(t *testing.T) {
+// Rule: a host that accepts connections and does not answer, such as a stopped process, is waited
+// for up to the patience, and the error says what to do.
+func TestAHostThatDoesNotAnswerIsNotWaitedForLonger(t *testing.T) {
 	dir := t.TempDir()
 	stopped := make(chan struct{})
 	pretend(t, dir, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-stopped }))
@@ -213,7 +213,7 @@ func TestAHostThatDoesNotAnswer(t *testing.T) {
 	if belay.CodeOf(err) != belay.CodeConflict && belay.CodeOf(err) != belay.CodeUnavailable {
 		t.Errorf("got %v", err)
 	}
-	o := Options{Patience: socket.Greeting + 200*time.Millisecond, Log: quiet} // long enough to know
+	o := Options{Patience: socket.Greeting + 200*time.Millisecond, Log: quiet} // long enough to find out that the host is silent
 	_, err = Open(t.Context(), dir, o)
 	_, hostErr := OpenHost(t.Context(), dir, o)
 	for what, err := range map[string]error{"Open": err, "OpenHost": hostErr} {
@@ -224,8 +224,8 @@ func TestAHostThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Rule: a store that cannot be opened is an answer, at once.
-func TestAStoreThatCannotBeOpened(t *testing.T) {
+// Rule: Open fails at once if the store cannot be opened.
+func TestOpenFailsAtOnceIfTheStoreCannotBeOpened(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "belay.db"), []byte(strings.Repeat("this is no database ", 100)),
 		0o600); err != nil {
@@ -236,5 +236,5 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 	if err == nil || time.Since(began) > 30*time.Second {
 		t.Errorf("after %s: %v", time.Since(began), err)
 	}
-	flock(t, dir).Close() // nobody has kept the lock
+	flock(t, dir).Close() // Open has released the lock
 }

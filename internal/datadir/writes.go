@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// Submit accepts executions. Their ids are decided here, so that asked again they
-// are found.
+// Submit submits executions. It gives them their ids, so that the store finds them if the call is
+// repeated.
 func (b *Backend) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	s = slices.Clone(s)
 	for i := range s {
@@ -19,7 +19,7 @@ func (b *Backend) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Su
 		}
 	}
 	out := make([]belay.Submitted, len(s))
-	open := make([]int, len(s)) // without an answer that stays
+	open := make([]int, len(s)) // indices of submissions without a final answer
 	for i := range s {
 		open[i] = i
 	}
@@ -50,7 +50,7 @@ func (b *Backend) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Su
 	return out, nil
 }
 
-// Control carries out an action.
+// Control applies an action of an operator.
 func (b *Backend) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
 	if c.Op.IsZero() {
 		c.Op = belay.OpID(embedded.NewID())
@@ -66,7 +66,7 @@ func (b *Backend) Signal(ctx context.Context, s belay.SignalRequest) error {
 	return tell(ctx, b, belay.Backend.Signal, s)
 }
 
-// OpenWorker opens a session. It belongs to the store, not to the host.
+// OpenWorker opens a session. The session belongs to the store and outlives the host.
 func (b *Backend) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
 	if s.ID.IsZero() {
 		s.ID = belay.WorkerID(embedded.NewID())
@@ -93,7 +93,7 @@ func (b *Backend) Drain(ctx context.Context, id belay.WorkerID) error {
 	return tell(ctx, b, belay.Backend.Drain, id)
 }
 
-// CloseWorker ends a session in order.
+// CloseWorker ends a session.
 func (b *Backend) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	return tell(ctx, b, belay.Backend.CloseWorker, id)
 }
@@ -137,8 +137,8 @@ func (b *Backend) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return tell(ctx, b, belay.Backend.RevokeKey, r)
 }
 
-// CreateKey makes a key. It has no operation id, and its secret is shown once:
-// it is not made again when its answer was lost.
+// CreateKey makes an API key. The call has no operation id and shows the secret once, so it is not
+// repeated if the answer is lost.
 func (b *Backend) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
 	r, err := b.role(ctx)
 	if err != nil {

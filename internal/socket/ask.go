@@ -17,18 +17,17 @@ var (
 	ErrNobody = errors.New("no process serves the socket of the data directory")
 	// ErrRefused means that the process which has the engine does not give way.
 	ErrRefused = errors.New("the engine's host does not give way")
-	// ErrSilent means that a process takes connections on the socket and does not
-	// answer.
-	ErrSilent = fmt.Errorf("it did not answer within %s", Greeting)
+	// ErrSilent means that a process accepts connections on the socket and does not answer.
+	ErrSilent = fmt.Errorf("the host of the data directory did not answer within %s", Greeting)
 )
 
-// Greeting is how long a server may take to answer HELLO. One that is stopped takes
-// connections and does not answer.
+// Greeting is how long a server may take to answer HELLO. A stopped process accepts connections and
+// does not answer.
 const Greeting = 2 * time.Second
 
-// AskToYield asks the process that has the engine to give way to another, next, which
-// is named in its good-bye: ErrRefused if it does not, ErrSilent if it does not answer,
-// and ErrNobody if there is none to be asked.
+// AskToYield asks the host to give way to the process with the name next, which the host puts into
+// its good-bye. The error is ErrRefused if the host does not give way, ErrSilent if it does not
+// answer, and ErrNobody if there is no host.
 func AskToYield(ctx context.Context, dir string, j *peer.Judge, next string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Greeting, ErrSilent)
 	defer cancel()

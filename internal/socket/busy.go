@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// busy knows the connections of a server that have requests on them. A server's
-// own way to stop leaves idle connections of HTTP/2 a second to close.
+// busy tracks the connections of a server that have requests on them. It is used instead of
+// http.Server.Shutdown, which gives idle HTTP/2 connections a second to close.
 type busy struct {
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	idle  chan struct{} // closed when there is none; nil while nobody waits
+	idle  chan struct{} // closed when conns gets empty; nil unless a call of over waits for that
 }
 
-// note is a server's ConnState.
+// note is the ConnState function of the server.
 func (b *busy) note(c net.Conn, state http.ConnState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -34,7 +34,7 @@ func (b *busy) note(c net.Conn, state http.ConnState) {
 	}
 }
 
-// over is closed when, from now on, no connection has a request on it.
+// over returns a channel that is closed as soon as no connection has a request on it.
 func (b *busy) over() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// guest judges the process at the other end of the directory's socket. A nil judge
+// judgePeer refuses a process of a job at the other end of a connection on the socket. A nil judge
 // refuses no process.
-func guest(j *peer.Judge, c net.Conn) error {
+func judgePeer(j *peer.Judge, c net.Conn) error {
 	u, ok := c.(*net.UnixConn)
 	if j == nil || !ok {
 		return nil
@@ -22,9 +22,9 @@ func guest(j *peer.Judge, c net.Conn) error {
 	return j.Unix(u)
 }
 
-// served refuses a host that is, or may be, a process of a job.
-func served(j *peer.Judge, c net.Conn) error {
-	err := guest(j, c)
+// checkHost refuses a host that is, or may be, a process of a job.
+func checkHost(j *peer.Judge, c net.Conn) error {
+	err := judgePeer(j, c)
 	if err == nil {
 		return nil
 	}
@@ -33,28 +33,28 @@ func served(j *peer.Judge, c net.Conn) error {
 	}
 }
 
-// refusedKey is the key under which a connection's context has why it is refused.
+// refusedKey is the key of a connection's context for the reason why the connection is refused.
 type refusedKey struct{}
 
-// note has each connection judged once, when it comes.
-func note(j *peer.Judge) func(context.Context, net.Conn) context.Context {
+// judgeConnections returns a ConnContext function that judges each new connection once.
+func judgeConnections(j *peer.Judge) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
-		if err := guest(j, c); err != nil {
+		if err := judgePeer(j, c); err != nil {
 			return context.WithValue(ctx, refusedKey{}, err)
 		}
 		return ctx
 	}
 }
 
-// refuseGuests answers processes of jobs with why they get nothing here.
-func refuseGuests(next http.Handler) http.Handler {
+// refuseJobs answers requests on refused connections with status 403 and the reason.
+func refuseJobs(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err, refused := r.Context().Value(refusedKey{}).(error)
 		if !refused {
 			next.ServeHTTP(w, r)
 			return
 		}
-		why := "it cannot be told that the caller is no job"
+		why := "the host cannot tell whether the caller is a job"
 		if errors.Is(err, peer.ErrJob) {
 			why = "the caller is a job"
 		}
@@ -63,6 +63,6 @@ func refuseGuests(next http.Handler) http.Handler {
 				"let the job use a server with a key of its own (--server and BELAY_KEY; belay keys create makes one)"})
 		w.Header().Set("Content-Type", wire.ProblemType)
 		w.WriteHeader(p.Status)
-		_ = json.NewEncoder(w).Encode(&p) // a caller that does not read it has lost nothing
+		_ = json.NewEncoder(w).Encode(&p) // the caller may have gone
 	})
 }

@@ -7,17 +7,17 @@ import (
 	"net/http"
 )
 
-// Protocol is the version of what the two ends of the socket say to each other
-// here. What they say in the HTTP API has a version of its own.
+// Protocol is the version of HELLO and of the request to give way. The HTTP API has a version of its
+// own.
 const Protocol = 1
 
-// MaxLine bounds what either side says in one line.
+// MaxLine is the greatest length of a line that either side sends, in bytes.
 const MaxLine = 4096
 
 // Hello is the line with which a server answers a client.
 type Hello struct {
 	Protocol int    `json:"protocol"`
-	Version  string `json:"version,omitempty"` // of the program
+	Version  string `json:"version,omitempty"` // the version of the program
 	PID      int    `json:"pid"`
 	Purpose  string `json:"purpose,omitempty"`
 }
@@ -27,13 +27,13 @@ func (h Hello) String() string {
 	return fmt.Sprintf("process %d (%s)", h.PID, h.Purpose)
 }
 
-// Goodbye is the line with which it stops.
+// Goodbye is the line that a server sends when it stops.
 type Goodbye struct {
-	// Next is the process that hosts next, if that is known.
+	// Next is the name of the next host, empty if it is not known.
 	Next string `json:"next,omitempty"`
 }
 
-// sayHello answers a client and stays with it until the server stops.
+// sayHello answers a HELLO request, and keeps it open until the server stops or the client leaves.
 func (s *Server) sayHello(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	if writeLine(w, s.hello) != nil || http.NewResponseController(w).Flush() != nil {
@@ -41,7 +41,7 @@ func (s *Server) sayHello(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case <-s.stopping:
-		_ = writeLine(w, Goodbye{s.next}) // its end says enough
+		_ = writeLine(w, Goodbye{s.next}) // without this line the client sees the end of the connection
 	case <-r.Context().Done():
 	}
 }
@@ -54,11 +54,11 @@ func writeLine(w io.Writer, v any) error {
 	return err
 }
 
-// yield is asked by a process that wants to host for good.
+// yield answers a process that asks this one to give way.
 func (s *Server) yield(w http.ResponseWriter, r *http.Request) {
 	next, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxLine))
 	if err != nil || len(next) == 0 {
-		http.Error(w, "say who comes next", http.StatusBadRequest)
+		http.Error(w, "the body must be the name of the next host", http.StatusBadRequest)
 		return
 	}
 	if s.asked == nil {
@@ -67,7 +67,7 @@ func (s *Server) yield(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case s.asked <- string(next):
-	default: // it is giving way already
+	default: // this process is giving way already
 	}
 	w.WriteHeader(http.StatusAccepted)
 }

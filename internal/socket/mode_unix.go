@@ -14,12 +14,11 @@ import (
 )
 
 // ErrForeign means that a data directory belongs to another user.
-var ErrForeign = errors.New("it is another user's")
+var ErrForeign = errors.New("the directory belongs to another user")
 
-// Check refuses a data directory that others than this user and root could have
-// prepared, or may change. One that is not there yet is good. The error is a
-// [belay.Error] with CodeForbidden that says what to do; for one of another user it
-// wraps [ErrForeign].
+// Check refuses a data directory that users other than this one and root own or may change. A
+// directory that does not exist is accepted. The error is a [belay.Error] with CodeForbidden that
+// says what to do; for a directory of another user it wraps [ErrForeign].
 func Check(dir string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -30,7 +29,7 @@ func Check(dir string) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.IsDir() {
-		return nil // what opens it says so
+		return nil // opening a file in it will fail
 	}
 	own, mode := uint32(os.Geteuid()), info.Mode().Perm()
 	switch {
@@ -43,33 +42,33 @@ func Check(dir string) error {
 		return nil
 	case mode&0o002 != 0, mode&0o020 != 0 && (stat.Uid == own || !ofGroup(stat.Gid)):
 		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"%s has mode %#o: others may change what is in it; if they have not, close it with: chmod 700 %s", dir,
+			"%s has mode %#o: other users may change its files; if they have not, close it with: chmod 700 %s", dir,
 			mode, dir)}
 	}
 	return nil
 }
 
-// isVolume tells whether a file system begins at dir. One of root's that everybody may
-// write is the volume of a container, which has no other users.
+// isVolume reports whether dir is a mount point. A mount point of root that everybody may write to
+// is the volume of a container, in which there are no other users.
 func isVolume(dir string, stat *syscall.Stat_t) bool {
 	var up syscall.Stat_t
 	return syscall.Stat(dir+"/..", &up) == nil && up.Dev != stat.Dev
 }
 
-// ofGroup reports whether this process is in a group. A directory of root's that is
-// given to such a group, as volumes of containers are, is given to us.
+// ofGroup reports whether this process is in a group. A directory of root with this group, such as a
+// volume of a container, was made for this process.
 func ofGroup(gid uint32) bool {
 	groups, err := os.Getgroups()
 	return int(gid) == os.Getegid() || err == nil && slices.Contains(groups, int(gid))
 }
 
-// owns tells whether a user is the owner of a file.
+// owns reports whether a user is the owner of a file.
 func owns(uid uint32, path string) bool {
 	var stat syscall.Stat_t
 	return syscall.Stat(path, &stat) == nil && stat.Uid == uid
 }
 
-// checkSocket refuses a socket that others may use, or that is none.
+// checkSocket refuses a socket that other users may use, and a file that is no socket.
 func checkSocket(path, dir string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -88,7 +87,7 @@ func checkSocket(path, dir string) error {
 		}
 	case info.Mode().Perm()&0o077 != 0:
 		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"the socket of the data directory has mode %#o: others may use it; close it with: chmod 600 %s",
+			"the socket of the data directory has mode %#o: other users may use it; close it with: chmod 600 %s",
 			info.Mode().Perm(), path)}
 	}
 	return nil

@@ -9,9 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/peer"
 )
 
-// trusted refuses a peer of another user than this one, the directory's owner and
-// root. The directory's mode keeps others out already, unless somebody has opened
-// it.
+// trusted refuses a peer whose user is not this one, the directory's owner or root. The directory's
+// mode keeps other users out already, unless it was changed.
 func trusted(c net.Conn, dir string) error {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -23,8 +22,8 @@ func trusted(c net.Conn, dir string) error {
 	}
 	if cred.UID != 0 && int(cred.UID) != os.Geteuid() && !owns(cred.UID, dir) {
 		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"the socket of the data directory belongs to process %d of user %d; the directory must be yours "+
-				"alone: chmod 700", cred.PID, cred.UID)}
+			"the socket of the data directory belongs to process %d of user %d; close the directory to other users "+
+				"with: chmod 700", cred.PID, cred.UID)}
 	}
 	return nil
 }

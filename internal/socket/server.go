@@ -12,27 +12,27 @@ import (
 	"github.com/belaydev/belay/internal/peer"
 )
 
-// Options say how a Server serves.
+// Options are the options of a Server.
 type Options struct {
-	// Version is that of the program and Purpose says in one line what the process
-	// is, both for people.
+	// Version is the version of the program and Purpose says in one line what the process does,
+	// both for people.
 	Version, Purpose string
-	// Yields has the server name on Asked each process that asks it to give way. Without
-	// Yields the server refuses them.
+	// Yields makes the server send the name of each process that asks it to give way on Asked.
+	// Without Yields the server refuses such requests.
 	Yields bool
 	// Judge refuses processes of jobs; a nil Judge refuses none.
 	Judge *peer.Judge
-	// Log receives what an operator should know.
+	// Log receives the messages for operators.
 	Log *slog.Logger
 }
 
-// Server serves an engine on the socket of its data directory. The process that
-// has it also has the lock of the directory, from before Open until after Close.
+// Server serves an engine on the socket of its data directory. Its process must have the lock of
+// the directory from before Open until after Close.
 type Server struct {
 	dir   string
 	o     Options
 	hello Hello
-	asked chan string // the process that asked this one to give way; nil if it does not
+	asked chan string // the name of the process that asks this one to give way; nil without Yields
 
 	stopping chan struct{} // closed by Stop
 	stop     sync.Once
@@ -40,14 +40,14 @@ type Server struct {
 
 	http   *http.Server
 	socket net.Listener
-	made   os.FileInfo // of the socket
+	made   os.FileInfo // the socket as Open made it
 	remove sync.Once
 	served chan struct{} // closed when http has returned
 	busy   busy          // connections with requests on them
 }
 
-// Open makes the socket of a directory. Nothing is answered there before Serve, which
-// must follow, or Close.
+// Open makes the socket of a directory. The caller must call Serve, which begins to answer, or
+// Close.
 func Open(dir string, o Options) (*Server, error) {
 	l, err := Listen(dir)
 	if err != nil {
@@ -64,13 +64,13 @@ func Open(dir string, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Asked tells which process asks this one to give way; it is nil if it never does.
+// Asked receives the name of a process that asks this one to give way; nil without Options.Yields.
 func (s *Server) Asked() <-chan string { return s.asked }
 
 // Stopping is closed when the server begins to stop.
 func (s *Server) Stopping() <-chan struct{} { return s.stopping }
 
-// Serve begins to serve the API, beside HELLO.
+// Serve begins to answer HELLO, requests to give way, and, by api, all other requests.
 func (s *Server) Serve(api http.Handler) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /datadir/hello", s.sayHello)
@@ -80,7 +80,7 @@ func (s *Server) Serve(api http.Handler) {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
-		Handler: refuseGuests(mux), ConnContext: note(s.o.Judge), Protocols: &protocols,
+		Handler: refuseJobs(mux), ConnContext: judgeConnections(s.o.Judge), Protocols: &protocols,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
 		ReadHeaderTimeout: 10 * time.Second, ConnState: s.busy.note, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(),
 			slog.LevelInfo),
@@ -96,23 +96,22 @@ func (s *Server) Serve(api http.Handler) {
 	}()
 }
 
-// Stop says good-bye and refuses new connections. next is the process that hosts
-// next, "" if that is not known. Stop the engine after it, so that the calls that wait
-// for something are answered, and then Close.
+// Stop says good-bye and refuses new connections. next is the name of the next host, "" if it is not
+// known. After Stop the caller stops the engine, so that calls that wait are answered, and then
+// calls Close.
 func (s *Server) Stop(next string) {
 	s.stop.Do(func() {
 		s.next = next
 		close(s.stopping)
-		_ = s.socket.Close() // refuses from here on
+		_ = s.socket.Close() // new connections are refused from here on
 	})
 }
 
-// answering is how long, once the engine has stopped, the answers may take to be
-// sent.
+// answering is how long it may take to send the last answers after the engine has stopped.
 const answering = 2 * time.Second
 
-// Close sends what was answered, for two seconds at most, and closes all connections.
-// The socket stays where it is, see Remove.
+// Close waits until the last answers are sent, for two seconds at most, and closes all connections.
+// The file of the socket stays; see Remove.
 func (s *Server) Close() {
 	s.Stop("")
 	if s.http == nil {
@@ -128,9 +127,9 @@ func (s *Server) Close() {
 	<-s.served
 }
 
-// Remove removes the socket from the directory, if it is still the one that was made
-// here. The caller still has the lock, without which no process makes another socket. A second
-// call does nothing: by then another process may have the lock.
+// Remove removes the socket from the directory if it is still the one that Open made. The caller
+// must still have the lock, without which no process makes another socket. A second call does
+// nothing, since another process may have the lock by then.
 func (s *Server) Remove() {
 	s.remove.Do(func() {
 		path := filepath.Join(s.dir, Name)

@@ -16,14 +16,14 @@ import (
 const (
 	// Name is the name of the socket in its data directory.
 	Name = "belay.sock"
-	// Fresh begins the name under which a socket is made.
+	// Fresh is the beginning of the temporary name under which a socket is made.
 	Fresh = Name + ".new-"
 	// maxSocket is the longest path of a socket, by the kernel's sockaddr_un.
 	maxSocket = 107
 )
 
-// Dial connects to the directory's socket, if it is served by the directory's
-// owner, this user or root, and by no job.
+// Dial connects to the directory's socket. It refuses a server that is not the directory's owner,
+// this user or root, and one that is a job.
 func Dial(ctx context.Context, dir string, j *peer.Judge) (net.Conn, error) {
 	way, free, err := shortcut(dir)
 	if err != nil {
@@ -40,7 +40,7 @@ func Dial(ctx context.Context, dir string, j *peer.Judge) (net.Conn, error) {
 	}
 	err = trusted(c, dir)
 	if err == nil {
-		err = served(j, c)
+		err = checkHost(j, c)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -48,8 +48,8 @@ func Dial(ctx context.Context, dir string, j *peer.Judge) (net.Conn, error) {
 	return c, nil
 }
 
-// shortcut is a path of the directory that is short enough for a socket's, and
-// what ends it: of a directory deep down, one through a descriptor of it.
+// shortcut returns a path of the directory that is short enough for a socket, and a function that
+// frees it. For a directory with a long path this is a path below /proc/self/fd.
 func shortcut(dir string) (way string, free func(), err error) {
 	need := len(filepath.Join(dir, Fresh)) + len(strconv.Itoa(os.Getpid()))
 	if need <= maxSocket {
@@ -69,11 +69,11 @@ func shortcut(dir string) (way string, free func(), err error) {
 	return way, func() { _ = f.Close() }, nil
 }
 
-// Listen makes the directory's socket. The caller has the lock. The socket stays
-// where it is when the listener is closed.
+// Listen makes the directory's socket. The caller must have the lock. The file of the socket stays
+// when the listener is closed.
 func Listen(dir string) (net.Listener, error) {
 	if left, err := filepath.Glob(filepath.Join(literal(dir), Fresh+"*")); err == nil {
-		for _, path := range left { // of hosts that died just here
+		for _, path := range left { // sockets of hosts that died before the rename below
 			_ = os.Remove(path)
 		}
 	}
@@ -99,7 +99,7 @@ func Listen(dir string) (net.Listener, error) {
 	return own{l, dir}, nil
 }
 
-// literal is a path as a pattern that only it matches.
+// literal returns a pattern for filepath.Glob that matches only this path.
 func literal(path string) string {
 	var out []byte
 	for _, c := range []byte(path) {
@@ -111,7 +111,7 @@ func literal(path string) string {
 	return string(out)
 }
 
-// own takes connections of the directory's owner, this user and root alone.
+// own is a listener that accepts only connections of the directory's owner, this user and root.
 type own struct {
 	net.Listener
 	dir string
