@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// asset is a file that pages load. Its address changes with its content, so that
-// browsers may keep it for ever.
+// asset is a file that pages load. Its address contains a hash of its content, so that browsers may
+// cache it for ever.
 type asset struct {
 	kind    string
 	address string
@@ -18,7 +18,7 @@ type asset struct {
 func newAsset(name, kind string) asset {
 	data, err := files.ReadFile(name)
 	if err != nil {
-		panic(err) // it is part of the binary
+		panic(err) // the file is embedded in the binary
 	}
 	sum := sha256.Sum256(data)
 	hash := hex.EncodeToString(sum[:8])
@@ -32,5 +32,5 @@ func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("v") == a.hash {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	_, _ = w.Write(a.data) // the reader may have gone
+	_, _ = w.Write(a.data) // the browser may have gone
 }

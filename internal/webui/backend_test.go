@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// On a real Backend: an execution that lost its owner and goes on shows both
-// runs, its live owner, and at the end its output.
+// Rule: with a real Backend, the page of an execution that has lost its owner and goes on shows both
+// runs and the new owner, and at the end the output.
 func TestPagesOfARealExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
@@ -57,7 +57,7 @@ func TestPagesOfARealExecution(t *testing.T) {
 		kit.Restart()
 		kit.Advance(time.Second)
 		page := show(address)
-		for _, want := range []string{"belaytest 2", ">lost<", "step fetch", "Given up in", `http-equiv="refresh"`,
+		for _, want := range []string{"belaytest 2", ">lost<", "step fetch", "Its lease ends in", `http-equiv="refresh"`,
 			"fetch", "17"} {
 			if !strings.Contains(page, want) {
 				t.Errorf("the page of the running execution lacks %q:\n%s", want, page)
@@ -74,10 +74,10 @@ func TestPagesOfARealExecution(t *testing.T) {
 			}
 		}
 		if strings.Contains(page, `http-equiv="refresh"`) {
-			t.Error("the page of the ended execution renews itself")
+			t.Error("the page of the ended execution reloads itself")
 		}
 		if list := show("/"); !strings.Contains(list, address) || !strings.Contains(list, ">succeeded<") {
-			t.Errorf("the list lacks it:\n%s", list)
+			t.Errorf("the list lacks the execution:\n%s", list)
 		}
 	})
 }

@@ -1,14 +1,13 @@
-// Package webui shows executions to people: plain pages, made on the server from
-// any belay.Backend, that read and never write.
+// Package webui is the web UI: plain HTML pages about executions, made on the server from any
+// belay.Backend. The pages read and never write.
 //
-// What is shown was written by others: names, errors, outputs and logs may hold
-// anything. Three things keep that harmless. html/template escapes every value
-// where it stands; one pass over the finished page makes control characters and
-// marks of direction visible instead of effective; and a Content-Security-Policy
-// lets the browser load nothing but the style sheet and the icon, and run
-// nothing at all. Every page is bounded, whatever the execution holds.
+// Names, errors, outputs and logs come from other people and may contain anything. Three measures
+// keep them harmless. html/template escapes every value for its place in the page; one pass over
+// the finished page replaces control characters and marks of text direction by visible characters;
+// and a Content-Security-Policy lets the browser load only the style sheet and the icon, and run no
+// script. The size of every page is bounded.
 //
-// There is no script. A page of an execution that has not ended renews itself by
-// a meta element that a link turns off; the countdown to the expiry of its lease
-// is an animation inside of an SVG picture.
+// The pages have no script. The page of an execution that has not ended reloads itself by a meta
+// element, which a link turns off. The countdown to the end of the lease is an animation in an SVG
+// picture.
 package webui

@@ -16,7 +16,7 @@ import (
 
 const (
 	historySize = 200 // events on one page
-	livePeriod  = 3   // seconds between two renewals of an execution that has not ended
+	livePeriod  = 3   // seconds until the page of an execution that has not ended reloads
 )
 
 // detail is the page of one execution.
@@ -38,12 +38,12 @@ type detail struct {
 
 	Timeline *timeline
 	Events   []eventRow
-	Shown    string // which events, when not all
+	Shown    string // which events the page shows; empty for all
 	Earlier  string
 	Later    string
 	Log      *logTail
 
-	Live   string // the address that turns renewal on or off; empty when it has ended
+	Live   string // the address that turns reloading on or off; empty when the execution has ended
 	IsLive bool
 	Period int
 }
@@ -119,15 +119,16 @@ func terms(e *belay.Execution, now time.Time) []term {
 	all := []term{
 		{Name: "Attempt", Value: strconv.Itoa(e.Attempt)},
 		{Name: "Token", Value: strconv.FormatInt(int64(e.Token), 10), Mono: true},
-		{Name: "Generation", Value: strconv.Itoa(e.Generation)},
-		{Name: "Queue", Value: e.Queue},
-		{Name: "Submitted", Time: when(e.CreatedAt, now)},
 	}
 	add := func(name, value string) {
 		if value != "" {
 			all = append(all, term{Name: name, Value: value})
 		}
 	}
+	if !ofBelayRun(e) {
+		add("Queue", e.Queue)
+	}
+	all = append(all, term{Name: "Submitted", Time: when(e.CreatedAt, now)})
 	at := func(name string, t time.Time) {
 		if m := when(t, now); m != nil {
 			all = append(all, term{Name: name, Time: m})
@@ -154,7 +155,9 @@ func terms(e *belay.Execution, now time.Time) []term {
 		add("Cost in tokens", strconv.FormatInt(e.CostTokens, 10))
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-		add("Label "+k, e.Labels[k])
+		if k != "line" || !ofBelayRun(e) {
+			add("Label "+k, e.Labels[k])
+		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.WorkerLabels)) {
 		add("Needs worker label "+k, e.WorkerLabels[k])
@@ -162,7 +165,11 @@ func terms(e *belay.Execution, now time.Time) []term {
 	return all
 }
 
-// place says where a process is.
+// ofBelayRun reports whether belay run has submitted the execution. Its queue and its label "line"
+// are internal to belay run and not shown.
+func ofBelayRun(e *belay.Execution) bool { return strings.HasPrefix(e.Queue, "run:") }
+
+// place describes a process by its number and host.
 func place(p belay.Process) string {
 	var parts []string
 	if p.PID != 0 {
@@ -174,8 +181,8 @@ func place(p belay.Process) string {
 	return strings.Join(parts, " ")
 }
 
-// renewal decides whether the page renews itself: it does unless told not to,
-// and not while an older part of the history is read.
+// renewal decides whether the page reloads itself: it does unless the address has live=off or asks
+// for an older part of the history.
 func (d *detail) renewal(u *url.URL) {
 	q := u.Query()
 	if q.Get("after") != "" {

@@ -12,36 +12,42 @@ import (
 
 const here = "/executions/"
 
-// The page says where the execution is, why, who owns it and for how long.
+// Rule: the page shows the state of the execution and its reason, the owner and the end of its lease.
 func TestExecutionShowsOwnerAndCountdown(t *testing.T) {
 	f := running()
 	a := get(t, f, here+id(1).String())
 	a.says("review running", "It runs for 3s, with token 2.", "anna's laptop", "process 4711 on anna",
-		"Given up in 12s unless",
-		"3s ago", "each gives it 15s", owning.String(), "Token 2", "Generation 1", "Attempt 1", "Label team blue")
+		"Its lease ends in 12s unless",
+		"3s ago", "each renews the lease for 15s", owning.String(), "Token 2", "Queue default", "Attempt 1",
+		"Label team blue")
+	a.saysNot("Generation")
+	f.one.Queue, f.one.Labels = "run:x", map[string]string{"line": "0a1b", "team": "blue"}
+	a = get(t, f, here+id(1).String())
+	a.says("Label team blue")
+	a.saysNot("Queue", "Label line")
 	move := a.root.all("animate")
 	if len(move) != 1 || move[0].attr["from"] != "800" || move[0].attr["dur"] != "12.0s" {
 		t.Errorf("the countdown is %v, want 800 thousandths running out in 12 seconds", move)
 	}
 	if code := a.root.class("why")[0].all("code"); len(code) != 1 || code[0].words() != "belay watch x" {
-		t.Errorf("what stands in backquotes is not shown as code: %v", code)
+		t.Errorf("text in backquotes is not shown as code: %v", code)
 	}
 }
 
-// An owner whose time is over is not shown as one that lives.
+// Rule: the page of an owner whose lease has ended says so and shows no countdown.
 func TestExecutionShowsOverdueOwner(t *testing.T) {
 	f := running()
 	f.workers[0].ExpiresAt = ago(time.Millisecond)
 	a := get(t, f, here+id(1).String())
-	a.says("Its time is over; it is being given up.")
+	a.says("Its lease has ended; the execution is being taken back.")
 	if len(a.root.all("animate")) != 0 {
-		t.Error("there is a countdown for an owner whose time is over")
+		t.Error("there is a countdown for a lease that has ended")
 	}
 	f.workers = nil
-	get(t, f, here+id(1).String()).says("A session that is not listed", owning.String())
+	get(t, f, here+id(1).String()).says("A worker that is not listed", owning.String())
 }
 
-// The runs stand on one axis: the lost one, the wait, and the one that took over.
+// Rule: the timeline shows on one axis the lost run, the wait, and the run of the new owner.
 func TestTimelineShowsTakeOver(t *testing.T) {
 	a := get(t, running(), here+id(1).String())
 	rows := a.root.class("runs")[0].all("tr")[1:]
@@ -65,7 +71,7 @@ func TestTimelineShowsTakeOver(t *testing.T) {
 	}
 }
 
-// The history lists every event once, in order, with its seq.
+// Rule: the history lists every event once, in order, with its seq.
 func TestHistoryListsEvents(t *testing.T) {
 	a := get(t, running(), here+id(1).String())
 	var got []string
@@ -86,9 +92,9 @@ func TestHistoryListsEvents(t *testing.T) {
 	a.saysNot("Earlier", "Later", "Events 1 to")
 }
 
-// A page renews itself while there is something new to come, and a person can
-// stop that.
-func TestRenewal(t *testing.T) {
+// Rule: the page of an execution that has not ended reloads itself unless its reader turns that off,
+// and a list reloads itself if its reader turns that on.
+func TestPagesReloadThemselves(t *testing.T) {
 	f := running()
 	refresh := func(address string) string {
 		for _, m := range get(t, f, address).root.all("meta") {
@@ -102,17 +108,17 @@ func TestRenewal(t *testing.T) {
 	for address, want := range map[string]string{one: "3", one + "?live=off": "", one + "?after=2": "",
 		"/executions": "", "/executions?live=on": "5"} {
 		if got := refresh(address); got != want {
-			t.Errorf("%s renews itself every %q seconds, want %q", address, got, want)
+			t.Errorf("%s reloads itself every %q seconds, want %q", address, got, want)
 		}
 	}
 	f.one.State, f.one.FinishedAt = belay.Succeeded, noon
 	if got := refresh(one); got != "" {
-		t.Errorf("an execution that has ended renews itself every %s seconds", got)
+		t.Errorf("the page of an execution that has ended reloads itself every %s seconds", got)
 	}
 }
 
-// Ten thousand events, a megabyte each of input and output: the page stays small
-// and reads one part of the history.
+// Rule: the page of an execution with ten thousand events and a megabyte each of input and output
+// stays small, and reads one part of the history.
 func TestLongHistoryIsBounded(t *testing.T) {
 	f := running()
 	f.events = nil
@@ -139,11 +145,11 @@ func TestLongHistoryIsBounded(t *testing.T) {
 	middle := get(t, f, here+id(1).String()+"?after=4000")
 	middle.says("Events 4001 to 4200 of 10000.", "Earlier", "Later")
 	if first := get(t, f, here+id(1).String()+"?after=0"); strings.Contains(first.root.words(), "Earlier") {
-		t.Error("there is something earlier than the first event")
+		t.Error("the page with the first event links to earlier ones")
 	}
 }
 
-// JSON that nests deeply is not laid out: its indentation would be many times it.
+// Rule: deeply nested JSON is not indented, since its indentation would be many times its size.
 func TestDeepJSONIsBounded(t *testing.T) {
 	f := running()
 	f.one.Output = []byte(strings.Repeat("[", 8000) + strings.Repeat("]", 8000))
@@ -152,9 +158,9 @@ func TestDeepJSONIsBounded(t *testing.T) {
 	}
 }
 
-// The end of a log is found without reading it all, also when its middle was
-// dropped, and shown as a terminal would have left it.
-func TestLogTail(t *testing.T) {
+// Rule: the page shows the end of a log as a terminal would, and finds it without reading the whole
+// log, also if the middle of the log was dropped.
+func TestThePageShowsTheEndOfTheLog(t *testing.T) {
 	f := running()
 	for n := range int64(1000) {
 		if n < 16 || n > 700 {
@@ -170,11 +176,12 @@ func TestLogTail(t *testing.T) {
 	if f.lookedAt > 200 {
 		t.Errorf("%d chunks were read for the end of a log", f.lookedAt)
 	}
-	a.says("The end of it. The whole: belay logs " + id(1).String())
+	a.says("The end of the log. The whole log: belay logs " + id(1).String())
 }
 
-// What is not there is a page that says so, with the way back.
-func TestErrorPages(t *testing.T) {
+// Rule: the page of an error has the status and the message of the error and a link to the list. It
+// does not show the text of an internal error.
+func TestErrorPagesShowStatusMessageAndALink(t *testing.T) {
 	f := running()
 	for _, c := range []struct {
 		address string
@@ -187,12 +194,12 @@ func TestErrorPages(t *testing.T) {
 		{"/nowhere", nil, 404, "There is no page at this address."},
 		{"/executions?state=lost", nil, 400, `"lost" is no state`},
 		{"/executions?parent=x", nil, 400, "This address cannot be read"},
-		{here + id(1).String() + "?after=-1", nil, 400, "it is the number of an event"},
+		{here + id(1).String() + "?after=-1", nil, 400, "it must be the seq of an event"},
 		{"/executions?cursor=%00", &belay.Error{
 			Code: belay.CodeMalformed, Message: `id "\x00" is not of the form ex_…`,
 		}, 400, "is not of the form"},
 		{"/executions?cursor=old", &belay.Error{Code: belay.CodeCursorExpired, Message: "the cursor is too old"}, 410,
-			"This list has moved on"},
+			"This page of the list has expired"},
 		{"/executions", &belay.Error{
 			Code: belay.CodeUnavailable, Message: "disk I/O at /secret/path",
 		}, 503, "Try again in a moment."},

@@ -14,8 +14,8 @@ import (
 
 const (
 	pageSize   = 50
-	countUpTo  = 1000 // the newest so many executions are counted by state
-	listPeriod = 5    // seconds between two renewals of a list, where asked for
+	countUpTo  = 1000 // how many of the newest executions are counted by state
+	listPeriod = 5    // seconds until a list with live=on reloads
 )
 
 // listing is the page of executions.
@@ -23,12 +23,12 @@ type listing struct {
 	Rows     []row
 	Filter   filter
 	Counts   []count
-	Counted  string // what the counts are of, when that is not all
-	Names    []string
-	Searched *moment // until when, where the search goes on with the next page
-	Older    string  // the address of the next page; empty at the end
-	Newest   string  // the address of the first page; empty there
-	Live     string  // the address that turns renewal on or off
+	Counted  string   // which executions were counted; empty for all
+	Names    []string // workflow names for the filter
+	Searched *moment  // how far back the search has come; nil if it is complete
+	Older    string   // the address of the next page; empty on the last one
+	Newest   string   // the address of the first page; empty on the first one
+	Live     string   // the address that turns reloading on or off
 	IsLive   bool
 	Period   int
 	Filtered bool
@@ -45,13 +45,13 @@ type row struct {
 	Took     string
 }
 
-// state is an execution's state as a word and a colour.
+// state is the word and the CSS class of an execution's state.
 type state struct {
 	Word  string
 	Class string
 }
 
-// count is how many executions are in a state, and the address that lists them.
+// count is the number of executions in a state, and the address that lists them.
 type count struct {
 	State   state
 	N       int
@@ -59,7 +59,7 @@ type count struct {
 	Current bool
 }
 
-// filter is what a list was asked for.
+// filter is the query of a list.
 type filter struct {
 	State    string // a state, or active, or empty for all
 	Workflow string
@@ -118,8 +118,8 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	return v, nil
 }
 
-// parseFilter reads the query of an address. What it does not know it refuses:
-// a list that ignores a filter shows something else than it says.
+// parseFilter reads the query of an address. It refuses unknown states and malformed ids, since a
+// list that ignores a filter would show other executions than its reader expects.
 func parseFilter(q url.Values) (filter, error) {
 	f := filter{
 		State: q.Get("state"), Workflow: q.Get("workflow"), Parent: q.Get("parent"), Cursor: q.Get("cursor"),
@@ -151,7 +151,7 @@ func parseFilter(q url.Values) (filter, error) {
 	return f, err
 }
 
-// with is the address of the same list with something changed. f is a copy.
+// with returns the address of the list after a change of the filter. f is a copy.
 func (f filter) with(change func(*filter)) string {
 	change(&f)
 	q := url.Values{}
@@ -168,8 +168,8 @@ func (f filter) with(change func(*filter)) string {
 	return "/executions?" + q.Encode()
 }
 
-// countStates counts executions by state; states with none are left out, unless
-// the list is of it.
+// countStates counts executions by state. A state without executions is left out unless the list is
+// filtered by it.
 func countStates(f *filter, all []belay.Execution) []count {
 	n := make(map[belay.State]int)
 	for i := range all {
@@ -187,7 +187,7 @@ func countStates(f *filter, all []belay.Execution) []count {
 	return counts
 }
 
-// workflows are the names that a person may want to filter by.
+// workflows returns up to fifty names of workflows for the filter.
 func workflows(all []belay.Execution) []string {
 	names := make(map[string]bool)
 	for i := range all {

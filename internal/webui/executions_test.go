@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// many are executions in all states.
+// many makes executions in all states.
 func many(n int) []belay.Execution {
 	all := make([]belay.Execution, n)
 	for i := range all {
@@ -32,7 +32,8 @@ func many(n int) []belay.Execution {
 	return all
 }
 
-// listed answers pages of executions, its cursor the number of the next one.
+// listed makes a fake Backend that lists executions in pages; the cursor is the id of the last one
+// on a page. Each query is added to asked.
 func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
 	return &fake{list: func(q belay.Filter) (belay.Page, error) {
 		*asked = append(*asked, q)
@@ -56,7 +57,7 @@ func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
 	}}
 }
 
-// The list shows each execution with its state, in words, and counts them.
+// Rule: the list shows each execution with its state in words, and counts the executions by state.
 func TestExecutionsAreListed(t *testing.T) {
 	var asked []belay.Filter
 	for _, address := range []string{"/", "/executions"} {
@@ -73,17 +74,16 @@ func TestExecutionsAreListed(t *testing.T) {
 	}
 }
 
-// Where little fits among many, the page says how far was searched and goes on there.
+// Rule: if the search was not complete, the page says how far back it came, and links to the rest.
 func TestASearchSaysHowFarItCame(t *testing.T) {
 	a := get(t, &fake{list: func(q belay.Filter) (belay.Page, error) {
 		return belay.Page{Next: id(9).String(), SearchedUntil: ago(time.Hour)}, nil
 	}}, "/executions?workflow=rare")
-	a.says("Searched all that were submitted since 1h 00m ago", "Older")
+	a.says("Searched all executions submitted since 1h 00m ago", "Older")
 	a.saysNot("No execution fits")
 }
 
-// Filters reach the Backend, stay chosen in the form and in every link, and can
-// be cleared.
+// Rule: filters reach the Backend, stay selected in the form and in every link, and can be cleared.
 func TestExecutionsAreFiltered(t *testing.T) {
 	var asked []belay.Filter
 	a := get(t, listed(many(16), &asked), "/executions?state=waiting&workflow=review&parent="+id(3).String())
@@ -92,7 +92,7 @@ func TestExecutionsAreFiltered(t *testing.T) {
 		t.Errorf("the Backend was asked for %+v", q)
 	}
 	if q := asked[1]; len(q.States) != 0 || q.Workflow != "review" || q.Limit != countUpTo {
-		t.Errorf("what is counted is %+v", q)
+		t.Errorf("the counted executions are %+v", q)
 	}
 	for _, o := range a.root.all("option") {
 		if (o.attr["selected"] != "") != (o.words() == "waiting") {
@@ -131,7 +131,7 @@ func query(t *testing.T, link *node) url.Values {
 	return u.Query()
 }
 
-// Following "older" from the first page to the last shows each execution once.
+// Rule: the pages from the first one by "older" to the last show each execution once.
 func TestExecutionsArePaged(t *testing.T) {
 	var asked []belay.Filter
 	f := listed(many(120), &asked)
@@ -158,15 +158,15 @@ func TestExecutionsArePaged(t *testing.T) {
 	}
 }
 
-// An empty list says what to do, and whether it is empty for its filter.
-func TestEmptyLists(t *testing.T) {
+// Rule: an empty list says what to do, and whether it is empty because of its filter.
+func TestEmptyListsSayWhatToDo(t *testing.T) {
 	f := &fake{}
 	get(t, f, "/").says("Nothing has been submitted yet.", "belay run -- make test", "all 0")
 	get(t, f, "/executions?workflow=x").says("No execution fits.", "Show all")
-	get(t, f, "/executions?cursor=x").says("That was the last one.")
+	get(t, f, "/executions?cursor=x").says("There are no older executions.")
 }
 
-// Counts say when they are not of all.
+// Rule: the page says so if not all executions were counted.
 func TestCountsSayWhatTheyCount(t *testing.T) {
 	f := &fake{list: func(q belay.Filter) (belay.Page, error) {
 		return belay.Page{Executions: many(8), Next: "more"}, nil
@@ -174,7 +174,8 @@ func TestCountsSayWhatTheyCount(t *testing.T) {
 	get(t, f, "/").says("Counted: the newest 1000.")
 }
 
-// The pages only read, and a browser may load and run nothing that is not theirs.
+// Rule: the pages only read, and a browser may load only their own style sheet and icon and run no
+// script.
 func TestPagesAreHarmless(t *testing.T) {
 	h := New(running(), Options{})
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
@@ -199,12 +200,12 @@ func TestPagesAreHarmless(t *testing.T) {
 		t.Errorf("headers: %s", got)
 	}
 	if len(a.root.all("script")) != 0 || strings.Contains(a.body, "style=") {
-		t.Error("the page holds what its own policy forbids")
+		t.Error("the page contains elements that its own policy forbids")
 	}
 }
 
-// What a page loads is there, under an address that changes with its content.
-func TestAssets(t *testing.T) {
+// Rule: the files that a page loads exist, and their addresses change with their content.
+func TestAssetsAreServedUnderAddressesOfTheirContent(t *testing.T) {
 	a := get(t, running(), "/")
 	var addresses []string
 	for _, l := range a.root.all("link") {
@@ -220,7 +221,7 @@ func TestAssets(t *testing.T) {
 		}
 		path, _, _ := strings.Cut(address, "?")
 		if got := get(t, running(), path+"?v=old"); got.header.Get("Cache-Control") != "no-cache" {
-			t.Errorf("an address of another version is kept: %s", got.header.Get("Cache-Control"))
+			t.Errorf("the address of another version may be cached: %s", got.header.Get("Cache-Control"))
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// stateOf is the state, or what is happening to it.
+// stateOf returns the state of an execution, or "cancelling" or "pausing".
 func stateOf(e *belay.Execution) state {
 	s := state{Word: e.State.String(), Class: e.State.String()}
 	switch {
@@ -20,7 +20,8 @@ func stateOf(e *belay.Execution) state {
 	return s
 }
 
-// about is the one thing worth saying of an execution in a list.
+// about returns the most useful fact about an execution for a list: its error, the reason why it
+// waits, or the command that it runs.
 func about(e *belay.Execution) string {
 	switch {
 	case e.Error != nil:
@@ -31,14 +32,14 @@ func about(e *belay.Execution) string {
 		return line(e.Reason.Code)
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-		if k == "command" { // what belay run ran
+		if k == "command" { // belay run sets this label to its command
 			return line(e.Labels[k])
 		}
 	}
 	return ""
 }
 
-// took is how long an execution has been at it.
+// took returns how long an execution ran, or has run so far.
 func took(e *belay.Execution, now time.Time) string {
 	switch {
 	case e.StartedAt.IsZero():
@@ -49,19 +50,19 @@ func took(e *belay.Execution, now time.Time) string {
 	return short(e.FinishedAt.Sub(e.StartedAt))
 }
 
-// owner is who owns an execution now.
+// owner is the present owner of an execution.
 type owner struct {
 	Name, ID  string
 	Where     string // process and host
 	External  bool
 	Heartbeat *moment
-	// Left is how long the lease lives without a further heartbeat; Overdue
-	// that it is over and about to be given up.
+	// Left is the time until the lease ends without a further heartbeat. Overdue says that the
+	// lease has ended and the execution is about to be taken back.
 	Left    string
 	Overdue bool
 	TTL     string
-	// The countdown as a picture: the part of a thousand that is left, and how
-	// many seconds it takes to run out.
+	// Part and Seconds draw the countdown: the thousandths of the TTL that are left, and the
+	// seconds until they have passed.
 	Part    int
 	Seconds float64
 }

@@ -21,12 +21,12 @@ type failure struct {
 var headings = map[int]string{
 	http.StatusNotFound:           "Not found",
 	http.StatusBadRequest:         "This address cannot be read",
-	http.StatusGone:               "This list has moved on",
+	http.StatusGone:               "This page of the list has expired",
 	http.StatusServiceUnavailable: "Not available right now",
 }
 
-// failed is the page of an error, and its status. What is nobody's doing but
-// ours goes to the log and is not shown.
+// failed returns the page of an error and its status. The text of an internal error goes to the log
+// and is not shown.
 func (p *pages) failed(r *http.Request, err error) (view, int) {
 	f := failure{
 		Status: belay.CodeOf(err).Status(), Heading: "This went wrong", Message: excerpt(sentence(err), maxMessage),
@@ -47,7 +47,7 @@ func (p *pages) failed(r *http.Request, err error) (view, int) {
 	return view{template: "error", Title: f.Heading, Page: f}, f.Status
 }
 
-// sentence is what an error has to say to a person.
+// sentence returns the message of an error as a sentence.
 func sentence(err error) string {
 	var e *belay.Error
 	if !errors.As(err, &e) || e.Message == "" {

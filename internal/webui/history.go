@@ -21,8 +21,8 @@ type eventRow struct {
 	Text   string
 }
 
-// history reads the part of the history that the address asks for: the newest
-// events, or those after a seq.
+// history reads the part of the history that the address asks for: the newest events, or the events
+// after a seq.
 func (p *pages) history(ctx context.Context, q url.Values, e *belay.Execution, sessions []belay.Worker,
 	d *detail) error {
 	after, newest := max(0, e.Seq-historySize), true
@@ -30,7 +30,7 @@ func (p *pages) history(ctx context.Context, q url.Values, e *belay.Execution, s
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < 0 {
 			return &belay.Error{Code: belay.CodeMalformed, Message: "after is " + strconv.Quote(excerpt(s, 40)) +
-				"; it is the number of an event"}
+				"; it must be the seq of an event"}
 		}
 		newest = n >= after
 		after = min(n, after)
@@ -73,7 +73,7 @@ func eventOf(ev *belay.Event, from time.Time, names map[belay.WorkerID]string, n
 	}
 }
 
-// describe says in a few words what an event is about.
+// describe renders the details of an event in one line: name, attempt, actor, text and error.
 func describe(ev *belay.Event, names map[belay.WorkerID]string) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -97,12 +97,12 @@ func describe(ev *belay.Event, names map[belay.WorkerID]string) string {
 		add("%s: %s", ev.Error.Class, line(ev.Error.Message))
 	}
 	if ev.Pruned {
-		add("its data is not kept any more")
+		add("its data has been pruned")
 	}
 	return strings.Join(parts, " · ")
 }
 
-// workerName is a worker as people call it, or its id.
+// workerName is the name of a worker, or its id without one.
 func workerName(id belay.WorkerID, names map[belay.WorkerID]string) string {
 	if n := names[id]; n != "" {
 		return line(n)
@@ -110,7 +110,7 @@ func workerName(id belay.WorkerID, names map[belay.WorkerID]string) string {
 	return id.String()
 }
 
-// kindClass is the colour of an event.
+// kindClass is the CSS class, and so the colour, of an event.
 func kindClass(kind string) string {
 	switch kind {
 	case "succeeded", "failed", "cancelled", "lost":

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// hostile is what people put where others look.
+// hostile are texts with which people attack the readers of a page.
 var hostile = []string{
 	`<script>alert(1)</script>`,
 	`"><img src=x onerror=alert(1)>`,
@@ -25,7 +25,7 @@ var hostile = []string{
 	"מלל بالعربية", "👩‍👩‍👧 family", strings.Repeat("nobreak", 3000), strings.Repeat("\n", 3000),
 }
 
-// poisoned is an execution with a text in every place that somebody else fills.
+// poisoned makes a Backend with an execution that has the text s in every field that clients fill.
 func poisoned(s string) *fake {
 	f := running()
 	raw, err := json.Marshal(map[string]string{s: s})
@@ -54,8 +54,8 @@ func poisoned(s string) *fake {
 	return f
 }
 
-// checkTame fails if a page holds an element, an attribute or a character that
-// is not of our making.
+// checkTame fails the test if a page contains an element, an attribute or a character that can only
+// come from a hostile text.
 func checkTame(t *testing.T, a *answer) {
 	t.Helper()
 	for _, r := range a.body {
@@ -84,7 +84,7 @@ func checkTame(t *testing.T, a *answer) {
 	walk(a.root)
 }
 
-// Whatever others wrote is text on a page, and nothing but text.
+// Rule: a text that a client has written is shown as text, and never acts as markup.
 func TestHostileTextIsText(t *testing.T) {
 	plain := len(get(t, poisoned("x"), here+id(1).String()).root.all("rect"))
 	for _, s := range hostile {
@@ -115,8 +115,9 @@ func percent(s string) string {
 	return b.String()
 }
 
-// What is made visible can still be read, and joiners of scripts still join.
-func TestVisible(t *testing.T) {
+// Rule: control characters and marks of direction are replaced by visible characters; other text,
+// with the joiners of scripts and emoji, stays as it is.
+func TestInvisibleCharactersAreMadeVisible(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\ntext":   "plain\ntext",
 		"a\x00b\x1b[2J": "a␀b␛[2J",
@@ -131,7 +132,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// No text makes a page that is not well-formed or holds what is not ours.
+// With any text in its fields, a page is well-formed and passes checkTame.
 func FuzzPages(f *testing.F) {
 	for _, s := range hostile {
 		f.Add(s)
@@ -143,7 +144,7 @@ func FuzzPages(f *testing.F) {
 	})
 }
 
-// JSON is shown as a person would write it: a backslash that was meant stays.
+// Rule: JSON is indented and without the escapes for HTML; an escaped backslash stays.
 func TestPayloadIsReadable(t *testing.T) {
 	got := show([]byte(`{"a":"x \u003e y \\u003e \u0026"}`)).Text
 	if want := "{\n  \"a\": \"x > y \\\\u003e &\"\n}"; got != want {

@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// tailChunks and tailBytes bound what is shown of a log.
+// tailChunks and tailBytes bound the part of a log that a page shows.
 const (
 	tailChunks = 64
 	tailBytes  = 32 << 10
@@ -17,12 +17,12 @@ const (
 // logTail is the end of a log.
 type logTail struct {
 	Text string
-	Cut  bool // there is more before it
+	Cut  bool // the log has more text before this
 }
 
-// tail reads the end of the log; nil if there is none. Chunks are numbered from
-// 0 and may have a hole in the middle, so the last one is searched for by its
-// number: a log of n chunks takes about 2·log n looks at a single one.
+// tail reads the end of the log; nil if there is none. Chunks are numbered from 0 and may have a gap
+// in the middle, so tail searches for the number of the last one: a log of n chunks takes about
+// 2·log n reads of a single chunk.
 func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error) {
 	from := func(n int64, limit int) ([]belay.StoredChunk, error) {
 		return p.backend.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: outputLog, From: n, Limit: limit})
@@ -33,12 +33,12 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 	}
 	var text []byte
 	begin := last + 1
-	for begin > max(0, last+1-tailChunks) && len(text) < tailBytes { // one at a time: each may be large
+	for begin > max(0, last+1-tailChunks) && len(text) < tailBytes { // one chunk per read, since each may be large
 		chunks, err := from(begin-1, 1)
 		if err != nil {
 			return nil, err
 		}
-		if len(chunks) == 0 || chunks[0].N != begin-1 { // the hole in the middle
+		if len(chunks) == 0 || chunks[0].N != begin-1 { // the gap in the middle
 			break
 		}
 		begin--
@@ -56,8 +56,8 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 	return t, nil
 }
 
-// lastChunk is the number of the last chunk, -1 if there is none. It strides
-// ahead in doubling steps until there is nothing, then closes in.
+// lastChunk returns the number of the last chunk, -1 if there is none. It reads ahead in steps of
+// doubling length until it finds no chunk, and then in steps of half the length.
 func lastChunk(from func(n int64, limit int) ([]belay.StoredChunk, error)) (int64, error) {
 	last, step, growing := int64(-1), int64(1), true
 	for {

@@ -16,12 +16,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// noon is when all tests look.
+// noon is the present time of all tests.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) time.Time { return noon.Add(-d) }
 
-// fake is a Backend that answers what it was given.
+// fake is a Backend whose answers are its fields.
 type fake struct {
 	belay.Backend
 	list     func(belay.Filter) (belay.Page, error)
@@ -32,7 +32,7 @@ type fake struct {
 	chunks   []belay.StoredChunk
 	err      error
 	asked    []belay.EventQuery
-	lookedAt int // chunks
+	lookedAt int // how many chunks were read
 }
 
 func (f *fake) Executions(_ context.Context, q belay.Filter) (belay.Page, error) {
@@ -78,7 +78,7 @@ func (f *fake) Chunks(_ context.Context, q belay.ChunkQuery) ([]belay.StoredChun
 	return out, f.err
 }
 
-// answer is a page as a browser gets it.
+// answer is the answer that a browser gets.
 type answer struct {
 	t      *testing.T
 	status int
@@ -87,8 +87,7 @@ type answer struct {
 	root   *node
 }
 
-// get asks for a page and reads it strictly: what a browser would have to guess
-// at fails the test.
+// get requests a page and parses it strictly: a page that is not well-formed fails the test.
 func get(t *testing.T, b belay.Backend, address string) *answer {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -102,7 +101,7 @@ func get(t *testing.T, b belay.Backend, address string) *answer {
 	return a
 }
 
-// node is an element, or a text if it has no name.
+// node is an element of a page, or a text if it has no name.
 type node struct {
 	name string
 	attr map[string]string
@@ -140,7 +139,7 @@ func parse(t *testing.T, page []byte) *node {
 	}
 }
 
-// all are the elements of a name, in order.
+// all returns the elements with a name, in order.
 func (n *node) all(name string) []*node {
 	var out []*node
 	if n.name == name {
@@ -152,7 +151,7 @@ func (n *node) all(name string) []*node {
 	return out
 }
 
-// class are the elements with a class.
+// class returns the elements with a class.
 func (n *node) class(class string) []*node {
 	var out []*node
 	if slices.Contains(strings.Fields(n.attr["class"]), class) {
@@ -164,7 +163,7 @@ func (n *node) class(class string) []*node {
 	return out
 }
 
-// words is the text of an element with its blanks made one.
+// words returns the text of an element, with one space between words.
 func (n *node) words() string {
 	var b strings.Builder
 	var walk func(*node)
@@ -202,7 +201,7 @@ func id(n byte) belay.ExecutionID { return belay.ExecutionID{1, 2, 3, 4, 5, 6, 0
 
 var owning = belay.WorkerID{1, 2, 3, 4, 5, 6, 0x70, 8, 0x80, 15: 9}
 
-// running is an execution in its third step, taken over from a lost owner.
+// running is a Backend with an execution in its third step whose first owner was lost.
 func running() *fake {
 	lost := belay.WorkerID{1, 2, 3, 15: 1}
 	return &fake{

@@ -10,7 +10,7 @@ import (
 
 var colour = regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`)
 
-// palettes are the colours of the light and of the dark page.
+// palettes returns the colours of the light and of the dark style.
 func palettes(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	sheet := string(newAsset("assets/belay.css", "").data)
@@ -28,9 +28,9 @@ func palettes(t *testing.T) map[string]map[string]string {
 	return all
 }
 
-// Every text can be read: contrast at least 4.5 to 1, as WCAG 2.2 asks (1.4.3),
-// and 3 to 1 for the bars of a picture (1.4.11).
-func TestContrast(t *testing.T) {
+// Rule: the contrast of every text is at least 4.5 to 1, as WCAG 2.2 requires (1.4.3), and that of
+// the bars of a picture 3 to 1 (1.4.11).
+func TestTheContrastIsSufficient(t *testing.T) {
 	for scheme, p := range palettes(t) {
 		for _, c := range []struct {
 			front, back string

@@ -11,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what a page shows of somebody's text, in bytes.
+// Bounds of the texts on a page, in bytes.
 const (
 	maxLine    = 200      // in a table
 	maxMessage = 2 << 10  // a message by itself
 	maxPayload = 16 << 10 // an input, an output, a stack
-	maxDepth   = 40       // deeper JSON is not laid out: its indentation would outgrow it
+	maxDepth   = 40       // JSON nested deeper is not indented, since its indentation would be too long
 )
 
-// visible makes what would steer the eye visible in a finished page: control
-// characters, marks of direction, line separators, bytes that are no text. None
-// of them is part of a template.
+// visible replaces characters in a finished page that could mislead a reader by visible ones:
+// control characters, marks of text direction, line separators, and bytes that are not UTF-8. The
+// templates contain none of them.
 func visible(page []byte) []byte {
 	plain := true
 	for _, c := range page {
@@ -36,7 +36,7 @@ func visible(page []byte) []byte {
 		case r == '\n' || r == '\t':
 			out = utf8.AppendRune(out, r)
 		case r < ' ':
-			out = utf8.AppendRune(out, r+0x2400) // its picture
+			out = utf8.AppendRune(out, r+0x2400) // the Unicode picture of the control character
 		case r == 0x7f:
 			out = utf8.AppendRune(out, '␡')
 		case steers(r):
@@ -48,8 +48,8 @@ func visible(page []byte) []byte {
 	return out
 }
 
-// steers reports whether a character shows nothing itself and changes where or
-// whether others are shown. The joiners of scripts and emoji do not count.
+// steers reports whether a character is invisible and can change where or whether other characters
+// are shown. The joiners in scripts and emoji do not count.
 func steers(r rune) bool {
 	const joiner, nonJoiner = 0x200d, 0x200c
 	if r == joiner || r == nonJoiner {
@@ -58,7 +58,7 @@ func steers(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Noncharacter_Code_Point)
 }
 
-// excerpt is the beginning of a text, whole characters only.
+// excerpt returns the beginning of a text, at most limit bytes long, in whole characters.
 func excerpt(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -69,7 +69,7 @@ func excerpt(s string, limit int) string {
 	return s[:limit] + "…"
 }
 
-// line is the first line of a text, for a table.
+// line returns the first line of a text, for a table.
 func line(s string) string {
 	first, rest, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	if strings.TrimSpace(rest) != "" {
@@ -78,14 +78,14 @@ func line(s string) string {
 	return excerpt(first, maxLine)
 }
 
-// payload is JSON or other text as a page shows it.
+// payload is JSON or other text in the form in which a page shows it.
 type payload struct {
 	Text string
-	// Cut says how much there is when not all is shown.
+	// Cut is the size of the whole text if Text is only its beginning.
 	Cut string
 }
 
-// show lays JSON out if that stays small; nil for nothing.
+// show indents JSON if the result stays small; nil for no JSON.
 func show(raw json.RawMessage) *payload {
 	if len(raw) == 0 {
 		return nil
@@ -100,14 +100,14 @@ func show(raw json.RawMessage) *payload {
 	return bounded(text, len(raw))
 }
 
-// unescape shows the characters that JSON writers escape for the sake of HTML as
-// themselves: it is escaped for HTML here anyway.
+// unescape undoes the escapes that JSON writers use for HTML, since html/template escapes the text
+// for HTML anyway.
 func unescape(s string) string {
 	plain := strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\u0027`, "'")
 	return plain.Replace(s)
 }
 
-// block is a text of several lines; nil for nothing.
+// block is a text of several lines; nil for an empty text.
 func block(s string) *payload {
 	if s == "" {
 		return nil
@@ -122,7 +122,7 @@ func bounded(s string, whole int) *payload {
 	return &payload{Text: excerpt(s, maxPayload-utf8.UTFMax), Cut: bytesOf(whole)}
 }
 
-// depth is how deep brackets nest, those in strings included.
+// depth is the depth of nested brackets, those in strings included.
 func depth(raw []byte) int {
 	deepest, now := 0, 0
 	for _, c := range raw {
@@ -137,11 +137,11 @@ func depth(raw []byte) int {
 	return deepest
 }
 
-// escapes are the sequences that colour a terminal or move its cursor.
+// escapes matches the escape sequences that colour a terminal or move its cursor.
 var escapes = regexp.MustCompile(`\x1b(?:\[[\x30-\x3f]*[\x20-\x2f]*[\x40-\x7e]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[\x40-\x7e])`)
 
-// terminal is what a command wrote as a terminal would have left it: without
-// colours, and of a line that was overwritten only the last state.
+// terminal returns the output of a command as a terminal would show it at the end: without colours,
+// and with the last state of lines that the command has overwritten.
 func terminal(s string) string {
 	s = escapes.ReplaceAllString(s, "")
 	s = strings.ReplaceAll(s, "\r\n", "\n")
@@ -156,7 +156,7 @@ func terminal(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// short is a duration that a person reads at a glance.
+// short formats a duration for people.
 func short(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -175,7 +175,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dd %02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// offset is when something was, counted from the beginning.
+// offset formats the time since the submission.
 func offset(d time.Duration) string {
 	if d = max(0, d); d < time.Minute {
 		return fmt.Sprintf("+%.3fs", d.Seconds())
@@ -193,13 +193,13 @@ func bytesOf(n int) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// span is a piece of a sentence; what stands between backquotes is code.
+// span is a piece of a sentence; a piece between backquotes is code.
 type span struct {
 	Text string
 	Code bool
 }
 
-// spans takes a sentence apart at its backquotes.
+// spans splits a sentence at its backquotes.
 func spans(s string) []span {
 	var out []span
 	for i, part := range strings.Split(excerpt(s, maxMessage), "`") {
@@ -210,14 +210,14 @@ func spans(s string) []span {
 	return out
 }
 
-// moment is a time for people: how long ago, and exactly.
+// moment is a time in three forms.
 type moment struct {
-	Ago   string
+	Ago   string // relative to now, for people
 	Exact string // for people
 	ISO   string // for programs
 }
 
-// when is a moment seen from now; nil for never.
+// when returns the moment of a time; nil for the zero time.
 func when(t, now time.Time) *moment {
 	if t.IsZero() {
 		return nil

@@ -8,16 +8,16 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// timeline is the runs of an execution as bars over one axis of time, from the
-// same events that the history lists.
+// timeline shows the runs of an execution as bars on one time axis. It is made from the events that
+// the history lists.
 type timeline struct {
-	From, To string // offsets from the submit
+	From, To string // times since the submission
 	Runs     []runRow
-	Waits    string // what it waits for now, when nobody runs it
+	Waits    string // the state and its reason while no worker runs the execution
 }
 
-// runRow is one run: a bar, its checkpoints as marks on it, and the wait before
-// it as a paler bar.
+// runRow is one run: a bar, the checkpoints as marks on the bar, and the wait before the run as a
+// paler bar.
 type runRow struct {
 	Attempt int
 	Token   belay.Token
@@ -28,10 +28,10 @@ type runRow struct {
 	Wait    *bar
 	Bar     bar
 	Marks   []bar
-	Label   string // the row in words, for who does not see it
+	Label   string // the row in words, for screen readers
 }
 
-// bar is a stretch of the axis, in thousandths of it.
+// bar is a part of the axis; X and Width are thousandths of the axis.
 type bar struct {
 	X, Width int
 	Title    string
@@ -42,7 +42,7 @@ type axis struct{ from, to time.Time }
 
 const (
 	axisWidth = 1000
-	leastBar  = 3 // so that the shortest run is seen
+	leastBar  = 3 // the least width of a bar, so that the shortest run is visible
 )
 
 func (a axis) at(t time.Time) int {
@@ -60,8 +60,8 @@ func (a axis) bar(from, to time.Time, title string) bar {
 	return bar{X: min(x, axisWidth-width), Width: width, Title: title}
 }
 
-// timelineOf draws the runs that a part of the history shows; nil if none does.
-// newest says that the part reaches up to now.
+// timelineOf draws the runs in a part of the history; nil if the part has no run. newest says that
+// the part reaches up to now.
 func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.WorkerID]string, newest bool,
 	now time.Time) *timeline {
 	if len(events) == 0 {
@@ -78,7 +78,7 @@ func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.Worker
 	if d.open != nil {
 		d.end(a.to, "running", "running")
 		if !newest {
-			d.rows[len(d.rows)-1].Outcome = "goes on"
+			d.rows[len(d.rows)-1].Outcome = "continues"
 		}
 	}
 	if len(d.rows) == 0 {
@@ -91,15 +91,15 @@ func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.Worker
 	return t
 }
 
-// drawing is a timeline being drawn.
+// drawing is the state of drawing a timeline.
 type drawing struct {
 	axis
 	names map[belay.WorkerID]string
 	rows  []runRow
 	open  *runRow
-	begin time.Time // of the open run
-	free  time.Time // since when nobody ran it
-	steps int       // of the open run
+	begin time.Time // when the open run began
+	free  time.Time // since when no worker has run the execution
+	steps int       // checkpoints of the open run
 }
 
 func (d *drawing) event(ev *belay.Event) {
@@ -133,7 +133,7 @@ func (d *drawing) start(ev *belay.Event) {
 		r.Worker = workerName(ev.Worker, d.names)
 	}
 	if wait := ev.At.Sub(d.free); wait > 0 && d.at(ev.At) > d.at(d.free) {
-		b := d.bar(d.free, ev.At, "nobody ran it for "+short(wait))
+		b := d.bar(d.free, ev.At, "waited "+short(wait)+" for a worker")
 		r.Wait = &b
 	}
 	d.open, d.begin, d.steps = r, ev.At, 0

@@ -15,21 +15,21 @@ import (
 //go:embed templates assets
 var files embed.FS
 
-// Options of the pages; the zero value of each field has a meaning.
+// Options are the options of the web UI. All fields may be zero.
 type Options struct {
 	// Version is shown at the foot of every page; empty shows none.
 	Version string
-	// Now is the clock that ages and countdowns are counted by; nil means
-	// time.Now. It should agree with the Backend's.
+	// Now is the clock for ages and countdowns; nil means time.Now. It should agree with the
+	// Backend's clock.
 	Now func() time.Time
-	// Log gets what went wrong on this side; nil discards it.
+	// Log gets internal errors; nil discards them.
 	Log *slog.Logger
 }
 
-// readTimeout bounds what one page may ask of the Backend.
+// readTimeout is the timeout of all reads for one page.
 const readTimeout = 10 * time.Second
 
-// pages are the handlers and what they share.
+// pages has the handlers of the pages and the data that they share.
 type pages struct {
 	backend   belay.Client
 	options   Options
@@ -38,9 +38,8 @@ type pages struct {
 	icon      asset
 }
 
-// New serves the pages under / and /executions, and what they load under
-// /assets/. They only read, with GET and HEAD; whether a request may is decided
-// before it gets here.
+// New makes the handler of the web UI: pages under / and /executions, style sheet and icon under
+// /assets/. It answers GET and HEAD only. The caller checks before whether a request may read.
 func New(b belay.Backend, o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -90,7 +89,7 @@ func guard(next http.Handler) http.Handler {
 type view struct {
 	template string
 	Title    string
-	// Refresh is after how many seconds the page renews itself; 0 for never.
+	// Refresh is the number of seconds after which the page reloads itself; 0 for never.
 	Refresh int
 	Page    any
 
@@ -98,7 +97,7 @@ type view struct {
 	Style, Icon, Version string
 }
 
-// page renders what build answers, or the page of its error.
+// page makes a handler that renders the view of build, or the page of its error.
 func (p *pages) page(build func(context.Context, *http.Request) (view, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
@@ -126,5 +125,5 @@ func (p *pages) render(w http.ResponseWriter, status int, v view) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(visible(b.Bytes())) // the reader may have gone
+	_, _ = w.Write(visible(b.Bytes())) // the browser may have gone
 }
