@@ -85,7 +85,7 @@ func TestDemoKeepsItsHistory(t *testing.T) {
 	p := newPlace(t)
 	x := p.belay("demo", "--data", p.path("kept")).want(0)
 	for _, want := range []string{"kill -9", "is dead, in the middle of step 3", "step 1, survey, is done already",
-		"is refused (reassigned)", "Held:", "belay get ex_"} {
+		"is refused (reassigned)", "All promises kept:", "belay get ex_"} {
 		if !strings.Contains(x.out, want) {
 			t.Errorf("the demo does not say %q:\n%s", want, x.out)
 		}

@@ -24,23 +24,23 @@ type crewMember struct {
 	process *exec.Cmd
 	stdin   io.Closer
 	stderr  *tailBuffer
-	read    sync.WaitGroup // its notes
-	lease   belay.Lease    // the last one it won
-	lines   int            // that its step has written
+	read    sync.WaitGroup // done when all its notes are read
+	lease   belay.Lease    // the last lease that it has won
+	lines   int            // how many lines its running step has written
 	killed  bool
 }
 
 // hire starts a worker process.
 func (d *demo) hire(ctx context.Context, name, queue string) (*crewMember, error) {
 	m := &crewMember{name: name, stderr: &tailBuffer{}}
-	// It is ended in order by its standard input, or killed by the story.
+	// The end of its standard input ends the process, unless the demo kills it before.
 	c, err := d.opt.Worker(context.WithoutCancel(ctx), name, queue, d.dir)
 	if err != nil {
 		return nil, err
 	}
 	c.Env = append(os.Environ(), ledgerEnv+"="+d.ledger, workerEnv+"="+name)
 	c.Stderr = m.stderr
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo to hear
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C reaches the demo alone
 	if m.stdin, err = c.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (d *demo) hire(ctx context.Context, name, queue string) (*crewMember, error
 	return m, nil
 }
 
-// listen passes a worker's notes on until it is gone.
+// listen passes a worker's notes on until its process has ended.
 func (d *demo) listen(m *crewMember, out io.Reader) {
 	for dec := json.NewDecoder(out); ; {
 		n := note{from: m}
@@ -68,15 +68,15 @@ func (d *demo) listen(m *crewMember, out io.Reader) {
 	}
 }
 
-// failed says why a worker is gone that should be there.
+// failed returns the error about a worker that ended before it should.
 func (m *crewMember) failed() error {
 	return &belay.Error{
-		Code: belay.CodeUnavailable, Message: "worker " + m.name + " has ended by itself: " +
+		Code: belay.CodeUnavailable, Message: "worker " + m.name + " has ended unexpectedly: " +
 			strings.TrimSpace(m.stderr.String()),
 	}
 }
 
-// kill does the deed.
+// kill kills a worker with SIGKILL.
 func (d *demo) kill(m *crewMember) error {
 	d.facts.Killed, d.facts.Victim, d.facts.OldToken = time.Now(), m.name, m.lease.Token
 	m.killed = true
@@ -88,8 +88,8 @@ func (d *demo) kill(m *crewMember) error {
 	return nil
 }
 
-// lateWrite does what the dead worker would do if it were only slow: it saves
-// the result of its step, under its own lease, now that another works on it.
+// lateWrite saves the result of a step under the lease of the dead worker, as this worker would do
+// if it were only slow, while another worker owns the execution.
 func (d *demo) lateWrite(ctx context.Context) {
 	var old *crewMember
 	for _, m := range d.crew {
@@ -115,10 +115,10 @@ func (d *demo) lateWrite(ctx context.Context) {
 	}
 }
 
-// errAccepted is what a late write must never come to.
+// errAccepted is the result of a late write that the store has accepted, which must never happen.
 var errAccepted = errors.New("it was accepted")
 
-// nameOf is the worker of the demo that had this session.
+// nameOf returns the name of the demo's worker with a session.
 func (d *demo) nameOf(id belay.WorkerID) string {
 	for _, m := range d.crew {
 		if m.lease.Worker == id {
@@ -128,19 +128,19 @@ func (d *demo) nameOf(id belay.WorkerID) string {
 	return id.String()
 }
 
-// dismiss ends the workers in order, and tells what they still have to say. What
-// does not end is killed.
+// dismiss ends the workers, and writes the steps that they still finish. It kills a worker that does
+// not end within ten seconds.
 func (d *demo) dismiss() error {
 	var errs []error
 	var gone sync.WaitGroup
 	over := time.AfterFunc(10*time.Second, func() {
 		for _, m := range d.crew {
-			_ = m.process.Process.Kill() // it may have ended
+			_ = m.process.Process.Kill() // the process may have ended
 		}
 	})
 	defer over.Stop()
 	for _, m := range d.crew {
-		_ = m.stdin.Close() // a dead one has none
+		_ = m.stdin.Close() // fails for a dead worker
 		gone.Go(m.read.Wait)
 	}
 	done := make(chan struct{})
@@ -164,7 +164,7 @@ func (d *demo) dismiss() error {
 	return errors.Join(errs...)
 }
 
-// tailBuffer keeps the end of what is written to it.
+// tailBuffer keeps the last 4 KiB that are written to it.
 type tailBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

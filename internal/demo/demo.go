@@ -1,7 +1,9 @@
-// Package demo shows Belay's first promise to a person: two worker processes work on one
-// execution, the one in the middle of a step is killed with kill -9, and the other goes on.
-// It judges itself, from the store's history and from a list that the steps keep outside of
-// it.
+// Package demo shows Belay's first promise: of two worker processes, the one that runs an execution
+// is killed with kill -9 in the middle of a step, and the other one goes on with the execution.
+//
+// The demo checks its own result, from the store's history and from the ledger, a file outside the
+// store in which the steps record that they run. A note is a line with which a worker process
+// reports its work to the demo.
 package demo
 
 import (
@@ -25,42 +27,40 @@ import (
 )
 
 const (
-	// ttl is how long a worker of the demo lives without a heartbeat. It is
-	// short, so that a demo does not take long, and long enough for a busy machine.
+	// ttl is the time without a heartbeat after which a worker of the demo is lost. It is short,
+	// so that the demo does not take long, and long enough for a busy machine.
 	ttl  = 2 * time.Second
 	beat = 500 * time.Millisecond
-	// limit is how long a demo may take before it is given up: many times
-	// what it needs.
+	// limit is the timeout of a demo, many times the duration of a demo.
 	limit = 2 * time.Minute
-	// noise is how many lines the step in the middle has written when its
-	// worker is killed.
-	noise = 3
+	// killAfter is the number of lines that the step victim writes before its worker is killed.
+	killAfter = 3
 )
 
-// Options of a demo.
+// Options are the options of a demo.
 type Options struct {
-	// Out gets the story, or with JSON the judgement alone. Terminal is the same without
-	// anything between, for colours.
+	// Out gets the story, or with JSON the judgement alone. Terminal is the same output without
+	// the escaping of control characters, for colours.
 	Out, Terminal io.Writer
 	JSON          bool
-	// Data is where to keep what is stored; empty for a directory that is removed.
+	// Data is the data directory, which is kept; empty for a temporary one.
 	Data string
-	// Repo is the repository to clone; empty for a small one that is made.
+	// Repo is the repository to clone; empty for a small new one.
 	Repo string
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
 	// Bury kills the processes of a worker that died.
 	Bury func(ctx context.Context, c belay.Client, dead belay.Worker) error
-	// Worker is the command of a worker process: its name, its queue and the data
-	// directory. It calls [Work].
+	// Worker returns the command of a worker process with a name, a queue and the data directory.
+	// The process calls [Work].
 	Worker func(ctx context.Context, name, queue, dir string) (*exec.Cmd, error)
 }
 
-// demo is one showing.
+// demo is the state of one run of the demo.
 type demo struct {
 	opt     Options
 	dir     string // the data directory
-	ledger  string // where steps note outside of the store that they run
+	ledger  string // the path of the ledger
 	backend *datadir.Backend
 	tell    *teller
 	crew    []*crewMember
@@ -68,12 +68,12 @@ type demo struct {
 	facts   facts
 }
 
-// Run shows a demo and judges it. The error says whether the promises held; a demo that
-// ctx has cut off ends with ctx's cause.
+// Run runs the demo and writes its result. It returns an error if Belay broke a promise; if ctx ends
+// first, the error is ctx's cause.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		&belay.Error{
-			Code: belay.CodeUnavailable, Message: "the demo did not come to its end in " + screen.Short(limit) +
+			Code: belay.CodeUnavailable, Message: "the demo did not end within " + screen.Short(limit) +
 				"; is this machine very busy?",
 		})
 	defer cancel()
@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(work) }() // what stays is in the temporary directory
+	defer func() { _ = os.RemoveAll(work) }() // an error leaves files in the temporary directory
 	d := &demo{opt: o, dir: filepath.Join(work, "data"), ledger: filepath.Join(work, "ledger"), tell: newTeller(o),
 		notes: make(chan note, 64)}
 	if o.Data != "" {
@@ -106,7 +106,7 @@ func Run(ctx context.Context, o Options) error {
 	return d.judge()
 }
 
-// stopped is err, or the cause if the demo was ended from outside.
+// stopped returns err, or ctx's cause if ctx has ended.
 func stopped(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -114,7 +114,7 @@ func stopped(ctx context.Context, err error) error {
 	return context.Cause(ctx)
 }
 
-// play shows the story up to the end of the execution.
+// play starts the workers, submits the execution and follows it to its end.
 func (d *demo) play(ctx context.Context, job *agent.Job) error {
 	queue := agent.RunQueue + belay.WorkerID(embedded.NewID()).String()
 	for _, name := range []string{"anna", "bert"} {
@@ -153,7 +153,7 @@ func (d *demo) play(ctx context.Context, job *agent.Job) error {
 	d.facts.State, d.facts.Error = e.State, e.Error
 	if e.State != belay.Succeeded && e.Error != nil && d.facts.Killed.IsZero() {
 		return &belay.Error{
-			Code: belay.CodeConflict, Message: "the demo cannot be shown, its steps do not get that far: " +
+			Code: belay.CodeConflict, Message: "the demo cannot be shown, since a step failed before the kill: " +
 				screen.Line(e.Error.Message),
 		}
 	}
@@ -184,8 +184,8 @@ func (d *demo) assemble(ctx context.Context) error {
 	return nil
 }
 
-// follow tells what happens until the execution has ended, and does the deed in
-// between.
+// follow handles notes and events until the execution has ended. One of the notes makes it kill the
+// worker.
 func (d *demo) follow(ctx context.Context) error {
 	events, failed := d.watch(ctx)
 	for {
@@ -235,7 +235,7 @@ func (d *demo) watch(ctx context.Context) (<-chan belay.Event, <-chan error) {
 	return events, failed
 }
 
-// event takes note of what the store says, and tells what no worker can.
+// event records an event of the execution, and writes a line about events that no worker reports.
 func (d *demo) event(ev *belay.Event) {
 	d.facts.Events = append(d.facts.Events, *ev)
 	switch ev.Kind {
@@ -243,13 +243,13 @@ func (d *demo) event(ev *belay.Event) {
 		if d.facts.Lost.IsZero() && !d.facts.Killed.IsZero() {
 			d.facts.Lost = ev.At
 		}
-		d.tell.line(byBelay, "gives "+d.nameOf(ev.Worker)+" up: "+lossOf(ev))
+		d.tell.line(byBelay, "takes the execution back from "+d.nameOf(ev.Worker)+": "+lossOf(ev))
 	case "submitted":
-		d.tell.line(byBelay, "keeps the execution "+ev.Execution.String())
+		d.tell.line(byBelay, "stores the execution "+ev.Execution.String())
 	}
 }
 
-// lossOf says why the store gave a worker up.
+// lossOf returns the reason why the store declared a worker lost.
 func lossOf(ev *belay.Event) string {
 	if ev.Error == nil {
 		return ev.Text
@@ -257,7 +257,7 @@ func lossOf(ev *belay.Event) string {
 	return screen.Brief(ev.Error.Message, 160)
 }
 
-// note tells what a worker says it does.
+// note handles a note of a worker.
 func (d *demo) note(ctx context.Context, n note) error {
 	m := n.from
 	switch n.Kind {
@@ -274,7 +274,7 @@ func (d *demo) note(ctx context.Context, n note) error {
 	case notePrepared:
 		text := "has a workspace at commit " + n.Text
 		if !d.facts.TakenOver.IsZero() {
-			text += ", with what the finished steps left"
+			text += ", with the files of the finished steps"
 		}
 		d.tell.line(m.name, text)
 	case noteSkipped:
@@ -287,7 +287,7 @@ func (d *demo) note(ctx context.Context, n note) error {
 		}
 	case noteWrote:
 		m.lines++
-		if n.Step == victim && m.lines == noise && d.facts.Killed.IsZero() {
+		if n.Step == victim && m.lines == killAfter && d.facts.Killed.IsZero() {
 			return d.kill(m)
 		}
 	case noteEnded:

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// good is what a demo sees when every promise holds.
+// good makes the facts of a demo in which Belay kept every promise.
 func good() *facts {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	f := &facts{
@@ -47,23 +47,23 @@ func good() *facts {
 	return f
 }
 
-// A demo that went as told breaks no promise, and says who did what.
-func TestDemoHolds(t *testing.T) {
+// Rule: the demo finds no breach in good facts, and says which worker ran which step.
+func TestTheDemoFindsNoBreachInGoodFacts(t *testing.T) {
 	f := good()
 	if b := f.breaches(); len(b) > 0 {
-		t.Errorf("a good demo breaks: %v", b)
+		t.Errorf("breaches in good facts: %v", b)
 	}
 	var who []string
 	for _, s := range f.steps() {
 		who = append(who, fmt.Sprintf("%d %s %d", len(s.Begun), s.SavedBy, s.Token))
 	}
 	if want := []string{"1 anna 1", "1 anna 1", "2 bert 2", "1 bert 2", "1 bert 2"}; !slices.Equal(who, want) {
-		t.Errorf("who did what is %v, want %v", who, want)
+		t.Errorf("the workers of the steps are %v, want %v", who, want)
 	}
 }
 
-// Each promise that a demo shows is one that it would see broken.
-func TestDemoSeesEachBreach(t *testing.T) {
+// Rule: the demo finds a breach of each promise that it shows.
+func TestTheDemoFindsEachBreach(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage func(*facts)
 		says   string
@@ -109,7 +109,7 @@ func TestDemoSeesEachBreach(t *testing.T) {
 			"token 1 was given after token 1",
 		},
 		"no newer token": {func(f *facts) { f.NewToken = 1 }, "the token was 1 before the kill and 1 after it"},
-		"a late write is taken": {
+		"a late write is accepted": {
 			func(f *facts) { f.Late = errAccepted },
 			"was not refused as one of a lost lease: it was accepted",
 		},
@@ -117,8 +117,8 @@ func TestDemoSeesEachBreach(t *testing.T) {
 			func(f *facts) { f.Late = &belay.Error{Code: belay.CodeUnavailable, Message: "try again"} },
 			"was not refused as one of a lost lease",
 		},
-		"nobody dies":    {func(f *facts) { f.Killed = time.Time{} }, "no worker was killed"},
-		"nobody notices": {func(f *facts) { f.Lost = time.Time{} }, "the store never gave anna up"},
+		"no kill": {func(f *facts) { f.Killed = time.Time{} }, "no worker was killed"},
+		"no loss": {func(f *facts) { f.Lost = time.Time{} }, "the store never declared anna lost"},
 		"the execution fails": {func(f *facts) {
 			f.State, f.Error = belay.Failed, &belay.Failure{Message: "no disk"}
 		}, "ended failed: no disk"},
@@ -131,14 +131,15 @@ func TestDemoSeesEachBreach(t *testing.T) {
 	}
 }
 
-// The exit code says whether the promises held, in words and as JSON.
-func TestDemoExitCode(t *testing.T) {
+// Rule: the exit code is 0 if Belay kept every promise and 70 if not, with output as text and as
+// JSON.
+func TestTheExitCodeOfTheDemo(t *testing.T) {
 	for _, output := range []string{"text", "json"} {
 		var out bytes.Buffer
 		o := Options{Out: &out, Terminal: &out, JSON: output == "json"}
 		d := &demo{opt: o, tell: newTeller(o), facts: *good()}
 		if err := d.judge(); err != nil {
-			t.Errorf("-o %s: a demo that held: %v", output, err)
+			t.Errorf("-o %s: a demo without a breach: %v", output, err)
 		}
 		if s := out.String(); !strings.Contains(s, "bert") || strings.Contains(s, "\x1b") {
 			t.Errorf("-o %s writes %q", output, s)

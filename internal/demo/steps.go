@@ -15,17 +15,17 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// victim is the step in whose middle the worker is killed.
+// victim is the step in the middle of which the worker is killed.
 const victim = "review"
 
-// Variables that the demo gives its workers, and they the steps.
+// Environment variables that the demo sets for its workers, which pass them on to the steps.
 const (
-	ledgerEnv = "DEMO_LEDGER" // the file in which steps note that they run
+	ledgerEnv = "DEMO_LEDGER" // the ledger: the file in which steps record that they run
 	workerEnv = "DEMO_WORKER" // the worker's name
 )
 
-// scripts are the five steps. What one leaves in the workspace the next ones
-// read, wherever they run.
+// scripts are the five steps. Each reads files that earlier steps have left in the workspace, also
+// if another worker has run these.
 var scripts = []struct{ name, script string }{
 	{"survey", `
 		mkdir -p belay-demo
@@ -46,15 +46,15 @@ var scripts = []struct{ name, script string }{
 		test -s belay-demo/files
 		test -s belay-demo/commits
 		test "$(cat belay-demo/review)" = reviewed
-		echo "what steps 1, 2 and 3 left is there, once"`},
+		echo "the files of steps 1, 2 and 3 are there, once"`},
 	{"report", `
 		git add --force belay-demo
 		git commit -q -m "demo: report"
 		echo "committed as $(git rev-parse --short HEAD)"`},
 }
 
-// demoJob is the workflow of the demo: five steps on a clone of a repository,
-// each noting in the ledger that it begins and that it has ended.
+// demoJob makes the job of the demo: five steps on a clone of a repository. Each step records in the
+// ledger that it begins and that it has ended.
 func demoJob(ctx context.Context, source, work string) (*agent.Job, error) {
 	var err error
 	if source == "" {
@@ -64,7 +64,7 @@ func demoJob(ctx context.Context, source, work string) (*agent.Job, error) {
 		err = workspace.CheckRepo(source)
 	}
 	if bare, _, rerr := workspace.Reveal(source); err == nil && (rerr != nil || bare != source) {
-		err = &belay.Error{Code: belay.CodeMalformed, Message: "the demo clones no repository that wants credentials"}
+		err = &belay.Error{Code: belay.CodeMalformed, Message: "the demo cannot clone a repository that needs credentials"}
 	}
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func demoJob(ctx context.Context, source, work string) (*agent.Job, error) {
 	return j, nil
 }
 
-// smallRepository makes a repository for who has none here.
+// smallRepository makes a repository for a demo outside of a repository.
 func smallRepository(ctx context.Context, dir string) (string, error) {
 	const script = `
 		git init -q .
@@ -106,7 +106,7 @@ func smallRepository(ctx context.Context, dir string) (string, error) {
 	return dir, nil
 }
 
-// stepNames are the steps of a job as a person reads them.
+// stepNames lists the steps of a job for people.
 func stepNames(j *agent.Job) string {
 	names := make([]string, len(j.Steps))
 	for i, s := range j.Steps {
@@ -115,18 +115,18 @@ func stepNames(j *agent.Job) string {
 	return strings.Join(names, ", then ")
 }
 
-// stepNumber is a step's place in the demo, from 1.
+// stepNumber is the number of a step in the demo, from 1.
 func stepNumber(name string) int {
 	return 1 + slices.IndexFunc(scripts, func(s struct{ name, script string }) bool { return s.name == name })
 }
 
-// stepTitle begins a line about a step.
+// stepTitle is the beginning of a line about a step.
 func stepTitle(name string) string { return fmt.Sprintf("step %d, %s, ", stepNumber(name), name) }
 
 // stepKey is the name under which a job saves a step's result.
 func stepKey(name string) string { return "run[" + name + "]" }
 
-// ledgerLine is what a step noted outside of the store.
+// ledgerLine is a line that a step has written into the ledger, outside the store.
 type ledgerLine struct {
 	What   string      `json:"what"` // begin or end
 	Step   string      `json:"step"`
@@ -143,7 +143,7 @@ func readLedger(name string) ([]ledgerLine, error) {
 	for text := range strings.Lines(string(data)) {
 		var l ledgerLine
 		if _, err := fmt.Sscanf(text, "%s %s %d %s\n", &l.What, &l.Step, &l.Token, &l.Worker); err != nil {
-			return nil, fmt.Errorf("read what the steps noted: %q: %w", text, err)
+			return nil, fmt.Errorf("read the ledger of the steps: %q: %w", text, err)
 		}
 		lines = append(lines, l)
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// byBelay is who did what no worker did.
+// byBelay is the name in lines about the engine instead of a worker.
 const byBelay = "belay"
 
-// teller writes the story of a demo: a line for each thing that happens, with
-// the time since the beginning and who it is about.
+// teller writes the story of a demo: a line for each event, with the time since the beginning and
+// the name of the worker.
 type teller struct {
 	out    io.Writer
 	colour bool
@@ -23,7 +23,7 @@ type teller struct {
 }
 
 func newTeller(o Options) *teller {
-	// for colours: what it tells is fit for a screen
+	// Terminal, since the teller writes colours and escapes the texts itself.
 	t := &teller{out: o.Terminal, colour: coloured(o.Terminal), began: time.Now()}
 	if o.JSON {
 		t.out = io.Discard
@@ -31,7 +31,7 @@ func newTeller(o Options) *teller {
 	return t
 }
 
-// coloured reports whether a person looks at w and wants colours.
+// coloured reports whether w is a terminal whose user wants colours.
 func coloured(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && screen.IsTerminal(w)
 }
@@ -53,7 +53,7 @@ func (t *teller) paint(colour, s string) string {
 	return "\x1b[" + colour + "m" + s + "\x1b[0m"
 }
 
-// title says what is shown.
+// title writes what the demo shows, and on which repository.
 func (t *teller) title(repo string) {
 	fmt.Fprintf(t.out, "%s\n%s\n\n", t.paint(bold, "Five steps, two workers, and a kill -9 in the middle of step 3."),
 		t.paint(dim, "on a clone of "+screen.Line(repo)))
@@ -65,16 +65,16 @@ func (t *teller) begin(text string) {
 	t.line(byBelay, text)
 }
 
-// line tells one thing.
+// line writes a line about a worker or the engine.
 func (t *teller) line(who, text string) {
 	colours := map[string]string{"anna": cyan, "bert": purple, byBelay: dim}
 	t.write(t.paint(colours[who], fmt.Sprintf("%-5s", who)), screen.Line(text))
 }
 
-// ended tells that a worker is done with a step.
+// ended writes that a worker has finished a step.
 func (t *teller) ended(n note) { t.line(n.from.name, stepTitle(n.Step)+"is done: "+n.Text) }
 
-// deed tells what the demo does to a worker.
+// deed writes what the demo itself does to a worker.
 func (t *teller) deed(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, screen.Line(text))) }
 
 func (t *teller) write(who, text string) {
@@ -90,7 +90,7 @@ type judgement struct {
 	State    belay.State       `json:"state"`
 	Steps    []stepOf          `json:"steps"`
 	Killed   string            `json:"killed"`
-	// OldToken is the dead worker's, NewToken that of the one that took over.
+	// OldToken is the token of the dead worker, NewToken that of its successor.
 	OldToken  belay.Token   `json:"old_token"`
 	NewToken  belay.Token   `json:"new_token"`
 	Successor string        `json:"successor"`
@@ -100,7 +100,7 @@ type judgement struct {
 	Events    []belay.Event `json:"events"`
 }
 
-// judge writes what came of it. The error says whether the promises held.
+// judge writes the result of the demo. It returns an error if a promise was broken.
 func (d *demo) judge() error {
 	f := &d.facts
 	breaches := f.breaches()
@@ -125,13 +125,14 @@ func (d *demo) judge() error {
 	}
 	if len(breaches) > 0 {
 		return &belay.Error{
-			Code: belay.CodeInternal, Message: screen.Plural(len(breaches), "promise") + " did not hold",
+			Code: belay.CodeInternal, Message: "Belay broke " + screen.Plural(len(breaches), "promise"),
 		}
 	}
 	return nil
 }
 
-// summary says who did what, how long it took, and what was refused.
+// summary writes which worker ran which step, how long the takeover took, and how the late write was
+// refused.
 func (t *teller) summary(j *judgement) {
 	fmt.Fprintln(t.out)
 	tab := screen.NewTable(t.out, "STEP", "", "BEGUN BY", "SAVED BY", "TOKEN")
@@ -142,7 +143,7 @@ func (t *teller) summary(j *judgement) {
 		}
 		tab.Row(fmt.Sprint(i+1), s.Name, strings.Join(begun, ", then "), s.SavedBy, fmt.Sprint(s.Token))
 	}
-	_ = tab.Flush() // nobody is left to tell
+	_ = tab.Flush() // an error could not be shown either
 	fmt.Fprintln(t.out)
 	if j.Killed != "" {
 		say := func(what, format string, args ...any) {
@@ -158,7 +159,7 @@ func (t *teller) summary(j *judgement) {
 	fmt.Fprintln(t.out)
 	if j.Held {
 		fmt.Fprintln(t.out, t.paint(green,
-			"Held: every result was saved once, no finished step ran again, the old token was refused."))
+			"All promises kept: every result was saved once, no finished step ran again, the old token was refused."))
 	}
 	for _, b := range j.Breaches {
 		fmt.Fprintln(t.out, t.paint(red, "Broken: "+screen.Line(b)))

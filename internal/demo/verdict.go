@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// facts are what a demo has seen, told by the store and counted outside of
-// it.
+// facts are the observations of a demo, from the store's history and from the ledger outside the
+// store.
 type facts struct {
 	Execution belay.ExecutionID
 	State     belay.State
@@ -19,18 +19,18 @@ type facts struct {
 	Events    []belay.Event
 	Ledger    []ledgerLine
 
-	Killed    time.Time // when, by this machine's clock
-	Victim    string    // whom
+	Killed    time.Time // when a worker was killed, by this machine's clock
+	Victim    string    // the name of the killed worker
 	OldToken  belay.Token
-	Lost      time.Time // when the store gave the victim up
+	Lost      time.Time // when the store declared the victim lost
 	TakenOver time.Time
 	Successor string
 	NewToken  belay.Token
-	// Late is what a write with the old token came to, once another had it.
+	// Late is the error of the write with the old token after the takeover.
 	Late error
 }
 
-// breaches are the promises that did not hold.
+// breaches describes the promises that Belay has broken.
 func (f *facts) breaches() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -50,7 +50,7 @@ func (f *facts) breaches() []string {
 		return out
 	}
 	if f.Lost.IsZero() {
-		add("the store never gave %s up", f.Victim)
+		add("the store never declared %s lost", f.Victim)
 	}
 	if f.NewToken <= f.OldToken {
 		add("the token was %d before the kill and %d after it", f.OldToken, f.NewToken)
@@ -61,7 +61,8 @@ func (f *facts) breaches() []string {
 	return out
 }
 
-// checkStep: a step's result is saved once, and what was saved is not run again.
+// checkStep checks that the result of a step was saved once, and that the step did not run again
+// after that.
 func (f *facts) checkStep(name string, add func(string, ...any)) {
 	saved := f.saved(name)
 	if len(saved) != 1 {
@@ -89,7 +90,7 @@ func (f *facts) checkStep(name string, add func(string, ...any)) {
 	}
 }
 
-// checkTokens: each claim has a newer token, and only the newest one writes.
+// checkTokens checks that each claim has a newer token, and that only the newest token writes.
 func (f *facts) checkTokens(add func(string, ...any)) {
 	var newest belay.Token
 	for _, ev := range f.Events {
@@ -104,7 +105,7 @@ func (f *facts) checkTokens(add func(string, ...any)) {
 	}
 }
 
-// saved are the events in which a step's result was saved.
+// saved returns the events in which a step's result was saved.
 func (f *facts) saved(name string) []belay.Event {
 	var out []belay.Event
 	for _, ev := range f.Events {
@@ -115,17 +116,16 @@ func (f *facts) saved(name string) []belay.Event {
 	return out
 }
 
-// stepOf is what became of one step.
+// stepOf is the result of one step.
 type stepOf struct {
 	Name string `json:"name"`
-	// Begun are the workers that began it, each with its token, as the step
-	// noted itself outside of the store.
+	// Begun are the ledger's lines about the beginnings of the step, with worker and token.
 	Begun   []ledgerLine `json:"begun"`
 	SavedBy string       `json:"saved_by,omitempty"`
 	Token   belay.Token  `json:"token,omitempty"`
 }
 
-// steps say who did what.
+// steps returns which worker began and saved each step.
 func (f *facts) steps() []stepOf {
 	out := make([]stepOf, len(scripts))
 	for i, s := range scripts {

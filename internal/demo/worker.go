@@ -28,15 +28,15 @@ const (
 	noteStarted  = "started"
 	noteWrote    = "wrote"
 	noteEnded    = "ended"
-	noteGone     = "gone" // written by nobody: the process has ended
+	noteGone     = "gone" // made by listen when the worker's process has ended
 )
 
-// note is one line that a worker of the demo tells who started it.
+// note is one line of JSON that a worker of the demo writes for the demo's process.
 type note struct {
 	Kind string `json:"kind"`
 	Step string `json:"step,omitempty"`
 	Text string `json:"text,omitempty"`
-	// The lease that the worker won, its secret too: the demo writes with it
+	// The lease that the worker won, with its secret: the demo sends a late write under this lease
 	// when the worker is dead.
 	Execution belay.ExecutionID `json:"execution,omitzero"`
 	Worker    belay.WorkerID    `json:"worker,omitzero"`
@@ -52,8 +52,8 @@ func (n *note) lease() belay.Lease {
 	return l
 }
 
-// Work is a worker process of a demo: it works until in ends, so that it does not outlive
-// the demo, and writes notes to out.
+// Work runs a worker process of a demo. It works until in ends, so that it does not outlive the
+// demo, and writes notes to out.
 func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, out io.Writer,
 	open func(dir string) (*workspace.Manager, error)) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -64,7 +64,7 @@ func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, o
 	}()
 	b, err := datadir.Dial(ctx, dir, datadir.Options{
 		Purpose: "belay demo, worker " + name, Version: version, InJob: process.InJob,
-		Patience: ttl, // the demo has the engine from before it starts workers to after they end
+		Patience: ttl, // the demo hosts the engine for longer than its workers live
 	})
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, o
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}
-	t := &talking{Backend: b, out: json.NewEncoder(out)}
+	t := &reporter{Backend: b, out: json.NewEncoder(out)}
 	w := worker.New(t, worker.Options{
 		Name: name, Queues: []string{queue}, Concurrency: 1, TTL: ttl, Heartbeat: beat, Grace: -1, Version: version,
 	})
@@ -83,31 +83,31 @@ func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, o
 	return errors.Join(err, b.Close())
 }
 
-// spacesOf is where a worker of the demo keeps its workspaces.
+// spacesOf is the directory for the workspaces of a worker of the demo.
 func spacesOf(dir, name string) string { return filepath.Join(dir, "demo-"+name) }
 
-// talking is the Backend of a worker that tells what it does.
-type talking struct {
+// reporter is the Backend of a worker that writes notes about its work.
+type reporter struct {
 	belay.Backend
 	mu   sync.Mutex
 	out  *json.Encoder
-	step string
-	last string // what the step wrote last
-	half string // the line that it has not ended
+	step string // the name of the running step
+	last string // the last line that the step has written
+	half string // the beginning of a line that the step has not ended
 }
 
-var _ agent.Observer = (*talking)(nil)
+var _ agent.Observer = (*reporter)(nil)
 
-func (t *talking) note(n note) {
+func (t *reporter) note(n note) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.out.Encode(n); err != nil {
-		slog.Warn("tell the demo", "error", err) // it is gone, and this worker soon
+		slog.Warn("write a note to the demo", "error", err) // the demo is gone, and this worker ends soon
 	}
 }
 
-// OpenWorker tells that the worker is connected.
-func (t *talking) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
+// OpenWorker notes that the worker is connected.
+func (t *reporter) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
 	session, err := t.Backend.OpenWorker(ctx, s)
 	if err == nil {
 		t.note(note{Kind: noteReady})
@@ -115,8 +115,8 @@ func (t *talking) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Ses
 	return session, err
 }
 
-// Claim tells what the worker won.
-func (t *talking) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
+// Claim notes the leases that the worker has won.
+func (t *reporter) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	reply, err := t.Backend.Claim(ctx, r)
 	for _, a := range reply.Assignments {
 		l := a.Lease
@@ -125,25 +125,25 @@ func (t *talking) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimR
 	return reply, err
 }
 
-// Preparing is not told: it is short.
-func (t *talking) Preparing(*agent.Job) {}
+// Preparing notes nothing, since it takes a short time.
+func (t *reporter) Preparing(*agent.Job) {}
 
-// Prepared tells what was checked out.
-func (t *talking) Prepared(commit string, _ bool) {
+// Prepared notes the commit that was checked out.
+func (t *reporter) Prepared(commit string, _ bool) {
 	t.note(note{Kind: notePrepared, Text: commit[:min(len(commit), 12)]})
 }
 
-// Skipped tells that the step is not run again.
-func (t *talking) Skipped(s agent.StepResult) { t.note(note{Kind: noteSkipped, Step: s.Name}) }
+// Skipped notes that a finished step does not run again.
+func (t *reporter) Skipped(s agent.StepResult) { t.note(note{Kind: noteSkipped, Step: s.Name}) }
 
-// Started tells that the step begins.
-func (t *talking) Started(s agent.Step) {
+// Started notes that a step begins.
+func (t *reporter) Started(s agent.Step) {
 	t.step, t.last, t.half = s.Name, "", ""
 	t.note(note{Kind: noteStarted, Step: s.Name})
 }
 
-// Wrote tells every line that the step writes.
-func (t *talking) Wrote(_ bool, b []byte) {
+// Wrote notes every line that the step writes.
+func (t *reporter) Wrote(_ bool, b []byte) {
 	lines := strings.Split(t.half+string(b), "\n")
 	t.half = lines[len(lines)-1]
 	for _, l := range lines[:len(lines)-1] {
@@ -152,8 +152,8 @@ func (t *talking) Wrote(_ bool, b []byte) {
 	}
 }
 
-// Ended tells how the step ended, with the last that it wrote.
-func (t *talking) Ended(s agent.StepResult) {
+// Ended notes how the step ended, with its last line.
+func (t *reporter) Ended(s agent.StepResult) {
 	text := t.last
 	if s.ExitCode != 0 {
 		text = "it failed: " + text

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// JSON passes on JSON in which what reaches no screen is written as \u and its number.
-// It stands in texts alone, so that the JSON says the same. Each Write has whole
-// characters.
+// JSON returns a writer that passes on JSON with hostile characters escaped as \u and their number.
+// Such characters occur in JSON strings only, so that the value stays the same. Each Write must have
+// complete characters.
 func JSON(to io.Writer) io.Writer { return escaping{to} }
 
 type escaping struct{ to io.Writer }
 
-// Write passes p on.
+// Write writes p, escaped.
 func (e escaping) Write(p []byte) (int, error) {
 	if _, err := e.to.Write(Escaped(p)); err != nil {
 		return 0, err
@@ -23,7 +23,7 @@ func (e escaping) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Escaped is JSON in which what reaches no screen is escaped.
+// Escaped returns JSON with hostile characters escaped; see JSON.
 func Escaped(p []byte) []byte {
 	if !bytes.ContainsFunc(p, func(r rune) bool { return Hostile(r) && r != '\n' && r != '\t' }) {
 		return p

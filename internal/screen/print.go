@@ -22,7 +22,7 @@ func IsTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// PrintJSON writes v as people and programs can read it.
+// PrintJSON writes v as indented JSON, with hostile characters escaped.
 func PrintJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(JSON(w))
 	enc.SetIndent("", "  ")
@@ -33,7 +33,7 @@ func PrintJSON(w io.Writer, v any) error {
 // Table writes aligned columns.
 type Table struct{ *tabwriter.Writer }
 
-// NewTable makes a table; without a head it has none.
+// NewTable makes a table, with a head line if head has cells.
 func NewTable(w io.Writer, head ...string) *Table {
 	t := &Table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	if len(head) > 0 {
@@ -42,7 +42,7 @@ func NewTable(w io.Writer, head ...string) *Table {
 	return t
 }
 
-// Row writes one row, each cell as Line makes it.
+// Row writes one row, with each cell in one line; see Line.
 func (t *Table) Row(cells ...string) {
 	for i, c := range cells {
 		cells[i] = Line(c)
@@ -50,7 +50,7 @@ func (t *Table) Row(cells ...string) {
 	fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t "))
 }
 
-// Short is a duration that a person reads at a glance.
+// Short formats a duration for people.
 func Short(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -67,7 +67,7 @@ func Short(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// Brief is the beginning of a text, at most limit characters long.
+// Brief returns the beginning of a text, at most limit characters long.
 func Brief(s string, limit int) string {
 	if r := []rune(s); len(r) > limit {
 		return string(r[:limit]) + "…"
@@ -75,7 +75,7 @@ func Brief(s string, limit int) string {
 	return s
 }
 
-// Plural counts things: 1 file, 2 files.
+// Plural formats a number of things: 1 file, 2 files.
 func Plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -83,7 +83,7 @@ func Plural(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// Words joins arguments so that a shell would split them again.
+// Words joins arguments, quoted so that a shell would split the result into the same arguments.
 func Words(argv []string) string {
 	words := make([]string, len(argv))
 	for i, a := range argv {

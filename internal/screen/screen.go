@@ -1,11 +1,10 @@
-// Package screen makes text of others fit for a terminal: names, messages and output
-// are somebody's input, and a terminal obeys what stands in them.
+// Package screen makes text of other people safe for a terminal: names, messages and output may
+// contain escape sequences, which a terminal obeys.
 //
-// What reaches a screen is printable text in UTF-8, spaces, and where there are lines
-// their ends and tabs. Sequences that colour the screen or move the cursor are left
-// out whole. Marks that turn the direction of text, and characters that cannot be seen,
-// are shown as U+FFFD: by them one text looks like another. What is no UTF-8 is shown
-// as U+FFFD too.
+// The safe text is printable UTF-8 and spaces, and in texts of several lines also line ends and
+// tabs. Escape sequences, which colour the screen or move the cursor, are left out as a whole.
+// Marks of text direction and invisible characters, with which one text can look like another, are
+// replaced by U+FFFD. Bytes that are not UTF-8 are replaced by U+FFFD too.
 package screen
 
 import (
@@ -16,13 +15,13 @@ import (
 	"unicode/utf8"
 )
 
-// Hostile reports whether a rune reaches no screen: controls, those of the eight-bit
-// sets among them, marks of direction, and characters that cannot be seen.
+// Hostile reports whether a rune must not reach a screen: control characters, those of eight-bit
+// character sets among them, marks of text direction, and invisible characters.
 func Hostile(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
 }
 
-// Line is a text in one line: ends of lines and tabs become spaces.
+// Line returns a text safe and in one line: line ends and tabs become spaces.
 func Line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -32,7 +31,7 @@ func Line(s string) string {
 	}, Text(s))
 }
 
-// Text is a text of any number of lines.
+// Text returns a text of any number of lines, made safe.
 func Text(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool {
 		return r == utf8.RuneError || Hostile(r) && r != '\n' && r != '\t'
@@ -41,42 +40,43 @@ func Text(s string) string {
 	}
 	var b strings.Builder
 	w := NewWriter(&b)
-	_, _ = w.Write([]byte(s)) // a Builder takes all
+	_, _ = w.Write([]byte(s)) // a strings.Builder returns no error
 	_ = w.Flush()
 	return b.String()
 }
 
-// Writer passes on what is written to it as a Text. It may be written to in pieces that
-// end anywhere.
+// Writer makes the text that is written to it safe, as Text does, and passes it on. The pieces that
+// are written may end anywhere, also within a character or an escape sequence.
 type Writer struct {
 	to   io.Writer
 	at   state
-	long int    // how much of a sequence was left out
-	rest []byte // the beginning of a character
-	cr   bool   // a carriage return was the last
+	long int    // how many characters of the current sequence were left out
+	rest []byte // the beginning of an incomplete character
+	cr   bool   // the last character was a carriage return
 	out  []byte
 }
 
-// state is where in a sequence of a terminal the text is.
+// state is the position of the next character in an escape sequence.
 type state int
 
 const (
-	ground  state = iota
-	escape        // after ESC
-	middle        // between ESC and the final character of a short sequence
-	control       // after ESC [, until a final character
-	text          // after ESC ], ESC P and the like, until ST or BEL
-	textEsc       // after an ESC in it
+	ground  state = iota // outside of a sequence
+	escape               // after ESC
+	middle               // between ESC and the final character of a short sequence
+	control              // after ESC [, until a final character
+	text                 // after ESC ], ESC P and the like, until ST or BEL
+	textEsc              // in the state text, after an ESC
 )
 
-// maxSequence is how long a sequence may be: of one without an end no more is left out,
-// and of one that is text to its end no more than its line.
+// maxSequence is the greatest number of characters that are left out as one sequence, so that a
+// sequence without an end does not hide all further text. A sequence with text, such as a title,
+// also ends at the end of its line.
 const maxSequence = 4096
 
 // NewWriter makes a Writer.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
-// Write passes on what is whole of p.
+// Write passes on the complete characters of p.
 func (w *Writer) Write(p []byte) (int, error) {
 	b := p
 	if len(w.rest) > 0 {
@@ -95,7 +95,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), w.pass()
 }
 
-// Flush passes on what is left at the end.
+// Flush passes on an incomplete character at the end of the text as U+FFFD.
 func (w *Writer) Flush() error {
 	w.out = w.out[:0]
 	if len(w.rest) > 0 {
@@ -114,8 +114,8 @@ func (w *Writer) pass() error {
 	return err
 }
 
-// carriage ends a line that a carriage return would have begun anew, unless an end of
-// line follows.
+// carriage replaces a carriage return, with which a line could be overwritten, by a line end, unless
+// a line end follows anyway.
 func (w *Writer) carriage(followed bool) {
 	if w.cr && !followed {
 		w.out = append(w.out, '\n')
@@ -143,7 +143,7 @@ func (w *Writer) take(r rune) {
 		w.out = append(w.out, byte(r))
 	case r == '\r':
 		w.cr = true
-	case unicode.IsControl(r): // a bell, a backspace: nothing to be seen
+	case unicode.IsControl(r): // left out: a bell, a backspace and the like
 	case Hostile(r):
 		w.out = append(w.out, string(utf8.RuneError)...)
 	default:
@@ -151,7 +151,8 @@ func (w *Writer) take(r rune) {
 	}
 }
 
-// sequence takes a character of a sequence, and reports whether it is one.
+// sequence takes the next character of a sequence. It reports whether the character belongs to the
+// sequence.
 func (w *Writer) sequence(r rune) bool {
 	switch w.at {
 	case ground:

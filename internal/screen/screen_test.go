@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Rule: what reaches a screen cannot do anything to it, and what is harmless stays.
-func TestText(t *testing.T) {
+// Rule: escape sequences and invisible characters are removed or replaced, and harmless text stays.
+func TestTextIsMadeSafeForATerminal(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain äöü 世界 🙂\n\ttab":                                       "plain äöü 世界 🙂\n\ttab",
 		"\x1b[31mred\x1b[0m \x1b[1;38;5;196mmore\x1b[K":               "red more",
@@ -37,12 +37,12 @@ func TestText(t *testing.T) {
 	}
 	long := "\x1b]" + strings.Repeat("x", 2*maxSequence) + "end"
 	if got := Text(long); !strings.HasSuffix(got, "end") {
-		t.Errorf("what has no end hides all that follows: %q", got)
+		t.Errorf("a sequence without an end hides all further text: %q", got)
 	}
 }
 
-// Rule: however a text is cut into pieces, the same reaches the screen, and nothing in it
-// is hostile.
+// Rule: a Writer writes the same text for any division of its input into pieces, and the text has no
+// hostile character.
 func FuzzWriter(f *testing.F) {
 	f.Add("a\x1b[31mb\u202e\xe4\xb8", 3)
 	f.Add("\x1b]0;t\x1b\\\r\n\r\x9b", 1)
@@ -54,7 +54,7 @@ func FuzzWriter(f *testing.F) {
 			}
 		}
 		if !utf8.ValidString(want) || Text(want) != want {
-			t.Fatalf("%q: %q is not what it would be", in, want)
+			t.Fatalf("%q: %q changes when it is made safe again", in, want)
 		}
 		var out bytes.Buffer
 		w := NewWriter(&out)
@@ -71,8 +71,8 @@ func FuzzWriter(f *testing.F) {
 	})
 }
 
-// Rule: JSON that is escaped says the same, and has nothing hostile in it.
-func TestJSON(t *testing.T) {
+// Rule: escaped JSON has the same value and no hostile character.
+func TestEscapedJSONHasTheSameValue(t *testing.T) {
 	in := map[string]string{"a\u202eb": "\x1b[31m\x7f\u009b\u200b\u2028\U000e0041 <&> 世界\n"}
 	var out bytes.Buffer
 	e := json.NewEncoder(JSON(&out))

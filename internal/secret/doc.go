@@ -1,8 +1,7 @@
-// Package secret reads files that hold secrets, and refuses those that others can
-// change, or that others can read although it is in this user's hands to keep them
-// from it.
+// Package secret reads files with secrets. It refuses a file that other users can change, and a file
+// that other users can read if this user could change its mode.
 //
-// A file that others can read and that this user cannot close (root's, or on a file
-// system that is mounted to be read) is taken: so secrets are mounted into
-// containers, where there are no others. [Warning] says so where it is told.
+// A file that other users can read and whose mode this user cannot change, since it belongs to root
+// or is on a read-only file system, is accepted with a warning: secrets are mounted into containers
+// in this way, where there are no other users. [Check] returns the warning.
 package secret

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open does not wait for whoever may write into a pipe.
+// open opens a file for reading. It does not wait for a writer if the file is a pipe.
 func open(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// judge looks at who else has a file open.
+// judge refuses a file whose mode lets other users change or read it. It returns a warning for a
+// file that every user can read and that is accepted; see the package comment.
 func judge(f *os.File, info fs.FileInfo) (warning string, err error) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -24,19 +25,19 @@ func judge(f *os.File, info fs.FileInfo) (warning string, err error) {
 	}
 	mode := info.Mode().Perm()
 	fixed := readOnly(f)
-	ours := (os.Geteuid() == 0 || int(stat.Uid) == os.Geteuid()) && !fixed // to close
+	ours := (os.Geteuid() == 0 || int(stat.Uid) == os.Geteuid()) && !fixed // this user can change the mode
 	switch {
 	case mode&0o022 != 0 && !fixed:
-		return "", refuse(f, mode, "others can change it")
+		return "", refuse(f, mode, "other users can change it")
 	case mode&0o044 != 0 && ours:
-		return "", refuse(f, mode, "others on this machine can read it")
+		return "", refuse(f, mode, "other users of this machine can read it")
 	case mode&0o004 != 0:
 		return fmt.Sprintf("%s has mode %#o: every user of this machine can read it", f.Name(), mode), nil
 	}
 	return "", nil
 }
 
-// readOnly reports whether a file is on a file system that this process cannot write.
+// readOnly reports whether a file is on a read-only file system.
 func readOnly(f *os.File) bool {
 	var s unix.Statfs_t
 	return unix.Fstatfs(int(f.Fd()), &s) == nil && uint64(s.Flags)&readOnlyFlag != 0

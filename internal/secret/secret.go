@@ -10,11 +10,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// errOpen is what stands in an error about a mode.
-var errOpen = errors.New("others have it open")
+// errOpen is the cause in an error about the mode of a file.
+var errOpen = errors.New("other users have access to the file")
 
-// Read reads a file of at most so many bytes. The error is a [belay.Error] with
-// CodeForbidden if others can change or read it, and shows nothing of what is in it.
+// Read reads a file of at most so many bytes. The error is a [belay.Error] with CodeForbidden if
+// other users can change or read the file. No error contains a part of the file.
 func Read(path string, most int64) ([]byte, error) {
 	f, err := open(path)
 	if err != nil {
@@ -33,13 +33,13 @@ func Read(path string, most int64) ([]byte, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes, which no secret is", path, most)
+		err = fmt.Errorf("%s is larger than %d bytes, too large for a secret", path, most)
 	}
 	return text, err
 }
 
-// Check refuses a file that [Read] would, and says what is to be known of one that it
-// takes; "" for nothing.
+// Check refuses a file that [Read] would refuse because of its mode. The warning is about a file
+// that Read accepts although other users can read it; "" for none.
 func Check(path string) (warning string, err error) {
 	f, err := open(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func Check(path string) (warning string, err error) {
 	return judge(f, info)
 }
 
-// refuse says what is wrong with a mode, and what to do.
+// refuse returns the error about the mode of a file, which says what to do.
 func refuse(f *os.File, mode fs.FileMode, who string) error {
 	return &belay.Error{Code: belay.CodeForbidden, Err: errOpen, Message: fmt.Sprintf(
 		"%s has mode %#o: %s; close it with: chmod 600 %s", f.Name(), mode, who, f.Name())}

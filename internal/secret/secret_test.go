@@ -13,9 +13,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a secret that others can change is refused, and one that others can read, if it
-// is ours to close; the error says what to do and shows nothing of it.
-func TestModes(t *testing.T) {
+// Rule: a file that other users can change is refused, and so is a file that other users can read if
+// this user can change its mode. The error says what to do and does not show the secret.
+func TestFilesOpenToOthersAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	for mode, good := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o644: false, 0o640: false, 0o604: false,
 		0o620: false, 0o666: false, 0o602: false} {
@@ -41,8 +41,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// Rule: what is no file, or too large for a secret, is none; a pipe is not waited for.
-func TestWhatIsNoSecret(t *testing.T) {
+// Rule: pipes, directories and too large files are refused, and reading a pipe does not block.
+func TestOnlySmallRegularFilesAreRead(t *testing.T) {
 	dir := t.TempDir()
 	fifo, large := filepath.Join(dir, "fifo"), filepath.Join(dir, "large")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -58,9 +58,9 @@ func TestWhatIsNoSecret(t *testing.T) {
 	}
 }
 
-// Rule: what somebody else has mounted for this user to read is taken, as secrets of
-// containers are, and it is said if everybody can read it.
-func TestWhatSomebodyElseHasMounted(t *testing.T) {
+// Rule: a file that is mounted read-only or belongs to another user, as secrets in containers do, is
+// accepted, with a warning if every user can read it.
+func TestMountedSecretsAreAccepted(t *testing.T) {
 	const nobody = 65534
 	if as := os.Getenv("SECRET_TEST_FILE"); as != "" {
 		text, err := Read(as, 100)
@@ -101,7 +101,7 @@ func TestWhatSomebodyElseHasMounted(t *testing.T) {
 			t.Errorf("%s: %v\n%s", script, err, out)
 		}
 	}
-	again(`mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -test.run TestWhatSomebodyElse`, 0)
+	again(`mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -test.run TestMountedSecretsAreAccepted`, 0)
 	exe, err := os.Executable()
 	if err == nil {
 		err = exec.Command("cp", exe, filepath.Join(dir, "again")).Run()
@@ -109,5 +109,5 @@ func TestWhatSomebodyElseHasMounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again(`exec "$1/again" -test.run TestWhatSomebodyElse`, nobody)
+	again(`exec "$1/again" -test.run TestMountedSecretsAreAccepted`, nobody)
 }
