@@ -1,22 +1,22 @@
-// Package peer tells who is at the other end of a connection within this machine:
-// a person's process, or one of a job, which may do nothing here without a key.
+// Package peer finds out whether a process of a job is at the other end of a connection within this
+// machine. Jobs may do nothing without an API key; other processes of the machine may.
 //
-// # What is asked
+// # Sources
 //
-// Of a TCP connection the kernel tells the socket at its other end, by both
-// addresses: the user who made it, and its inode, by which /proc tells the processes
-// that have it open. Of a unix socket the kernel tells the process that connected
-// it, and hands out a descriptor of that process where it can, so that no other can
-// have taken its number.
+// For a TCP connection, package peer asks the kernel for the socket at the other end, by both
+// addresses. The kernel answers with the user who made the socket and with its inode; /proc shows
+// the processes that have this inode open. For a unix socket the kernel reports the process at the
+// other end and, since Linux 6.5, gives a descriptor of the process (a pidfd), so that the process
+// cannot be mistaken for a later one with the same number.
 //
-// # What is not known is refused
+// # Unknown peers are refused
 //
-// A socket that is closed by now, that no process is seen to have, or whose process
-// cannot be looked at, counts as a job's: otherwise a job would send and close.
+// A socket that is closed by now, that no visible process has open, or whose process cannot be
+// examined, counts as a job's: otherwise a job could send its request and close the socket.
 //
-// # What does not hold
+// # Limits
 //
-// A process that is no job's and does what others ask of it (a proxy, a bus that
-// passes descriptors on) speaks with its own rights. Where jobs run as the user of
-// the server, such a process is a way in; a key is the wall there.
+// A process that is not of a job but acts for other processes, such as a proxy or a bus that passes
+// descriptors on, is answered with its own rights. Where jobs run as the user of the server, jobs
+// can use such a process to reach the server; requiring a key of every caller prevents that.
 package peer

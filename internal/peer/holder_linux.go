@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// search looks through /proc for the processes that have a socket open. That goes
-// through all processes and takes milliseconds: those who ask while one look is on its
-// way share the next.
+// search looks through /proc for the processes that have a socket open. A look visits all processes
+// and takes milliseconds, so calls that come during one look share the next one.
 type search struct {
 	looking sync.Mutex
 
@@ -18,16 +17,16 @@ type search struct {
 	next *look
 }
 
-// look is one look through /proc, for all that was asked for before it began.
+// look is one look through /proc, for all sockets that were requested before it began.
 type look struct {
-	wanted map[uint32]bool
-	done   chan struct{}
+	wanted map[uint32]bool // the inodes of the sockets
+	done   chan struct{}   // closed when found and err are set
 	found  map[uint32][]int
 	err    error
 }
 
-// holders lists the processes that have the socket open, as far as this process may
-// see. The look begins after the call.
+// holders lists the processes that have the socket open, as far as this process may see them. The
+// look begins after the call, so that it cannot miss a process that opened the socket before.
 func (s *search) holders(inode uint32) ([]int, error) {
 	s.mu.Lock()
 	l := s.next
@@ -51,8 +50,8 @@ func (s *search) holders(inode uint32) ([]int, error) {
 	return l.found[inode], l.err
 }
 
-// through goes through all processes of a /proc. Those whose files are closed to this
-// process, or that end meanwhile, have none.
+// through visits all processes in a /proc directory. Processes whose files this process may not see,
+// and processes that end in the meantime, are passed over.
 func through(proc string, wanted map[uint32]bool) (map[uint32][]int, error) {
 	dir, err := os.Open(proc)
 	if err != nil {
@@ -76,14 +75,14 @@ func through(proc string, wanted map[uint32]bool) (map[uint32][]int, error) {
 	return found, nil
 }
 
-// sockets lists those of the wanted sockets that one process has open.
-func sockets(fds string, wanted map[uint32]bool) (held []uint32) {
+// sockets lists the wanted sockets that one process has open.
+func sockets(fds string, wanted map[uint32]bool) (open []uint32) {
 	dir, err := os.Open(fds)
 	if err != nil {
 		return nil
 	}
 	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // of a process that ends, as many as there are left
+	names, _ := dir.Readdirnames(-1) // the list may be incomplete if the process ends
 	for _, name := range names {
 		target, err := os.Readlink(fds + "/" + name)
 		if err != nil {
@@ -95,8 +94,8 @@ func sockets(fds string, wanted map[uint32]bool) (held []uint32) {
 		}
 		inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 32)
 		if err == nil && wanted[uint32(inode)] {
-			held = append(held, uint32(inode))
+			open = append(open, uint32(inode))
 		}
 	}
-	return held
+	return open
 }

@@ -8,19 +8,20 @@ import (
 // ErrJob means that a process of a job is at the other end.
 var ErrJob = errors.New("a process of a job is at the other end")
 
-// Judge tells processes of jobs from others.
+// Judge tells processes of jobs from other processes.
 type Judge struct {
-	// Users reports whether a user is one that jobs are given; nil for none.
+	// Users reports whether a system user belongs to jobs; nil if jobs have no users of their own.
 	Users func(uid uint32) bool
-	// InJob reports whether a process belongs to a job. With an error that could not
-	// be found out.
+	// InJob reports whether a process belongs to a job. An error means that this could not be
+	// found out.
 	InJob func(pid int) (bool, error)
-	// Shared says that jobs run as the user of this process too, or as root.
+	// Shared says that jobs also run as the user of this process, or as root.
 	Shared bool
 
 	search search
 }
 
+// user judges a process by its user.
 func (j *Judge) user(uid uint32) error {
 	if j.Users != nil && j.Users(uid) {
 		return fmt.Errorf("%w: user %d", ErrJob, uid)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TCP refuses a connection from a job of this machine: with [ErrJob], or with
-// [ErrUnknown] where that cannot be told. It takes milliseconds, more on a machine with
+// TCP refuses a connection from a job of this machine with [ErrJob], and a connection whose process
+// cannot be found out with [ErrUnknown]. It takes milliseconds, and longer on a machine with
 // thousands of processes.
 func (j *Judge) TCP(c net.Conn) error {
 	s, err := Remote(c)
@@ -24,35 +24,36 @@ func (j *Judge) TCP(c net.Conn) error {
 	}
 	own := uint32(os.Geteuid())
 	if s.UID != own && own != 0 {
-		return nil // jobs have our user, or one of theirs
+		return nil // jobs run as the user of this process or as one of Judge.Users
 	}
 	pids, err := j.search.holders(s.Inode)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	if len(pids) == 0 && (s.UID == own || j.Shared) {
-		return fmt.Errorf("%w: no process is seen to have the connection", ErrUnknown)
+		return fmt.Errorf("%w: no visible process has the connection open", ErrUnknown)
 	}
 	for _, pid := range pids {
 		if err := j.process(pid); err != nil {
 			return err
 		}
 	}
-	// What was found out is about this connection, and not about one that came after it.
+	// The connection must still exist: otherwise the facts may be about a later connection with
+	// the same addresses.
 	if again, err := Remote(c); err != nil || again != s {
-		return errors.Join(fmt.Errorf("%w: it has closed the connection", ErrUnknown), err)
+		return errors.Join(fmt.Errorf("%w: the peer has closed the connection", ErrUnknown), err)
 	}
 	return nil
 }
 
-// Credentials are those of the process at the other end of a unix socket: the one that
-// connected it, or that listens on it.
+// Credentials are the number and the user of the process at the other end of a unix socket: the
+// process that connected, or the process that listens.
 type Credentials struct {
-	PID int // 0 if it is in a PID namespace that cannot be seen from here
+	PID int // 0 if the process is in a PID namespace that this process cannot see
 	UID uint32
 }
 
-// CredentialsOf asks the kernel for them.
+// CredentialsOf asks the kernel for the credentials of the peer.
 func CredentialsOf(c *net.UnixConn) (Credentials, error) {
 	var cred *unix.Ucred
 	err := control(c, func(fd int) (err error) {
@@ -60,7 +61,7 @@ func CredentialsOf(c *net.UnixConn) (Credentials, error) {
 		return err
 	})
 	if err != nil {
-		return Credentials{}, fmt.Errorf("ask who is on the socket: %w", err)
+		return Credentials{}, fmt.Errorf("ask for the credentials of the peer: %w", err)
 	}
 	return Credentials{int(cred.Pid), cred.Uid}, nil
 }
@@ -77,9 +78,9 @@ func control(c *net.UnixConn, f func(fd int) error) error {
 	return failed
 }
 
-// Unix refuses a process of a job at the other end of a unix socket: with [ErrJob], or
-// with [ErrUnknown] where that cannot be told. Before Linux 6.5 it goes by the number of
-// the process, which another process may have by now.
+// Unix refuses a process of a job at the other end of a unix socket with [ErrJob], and a process
+// that cannot be found out with [ErrUnknown]. Before Linux 6.5 it identifies the process by its
+// number, which another process may have by now.
 func (j *Judge) Unix(c *net.UnixConn) error {
 	cred, err := CredentialsOf(c)
 	if err != nil {
@@ -114,7 +115,8 @@ func (j *Judge) Unix(c *net.UnixConn) error {
 	return nil
 }
 
-// numberOf is the number of a process in our PID namespace, by a descriptor of it.
+// numberOf returns the number, in the PID namespace of this process, of the process that a pidfd
+// refers to.
 func numberOf(pidfd int) (int, error) {
 	raw, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
 	if err != nil {
@@ -124,10 +126,10 @@ func numberOf(pidfd int) (int, error) {
 		if text, ok := strings.CutPrefix(line, "Pid:"); ok {
 			pid, err := strconv.Atoi(strings.TrimSpace(text))
 			if err == nil && pid <= 0 {
-				err = errors.New("the process has ended, or is in a PID namespace that cannot be seen from here")
+				err = errors.New("the process has ended, or is in a PID namespace that this process cannot see")
 			}
 			return pid, err
 		}
 	}
-	return 0, errors.New("the kernel does not tell which process it is")
+	return 0, errors.New("the kernel does not show the number of the process")
 }

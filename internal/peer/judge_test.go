@@ -20,14 +20,15 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// TestMain lets the test binary be a supervisor.
+// TestMain lets the test binary also run as a supervisor of jobs.
 func TestMain(m *testing.M) {
 	process.Main()
 	os.Exit(m.Run())
 }
 
-// call connects to os.Args[2] on the network os.Args[1], sends a line and stays until it
-// is told to go; with a third argument it goes at once.
+// call connects to the address os.Args[2] on the network os.Args[1] and sends a line. It keeps the
+// connection until the other side sends a byte or closes it; with a third argument it closes the
+// connection at once.
 func call() int {
 	c, err := net.Dial(os.Args[1], os.Args[2])
 	if err == nil {
@@ -44,11 +45,11 @@ func call() int {
 	return 0
 }
 
-// soon is far more than anything here takes.
+// soon is a deadline far beyond the time that any step of these tests takes.
 const soon = 20 * time.Second
 
-// caught is the connection that came, when its line is there.
-func caught(t *testing.T, l net.Listener) net.Conn {
+// accept accepts a connection and reads its line.
+func accept(t *testing.T, l net.Listener) net.Conn {
 	t.Helper()
 	if d, ok := l.(interface{ SetDeadline(t time.Time) error }); ok {
 		_ = d.SetDeadline(time.Now().Add(soon))
@@ -60,13 +61,13 @@ func caught(t *testing.T, l net.Listener) net.Conn {
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetReadDeadline(time.Now().Add(soon))
 	if line, err := bufio.NewReader(c).ReadString('\n'); line != "hello\n" {
-		t.Fatalf("it says %q, %v", line, err)
+		t.Fatalf("the caller sends %q, %v", line, err)
 	}
 	return c
 }
 
-// addresses are those of this machine that a server may listen on: 127.0.0.1, ::1 and
-// one that is on a network, as far as there are.
+// addresses lists addresses of this machine that a server may listen on: loopback addresses and one
+// address on a network, as far as the machine has them.
 func addresses(t *testing.T) (list []string) {
 	t.Helper()
 	for _, host := range []string{"127.0.0.1", "::1", "127.8.9.10"} {
@@ -97,7 +98,7 @@ func listen(t *testing.T, host string) net.Listener {
 	return l
 }
 
-// job calls from a supervised run.
+// job runs call in a process of a job.
 func job(t *testing.T, kind process.Isolation, args ...string) {
 	t.Helper()
 	tree, err := process.Start(t.Context(), process.Command{
@@ -117,7 +118,7 @@ func job(t *testing.T, kind process.Isolation, args ...string) {
 	})
 }
 
-// outsider calls from a process that is none of a job's, as another user if one is given.
+// outsider runs call in a process that is not of a job, as another user if uid is not negative.
 func outsider(t *testing.T, uid int, args ...string) {
 	t.Helper()
 	c := exec.Command("/proc/self/exe", "-test.run", "^TestOutsider$")
@@ -134,11 +135,11 @@ func outsider(t *testing.T, uid int, args ...string) {
 	})
 }
 
-// TestOutsider is what outsider runs.
+// TestOutsider runs call in the processes that job and outsider start.
 func TestOutsider(t *testing.T) {
 	args := os.Getenv("PEER_TEST_CALL")
 	if args == "" {
-		t.Skip("it calls only where another test asks it to")
+		t.Skip("runs only in a process that another test starts")
 	}
 	os.Args = append([]string{"call"}, strings.Fields(args)...)
 	if call() != 0 {
@@ -146,7 +147,7 @@ func TestOutsider(t *testing.T) {
 	}
 }
 
-// isolations lists the kinds of runs that this user can have.
+// isolations lists the kinds of isolation that this user can have.
 func isolations() []process.Isolation {
 	if os.Geteuid() != 0 {
 		return []process.Isolation{process.UserNamespace, process.Subreaper}
@@ -154,31 +155,31 @@ func isolations() []process.Isolation {
 	return []process.Isolation{process.PIDNamespace, process.UserNamespace, process.Subreaper}
 }
 
-// Rule: a process of a job is known for one over every address of this machine, however
-// the job is isolated; a process that is none is let through.
+// Rule: a process of a job is recognised over every address of this machine and with every kind of
+// isolation; another process is accepted.
 func TestJobsAreRefused(t *testing.T) {
 	j := &Judge{InJob: process.InJob, Shared: true}
 	for _, host := range addresses(t) {
 		for _, kind := range isolations() {
 			l := listen(t, host)
 			job(t, kind, "tcp", l.Addr().String())
-			if err := j.TCP(caught(t, l)); !errors.Is(err, ErrJob) {
+			if err := j.TCP(accept(t, l)); !errors.Is(err, ErrJob) {
 				t.Errorf("%s, over %s: %v", kind, host, err)
 			}
 		}
 		l := listen(t, host)
 		outsider(t, -1, "tcp", l.Addr().String())
-		if err := j.TCP(caught(t, l)); err != nil {
+		if err := j.TCP(accept(t, l)); err != nil {
 			t.Errorf("a process that is no job's, over %s: %v", host, err)
 		}
 	}
 }
 
-// Rule: jobs with users of their own are known by these, and other people are not
-// refused with them.
+// Rule: jobs with users of their own are recognised by their users; processes of other users are
+// accepted.
 func TestUsersOfJobsAreRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be somebody else")
+		t.Skip("only root can run a process as another user")
 	}
 	const first = 0x70000000
 	j := &Judge{InJob: process.InJob, Users: func(uid uint32) bool { return uid >= first && uid < first+10 }}
@@ -186,24 +187,24 @@ func TestUsersOfJobsAreRefused(t *testing.T) {
 		for uid, want := range map[int]error{first: ErrJob, first + 9: ErrJob, first + 10: nil, 65534: nil} {
 			l := listen(t, host)
 			outsider(t, uid, "tcp", l.Addr().String())
-			if err := j.TCP(caught(t, l)); !errors.Is(err, want) || want == nil && err != nil {
+			if err := j.TCP(accept(t, l)); !errors.Is(err, want) || want == nil && err != nil {
 				t.Errorf("user %d over %s: %v", uid, host, err)
 			}
 		}
 	}
 }
 
-// Rule: who sends and closes is not known any more, and is refused: also where a
-// listener has taken the port since.
-func TestWhoIsGoneIsRefused(t *testing.T) {
+// Rule: a peer that sends and closes its socket at once cannot be found out and is refused, also if
+// a listener has the port by then.
+func TestAClosedPeerIsRefused(t *testing.T) {
 	j := &Judge{InJob: process.InJob, Shared: true, Users: func(uint32) bool { return false }}
 	for _, host := range addresses(t) {
 		l := listen(t, host)
 		outsider(t, -1, "tcp", l.Addr().String(), "at-once")
-		c := caught(t, l)
+		c := accept(t, l)
 		_ = c.SetReadDeadline(time.Now().Add(soon))
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Fatalf("it has not gone: %v", err)
+			t.Fatalf("the caller has not closed the connection: %v", err)
 		}
 		if err := j.TCP(c); !errors.Is(err, ErrUnknown) {
 			t.Errorf("over %s: %v", host, err)
@@ -221,8 +222,8 @@ func TestWhoIsGoneIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = io.WriteString(out, "hello\n")
-		c, from := caught(t, l), out.LocalAddr().String()
-		if err := out.(*net.TCPConn).SetLinger(0); err != nil { // gone without a trace
+		c, from := accept(t, l), out.LocalAddr().String()
+		if err := out.(*net.TCPConn).SetLinger(0); err != nil { // so that the kernel keeps no TIME_WAIT socket
 			t.Fatal(err)
 		}
 		_ = out.Close()
@@ -230,7 +231,7 @@ func TestWhoIsGoneIsRefused(t *testing.T) {
 		return c, squatter, err
 	}
 	c, squatter, err := leave()
-	// another process has the port, for an address elsewhere
+	// Another process may have the port by chance: try again with another port.
 	for n := 0; errors.Is(err, syscall.EADDRINUSE) && n < 100; n++ {
 		c, squatter, err = leave()
 	}
@@ -239,13 +240,13 @@ func TestWhoIsGoneIsRefused(t *testing.T) {
 	}
 	defer squatter.Close()
 	if err := j.TCP(c); !errors.Is(err, ErrUnknown) {
-		t.Errorf("with a listener on its port: %v", err)
+		t.Errorf("with a listener on the caller's port: %v", err)
 	}
 }
 
-// Rule: IPv4 inside of IPv6 is seen through, at both ends; the tables of /proc tell the
-// same as the kernel's answer.
-func TestMappedAddresses(t *testing.T) {
+// Rule: IPv4 addresses that are mapped into IPv6 are recognised at both ends; the tables of /proc
+// and the netlink answer agree.
+func TestMappedAddressesAreRecognised(t *testing.T) {
 	l, err := net.Listen("tcp", "[::]:0")
 	if err != nil {
 		t.Skip(err)
@@ -256,7 +257,7 @@ func TestMappedAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, to := range []string{"127.0.0.1", "::ffff:127.0.0.1", "::1"} {
-		if strings.HasPrefix(to, "::ffff") { // net would take IPv4
+		if strings.HasPrefix(to, "::ffff") { // package net would connect over IPv4
 			fd, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -278,7 +279,7 @@ func TestMappedAddresses(t *testing.T) {
 			t.Cleanup(func() { _ = out.Close() })
 			_, _ = io.WriteString(out, "hello\n")
 		}
-		c := caught(t, l)
+		c := accept(t, l)
 		s, err := Remote(c)
 		if err != nil || s.UID != uint32(os.Geteuid()) {
 			t.Errorf("%s: %+v, %v", to, s, err)
@@ -294,9 +295,9 @@ func TestMappedAddresses(t *testing.T) {
 	}
 }
 
-// Rule: on a unix socket a process of a job is known for one at either end, and another
-// is let through; one that has ended is refused.
-func TestUnixSockets(t *testing.T) {
+// Rule: on a unix socket a process of a job is refused and another process is accepted, at either
+// end; a process that has ended is refused.
+func TestJobsAreRefusedOnUnixSockets(t *testing.T) {
 	j := &Judge{InJob: process.InJob}
 	socket := func() net.Listener {
 		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -308,9 +309,9 @@ func TestUnixSockets(t *testing.T) {
 	}
 	judged := func(l net.Listener) error {
 		t.Helper()
-		c, ok := caught(t, l).(*net.UnixConn)
+		c, ok := accept(t, l).(*net.UnixConn)
 		if !ok {
-			t.Fatal("it is no unix socket")
+			t.Fatal("the connection is not one of a unix socket")
 		}
 		return j.Unix(c)
 	}
@@ -334,19 +335,19 @@ func TestUnixSockets(t *testing.T) {
 	if err := j.Unix(out.(*net.UnixConn)); err != nil {
 		t.Errorf("this process, as the one that listens: %v", err)
 	}
-	_ = caughtSilent(t, l)
+	_ = acceptSilent(t, l)
 	l = socket()
 	outsider(t, -1, "unix", l.Addr().String(), "at-once")
-	c := caught(t, l)
+	c := accept(t, l)
 	_ = c.SetReadDeadline(time.Now().Add(soon))
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Fatalf("it has not gone: %v", err)
+		t.Fatalf("the caller has not closed the connection: %v", err)
 	}
 	until(t, "its process is gone", func() bool { return errors.Is(j.Unix(c.(*net.UnixConn)), ErrUnknown) })
 }
 
-// caughtSilent takes a connection that says nothing.
-func caughtSilent(t *testing.T, l net.Listener) net.Conn {
+// acceptSilent accepts a connection on which the caller sends nothing.
+func acceptSilent(t *testing.T, l net.Listener) net.Conn {
 	t.Helper()
 	c, err := l.Accept()
 	if err != nil {
@@ -367,7 +368,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Rule: another user than root gets the same promises.
+// Rule: jobs are recognised too if this process does not run as root.
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test of this run is without root")
@@ -382,7 +383,8 @@ func TestWithoutRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run",
-		"^(TestJobsAreRefused|TestWhoIsGoneIsRefused|TestMappedAddresses|TestUnixSockets)$")
+		"^(TestJobsAreRefused|TestAClosedPeerIsRefused|TestMappedAddressesAreRecognised|"+
+			"TestJobsAreRefusedOnUnixSockets)$")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir}
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

@@ -7,22 +7,22 @@ import (
 	"net/netip"
 )
 
-// search has nothing to look through.
+// search is empty, since this system has no /proc.
 type search struct{}
 
 func find(netip.AddrPort, netip.AddrPort) (Socket, error) { return Socket{}, ErrUnknown }
 
-// TCP cannot tell.
+// TCP refuses every connection, since this system does not show the process at the other end.
 func (j *Judge) TCP(net.Conn) error { return ErrUnknown }
 
-// Credentials are those of the process at the other end of a unix socket.
+// Credentials are the number and the user of the process at the other end of a unix socket.
 type Credentials struct {
 	PID int
 	UID uint32
 }
 
-// CredentialsOf cannot tell.
+// CredentialsOf returns ErrUnknown: it is implemented on Linux alone.
 func CredentialsOf(*net.UnixConn) (Credentials, error) { return Credentials{}, ErrUnknown }
 
-// Unix relies on the modes of what leads to the socket.
+// Unix accepts every connection: the modes of the socket and its directories keep others out.
 func (j *Judge) Unix(*net.UnixConn) error { return nil }

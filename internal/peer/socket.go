@@ -7,29 +7,29 @@ import (
 	"net/netip"
 )
 
-// ErrUnknown means that nothing can be said of the other end.
-var ErrUnknown = errors.New("the kernel does not tell who is at the other end")
+// ErrUnknown means that the process at the other end could not be found out.
+var ErrUnknown = errors.New("the kernel does not show which process is at the other end")
 
-// Socket is one end of a TCP connection, as the kernel knows it.
+// Socket has the kernel's facts about one end of a TCP connection.
 type Socket struct {
-	// UID is the user who made it.
+	// UID is the user who made the socket.
 	UID uint32
-	// Inode is its number in /proc; never 0.
+	// Inode is the number of the socket in /proc; never 0.
 	Inode uint32
 }
 
-// Remote finds the socket at the other end of a connection within this machine.
-// The error is [ErrUnknown] if there is none: it is closed by now, or elsewhere.
+// Remote finds the socket at the other end of a connection within this machine. The error is
+// [ErrUnknown] if the socket is closed by now, or on another machine.
 func Remote(c net.Conn) (Socket, error) {
 	here, ok := addressOf(c.LocalAddr())
 	there, ok2 := addressOf(c.RemoteAddr())
 	if !ok || !ok2 {
-		return Socket{}, fmt.Errorf("%w: this is no TCP connection", ErrUnknown)
+		return Socket{}, fmt.Errorf("%w: this is not a TCP connection", ErrUnknown)
 	}
 	return find(there, here)
 }
 
-// addressOf is a TCP address without the mapping of IPv4 into IPv6.
+// addressOf returns a TCP address; an IPv4 address that is mapped into IPv6 becomes IPv4 again.
 func addressOf(a net.Addr) (netip.AddrPort, bool) {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// find is the socket that has local as its own address and is connected to remote.
+// find returns the socket with the address local that is connected to remote.
 func find(local, remote netip.AddrPort) (Socket, error) {
 	s, err := diagnose(local, remote)
-	if err != nil && !errors.Is(err, ErrUnknown) { // this kernel, or a filter of calls, does not answer
+	if err != nil && !errors.Is(err, ErrUnknown) { // netlink is not available: an old kernel, or a seccomp filter
 		s, err = fromTables("/proc/net/", local, remote)
 	}
 	if err == nil && s.Inode == 0 {
-		err = fmt.Errorf("%w: it has closed the connection", ErrUnknown)
+		err = fmt.Errorf("%w: the peer has closed the connection", ErrUnknown)
 	}
 	return s, err
 }
@@ -66,7 +66,7 @@ func diagnose(local, remote netip.AddrPort) (Socket, error) {
 	return answer(buffer[:n], local, remote)
 }
 
-// request names a socket.
+// request makes the netlink request for a socket.
 func request(local, remote netip.AddrPort) []byte {
 	b := make([]byte, requestSize)
 	native := binary.NativeEndian
@@ -78,7 +78,7 @@ func request(local, remote netip.AddrPort) []byte {
 	if local.Addr().Is6() {
 		q[0] = unix.AF_INET6
 	}
-	native.PutUint32(q[4:], 1<<32-1) // in whatever state
+	native.PutUint32(q[4:], 1<<32-1) // all states of a connection
 	id := q[8:]
 	binary.BigEndian.PutUint16(id[0:], local.Port())
 	binary.BigEndian.PutUint16(id[2:], remote.Port())
@@ -90,7 +90,7 @@ func request(local, remote netip.AddrPort) []byte {
 	return b
 }
 
-// interfaceOf is the number of the interface that a link-local address names.
+// interfaceOf returns the index of the interface in the zone of a link-local address.
 func interfaceOf(a netip.Addr) int {
 	if a.Zone() == "" {
 		return 0
@@ -102,8 +102,8 @@ func interfaceOf(a netip.Addr) int {
 	return n
 }
 
-// answer reads the kernel's answer. One that is about another socket, such as the
-// listener on a port whose connection has gone, is none.
+// answer reads the kernel's answer. An answer about another socket, such as the listener on the port
+// of a closed connection, is an error.
 func answer(b []byte, local, remote netip.AddrPort) (Socket, error) {
 	native := binary.NativeEndian
 	if len(b) < headerSize {
@@ -112,7 +112,7 @@ func answer(b []byte, local, remote netip.AddrPort) (Socket, error) {
 	if kind := native.Uint16(b[4:]); kind == unix.NLMSG_ERROR && len(b) >= headerSize+4 {
 		code := unix.Errno(-int32(native.Uint32(b[headerSize:])))
 		if code == unix.ENOENT {
-			return Socket{}, fmt.Errorf("%w: there is no such socket any more", ErrUnknown)
+			return Socket{}, fmt.Errorf("%w: the socket does not exist any more", ErrUnknown)
 		}
 		return Socket{}, fmt.Errorf("ask for a socket: %w", code)
 	} else if kind != diagByFamily || len(b) < answerSize {
@@ -130,22 +130,22 @@ func answer(b []byte, local, remote netip.AddrPort) (Socket, error) {
 		return netip.AddrPortFrom(a, binary.BigEndian.Uint16(port))
 	}
 	if got := addr(id[4:20], id[0:2]); got != bare(local) {
-		return Socket{}, fmt.Errorf("%w: the kernel tells of %s", ErrUnknown, got)
+		return Socket{}, fmt.Errorf("%w: the kernel reports the socket %s instead", ErrUnknown, got)
 	}
 	if got := addr(id[20:36], id[2:4]); got != bare(remote) {
-		return Socket{}, fmt.Errorf("%w: the kernel tells of one that leads to %s", ErrUnknown, got)
+		return Socket{}, fmt.Errorf("%w: the kernel reports a socket connected to %s instead", ErrUnknown, got)
 	}
 	facts := m[4+idSize:]
 	return Socket{UID: native.Uint32(facts[12:]), Inode: native.Uint32(facts[16:])}, nil
 }
 
-// bare is an address without its zone.
+// bare returns an address without its zone.
 func bare(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone(""), a.Port())
 }
 
-// fromTables finds a socket in the tables of /proc/net, which tell the same and take
-// longer. A connection over IPv4 may stand in that of IPv6.
+// fromTables finds a socket in the tables of /proc/net, which have the same facts as the netlink
+// answer and take longer to read. A connection over IPv4 may be in the table of IPv6.
 func fromTables(dir string, local, remote netip.AddrPort) (Socket, error) {
 	var none error
 	for _, name := range []string{"tcp", "tcp6"} {
@@ -166,10 +166,10 @@ func fromTables(dir string, local, remote netip.AddrPort) (Socket, error) {
 	if none != nil {
 		return Socket{}, fmt.Errorf("look for a socket: %w", none)
 	}
-	return Socket{}, fmt.Errorf("%w: there is no such socket any more", ErrUnknown)
+	return Socket{}, fmt.Errorf("%w: the socket does not exist any more", ErrUnknown)
 }
 
-// scan reads one table.
+// scan looks for a socket in one table.
 func scan(r io.Reader, local, remote netip.AddrPort) (s Socket, found bool, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -187,7 +187,8 @@ func scan(r io.Reader, local, remote netip.AddrPort) (s Socket, found bool, err 
 	return s, false, lines.Err()
 }
 
-// unhex reads an address as /proc/net writes it: words of the machine's own order.
+// unhex reads an address in the format of /proc/net: hexadecimal words in the byte order of the
+// machine.
 func unhex(text string) netip.AddrPort {
 	host, port, ok := strings.Cut(text, ":")
 	words, err := hex.DecodeString(host)

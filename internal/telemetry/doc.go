@@ -1,10 +1,10 @@
 // Package telemetry makes metrics of an engine, in Prometheus's format.
 //
-// What happens is counted as it happens, from one call per commit
-// ([Metrics.Observe]); what there is is counted when somebody asks, and at most
-// every few seconds ([Metrics.Watch]).
+// Counters and histograms of events are updated by one call per commit ([Metrics.Observe]). Gauges
+// of the store's contents are counted when the metrics are scraped, at most once in several seconds
+// ([Metrics.Watch]).
 //
-// Every label has few values, whatever clients send: no ids, and of the names of
-// workflows the first [MaxWorkflows]; the others are counted together as
-// "other".
+// The number of values of every label is bounded, whatever clients send: no label contains ids, and
+// only the first [MaxWorkflows] names of workflows have a value of their own; all others are
+// counted together as "other".
 package telemetry

@@ -13,10 +13,10 @@ import (
 	"github.com/belaydev/belay/internal/engine"
 )
 
-// MaxWorkflows is how many names of workflows have metrics of their own.
+// MaxWorkflows is the greatest number of workflow names that are values of a label.
 const MaxWorkflows = 100
 
-// Metrics are those of one engine.
+// Metrics are the metrics of one engine.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -25,51 +25,51 @@ type Metrics struct {
 	started, claim, commit, batch, detection prometheus.Histogram
 
 	mu        sync.Mutex
-	workflows map[string]string // each to its label
+	workflows map[string]string // the label of each workflow name
 	counters  map[series]prometheus.Counter
 }
 
-// series is a counter by its labels. Looking it up here costs a tenth of what it
-// costs in its vector.
+// series is the key of a counter: its vector and labels. Looking a counter up in the map counters
+// takes a tenth of the time that a look-up in the vector takes.
 type series struct {
 	of   *prometheus.CounterVec
 	a, b string
 }
 
 var (
-	// short buckets are for what takes as long as a disk does.
+	// short are the buckets for times of the order of a disk write.
 	short = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
-	// queued buckets are for what waits for a worker.
+	// queued are the buckets for the time that executions wait for a worker.
 	queued = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}
-	// detected buckets have an edge at the usual TTLs, and one a second after
-	// each, which is the bound.
+	// detected are the buckets for the time until a lost worker is detected. They have an edge at
+	// the usual TTLs, and another a second after each, the guaranteed bound.
 	detected = []float64{.5, 1, 2, 3, 5, 10, 15, 16, 20, 30, 31, 45, 60, 120, 300}
 	sizes    = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}
 )
 
-// New makes the metrics of a program of this version.
+// New makes metrics. Version and commit are those of the program.
 func New(version, commit string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), workflows: make(map[string]string),
 		counters:  make(map[series]prometheus.Counter),
 		submitted: counter("belay_executions_submitted_total", "Executions accepted.", "workflow", "trigger"),
-		finished:  counter("belay_executions_finished_total", "Executions that ended, by how.", "workflow", "state"),
-		runs:      counter("belay_runs_finished_total", "Attempts that ended, by how.", "outcome"),
-		timeouts: counter("belay_execution_timeouts_total", "Executions and attempts that time ended, by which time.",
+		finished:  counter("belay_executions_finished_total", "Executions that ended, by final state.", "workflow", "state"),
+		runs:      counter("belay_runs_finished_total", "Attempts that ended, by outcome.", "outcome"),
+		timeouts: counter("belay_execution_timeouts_total", "Executions and attempts that timed out, by timeout.",
 			"kind"),
 		refused: counter("belay_stale_writes_refused_total",
 			"Writes refused because their sender does not own the execution any more.", "op"),
-		started: histogram("belay_schedule_to_start_seconds", "From when an execution was due until its run began.",
-			queued),
+		started: histogram("belay_schedule_to_start_seconds",
+			"Time from when an execution was due until its run began.", queued),
 		claim: histogram("belay_claim_seconds",
-			"How long a claim that won something took, without the wait for work.", short),
-		commit: histogram("belay_commit_seconds", "How long the store took to commit a batch.", short),
-		batch:  histogram("belay_commit_batch_size", "Commands committed together.", sizes),
+			"Duration of claims that won an execution, without the wait for work.", short),
+		commit: histogram("belay_commit_seconds", "Time that the store took to commit a batch.", short),
+		batch:  histogram("belay_commit_batch_size", "Commands committed in one batch.", sizes),
 		detection: histogram("belay_detection_seconds",
-			"From the last heartbeat of a worker that was lost until it was given up.", detected),
+			"Time from the last heartbeat of a lost worker until its executions were taken back.", detected),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "belay_build_info", Help: "1, with what this program is.",
+		Name: "belay_build_info", Help: "Always 1; its labels describe the program.",
 	}, []string{"version", "commit", "go_version"})
 	build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 	m.registry.MustRegister(
@@ -89,8 +89,8 @@ func histogram(name, help string, buckets []float64) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 }
 
-// begin shows the counters whose labels are known from the start, so that their
-// first step is seen as one.
+// begin creates the counters whose labels are known from the start, so that a scraper sees their
+// increase from 0 to 1.
 func (m *Metrics) begin() {
 	for o := belay.OutcomeSucceeded; o <= belay.OutcomeCancelled; o++ {
 		m.runs.WithLabelValues(o.String())
@@ -108,7 +108,7 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// Observe counts what a batch did: for engine.Options.Observe.
+// Observe counts the events of a batch. It is meant for engine.Options.Observe.
 func (m *Metrics) Observe(o *engine.Observation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +158,7 @@ func (m *Metrics) inc(of *prometheus.CounterVec, a, b string) {
 	c.Inc()
 }
 
-// other is the label of what has none of its own.
+// other is the value of a label that stands for all further values.
 const other = "other"
 
 // workflow is the label of a workflow.

@@ -23,7 +23,7 @@ import (
 	"github.com/belaydev/belay/internal/telemetry"
 )
 
-// observed is an engine with metrics.
+// observed makes an engine with metrics.
 func observed(t *testing.T) (*engine.Engine, *telemetry.Metrics) {
 	t.Helper()
 	m := telemetry.New("1.2.3", "abc")
@@ -33,7 +33,7 @@ func observed(t *testing.T) (*engine.Engine, *telemetry.Metrics) {
 	return e, m
 }
 
-// scrape reads all metrics as a scraper does: by name and labels.
+// scrape reads the values of all metrics, by name and labels.
 func scrape(t *testing.T, m *telemetry.Metrics) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -71,7 +71,7 @@ func open(t *testing.T, e *engine.Engine, ttl time.Duration, workflows ...string
 	return s.ID
 }
 
-// claim claims what is due.
+// claim claims the executions that are due, and checks their number.
 func claim(t *testing.T, e *engine.Engine, id belay.WorkerID, number int64, want int) []belay.Assignment {
 	t.Helper()
 	r, err := e.Claim(t.Context(), belay.ClaimRequest{Worker: id, Number: number, Slots: 10})
@@ -90,15 +90,15 @@ func submit(t *testing.T, e *engine.Engine, s ...belay.Submission) []belay.Submi
 	return out
 }
 
-// After a script of known events every metric has the number that the script says.
-func TestTheNumbersAreThoseOfTheScript(t *testing.T) {
+// Rule: after a known sequence of events every metric has the expected value.
+func TestMetricsHaveTheExpectedValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, m := observed(t)
 		defer e.Close()
 		submit(t, e, belay.Submission{Workflow: "a"}, belay.Submission{Workflow: "a"},
 			belay.Submission{Workflow: "b", Trigger: belay.TriggerCron, Policy: belay.Policy{MaxAttempts: 1}})
 		submit(t, e, belay.Submission{Workflow: "idle"})
-		time.Sleep(3 * time.Second) // due for so long
+		time.Sleep(3 * time.Second) // the executions have been due for so long
 		w := open(t, e, 10*time.Second, "a", "b")
 		won := claim(t, e, w, 1, 3)
 		settle(t, e, won)
@@ -108,7 +108,7 @@ func TestTheNumbersAreThoseOfTheScript(t *testing.T) {
 		}
 		lostOne := submit(t, e, belay.Submission{Workflow: "a"})[0].ID
 		claim(t, e, w, 2, 1)
-		time.Sleep(12 * time.Second) // the worker says no more
+		time.Sleep(12 * time.Second) // the worker sends no more heartbeats
 		if x, err := e.Execution(t.Context(), lostOne); err != nil || x.State != belay.Pending {
 			t.Fatalf("%+v, %v", x, err)
 		}
@@ -144,7 +144,7 @@ func TestTheNumbersAreThoseOfTheScript(t *testing.T) {
 		}
 		for name, n := range want {
 			if v, ok := got[name]; !ok || v != n {
-				t.Errorf("%s is %v (there: %t), want %v", name, v, ok, n)
+				t.Errorf("%s is %v (exists: %t), want %v", name, v, ok, n)
 			}
 		}
 		if got["belay_commit_seconds_count"] < 5 ||
@@ -158,7 +158,7 @@ func TestTheNumbersAreThoseOfTheScript(t *testing.T) {
 	})
 }
 
-// settle ends those of workflow a well, those of b by their timeout.
+// settle ends the runs of workflow a with success and those of b with a timeout.
 func settle(t *testing.T, e *engine.Engine, won []belay.Assignment) {
 	t.Helper()
 	for _, a := range won {
@@ -173,8 +173,8 @@ func settle(t *testing.T, e *engine.Engine, won []belay.Assignment) {
 	}
 }
 
-// Each time that can end an execution or a run has its own name.
-func TestTimeoutsAreToldApart(t *testing.T) {
+// Rule: each timeout of an execution or a run is counted under its own label.
+func TestEachTimeoutHasItsOwnLabel(t *testing.T) {
 	second := belay.Duration(time.Second)
 	for kind, p := range map[string]belay.Policy{
 		"total": {Timeout: 2 * second, CancelGrace: second},
@@ -207,8 +207,8 @@ func TestTimeoutsAreToldApart(t *testing.T) {
 	}
 }
 
-// However many names clients make up, the metrics have few: the rest is counted
-// together, and nothing is lost.
+// Rule: the number of labels is bounded for any number of workflow names; further names are counted
+// together, and no execution is left out.
 func TestLabelsAreBounded(t *testing.T) {
 	m := telemetry.New("", "")
 	const names = 5 * telemetry.MaxWorkflows
@@ -230,7 +230,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// The store is not read for every scrape.
+// Rule: the store is not counted for every scrape.
 func TestTheStoreIsNotReadForEveryScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, m := observed(t)
@@ -248,24 +248,24 @@ func TestTheStoreIsNotReadForEveryScrape(t *testing.T) {
 	})
 }
 
-// stuck is a store that does not answer until it is mended.
-type stuck struct{ mended bool }
+// stuck is a source that does not answer until it is repaired.
+type stuck struct{ repaired bool }
 
 func (s *stuck) Tally(ctx context.Context) (engine.Tally, error) {
-	if s.mended {
+	if s.repaired {
 		return engine.Tally{}, nil
 	}
 	<-ctx.Done()
 	return engine.Tally{}, ctx.Err()
 }
 
-// counted is a store that was counted.
+// counted is a source with a fixed tally.
 type counted struct{ tally engine.Tally }
 
 func (c counted) Tally(context.Context) (engine.Tally, error) { return c.tally, nil }
 
-// The reasons of dead letters are a closed set, whatever a newer server beside
-// this one writes.
+// Rule: the label reason of dead letters has a fixed set of values, also for reasons that a newer
+// server on the same store writes.
 func TestReasonsAreAClosedSet(t *testing.T) {
 	var tally engine.Tally
 	tally.DeadLetters = map[string]int64{"lost": 2, "bored": 3, "tired": 4}
@@ -287,8 +287,8 @@ func TestReasonsAreAClosedSet(t *testing.T) {
 	}
 }
 
-// A store that could not be counted is looked at again soon: what the metrics say
-// of an outage is over when the outage is.
+// Rule: after a failed count the store is counted again soon, so that the metrics do not report an
+// outage for long after its end.
 func TestAnOutageOfTheStoreIsOverSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s := telemetry.New("1.2.3", "abc"), &stuck{}
@@ -296,17 +296,16 @@ func TestAnOutageOfTheStoreIsOverSoon(t *testing.T) {
 		if n := scrape(t, m)["belay_store_readable"]; n != 0 {
 			t.Errorf("a store that does not answer: %v", n)
 		}
-		s.mended = true
+		s.repaired = true
 		time.Sleep(time.Minute)
 		if n := scrape(t, m)["belay_store_readable"]; n != 1 {
-			t.Errorf("a minute after it was mended: %v", n)
+			t.Errorf("a minute after its repair: %v", n)
 		}
 	})
 }
 
-// The metrics are named, typed and described as those who scrape them expect:
-// what promtool check metrics says of them is nothing.
-func TestPromtoolHasNothingToSay(t *testing.T) {
+// Rule: promtool check metrics finds no problem in the names, types and descriptions of the metrics.
+func TestPromtoolFindsNoProblem(t *testing.T) {
 	e, m := observed(t)
 	defer e.Close()
 	submit(t, e, belay.Submission{Workflow: "w"})
@@ -322,7 +321,7 @@ func TestPromtoolHasNothingToSay(t *testing.T) {
 	}
 }
 
-// Every metric stands on the page, and every one on the page is there.
+// Rule: docs/configuration.md lists every metric, and no others.
 func TestThePageNamesTheMetrics(t *testing.T) {
 	e, m := observed(t)
 	defer e.Close()
@@ -345,6 +344,6 @@ func TestThePageNamesTheMetrics(t *testing.T) {
 		named[n[1]] = true
 	}
 	if diff := cmp.Diff(there, named); diff != "" {
-		t.Errorf("- there, + on the page\n%s", diff)
+		t.Errorf("- exists, + on the page\n%s", diff)
 	}
 }

@@ -11,46 +11,47 @@ import (
 	"github.com/belaydev/belay/internal/engine"
 )
 
-// Source counts what a store holds; an engine is one.
+// Source counts the contents of a store. An engine implements Source.
 type Source interface {
 	Tally(ctx context.Context) (engine.Tally, error)
 }
 
-// Living tells whether an engine does its work.
+// Living reports whether an engine does its work. An engine implements Living.
 type Living interface {
 	Vitals() engine.Vitals
 }
 
 const (
-	// fresh is how old a count may be, at least.
+	// fresh is how long a count is used at least.
 	fresh = 5 * time.Second
-	// share bounds the time spent on counting: no more than one part in so
-	// many, however much there is to count.
+	// share bounds the time spent on counting to one part in so many: a count is used for so many
+	// times its duration.
 	share = 20
-	// again is how long a count that failed may be all that is known.
+	// again is how long a failed count is used at most.
 	again = 30 * time.Second
-	// patience is how long a count may take.
+	// patience is the timeout of a count.
 	patience = 10 * time.Second
 )
 
-// Live adds to the metrics whether the engine does its work.
+// Live adds the metrics about the health of an engine.
 func (m *Metrics) Live(e Living) { m.registry.MustRegister(&vitals{e}) }
 
-// vitals are the metrics that an engine tells without asking its store.
+// vitals are the metrics that an engine computes without reading its store.
 type vitals struct{ engine Living }
 
 var (
-	still = desc("belay_engine_still_seconds", "For how long the engine has not done what it should have, by what.",
+	still = desc("belay_engine_still_seconds", "How long a periodic task of the engine has been overdue, by task.",
 		"what")
-	writable = desc("belay_store_writable", "1 if the store took the newest write, 0 if not.")
-	locked   = desc("belay_store_locked_seconds", "For how long somebody else has locked a table that writes wait for.")
-	damaged  = desc("belay_store_damaged", "1 if what was read of the store was damaged.")
-	ahead    = desc("belay_store_clock_ahead_seconds",
+	writable = desc("belay_store_writable", "1 if the newest write to the store succeeded, 0 if not.")
+	locked   = desc("belay_store_locked_seconds",
+		"How long another client of the database has locked a table that writes wait for.")
+	damaged = desc("belay_store_damaged", "1 if damaged data was read from the store, 0 if not.")
+	ahead   = desc("belay_store_clock_ahead_seconds",
 		"By how much the store's time is ahead of the clock that it follows.")
-	leapt = prometheus.NewDesc("belay_store_clock_leapt_seconds_total", "By how much that clock was set forwards.",
-		nil, nil)
+	leapt = prometheus.NewDesc("belay_store_clock_leapt_seconds_total",
+		"By how much the clock that the store follows was set forward.", nil, nil)
 	epoch = desc("belay_store_epoch_timestamp_seconds",
-		"About when the epoch began; 0 for the first one. Writes from before may be gone.")
+		"When the present epoch began, approximately; 0 for the first epoch. Earlier writes may be lost.")
 )
 
 // Describe implements prometheus.Collector.
@@ -82,11 +83,11 @@ func (v *vitals) Collect(ch chan<- prometheus.Metric) {
 	send(epoch, prometheus.GaugeValue, began)
 }
 
-// Watch adds what the source holds to the metrics. It is asked when somebody
-// asks for the metrics, and not too often.
+// Watch adds the metrics about the contents of a store. The store is counted when the metrics are
+// scraped, and no more often than fresh and share allow.
 func (m *Metrics) Watch(s Source) { m.registry.MustRegister(&gauges{source: s, now: time.Now}) }
 
-// gauges are the metrics that a store is asked for.
+// gauges are the metrics about the contents of a store.
 type gauges struct {
 	source Source
 	now    func() time.Time
@@ -94,16 +95,16 @@ type gauges struct {
 	mu    sync.Mutex
 	tally engine.Tally
 	err   error
-	until time.Time // the tally is good until then
+	until time.Time // tally and err are used until then
 }
 
 var (
 	executions  = desc("belay_executions", "Executions that have not ended, by state.", "state")
-	workers     = desc("belay_workers", "Sessions of workers that live, by state.", "state")
-	deadLetters = desc("belay_dead_letters", "Dead letters that nobody has resolved, by why the execution gave up.",
+	workers     = desc("belay_workers", "Sessions of workers that have not ended, by state.", "state")
+	deadLetters = desc("belay_dead_letters", "Dead letters that are not resolved, by the reason of the failure.",
 		"reason")
 	overdue = desc("belay_executions_overdue",
-		"Executions whose time is over, or whose owner is gone, and that nobody has seen to, by state.", "state")
+		"Executions whose deadline or lease has passed and that the engine has not handled yet, by state.", "state")
 	readable = desc("belay_store_readable", "1 if the store could be counted, 0 if not.")
 )
 
@@ -118,8 +119,8 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. While the store cannot be read what
-// it holds is left out rather than told wrong.
+// Collect implements prometheus.Collector. While the store cannot be read, its gauges are left out
+// instead of being wrong.
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	t, err := g.count()
 	send := func(d *prometheus.Desc, n int64, labels ...string) {
@@ -142,8 +143,8 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// byReason has every reason there is for giving up, and what a newer server
-// beside this one may call otherwise.
+// byReason returns the dead letters by reason. Reasons that this version does not know, written by a
+// newer server on the same store, are counted as other.
 func byReason(letters map[string]int64) map[string]int64 {
 	all := map[string]int64{"max_retries": 0, "permanent_error": 0, "timeout": 0, "lost": 0}
 	for reason, n := range letters {
