@@ -26,7 +26,7 @@ var agentKeys = []Key{
 		}},
 	{Name: "agent.preset", Doc: "An agent that needs no command: claude, or none.",
 		of: func(c *Config) kind { return choice{&c.Agent.Preset, []string{noPreset, "claude"}} }},
-	{Name: "agent.permissions", Doc: "What the agent of a preset may do without asking: all, so that only the " +
+	{Name: "agent.permissions", Doc: "The permissions of a preset's agent to act without asking: all, so that only the " +
 		"sandbox of its job restricts it; edits, which denies it the shell; or auto, which means all for jobs that " +
 		"cannot write outside their workspace and edits for other jobs.",
 		of: func(c *Config) kind { return choice{&c.Agent.Permissions, []string{"auto", "all", "edits"}} }},
@@ -61,8 +61,8 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return duration{&c.Agent.Grace, 10 * time.Millisecond, time.Hour} }},
 	{Name: "agent.chat_timeout", Doc: "How long a chat completion may take, its wait for a slot included.",
 		of: func(c *Config) kind { return duration{&c.Agent.ChatTimeout, 10 * time.Millisecond, maxDuration} }},
-	{Name: "agent.max_concurrency", Doc: "How many jobs run at the same time; further ones wait in the order of their " +
-		"submission. Also known as MAX_CONCURRENCY.", also: "MAX_CONCURRENCY",
+	{Name: "agent.max_concurrency", Doc: "How many jobs run at the same time; further ones wait in the order of " +
+		"their submission. Also known as MAX_CONCURRENCY.", also: "MAX_CONCURRENCY",
 		of: func(c *Config) kind { return number{&c.Agent.Concurrency, 1, 10_000} }},
 	{Name: "agent.max_queue_depth", Doc: "How many jobs may run or wait in all; further ones are refused. Also known " +
 		"as MAX_QUEUE_DEPTH.", also: "MAX_QUEUE_DEPTH",
@@ -80,8 +80,8 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return number{&c.Agent.Attempts, 1, 100} }},
 	{Name: "agent.dead_letters", Doc: "Keep a dead letter for each job that failed for good.",
 		of: func(c *Config) kind { return boolean{&c.Agent.DeadLetters} }},
-	{Name: "agent.on_lost", Doc: "What happens to a job whose server or worker crashes: requeue lets another worker go " +
-		"on with it, fail ends it.",
+	{Name: "agent.on_lost", Doc: "The policy for a job whose server or worker crashes: requeue lets another worker " +
+		"go on with it, fail ends it.",
 		of: func(c *Config) kind { return choice{&c.Agent.OnLost, []string{"requeue", "fail"}} }},
 	{Name: "agent.local", Doc: "Run agents in belay serve itself; with false, belay worker runs them.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Local} }},
@@ -95,8 +95,8 @@ var agentKeys = []Key{
 		"nothing else uses; none, so that jobs run as the user of the server; or auto, which means a range of " +
 		"Belay's own if the server runs as root, and none otherwise.",
 		of: func(c *Config) kind { return users{&c.Agent.Users} }},
-	{Name: "agent.seal", Doc: "Make everything but its workspace read-only for a job: by mounts if Belay runs as root " +
-		"or the machine allows user namespaces, otherwise by Landlock if the kernel has it.",
+	{Name: "agent.seal", Doc: "Make everything but its workspace read-only for a job: by mounts if Belay runs as " +
+		"root or the machine allows user namespaces, otherwise by Landlock if the kernel has it.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Seal} }},
 	{Name: "agent.git_crypt_key", Doc: "The file with the git-crypt key that unlocks checkouts.",
 		of: func(c *Config) kind { return text{&c.Agent.CryptKey, "a file, such as /etc/belay/git-crypt.key"} }},
@@ -110,12 +110,12 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return size{&c.Agent.Disk, 0, 1 << 50} }},
 	{Name: "agent.max_files", Doc: "How many files and directories a job may have on disk; 0 for no limit.",
 		of: func(c *Config) kind { return number{&c.Agent.Files, 0, 1_000_000_000} }},
-	{Name: "agent.hidden", Doc: "Paths that are hidden from jobs, in addition to the data directory, the configuration " +
-		"and its secrets, the sockets of container engines, and, if jobs run as the user of the server, the home " +
+	{Name: "agent.hidden", Doc: "Paths that are hidden from jobs, in addition to the data directory, the " +
+		"configuration and its secrets, the sockets of container engines, and, if jobs run as the user of the server, the home " +
 		"directory and /run.",
 		of: func(c *Config) kind { return paths{&c.Agent.Hidden} }},
-	{Name: "agent.readable", Doc: "Paths below hidden ones that jobs may read all the same, such as a toolchain in the " +
-		"home directory or a socket in /run. The directories of PATH and of the agent's command are always " +
+	{Name: "agent.readable", Doc: "Paths below hidden ones that jobs may read all the same, such as a toolchain in " +
+		"the home directory or a socket in /run. The directories of PATH and of the agent's command are always " +
 		"readable.",
 		of: func(c *Config) kind { return paths{&c.Agent.Readable} }},
 	{Name: "agent.egress", Doc: "The places that jobs may reach over the network: names like api.example.org, " +

@@ -2,7 +2,7 @@
 // outweigh the environment, the environment outweighs the file, and the file outweighs the
 // defaults.
 //
-// One table, [Keys], lists the keys of the configuration. The names in the file, the environment
+// The table [Keys] lists the keys of the configuration. The names in the file, the environment
 // variables, the flags, the help and the page of the documentation are made from this table, so
 // that they cannot differ.
 //

@@ -38,8 +38,8 @@ var keys = append([]Key{
 	{Name: "insecure_no_auth", Doc: "Require no API keys, not even on other addresses than loopback: every caller " +
 		"that reaches the port may do everything, jobs included.",
 		of: func(c *Config) kind { return boolean{&c.InsecureNoAuth} }},
-	{Name: "hosts", Doc: "Host names under which the server answers. On a loopback address it answers under these and " +
-		"the names of this machine; on other addresses, unless set, under any name.",
+	{Name: "hosts", Doc: "Host names under which the server answers. On a loopback address it answers under these " +
+		"and the names of this machine; on other addresses, unless set, under any name.",
 		of: func(c *Config) kind { return list{&c.Hosts, "names, such as belay.example.org"} }},
 	{Name: "retention", Doc: "How long an execution is kept after its end; 0 keeps executions for ever.",
 		of: func(c *Config) kind { return duration{&c.Retention, 0, maxDuration} }},

@@ -207,8 +207,8 @@ func readFile(path string) ([]byte, error) {
 	}
 	if len(text) > maxFile {
 		return nil, &belay.Error{
-			Code: belay.CodeInvalid, Message: fmt.Sprintf("%s: the file is larger than %s, the limit of a configuration",
-				path, sized(maxFile)),
+			Code: belay.CodeInvalid, Message: fmt.Sprintf(
+				"%s: the file is larger than %s, the limit of a configuration", path, sized(maxFile)),
 		}
 	}
 	return text, nil

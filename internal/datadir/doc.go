@@ -1,6 +1,6 @@
-// Package datadir lets any number of processes on one machine share a data directory. One process,
-// the host, runs the engine; the others, its clients, reach the engine through a socket. When the
-// host ends, another process becomes the host.
+// Package datadir lets any number of processes on one machine share a data directory. The host is
+// the process that runs the engine; all other processes are its clients and reach the engine through
+// a socket. When the host ends, another process becomes the host.
 //
 // # The directory
 //

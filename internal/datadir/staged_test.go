@@ -213,7 +213,8 @@ func TestAHostThatDoesNotAnswerIsNotWaitedForLonger(t *testing.T) {
 	if belay.CodeOf(err) != belay.CodeConflict && belay.CodeOf(err) != belay.CodeUnavailable {
 		t.Errorf("got %v", err)
 	}
-	o := Options{Patience: socket.Greeting + 200*time.Millisecond, Log: quiet} // long enough to find out that the host is silent
+	// The patience is long enough to find out that the host is silent.
+	o := Options{Patience: socket.Greeting + 200*time.Millisecond, Log: quiet}
 	_, err = Open(t.Context(), dir, o)
 	_, hostErr := OpenHost(t.Context(), dir, o)
 	for what, err := range map[string]error{"Open": err, "OpenHost": hostErr} {

@@ -184,8 +184,8 @@ func (d *demo) assemble(ctx context.Context) error {
 	return nil
 }
 
-// follow handles notes and events until the execution has ended. One of the notes makes it kill the
-// worker.
+// follow handles notes and events until the execution has ended. It kills the worker at a note about
+// the step victim.
 func (d *demo) follow(ctx context.Context) error {
 	events, failed := d.watch(ctx)
 	for {

@@ -64,7 +64,7 @@ func demoJob(ctx context.Context, source, work string) (*agent.Job, error) {
 		err = workspace.CheckRepo(source)
 	}
 	if bare, _, rerr := workspace.Reveal(source); err == nil && (rerr != nil || bare != source) {
-		err = &belay.Error{Code: belay.CodeMalformed, Message: "the demo cannot clone a repository that needs credentials"}
+		err = &belay.Error{Code: belay.CodeMalformed, Message: "the demo clones no repository that needs credentials"}
 	}
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Every package says what it is for, in the form that go doc expects.
+// Rule: every package has a comment in the form that go doc expects.
 func TestPackagesHaveComments(t *testing.T) {
 	_, sources := goFiles(t)
 	documented := map[string]bool{}
@@ -34,10 +34,9 @@ func TestPackagesHaveComments(t *testing.T) {
 	}
 }
 
-// Every identifier that users can name is documented: types, functions, methods, constants,
-// variables and interface methods.
-// A comment on a group of constants speaks for all of them, and that of a struct for those fields
-// whose name says it all.
+// Rule: every public identifier is documented: types, functions, methods, constants, variables and
+// interface methods. A comment on a group of constants is enough for all of them; fields of a struct
+// need no comment.
 func TestPublicIdentifiersAreDocumented(t *testing.T) {
 	fset, sources := goFiles(t)
 	for _, f := range sources {
@@ -85,7 +84,7 @@ func (d docChecker) function(decl *ast.FuncDecl) {
 	d.missing(decl.Pos(), name)
 }
 
-// isStandardMethod names methods whose meaning the standard library defines.
+// isStandardMethod reports whether the standard library defines the meaning of a method.
 func isStandardMethod(name string) bool {
 	switch name {
 	case "Error", "Unwrap", "Is", "As", "String", "MarshalJSON", "UnmarshalJSON", "MarshalText", "UnmarshalText",
@@ -138,7 +137,7 @@ func (d docChecker) group(decl *ast.GenDecl) {
 
 func (d docChecker) methods(spec *ast.TypeSpec) {
 	typ, ok := spec.Type.(*ast.InterfaceType)
-	if !ok || len(typ.Methods.List) == 1 { // the comment of the type speaks for its one method
+	if !ok || len(typ.Methods.List) == 1 { // the comment of the type is enough for its only method
 		return
 	}
 	for _, m := range typ.Methods.List {

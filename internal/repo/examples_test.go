@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// shown are the packages of which every exported function has an example.
+// shown are the packages whose exported functions all need an example.
 var shown = []string{"workflow", "worker", "embedded", "client", "belaytest"}
 
 // unshown lists functions of these packages without an example, with the reason.
 var unshown = map[string]string{
-	"embedded.Observe": "it is for Belay's own server: its argument is of an internal package",
+	"embedded.Observe": "it is for Belay's own server: the type of its argument is in an internal package",
 }
 
-// unrun lists examples that are compiled and not run, with the reason.
+// unrun lists examples that are only compiled, with the reason.
 var unrun = map[string]string{
 	"embedded.SubmitTx": "it needs a PostgreSQL; examples/web-orders does the same, and is run",
 }
@@ -60,9 +60,9 @@ func checkExample(t *testing.T, pkg string, fn *ast.FuncDecl, code []*ast.FuncDe
 		full := pkg + "." + name
 		switch {
 		case !there && unshown[full] == "":
-			t.Errorf("%s has no Example%s in package %s: show what it is for, with the output", full, name, pkg)
+			t.Errorf("%s has no Example%s in package %s: add one with its output", full, name, pkg)
 		case there && !run && unrun[full] == "":
-			t.Errorf("Example%s of package %s says no output, so it is not run", name, pkg)
+			t.Errorf("Example%s of package %s has no output comment, so it is not run", name, pkg)
 		}
 		return
 	}
@@ -74,7 +74,7 @@ func checkExample(t *testing.T, pkg string, fn *ast.FuncDecl, code []*ast.FuncDe
 		pkg, typ, name, typ, strings.Join(slices.Sorted(maps.Keys(examples)), ", "))
 }
 
-// covered reports whether an example shows a type.
+// covered reports whether an example shows how to use a type.
 func covered(typ string, code []*ast.FuncDecl, examples map[string]bool) bool {
 	for name := range examples {
 		if name == typ || strings.HasPrefix(name, typ+"_") {

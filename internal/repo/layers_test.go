@@ -7,41 +7,41 @@ import (
 	"testing"
 )
 
-// layer says what a package may import, its tests aside: packages of this module, and modules from outside.
+// layer lists the imports that a package may have, apart from its tests: packages of this module in
+// down, and modules from outside in modules.
 type layer struct {
 	down    []string
 	modules []string
 }
 
-// layers is the architecture of the module. Arrows point down: a package imports what stands above
-// it in this table, as far
-// as its row allows, and never what stands below.
+// layers is the architecture of the module. The packages of lower layers come first in this table: a
+// package may import the packages that its row lists, all of which are above it in the table.
 //
-// The order carries the guarantees. The rules in internal/machine can be tested exhaustively
-// because nothing below them can
-// reach a clock or a disk; a store cannot decide a transition by itself because it does not see the
-// engine; workflows run on
-// any backend because the SDK knows only the root package.
+// Guarantees depend on this order. The rules in internal/machine can be tested exhaustively because
+// they and the packages that they import cannot reach a clock or a disk; a store cannot decide a
+// transition by itself because it does not know the engine; workflows run on any backend because the
+// SDK knows only the root package.
 //
-// A new package gets a row here. If it needs an arrow that its row does not allow, first ask
-// whether the code stands in the
-// right package; an arrow upwards is never the answer.
+// A new package gets a row here. If it needs an import that its row does not allow, first ask
+// whether the code is in the right package; an import of a higher layer is never the answer.
 var layers = map[string]layer{
-	// The nouns, the error codes and the Backend interface: what everybody shares, and the standard library only.
+	// The nouns, the error codes and the Backend interface, which all packages share. It imports
+	// the standard library only.
 	".": {},
 
 	// The rules. Pure: see purity_test.go.
 	"internal/machine": {down: []string{"."}},
 
-	// The checkers of the promises, for tests: what everybody can see, and not the rules.
+	// The checkers of the promises, for tests. They use only what clients can see, not the rules.
 	"internal/promise": {down: []string{"."}},
 
-	// Where state lives: the interface, its implementations and the suite that holds them equal.
+	// The store: its interface, its implementations, and the suite that checks that they behave
+	// the same.
 	"internal/store": {down: []string{".", "internal/machine"}},
 	"internal/store/memory": {
 		down: []string{".", "internal/machine", "internal/store"},
 	},
-	// What the tables of the two SQL stores hold.
+	// The columns and rows that the two SQL stores share.
 	"internal/store/table": {down: []string{".", "internal/machine", "internal/store"}},
 	"internal/store/sqlite": {
 		down:    []string{".", "internal/machine", "internal/store", "internal/store/table"},
@@ -58,25 +58,25 @@ var layers = map[string]layer{
 		modules: []string{"github.com/google/go-cmp", "pgregory.net/rapid"},
 	},
 
-	// What this machine knows about its processes: boot, namespaces, start times, deaths.
+	// Facts about the processes of this machine: boot, namespaces, start times, deaths.
 	"internal/host": {modules: []string{"golang.org/x/sys"}},
 
-	// Text of others, fit for a terminal.
+	// Makes text of other people safe for a terminal.
 	"internal/screen": {modules: []string{"golang.org/x/sys"}},
 
-	// Files that hold secrets, and who else can read them.
+	// Reads files with secrets, and refuses those that other users can read or change.
 	"internal/secret": {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
 
-	// Who is at the other end of a connection within this machine.
+	// Finds the process at the other end of a connection within this machine.
 	"internal/peer": {modules: []string{"golang.org/x/sys"}},
 
-	// Whether the race detector watches, for tests.
+	// Says whether the race detector is on, for tests.
 	"internal/raced": {},
 
-	// Ids that are made here.
+	// Makes ids.
 	"internal/uid": {modules: []string{"github.com/google/uuid"}},
 
-	// The one door for writes, and the services around it.
+	// The engine: the committer, through which all writes go, and the services around it.
 	"internal/engine": {down: []string{".", "internal/machine", "internal/store", "internal/uid"}},
 
 	// The engine in the caller's own process, and the socket on which other programs reach it.
@@ -89,17 +89,17 @@ var layers = map[string]layer{
 		modules: []string{"github.com/jackc/pgx/v5"},
 	},
 
-	// The SDK: it knows the Backend and nothing below it. internal/run is one attempt; workflow
-	// shows it to authors, worker
-	// drives it.
+	// The SDK, which knows the Backend and nothing below it. internal/run executes one attempt;
+	// workflow is the API of workflow functions, and worker starts attempts.
 	"internal/run": {down: []string{"."}},
 	"workflow":     {down: []string{".", "internal/run", "internal/uid"}},
 	"worker":       {down: []string{".", "internal/run", "internal/host", "internal/uid", "workflow"}},
 
-	// The kit for testing workflows: a memory store, a worker that can be made to die.
+	// The kit for testing workflows: a store in memory, and a worker that tests can crash.
 	"belaytest": {down: []string{".", "workflow", "worker", "internal/store/memory", "internal/engine"}},
 
-	// What workflow and worker promise on any Backend, as one suite, on virtual time.
+	// The tests of the promises of workflow and worker on any Backend, as one suite, on virtual
+	// time.
 	"internal/sdktest": {down: []string{
 		".", "workflow", "worker", "internal/raced",
 	}, modules: []string{"github.com/google/go-cmp"}},
@@ -108,7 +108,7 @@ var layers = map[string]layer{
 	"internal/agent/process": {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
 	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/secret", "internal/agent/process"},
 		modules: []string{"golang.org/x/sys"}},
-	// The proxy that is a job's only way out: the standard library, and nothing of Belay.
+	// The proxy through which jobs reach the network. It imports the standard library only.
 	"internal/agent/egress": {},
 	"internal/agent": {
 		down: []string{
@@ -116,7 +116,7 @@ var layers = map[string]layer{
 		},
 	},
 
-	// The bodies of the HTTP API, shared by those who write them and those who read them.
+	// The bodies of the HTTP API, shared by server and client.
 	"internal/wire": {down: []string{"."}},
 
 	// The HTTP API on any Backend.
@@ -125,7 +125,7 @@ var layers = map[string]layer{
 		modules: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/time"},
 	},
 
-	// The socket of a data directory, and whom it serves.
+	// The socket of a data directory, and the decision which processes may use it.
 	"internal/socket": {down: []string{".", "internal/peer", "internal/wire"}},
 
 	// Agents over HTTP: prompts as jobs and as chats, on any Backend.
@@ -134,17 +134,17 @@ var layers = map[string]layer{
 	// The Backend over HTTP.
 	"client": {down: []string{".", "internal/uid", "internal/wire"}},
 
-	// The pages, on any Backend.
+	// The web UI, on any Backend.
 	"internal/webui": {down: []string{"."}},
 
 	// Metrics of an engine, in Prometheus's format.
 	"internal/telemetry": {down: []string{".", "internal/engine"},
 		modules: []string{"github.com/prometheus/client_golang"}},
 
-	// What a server reads from its file, its environment and its flags.
+	// The configuration of a server: file, environment and flags.
 	"internal/config": {down: []string{"."}, modules: []string{"go.yaml.in/yaml/v3"}},
 
-	// Listening: limits, certificates, the stop in two stages.
+	// The server: listening, limits, certificates, graceful shutdown.
 	"internal/server": {
 		down: []string{
 			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi",
@@ -153,13 +153,13 @@ var layers = map[string]layer{
 		},
 	},
 
-	// One data directory, one engine: host it or dial who does.
+	// The engine of a data directory: hosts it, or connects to the process that does.
 	"internal/datadir": {
 		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/peer",
 			"internal/socket", "internal/wire"},
 	},
 
-	// The demo: workers that die while a person looks on.
+	// The demo, in which a worker is killed and another one goes on.
 	"internal/demo": {
 		down: []string{
 			".", "embedded", "internal/agent", "internal/agent/process", "internal/agent/workspace", "internal/datadir",
@@ -167,7 +167,8 @@ var layers = map[string]layer{
 		},
 	},
 
-	// The binary. It sees the engine through a Backend and no store, so that it cannot write past the one door.
+	// The binary. It uses the engine through a Backend and cannot import a store, so that it cannot
+	// write past the engine's committer.
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
@@ -180,7 +181,7 @@ var layers = map[string]layer{
 		modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	},
 
-	// Programs to learn from: they import what programs outside of the module do.
+	// The example programs, which import the same packages as programs outside of the module.
 	"examples/approval":       {down: []string{".", "embedded", "worker", "workflow"}},
 	"examples/fan-out":        {down: []string{".", "embedded", "worker", "workflow"}},
 	"examples/saga":           {down: []string{".", "embedded", "worker", "workflow"}},
@@ -200,7 +201,8 @@ var layers = map[string]layer{
 	"test/attacker":        {modules: []string{"golang.org/x/sys"}},
 }
 
-// Layers only point down. Tests are not held to the table: an Example of the root package may open an engine.
+// Rule: imports agree with the table of layers. Tests may import more: an Example of the root package
+// may open an engine.
 func TestLayersPointDown(t *testing.T) {
 	_, sources := goFiles(t)
 	for _, f := range sources {
@@ -251,8 +253,8 @@ func checkArrow(t *testing.T, f sourceFile, row layer, imported string) {
 		"(internal/repo/layers_test.go lists which)", f.path, f.pkg, imported)
 }
 
-// The table itself has no cycle, so that "down" means something, and no row that nothing needs.
-func TestLayersAreATable(t *testing.T) {
+// Rule: the table of layers has no cycle and no row without a package.
+func TestTheTableOfLayersHasNoCycle(t *testing.T) {
 	depth := map[string]int{}
 	const open = -1
 	var visit func(pkg string, trail []string)
@@ -278,7 +280,7 @@ func TestLayersAreATable(t *testing.T) {
 	for _, pkg := range slices.Sorted(maps.Keys(layers)) {
 		visit(pkg, nil)
 		if !slices.ContainsFunc(sources, func(f sourceFile) bool { return f.pkg == pkg }) {
-			t.Errorf("the table of layers has a row for %s, which is not there: take the row out", pkg)
+			t.Errorf("the table of layers has a row for %s, which does not exist: take the row out", pkg)
 		}
 	}
 }

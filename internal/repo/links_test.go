@@ -18,7 +18,7 @@ var (
 	htmlAnchor    = regexp.MustCompile(`<a (?:id|name)="([^"]+)"`)
 )
 
-// page is a Markdown file: where it points, and where in it others may point.
+// page has the links in a Markdown file and the anchors to which other pages may link.
 type page struct {
 	links   []string
 	anchors map[string]bool
@@ -69,8 +69,8 @@ func parsePage(text string) page {
 	return p
 }
 
-// slug makes the anchor of a heading as GitHub does: lower case, letters, digits, hyphens and
-// underscores, hyphens for spaces.
+// slug makes the anchor of a heading as GitHub does: letters in lower case, digits, hyphens and
+// underscores are kept, and spaces become hyphens.
 func slug(heading string) string {
 	heading = headingLink.ReplaceAllString(heading, "$1")
 	var b strings.Builder
@@ -85,7 +85,7 @@ func slug(heading string) string {
 	return b.String()
 }
 
-// unique numbers the anchors of headings that read the same.
+// unique adds a number to the anchor of a heading that has occurred before.
 func unique(anchor string, seen map[string]int) string {
 	n := seen[anchor]
 	seen[anchor]++
@@ -95,7 +95,7 @@ func unique(anchor string, seen map[string]int) string {
 	return anchor + "-" + string(rune('0'+n))
 }
 
-// A link between pages leads to a file of the repository and to a heading that is there.
+// Rule: a link between pages leads to a file of the repository and to an existing heading in it.
 func TestLinksResolve(t *testing.T) {
 	pages := markdown(t)
 	for name, p := range pages {
@@ -137,9 +137,7 @@ func checkLink(t *testing.T, pages map[string]page, from, link string) string {
 	return ""
 }
 
-// Every page under docs/ is listed in docs/README.md, or in the README.md of its folder that is
-// listed there, or nobody finds
-// it.
+// Rule: every page under docs/ is listed in docs/README.md, or in a README.md that is listed there.
 func TestDocsAreIndexed(t *testing.T) {
 	pages := markdown(t)
 	const index = "docs/README.md"
@@ -167,8 +165,8 @@ func TestDocsAreIndexed(t *testing.T) {
 	}
 }
 
-// The link checker finds what it is for: it would be no use if it understood too little Markdown to see a link.
-func TestParsePage(t *testing.T) {
+// Rule: parsePage finds all kinds of links and anchors, and none in blocks of code.
+func TestParsePageFindsLinksAndAnchors(t *testing.T) {
 	p := parsePage("# One `two` (three)\n## Again\n## Again\n[a](b.md#c) `[no](no.md)` " +
 		"![i](<d.png>)\n```\n[no](no.md)\n# no\n```\n[ref]: e.md \"title\"\n")
 	if want := []string{"b.md#c", "d.png", "e.md"}; !slices.Equal(p.links, want) {

@@ -16,7 +16,7 @@ import (
 var update = flag.Bool("update", false, "enter the migrations that have no hash yet in testdata/migrations.txt: "+
 	"part of making a release")
 
-// released holds a line "hash  path" for every migration that a release contains.
+// released is the file with a line "hash  path" for every released migration.
 const released = "testdata/migrations.txt"
 
 var (
@@ -24,15 +24,14 @@ var (
 	migrationName = regexp.MustCompile(`^(\d{5})_[a-z0-9_]+\.sql$`)
 )
 
-// A released migration never changes: databases in the field have run it as it was, and would
-// differ from new ones from then
-// on. What it got wrong, a later migration mends.
+// Rule: a released migration never changes, since databases in the field have run it in its released
+// form and would differ from new databases. A later migration corrects its errors.
 //
-// A migration is released when its hash stands in testdata/migrations.txt. Making a release runs
+// A migration is released when its hash is in testdata/migrations.txt. Making a release runs
 //
 //	go test ./internal/repo -run Migrations -update
 //
-// which enters the new ones and never touches a line that is there.
+// which adds the new migrations and never changes an existing line.
 func TestReleasedMigrationsNeverChange(t *testing.T) {
 	known := readHashes(t)
 	present := map[string]string{}
@@ -65,8 +64,8 @@ func TestReleasedMigrationsNeverChange(t *testing.T) {
 	}
 }
 
-// Migrations of a store are numbered without gaps or doubles: two branches that each add one meet
-// here, not in the field.
+// Rule: the migrations of a store are numbered without gaps and duplicates, so that two branches
+// that add the same number are noticed before a release.
 func TestMigrationsAreNumbered(t *testing.T) {
 	last := map[string]int{}
 	for _, name := range repoFiles(t) { // sorted

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// namedTest is a test as pages write its name.
+// namedTest matches the name of a test on a page.
 var namedTest = regexp.MustCompile("`Test[A-Z][A-Za-z0-9]*`")
 
-// testsByName are the packages of every test.
+// testsByName returns, for the name of every test, the packages that have a test of this name.
 func testsByName(t *testing.T) map[string][]string {
 	t.Helper()
 	_, sources := goFiles(t)
@@ -26,7 +26,7 @@ func testsByName(t *testing.T) map[string][]string {
 	return there
 }
 
-// A page that says which test shows something names one that is there.
+// Rule: tests that pages name exist.
 func TestNamedTestsExist(t *testing.T) {
 	there := testsByName(t)
 	for name := range markdown(t) {
@@ -38,8 +38,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// The tests that the Makefile names are there. Without this check a test that gets another name would silently run
-// without the race detector alone, or under it alone.
+// Rule: tests that the Makefile names exist. Without this check a renamed test would silently run only
+// with the race detector, or only without it.
 func TestTheMakefileNamesTests(t *testing.T) {
 	there, makefile := testsByName(t), read(t, "Makefile")
 	for list, pkg := range map[string]string{"HEAVY": "", "UNRACED": "", "SHARING": "internal/agent/workspace"} {
@@ -50,7 +50,7 @@ func TestTheMakefileNamesTests(t *testing.T) {
 		}
 		for name := range strings.FieldsSeq(line[1]) {
 			if in := there["Test"+name]; len(in) == 0 || pkg != "" && !slices.Contains(in, pkg) {
-				t.Errorf("%s in the Makefile names Test%s, which is not there", list, name)
+				t.Errorf("%s in the Makefile names Test%s, which does not exist", list, name)
 			}
 		}
 	}

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// direct lists the modules that the product depends on by choice, with the reason. Outside of what Belay exists for, a
-// well-kept library beats code of our own; where the standard library or a few dozen lines do, no library is taken.
+// direct lists the direct dependencies of the product, with the reason for each. For tasks outside
+// Belay's purpose a well-kept library is better than code of Belay's own, unless the standard
+// library or a few dozen lines are enough.
 var direct = map[string]string{
-	"modernc.org/sqlite":          "SQLite without cgo",
-	"github.com/jackc/pgx/v5":     "PostgreSQL",
-	"github.com/pressly/goose/v3": "migrations, embedded",
-	"github.com/spf13/cobra":      "command line: help and completion",
-	"github.com/spf13/pflag": "the flags of a cobra command, for its help and for the names " +
-		"that were meant",
+	"modernc.org/sqlite":                       "SQLite without cgo",
+	"github.com/jackc/pgx/v5":                  "PostgreSQL",
+	"github.com/pressly/goose/v3":              "migrations, embedded",
+	"github.com/spf13/cobra":                   "command line: help and completion",
+	"github.com/spf13/pflag":                   "the flags of a cobra command, for its help and for suggestions",
 	"github.com/google/uuid":                   "UUIDv7",
 	"github.com/danielgtaylor/huma/v2":         "HTTP: validation, problems and OpenAPI 3.1 from Go types",
 	"github.com/prometheus/client_golang":      "metrics",
@@ -29,10 +29,10 @@ var direct = map[string]string{
 
 // refused lists versions that must not be used, with the reason.
 var refused = map[string]string{
-	"modernc.org/sqlite v1.61.0": "withdrawn by its successor: take v1.61.1",
+	"modernc.org/sqlite v1.61.0": "retracted in v1.61.1: use that version",
 }
 
-// goMod is the part of `go mod edit -json` that matters here.
+// goMod is the part of the output of go mod edit -json that these tests use.
 type goMod struct {
 	Require []struct {
 		Path     string
@@ -74,7 +74,7 @@ func goCommand(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// The set of direct dependencies is small on purpose, and each has a reason.
+// Rule: the set of direct dependencies is small on purpose, and each has a reason in the table.
 func TestDependenciesAreChosen(t *testing.T) {
 	m := goModAt(t, "go.mod")
 	for _, r := range m.Require {
@@ -102,9 +102,8 @@ func TestDependenciesAreChosen(t *testing.T) {
 	}
 }
 
-// modernc.org/libc is a part of modernc.org/sqlite's translation from C: another version of it than
-// the one that SQLite was
-// translated against is untested, and has corrupted memory before.
+// Rule: modernc.org/libc has the version for which modernc.org/sqlite was translated from C. Other
+// versions are untested together, and have corrupted memory before.
 func TestLibcMatchesSQLite(t *testing.T) {
 	const sqlite, libc = "modernc.org/sqlite", "modernc.org/libc"
 	m := goModAt(t, "go.mod")

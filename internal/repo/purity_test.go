@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// pureImports is what the rules may use from the standard library: arithmetic, text and data.
-// Nothing in it can wait, read
-// a clock, draw a random number or reach the world.
+// pureImports are the packages of the standard library that the rules may use: arithmetic, text and
+// data. None of them can wait, draw a random number, or reach a disk or network; package time is
+// limited by pureTime.
 var pureImports = []string{
 	"bytes", "cmp", "crypto/sha256", "encoding/base64", "encoding/binary", "encoding/hex", "encoding/json", "errors",
 	"fmt",
@@ -17,11 +17,12 @@ var pureImports = []string{
 	"unicode/utf8",
 }
 
-// pureTime is what they may call in package time: the types and their arithmetic, not the clock.
+// pureTime lists the functions of package time that the rules may call: the types and their
+// arithmetic, not the clock.
 var pureTime = []string{"Date", "Duration", "ParseDuration", "Time", "Unix", "UnixMicro", "UnixMilli"}
 
-// The rules live in one pure place: internal/machine decides from its arguments alone, so that every decision can be
-// repeated, simulated and compared between stores.
+// Rule: internal/machine, which has all rules, decides from its arguments alone, so that every
+// decision can be repeated, simulated and compared between stores.
 func TestMachineIsPure(t *testing.T) {
 	fset, sources := goFiles(t)
 	for _, f := range sources {
@@ -31,14 +32,15 @@ func TestMachineIsPure(t *testing.T) {
 		for _, spec := range f.ast.Imports {
 			imported := strings.Trim(spec.Path.Value, `"`)
 			if !strings.HasPrefix(imported, module) && !slices.Contains(pureImports, imported) {
-				t.Errorf("%s imports %s: the rules are pure; what they need from outside comes in as an argument",
+				t.Errorf("%s imports %s: the rules are pure; pass facts from outside in as arguments",
 					f.path, imported)
 			}
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.GoStmt, *ast.SelectStmt, *ast.SendStmt, *ast.ChanType:
-				t.Errorf("%s: concurrency in the rules: they are a function of their arguments", fset.Position(n.Pos()))
+				t.Errorf("%s: concurrency in the rules, which must be a function of their arguments",
+					fset.Position(n.Pos()))
 			case *ast.CallExpr:
 				if name, ok := callTo(f.ast, n, "time"); ok && !slices.Contains(pureTime, name) {
 					t.Errorf("%s: time.%s in the rules: the time is an argument", fset.Position(n.Pos()), name)

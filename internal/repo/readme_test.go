@@ -16,7 +16,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// The program of the README's tour, as it stands there.
+// The following is the program of the README's tour, word for word.
 
 type (
 	Change   struct{ Diff string }
@@ -71,7 +71,8 @@ func ask(ctx context.Context, b belay.Backend, change Change) (Verdict, error) {
 	return h.Result(ctx)
 }
 
-// The worker of the README serves its data directory until it is told to stop, and stops without an error.
+// Rule: the worker of the README serves its data directory until its context ends, and then stops
+// without an error.
 func TestReadmeServes(t *testing.T) {
 	t.Chdir(t.TempDir())
 	ctx, stop := context.WithCancel(t.Context())
@@ -84,19 +85,19 @@ func TestReadmeServes(t *testing.T) {
 		}
 		select {
 		case err := <-done:
-			t.Fatalf("stopped by itself: %v", err)
+			t.Fatalf("the worker stopped unexpectedly: %v", err)
 		case <-deadline:
 			t.Fatal("no database after 30 s")
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 	stop()
-	if err := <-done; err != nil && !errors.Is(err, context.Canceled) { // told to stop while it opened
+	if err := <-done; err != nil && !errors.Is(err, context.Canceled) { // the context may end while it opens the store
 		t.Error(err)
 	}
 }
 
-// A review that the README asks for ends with its verdict.
+// Rule: the review that the README starts ends with its verdict.
 func TestReadmeAsks(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(quiet))

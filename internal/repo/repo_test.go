@@ -14,10 +14,11 @@ import (
 	"testing"
 )
 
-// module is the path of the product's module; a package is named by its folder below it, the root package by ".".
+// module is the path of the product's module. These tests name a package by its folder below it, and
+// the root package by ".".
 const module = "github.com/belaydev/belay"
 
-// root is the folder of the product's go.mod, seen from this package.
+// root is the folder of the product's go.mod, relative to this package.
 const root = "../.."
 
 // sourceFile is a parsed Go file.
@@ -29,10 +30,10 @@ type sourceFile struct {
 	text string
 }
 
-// files lists what belongs to the repository: tracked files and new ones that are not ignored, as
-// slash paths from the root.
+// files lists the files of the repository: tracked files, and new ones that are not ignored, as
+// paths from the root with slashes.
 var files = sync.OnceValues(func() ([]string, error) {
-	// A checkout may belong to another user than the one who runs the tests, as in a container.
+	// A checkout may belong to another user than the tests run as, for example in a container.
 	out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z", "--cached", "--others",
 		"--exclude-standard").Output()
 	if err != nil {
@@ -95,7 +96,7 @@ func goFiles(t *testing.T) (*token.FileSet, []sourceFile) {
 	return fset, sources
 }
 
-// beside tells whether a package belongs to a module of its own (tools, bench).
+// beside reports whether a package belongs to a module of its own, such as tools or bench.
 func beside(t *testing.T, pkg string) bool {
 	for dir := pkg; dir != "."; dir = path.Dir(dir) {
 		if slices.Contains(repoFiles(t), dir+"/go.mod") {
@@ -105,13 +106,13 @@ func beside(t *testing.T, pkg string) bool {
 	return false
 }
 
-// public tells whether users of the module may import a package.
+// public reports whether users of the module may import a package.
 func public(t *testing.T, pkg string) bool {
 	return !strings.HasPrefix(pkg+"/", "internal/") && !strings.Contains(pkg, "/internal/") &&
 		!strings.HasPrefix(pkg+"/", "cmd/") && !strings.HasPrefix(pkg+"/", "test/") && !beside(t, pkg)
 }
 
-// callTo returns the selector called in a call like pkg.Name(…), for the import path and the names asked for.
+// callTo returns Name for a call of the form pkg.Name(…), if pkg is the package with the import path.
 func callTo(file *ast.File, call *ast.CallExpr, importPath string) (name string, ok bool) {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {

@@ -7,22 +7,21 @@ import (
 
 // sleepers lists files and packages that may call time.Sleep, with the reason.
 var sleepers = map[string]string{
-	"internal/agent/runner_test.go": "another process tells by a file that it is ready; with a deadline",
-	"internal/agent/process/cgroup_linux.go": "the kernel does not tell when a cgroup is empty or frozen; a " +
-		"millisecond at a time, with an end",
-	"internal/agent/process/freezer_linux.go": "the kernel does not tell when a process has stopped; a " +
-		"millisecond at a time, with an end",
-	"internal/simulation": "runs in a bubble as a whole: sleeping moves its virtual clock",
-	"internal/sdktest":    "runs in a bubble as a whole: sleeping moves its virtual clock",
-	"test/attacker":       "keeps what it has taken for as long as the limits take to be looked at",
-	"bench":               "measures for a set time, and loads at a set rate",
+	"internal/agent/runner_test.go": "another process shows by a file that it is ready; with a deadline",
+	"internal/agent/process/cgroup_linux.go": "the kernel does not report when a cgroup is empty or frozen; a " +
+		"millisecond at a time, with a deadline",
+	"internal/agent/process/freezer_linux.go": "the kernel does not report when a process has stopped; a " +
+		"millisecond at a time, with a deadline",
+	"internal/simulation": "runs completely in a synctest bubble: sleeping moves its virtual clock",
+	"internal/sdktest":    "runs completely in a synctest bubble: sleeping moves its virtual clock",
+	"test/attacker":       "keeps the memory and disk space that it has taken until the limits are checked",
+	"bench":               "measures for a fixed time, and generates load at a fixed rate",
 }
 
-// Nothing sleeps to wait. A test that sleeps is slow or flaky, mostly both: it waits for the event,
-// with a deadline, or runs
-// in a testing/synctest bubble, where sleeping takes no time (files that import synctest are free
-// to). Code that sleeps does
-// not hear its context end: it selects on a timer and the context.
+// Rule: nothing sleeps to wait. A test that sleeps is slow or flaky, mostly both: instead, it waits
+// for the event with a deadline, or runs in a testing/synctest bubble, where sleeping takes no time
+// (files that import synctest may sleep). Code that sleeps does not notice the end of its context:
+// instead, it selects on a timer and the context.
 func TestNothingSleeps(t *testing.T) {
 	fset, sources := goFiles(t)
 	for _, f := range sources {

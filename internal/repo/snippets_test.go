@@ -11,10 +11,9 @@ var (
 	indent  = regexp.MustCompile(`(?m)^[ \t]+`)
 )
 
-// Go code on a page is code that compiles and runs: each block names the file that it was taken
-// from, an Example as a rule,
-// and stands there in the same words. Indentation may differ. The blocks of docs/go.md are files of a program, which
-// TestTheGoPage builds and runs.
+// Rule: Go code on a page compiles: each block names the file that it was copied from, usually an
+// Example, and the file contains the same code. Indentation may differ. The blocks of docs/go.md are
+// files of a program that TestTheGoPage builds and runs.
 func TestSnippetsAreCompiled(t *testing.T) {
 	for _, name := range repoFiles(t) {
 		if !strings.HasSuffix(name, ".md") {

@@ -11,27 +11,29 @@ import (
 	"testing"
 )
 
-// unwanted is what no file of the repository says. The patterns are written so that they do not match themselves.
+// unwanted are patterns that no file of the repository may contain. They are written so that they do
+// not match themselves.
 var unwanted = []struct {
 	pattern *regexp.Regexp
 	why     string
 }{
 	{regexp.MustCompile(`(?:^|[\s"'=(:` + "`" + `])/(?:work|home|Users|root)/[\w.]`),
-		"a path of the machine on which it was written"},
-	{regexp.MustCompile(`\b(?:TOD[O]|FIXM[E]|XX[X])\b`), "something left half done: finish it, or open an issue"},
-	{regexp.MustCompile(`(?m)^(?:<{7} |>{7} |={7}$)`), "a conflict left from a merge"},
+		"a path of the machine on which the file was written"},
+	{regexp.MustCompile(`\b(?:TOD[O]|FIXM[E]|XX[X])\b`), "unfinished work: finish it, or open an issue"},
+	{regexp.MustCompile(`(?m)^(?:<{7} |>{7} |={7}$)`), "an unresolved merge conflict"},
 	{regexp.MustCompile(`-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----`), "a private key"},
 }
 
-// spoken lists files that say such a thing with a reason.
+// spoken lists files that may contain such a pattern, with the reason.
 var spoken = map[string]string{
-	"LICENSE":      "not ours to change",
+	"LICENSE":      "a text by others",
 	"go.sum":       "hashes",
 	"tools/go.sum": "hashes",
 	"bench/go.sum": "hashes",
 }
 
-// Files speak of the product, not of the machine or the moment they were written on.
+// Rule: files have no paths of the machine on which they were written, no unfinished work and no
+// secrets.
 func TestNoUnwantedWords(t *testing.T) {
 	for _, name := range repoFiles(t) {
 		if spoken[name] != "" {
@@ -53,7 +55,8 @@ func TestNoUnwantedWords(t *testing.T) {
 	}
 }
 
-// Lock files name the public registry: an address of a mirror works on one network only, and tells of it.
+// Rule: lock files name the public registry, since the address of a mirror works on one network only
+// and reveals it.
 func TestLockFilesNamePublicRegistries(t *testing.T) {
 	const public = "https://registry.npmjs.org/"
 	for _, name := range repoFiles(t) {

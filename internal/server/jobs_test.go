@@ -175,7 +175,7 @@ func TestAJobWithAUserOfItsOwnGetsNothingWithoutAKey(t *testing.T) {
 // the log say why, and how to make a key; /healthz is answered without one. With insecure_no_auth no
 // caller needs a key.
 func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
-	jobs := server.Jobs{Demand: "processes of jobs cannot be told from others here"}
+	jobs := server.Jobs{Demand: "jobs cannot be recognised here"}
 	r := guarded(t, "127.0.0.1", jobs)
 	c := http1(t)
 	status, text := r.do(c, http.MethodGet, "/v1/executions", "")

@@ -83,8 +83,8 @@ func (s *Server) hosts(addr net.Addr) []string {
 }
 
 // bounded is a listener that accepts a limited number of connections at the same time; further ones
-// wait in the kernel. One address gets three quarters of the connections at most: a further
-// connection from it is answered with 429 and closed, so that other addresses get through.
+// wait in the kernel. A single address gets three quarters of the connections at most: a further
+// connection from this address is answered with 429 and closed, so that other addresses get through.
 type bounded struct {
 	net.Listener
 	room   chan struct{}
