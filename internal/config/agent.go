@@ -26,8 +26,8 @@ var agentKeys = []Key{
 		}},
 	{Name: "agent.preset", Doc: "An agent that needs no command: claude, or none.",
 		of: func(c *Config) kind { return choice{&c.Agent.Preset, []string{noPreset, "claude"}} }},
-	{Name: "agent.permissions", Doc: "The permissions of a preset's agent to act without asking: all, so that only the " +
-		"sandbox of its job restricts it; edits, which denies it the shell; or auto, which means all for jobs that " +
+	{Name: "agent.permissions", Doc: "The permissions of a preset's agent to act without asking: all, so that only " +
+		"the sandbox of its job restricts it; edits, which denies it the shell; or auto, which means all for jobs that " +
 		"cannot write outside their workspace and edits for other jobs.",
 		of: func(c *Config) kind { return choice{&c.Agent.Permissions, []string{"auto", "all", "edits"}} }},
 	{Name: "agent.output", Doc: "The format of the agent's standard output: plain, which is the answer itself; " +
