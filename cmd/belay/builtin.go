@@ -140,7 +140,7 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	if users != nil {
 		spaces.Users, spaces.Keeper, j.users = usersFrom(users), keeper, users.Users()
 	}
-	if j.Walls, err = wallsOf(cfg, sightOf(cfg, data, command, users != nil, secrets...)); err != nil {
+	if j.Walls, err = wallsOf(cfg, visibilityOf(cfg, data, command, users != nil, secrets...)); err != nil {
 		return nil, err
 	}
 	spaces.Hidden, spaces.Readable = j.Walls.Hidden, j.Walls.Readable

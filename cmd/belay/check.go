@@ -33,7 +33,7 @@ func checkJobs(c *config.Config, elsewhere bool) error {
 		_, _, _, err := logins("https://localhost/any")
 		all = append(all, err)
 	}
-	_, err := wallsOf(c, sight{})
+	_, err := wallsOf(c, visibility{})
 	all = append(all, err, checkUsers(c.Agent), socket.Check(c.DataDir()))
 	if dir := c.Agent.WorkspaceDir; dir != "" {
 		all = append(all, socket.Check(dir))

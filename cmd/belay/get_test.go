@@ -12,7 +12,8 @@ import (
 // with -o wide.
 func TestGetShowsInternalsOnlyWithWide(t *testing.T) {
 	e := &belay.Execution{
-		Workflow: "command", Queue: "run:ex_1", Generation: 2, Labels: map[string]string{labelLine: "0a1b", "team": "x"},
+		Workflow: "command", Queue: "run:ex_1", Generation: 2,
+		Labels: map[string]string{labelLine: "0a1b", "team": "x"},
 	}
 	for _, output := range outputs {
 		if output == "json" {

@@ -116,7 +116,7 @@ type serving struct {
 
 func (s *serving) run(ctx context.Context) error {
 	o := server.Options{
-		Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, Hired: runsForOthers,
+		Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, RunsForOthers: runsForOthers,
 		Admit: s.admissions(),
 	}
 	if s.cfg.Concurrency > 0 {

@@ -23,14 +23,14 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// sight has the paths that are hidden from the jobs of a process, and the paths below them that
+// visibility has the paths that are hidden from the jobs of a process, and the paths below them that
 // jobs may read all the same.
-type sight struct{ hidden, readable []string }
+type visibility struct{ hidden, readable []string }
 
-// sightOf returns the sight of jobs. Own says that jobs have system users of their own, who cannot
-// read what only the server's user may read. The secrets are files that the process reads beside
-// those that the configuration names.
-func sightOf(c *config.Config, data string, command []string, own bool, secrets ...string) sight {
+// visibilityOf returns the visibility of jobs. Own says that jobs have system users of their own, who
+// cannot read what only the server's user may read. The secrets are files that the process reads
+// beside those that the configuration names.
+func visibilityOf(c *config.Config, data string, command []string, own bool, secrets ...string) visibility {
 	s := hiddenFrom(c, data, command, own, secrets...)
 	s.unique()
 	if !c.Agent.Seal {
@@ -43,10 +43,10 @@ func sightOf(c *config.Config, data string, command []string, own bool, secrets 
 	return s
 }
 
-// hiddenFrom returns the sight of jobs under a seal; see sightOf.
-func hiddenFrom(c *config.Config, data string, command []string, own bool, secrets ...string) sight {
+// hiddenFrom returns the visibility of jobs under a seal; see visibilityOf.
+func hiddenFrom(c *config.Config, data string, command []string, own bool, secrets ...string) visibility {
 	a := c.Agent
-	s := sight{readable: a.Readable}
+	s := visibility{readable: a.Readable}
 	s.hide(a.Hidden...)
 	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, a.CryptKey, a.GitCredentials,
 		os.Getenv("PGPASSFILE"))
@@ -160,7 +160,7 @@ func absolute(path string) string {
 }
 
 // hide adds the paths that exist to the hidden ones, with all links resolved.
-func (s *sight) hide(paths ...string) {
+func (s *visibility) hide(paths ...string) {
 	for _, p := range paths {
 		if p == "" {
 			continue
@@ -172,7 +172,7 @@ func (s *sight) hide(paths ...string) {
 }
 
 // unique sorts both lists and removes duplicates.
-func (s *sight) unique() {
+func (s *visibility) unique() {
 	for _, list := range []*[]string{&s.hidden, &s.readable} {
 		sorted := slices.Clone(*list)
 		slices.Sort(sorted)
@@ -182,7 +182,7 @@ func (s *sight) unique() {
 
 // wallsOf returns the walls around jobs. Jobs do not run without a wall that the configuration
 // names itself: agent.hidden and agent.egress.
-func wallsOf(c *config.Config, s sight) (agent.Walls, error) {
+func wallsOf(c *config.Config, s visibility) (agent.Walls, error) {
 	w := agent.Walls{Hidden: s.hidden, Readable: s.readable}
 	if len(c.Agent.Hidden) > 0 {
 		w.Insist = append(w.Insist, process.WallHidden)

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-func ordered(s sight) sight {
+func ordered(s visibility) visibility {
 	s.unique()
 	return s
 }
@@ -61,12 +61,12 @@ func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 
 	files := []string{at("data"), at("etc/belay.yaml"), at("etc/credentials"), at("etc/tls.key"), at("etc/token"),
 		at("etc/worker.key"), at("srv/secret")}
-	own := sightOf(cfg, at("data"), command, true, at("etc/worker.key"))
-	if diff := cmp.Diff(ordered(sight{append(slices.Clone(engineSockets), files...), []string{at("opt/tool")}}), own,
-		cmp.AllowUnexported(sight{})); diff != "" {
+	own := visibilityOf(cfg, at("data"), command, true, at("etc/worker.key"))
+	wantOwn := ordered(visibility{append(slices.Clone(engineSockets), files...), []string{at("opt/tool")}})
+	if diff := cmp.Diff(wantOwn, own, cmp.AllowUnexported(visibility{})); diff != "" {
 		t.Errorf("with users of their own: %s", diff)
 	}
-	s := sightOf(cfg, at("data"), command, false, at("etc/worker.key"))
+	s := visibilityOf(cfg, at("data"), command, false, at("etc/worker.key"))
 	for _, want := range append(files, home, at("home/.cargo/credentials.toml")) {
 		if !slices.Contains(s.hidden, want) {
 			t.Errorf("%s is not hidden", want)
@@ -114,12 +114,12 @@ func TestWithoutASealOnlyThePathToTheWorkspaceIsVisible(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Agent.Seal, cfg.Agent.Hidden = false, []string{filepath.Join(root, "other")}
-	got := sightOf(cfg, filepath.Join(root, "data"), nil, true)
-	want := ordered(sight{
+	got := visibilityOf(cfg, filepath.Join(root, "data"), nil, true)
+	want := ordered(visibility{
 		hidden: append(slices.Clone(engineSockets), root+"/data/belay.db", root+"/data/belay.sock",
 			root+"/data/workspaces/base", root+"/other"),
 	})
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(sight{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(visibility{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -179,7 +179,7 @@ func TestJobsInsistOnConfiguredWalls(t *testing.T) {
 	} {
 		cfg := config.Default()
 		c.set(&cfg.Agent)
-		w, err := wallsOf(cfg, sight{})
+		w, err := wallsOf(cfg, visibility{})
 		if (err != nil) != c.fails || !slices.Equal(w.Insist, c.insist) {
 			t.Errorf("%+v: %+v, %v", cfg.Agent, w, err)
 		}

@@ -41,7 +41,7 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	}
 	within, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
-	mute := false // the process that has the engine does not answer
+	hostSilent := false // the process that has the engine does not answer
 	for ask := (time.Time{}); ; {
 		h, err := host(within, dir, o, false)
 		if err == nil || !inUse(err) {
@@ -52,12 +52,12 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 			if errors.Is(asked, socket.ErrRefused) {
 				return nil, err
 			}
-			mute = errors.Is(asked, socket.ErrSilent) || mute && within.Err() != nil
+			hostSilent = errors.Is(asked, socket.ErrSilent) || hostSilent && within.Err() != nil
 			ask = now.Add(askEvery)
 		}
 		select {
 		case <-within.Done():
-			if mute {
+			if hostSilent {
 				err = silent(err)
 			}
 			return nil, err

@@ -80,7 +80,7 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 // tries again.
 func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
 	var refused error
-	warned, mute := "", false // mute: the process that has the engine does not answer
+	warned, hostSilent := "", false // hostSilent: the process that has the engine does not answer
 	for pause := 10 * time.Millisecond; ; pause = min(pause*5/4, 200*time.Millisecond) {
 		if b.foreign != nil {
 			refused = b.foreign
@@ -107,9 +107,9 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 		if err == nil {
 			return r, nil
 		}
-		mute = errors.Is(err, socket.ErrSilent) || mute && ctx.Err() != nil
+		hostSilent = errors.Is(err, socket.ErrSilent) || hostSilent && ctx.Err() != nil
 		switch {
-		case mute:
+		case hostSilent:
 			refused = silent(refused)
 		case !errors.Is(err, socket.ErrNobody) || belay.CodeOf(err) == belay.CodeForbidden:
 			refused = err

@@ -63,7 +63,7 @@ type demo struct {
 	ledger  string // the path of the ledger
 	backend *datadir.Backend
 	tell    *teller
-	crew    []*crewMember
+	workers []*workerProcess
 	notes   chan note
 	facts   facts
 }
@@ -100,7 +100,7 @@ func Run(ctx context.Context, o Options) error {
 		return stopped(ctx, err)
 	}
 	err = stopped(ctx, d.play(ctx, job))
-	if err = errors.Join(err, d.dismiss(), d.backend.Close()); err != nil {
+	if err = errors.Join(err, d.stopWorkers(), d.backend.Close()); err != nil {
 		return err
 	}
 	return d.judge()
@@ -118,13 +118,13 @@ func stopped(ctx context.Context, err error) error {
 func (d *demo) play(ctx context.Context, job *agent.Job) error {
 	queue := agent.RunQueue + belay.WorkerID(embedded.NewID()).String()
 	for _, name := range []string{"anna", "bert"} {
-		m, err := d.hire(ctx, name, queue)
+		m, err := d.startWorker(ctx, name, queue)
 		if err != nil {
 			return err
 		}
-		d.crew = append(d.crew, m)
+		d.workers = append(d.workers, m)
 	}
-	if err := d.assemble(ctx); err != nil {
+	if err := d.waitForWorkers(ctx); err != nil {
 		return err
 	}
 	input, err := json.Marshal(job)
@@ -161,9 +161,9 @@ func (d *demo) play(ctx context.Context, job *agent.Job) error {
 	return err
 }
 
-// assemble waits until both workers are connected.
-func (d *demo) assemble(ctx context.Context) error {
-	for ready := 0; ready < len(d.crew); {
+// waitForWorkers waits until both workers are connected.
+func (d *demo) waitForWorkers(ctx context.Context) error {
+	for ready := 0; ready < len(d.workers); {
 		select {
 		case n := <-d.notes:
 			switch n.Kind {
@@ -177,7 +177,7 @@ func (d *demo) assemble(ctx context.Context) error {
 		}
 	}
 	var who []string
-	for _, m := range d.crew {
+	for _, m := range d.workers {
 		who = append(who, fmt.Sprintf("%s (process %d)", m.name, m.process.Process.Pid))
 	}
 	d.tell.begin("two worker processes are connected: " + strings.Join(who, " and "))

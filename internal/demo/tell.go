@@ -74,8 +74,8 @@ func (t *teller) line(who, text string) {
 // ended writes that a worker has finished a step.
 func (t *teller) ended(n note) { t.line(n.from.name, stepTitle(n.Step)+"is done: "+n.Text) }
 
-// deed writes what the demo itself does to a worker.
-func (t *teller) deed(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, screen.Line(text))) }
+// kill writes what the demo itself does to a worker.
+func (t *teller) kill(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, screen.Line(text))) }
 
 func (t *teller) write(who, text string) {
 	at := t.paint(dim, fmt.Sprintf("%5.1fs", time.Since(t.began).Seconds()))

@@ -43,7 +43,7 @@ type note struct {
 	Token     belay.Token       `json:"token,omitempty"`
 	Secret    []byte            `json:"secret,omitempty"`
 
-	from *crewMember
+	from *workerProcess
 }
 
 func (n *note) lease() belay.Lease {

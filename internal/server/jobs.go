@@ -36,9 +36,9 @@ func (s *Server) jobs(ctx context.Context) (Jobs, error) {
 	return jobs, err
 }
 
-// hire refuses a worker without a key that runs jobs which other people submit.
-func (s *Server) hire(spec *belay.WorkerSpec) error {
-	if s.opt.Hired == nil || !s.opt.Hired(spec) {
+// checkWorker refuses a worker without a key that runs jobs which other people submit.
+func (s *Server) checkWorker(spec *belay.WorkerSpec) error {
+	if s.opt.RunsForOthers == nil || !s.opt.RunsForOthers(spec) {
 		return nil
 	}
 	return &belay.Error{
@@ -89,8 +89,8 @@ func judgeConnections(j *peer.Judge) func(context.Context, net.Conn) context.Con
 	}
 }
 
-// stranger refuses a request unless the kernel has shown that its caller is no job.
-func (s *Server) stranger(r *http.Request) error {
+// checkCaller refuses a request unless the kernel has shown that its caller is no job.
+func (s *Server) checkCaller(r *http.Request) error {
 	verdict, ok := r.Context().Value(verdictKey{}).(func() error)
 	if !ok {
 		return errors.New("the connection was not judged")

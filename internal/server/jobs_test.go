@@ -209,11 +209,11 @@ func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
 // Rule: a worker that runs jobs of other people needs a key if it connects over the port, since its
 // jobs could otherwise do all that the worker may do. Other workers need none.
 func TestAWorkerThatRunsJobsOfOthersNeedsAKey(t *testing.T) {
-	hired := func(spec *belay.WorkerSpec) bool {
+	runsForOthers := func(spec *belay.WorkerSpec) bool {
 		return slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool { return r.Workflow == "command" })
 	}
 	for _, insecure := range []bool{false, true} {
-		r := start(t, setup{cfg: func(c *config.Config) { c.InsecureNoAuth = insecure }, hired: hired})
+		r := start(t, setup{cfg: func(c *config.Config) { c.InsecureNoAuth = insecure }, runsForOthers: runsForOthers})
 		open := func(workflow string, header ...string) int {
 			status, text := r.do(http1(t), http.MethodPost, "/v1/workers", `{"name": "w", "workflows": [{"workflow": "`+
 				workflow+`"}], "capacity": 1}`, header...)

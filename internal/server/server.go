@@ -52,9 +52,9 @@ type Options struct {
 	// Jobs describes the jobs of the server. It is called once, before the server listens; nil
 	// means that there are none.
 	Jobs func(context.Context) (Jobs, error)
-	// Hired reports whether a worker runs jobs that other people submit. Such a worker needs a
+	// RunsForOthers reports whether a worker runs jobs that other people submit. Such a worker needs a
 	// key, unless it connects over the socket of the data directory. With nil no worker needs one.
-	Hired func(*belay.WorkerSpec) bool
+	RunsForOthers func(*belay.WorkerSpec) bool
 }
 
 // Listening is the address of a server that answers.
@@ -178,9 +178,9 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	o := s.api(b, s.stopping)
 	o.InsecureNoAuth = s.cfg.InsecureNoAuth
 	o.Hosts = s.hosts(l.Addr())
-	o.Demand, o.Hire = demand, s.hire
+	o.Demand, o.Hire = demand, s.checkWorker
 	if jobs.Judge != nil {
-		o.Stranger = s.stranger
+		o.Stranger = s.checkCaller
 	}
 	h, err := s.http(httpapi.New(b, o))
 	if err != nil {

@@ -37,13 +37,13 @@ type running struct {
 
 // setup has the settings of a test's server.
 type setup struct {
-	cfg      func(*config.Config)
-	services []func(context.Context) error
-	prepare  func(*embedded.Backend)
-	engine   func(*embedded.Backend) server.Engine
-	jobs     func(context.Context) (server.Jobs, error)
-	hired    func(*belay.WorkerSpec) bool
-	agents   *agentapi.Options
+	cfg           func(*config.Config)
+	services      []func(context.Context) error
+	prepare       func(*embedded.Backend)
+	engine        func(*embedded.Backend) server.Engine
+	jobs          func(context.Context) (server.Jobs, error)
+	runsForOthers func(*belay.WorkerSpec) bool
+	agents        *agentapi.Options
 }
 
 // start starts a server and waits until it answers or has ended with an error.
@@ -59,7 +59,7 @@ func start(t *testing.T, set setup) *running {
 	s := server.New(cfg, server.Options{
 		Version: "1.2.3", Log: slog.New(slog.NewTextHandler(r.log, nil)), Services: set.services,
 		Ready: func(l server.Listening) { ready <- l },
-		Jobs:  set.jobs, Hired: set.hired, Agents: set.agents,
+		Jobs:  set.jobs, RunsForOthers: set.runsForOthers, Agents: set.agents,
 	})
 	var err error
 	if r.engine, err = embedded.Open(t.Context(), "memory:", s.Engine()...); err != nil {

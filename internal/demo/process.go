@@ -18,8 +18,8 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// crewMember is a worker process of the demo.
-type crewMember struct {
+// workerProcess is a worker process of the demo.
+type workerProcess struct {
 	name    string
 	process *exec.Cmd
 	stdin   io.Closer
@@ -30,9 +30,9 @@ type crewMember struct {
 	killed  bool
 }
 
-// hire starts a worker process.
-func (d *demo) hire(ctx context.Context, name, queue string) (*crewMember, error) {
-	m := &crewMember{name: name, stderr: &tailBuffer{}}
+// startWorker starts a worker process.
+func (d *demo) startWorker(ctx context.Context, name, queue string) (*workerProcess, error) {
+	m := &workerProcess{name: name, stderr: &tailBuffer{}}
 	// The end of its standard input ends the process, unless the demo kills it before.
 	c, err := d.opt.Worker(context.WithoutCancel(ctx), name, queue, d.dir)
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *demo) hire(ctx context.Context, name, queue string) (*crewMember, error
 }
 
 // listen passes a worker's notes on until its process has ended.
-func (d *demo) listen(m *crewMember, out io.Reader) {
+func (d *demo) listen(m *workerProcess, out io.Reader) {
 	for dec := json.NewDecoder(out); ; {
 		n := note{from: m}
 		if err := dec.Decode(&n); err != nil {
@@ -69,7 +69,7 @@ func (d *demo) listen(m *crewMember, out io.Reader) {
 }
 
 // failed returns the error about a worker that ended before it should.
-func (m *crewMember) failed() error {
+func (m *workerProcess) failed() error {
 	return &belay.Error{
 		Code: belay.CodeUnavailable, Message: "worker " + m.name + " has ended unexpectedly: " +
 			strings.TrimSpace(m.stderr.String()),
@@ -77,13 +77,13 @@ func (m *crewMember) failed() error {
 }
 
 // kill kills a worker with SIGKILL.
-func (d *demo) kill(m *crewMember) error {
+func (d *demo) kill(m *workerProcess) error {
 	d.facts.Killed, d.facts.Victim, d.facts.OldToken = time.Now(), m.name, m.lease.Token
 	m.killed = true
 	if err := m.process.Process.Kill(); err != nil {
 		return fmt.Errorf("kill worker %s: %w", m.name, err)
 	}
-	d.tell.deed(fmt.Sprintf("kill -9 %d: %s is dead, in the middle of step %d", m.process.Process.Pid, m.name,
+	d.tell.kill(fmt.Sprintf("kill -9 %d: %s is dead, in the middle of step %d", m.process.Process.Pid, m.name,
 		stepNumber(victim)))
 	return nil
 }
@@ -91,8 +91,8 @@ func (d *demo) kill(m *crewMember) error {
 // lateWrite saves the result of a step under the lease of the dead worker, as this worker would do
 // if it were only slow, while another worker owns the execution.
 func (d *demo) lateWrite(ctx context.Context) {
-	var old *crewMember
-	for _, m := range d.crew {
+	var old *workerProcess
+	for _, m := range d.workers {
 		if m.killed {
 			old = m
 		}
@@ -120,7 +120,7 @@ var errAccepted = errors.New("it was accepted")
 
 // nameOf returns the name of the demo's worker with a session.
 func (d *demo) nameOf(id belay.WorkerID) string {
-	for _, m := range d.crew {
+	for _, m := range d.workers {
 		if m.lease.Worker == id {
 			return m.name
 		}
@@ -128,18 +128,18 @@ func (d *demo) nameOf(id belay.WorkerID) string {
 	return id.String()
 }
 
-// dismiss ends the workers, and writes the steps that they still finish. It kills a worker that does
+// stopWorkers ends the workers, and writes the steps that they still finish. It kills a worker that does
 // not end within ten seconds.
-func (d *demo) dismiss() error {
+func (d *demo) stopWorkers() error {
 	var errs []error
 	var gone sync.WaitGroup
 	over := time.AfterFunc(10*time.Second, func() {
-		for _, m := range d.crew {
+		for _, m := range d.workers {
 			_ = m.process.Process.Kill() // the process may have ended
 		}
 	})
 	defer over.Stop()
-	for _, m := range d.crew {
+	for _, m := range d.workers {
 		_ = m.stdin.Close() // fails for a dead worker
 		gone.Go(m.read.Wait)
 	}
@@ -155,7 +155,7 @@ func (d *demo) dismiss() error {
 			open = false
 		}
 	}
-	for _, m := range d.crew {
+	for _, m := range d.workers {
 		if err := m.process.Wait(); err != nil && !m.killed {
 			errs = append(errs, m.failed())
 		}
