@@ -25,8 +25,8 @@ func usage(dir string) float64 {
 		if !ok {
 			return nil
 		}
-		if id := (file{uint64(s.Dev), s.Ino}); s.Nlink < 2 || d.IsDir() ||
-			!seen[id] { //nolint:unconvert // a 32-bit field on other systems
+		id := file{uint64(s.Dev), s.Ino} //nolint:unconvert // a 32-bit field on other systems
+		if s.Nlink < 2 || d.IsDir() || !seen[id] {
 			seen[id] = s.Nlink > 1 && !d.IsDir()
 			blocks += s.Blocks
 		}

@@ -41,8 +41,8 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	defer timer.Stop()
 	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	defer release()
-	resp, err := socket.Send(open, dir, o.judge(), http.MethodGet, "/datadir/hello",
-		"") //nolint:bodyclose // leave does
+	//nolint:bodyclose // leave does
+	resp, err := socket.Send(open, dir, o.judge(), http.MethodGet, "/datadir/hello", "")
 	if err != nil {
 		leave(nil)
 		return nil, err

@@ -54,9 +54,8 @@ func Open(ctx context.Context, url string) (belay.Backend, error) {
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	s := &http.Server{
-		Handler: httpapi.New(b, httpapi.Options{Log: quiet}), Protocols: new(http.Protocols),
-	} //nolint:gosec // it serves its own test alone
+	//nolint:gosec // it serves its own test alone
+	s := &http.Server{Handler: httpapi.New(b, httpapi.Options{Log: quiet}), Protocols: new(http.Protocols)}
 	s.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = s.Serve(l) }()
 	c, err := client.Dial(ctx, "http://"+l.Addr().String(), client.Logger(quiet))

@@ -73,7 +73,7 @@ func Listen(target string, seed uint64) (*Proxy, error) {
 	}
 	p := &Proxy{
 		listener: l, network: "tcp", target: target, ctx: ctx, cancel: cancel,
-		rand:    rand.New(rand.NewPCG(seed, 0)), // nolint:gosec // the same seed must give the same chances
+		rand:    rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // the same seed must give the same chances
 		changed: make(chan struct{}), links: make(map[*link]bool),
 	}
 	if path, ok := strings.CutPrefix(target, "unix:"); ok {

@@ -115,9 +115,10 @@ func send[T any](ctx context.Context, l *link, kind, about string, request any,
 
 // carry carries the request, makes the call and carries the reply. arrived reports whether the
 // caller still waited for the reply.
+//
+//nolint:revive // the error belongs to the value
 func carry[T any](ctx context.Context, l *link, name string, gone *atomic.Bool,
-	do func(context.Context, belay.Backend) (T, error)) (v T, err error,
-	arrived bool) { //nolint:revive // the error belongs to the value
+	do func(context.Context, belay.Backend) (T, error)) (v T, err error, arrived bool) {
 	t := &ticket{place: onRequest, name: name, link: l}
 	if f := l.w.gate.pass(ctx, t); f != goes {
 		return v, errUnknown(name), !gone.Load()

@@ -38,8 +38,8 @@ func swapRepo(s *spec) (string, error) {
 				return "", fmt.Errorf("git %v: %w: %s", args, err, out)
 			}
 		}
-		if err := os.WriteFile(dir+"/evil.txt", []byte("evil\n"),
-			0o644); err != nil { //nolint:gosec // for the server to read
+		err := os.WriteFile(dir+"/evil.txt", []byte("evil\n"), 0o644) //nolint:gosec // for the server to read
+		if err != nil {
 			return "", err
 		}
 		script := `git -C "$0" add -A && git -C "$0" commit -qm evil`
@@ -58,10 +58,10 @@ func swapRepo(s *spec) (string, error) {
 	f, err := os.OpenFile("evil/.git/config", os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
 		_, err = f.WriteString(arms.String())
+		//nolint:gosec // for the server to read
 		err = errors.Join(err, f.Close(), os.WriteFile("evil/.gitattributes", []byte("* filter=x diff=x\n"), 0o644),
-			//nolint:gosec // for the server to read
 			os.WriteFile("evil/evil.txt", []byte("changed\n"), 0o644), os.Symlink(s.Private, "way"),
-			os.WriteFile("armed", nil, 0o600)) //nolint:gosec // the same
+			os.WriteFile("armed", nil, 0o600))
 	}
 	if err != nil {
 		return "", err
