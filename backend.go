@@ -5,103 +5,105 @@ import (
 	"time"
 )
 
-// Backend is Belay as a program sees it. Every method is safe for concurrent
-// use, honours its context, and refuses with an *Error.
+// Backend is the interface through which a program uses Belay. Every method is safe for concurrent
+// use, honours its context, and returns an *Error when it refuses a call.
 //
-// A write whose reply was lost may have happened: send it again with the same
-// operation id (ID, Op or Number) and it answers as it did the first time.
+// A write whose reply was lost may have been carried out. Send it again with the same operation id
+// (ID, Op or Number): the Backend carries it out at most once and returns the first reply again.
 type Backend interface {
 	Client
 	Owner
 	Keyring
-	// Close ends what the Backend holds in this process. It blocks until
-	// that is done.
+	// Close releases the resources of the Backend in this process: goroutines, connections and the
+	// store. It blocks until they are released.
 	Close() error
 }
 
-// Client is what those who submit and watch use.
+// Client has the calls for programs that submit, control and watch executions.
 type Client interface {
-	// Submit accepts executions. Each stands or falls alone, its error in
-	// its answer; the call's own error means that none is known to have
-	// been accepted.
+	// Submit accepts executions. Each submission is accepted or refused independently of the
+	// others; Submitted.Err has the error of a refused one. An error of the call itself means that
+	// no submission is known to have been accepted.
 	Submit(ctx context.Context, s ...Submission) ([]Submitted, error)
-	// Control carries out an action. CodeConflict if it is not legal from
-	// where the execution stands; doing what is already done is no error.
+	// Control carries out an action. It refuses with CodeConflict if the action is not legal in the
+	// execution's state. An action that was already carried out is no error.
 	Control(ctx context.Context, c Control) (Execution, error)
-	// Signal delivers a signal; it is kept if nobody waits for it yet.
+	// Signal delivers a signal. The store keeps the signal until the execution waits for it.
 	// CodeConflict if the execution has ended.
 	Signal(ctx context.Context, s SignalRequest) error
-	// Execution reads one execution, CodeNotFound if there is none.
+	// Execution reads one execution. CodeNotFound if no execution has the id.
 	Execution(ctx context.Context, id ExecutionID) (Execution, error)
-	// Await answers with the execution as soon as it has ended, or as it is
-	// when wait is over. Input, labels and policy may be left out.
+	// Await returns the execution as soon as it has ended, or in its current state once wait is
+	// over. The reply may leave out input, labels and policy.
 	Await(ctx context.Context, id ExecutionID, wait time.Duration) (Execution, error)
-	// Executions lists, newest first.
+	// Executions lists executions, the newest first.
 	Executions(ctx context.Context, f Filter) (Page, error)
-	// Events reads history: ordered, unique, gapless. With Wait it is a long
-	// poll that answers as soon as there is an event, and with none when the
-	// time is over.
+	// Events reads the history of an execution: ordered by seq, without duplicates or gaps. With
+	// Wait it is a long poll, which returns as soon as there is an event, or no event once Wait is
+	// over.
 	Events(ctx context.Context, q EventQuery) ([]Event, error)
-	// Runs reads the attempts at an execution, the newest first, 200 at most.
-	// CodeNotFound if there is no such execution.
+	// Runs reads the runs (attempts) of an execution, the newest first, 200 at most. CodeNotFound
+	// if no execution has the id.
 	Runs(ctx context.Context, id ExecutionID) ([]RunRecord, error)
-	// Explain says why an execution is where it is.
+	// Explain gives the reason for the current state of an execution, in sentences.
 	Explain(ctx context.Context, id ExecutionID) (Explanation, error)
 	// Chunks reads a log or artifact.
 	Chunks(ctx context.Context, q ChunkQuery) ([]StoredChunk, error)
-	// Workers lists the sessions, the living first, newest first.
+	// Workers lists the sessions of workers: first those that have not ended, then the ended ones;
+	// each group newest first.
 	Workers(ctx context.Context) ([]Worker, error)
 }
 
-// Owner is what workers use. Package worker does so correctly; other languages
-// speak the same protocol over HTTP.
+// Owner has the calls for workers and other owners of executions. Package worker uses them
+// correctly. Programs in other languages speak the same protocol over HTTP.
 type Owner interface {
 	// OpenWorker opens a session.
 	OpenWorker(ctx context.Context, s WorkerSpec) (Session, error)
-	// Claim wins executions for a worker's free slots. It waits up to Wait
-	// while there are none, and answers early with Attention when the
-	// worker's next heartbeat has something to tell. CodeLeaseLost when the
-	// session has ended.
+	// Claim takes due executions for a worker's free slots. While no execution is due it waits, at
+	// most for Wait. It returns early with Attention set when a cancel, a signal or another message
+	// waits for the worker in the reply to its next heartbeat. CodeLeaseLost when the session has
+	// ended.
 	Claim(ctx context.Context, r ClaimRequest) (ClaimReply, error)
-	// Heartbeat renews the session. CodeLeaseLost when it has ended: then
-	// everything held is lost.
+	// Heartbeat renews the session and every lease under it. CodeLeaseLost when the session has
+	// ended: the worker then owns none of its executions any more.
 	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)
-	// Drain stops new claims of a worker.
+	// Drain makes the worker claim nothing more; its runs go on.
 	Drain(ctx context.Context, id WorkerID) error
-	// CloseWorker ends a session in order; what it still holds is released.
+	// CloseWorker ends a session normally. Executions that the session still owns are released:
+	// another worker claims them, and their retry budget is not charged.
 	CloseWorker(ctx context.Context, id WorkerID) error
-	// Save writes a checkpoint and returns its seq. CodeLeaseLost, with the
-	// cause, when the lease does not hold any more.
+	// Save writes a checkpoint and returns its seq. CodeLeaseLost, with the Cause, when the lease
+	// is not valid any more.
 	Save(ctx context.Context, s Save) (int64, error)
-	// Settle ends a run. CodeLeaseLost as with Save.
+	// Settle ends a run with its outcome. CodeLeaseLost as with Save.
 	Settle(ctx context.Context, s Settlement) error
-	// Signals reads signals not consumed yet: the first of them, up to some
-	// megabytes. There are no more once a query after the last finds none.
+	// Signals reads the signals that no checkpoint has consumed yet, in order of seq, up to some
+	// megabytes in one reply. Read on after the last seq until a reply has no signal.
 	Signals(ctx context.Context, q SignalQuery) ([]Signal, error)
-	// Resume reads what the owner of a lease goes on from: what its claim or its lock
-	// had no room for. CodeLeaseLost as with Save.
+	// Resume reads the input, checkpoints and signals for which the reply to Claim or Lock had no
+	// room. CodeLeaseLost as with Save.
 	Resume(ctx context.Context, q ResumeQuery) (Resumed, error)
 	// Append writes a chunk of a log or artifact under a lease.
 	Append(ctx context.Context, c Chunk) error
-	// Lock makes the caller the owner of one execution from outside: token,
-	// execution and last checkpoint in one commit. It takes one that is due,
-	// or that waits, and that nobody owns. CodeLeaseHeld, with the Holder,
-	// while somebody does; CodeConflict when it is not to be had otherwise.
-	// The owner then uses Renew, Save, Append and Settle.
+	// Lock makes the caller, a program that is no worker, the owner of one execution. One
+	// transaction gives the new token and reads the execution and its checkpoints. The execution
+	// must be due or waiting, and must have no owner. CodeLeaseHeld, with the Holder, while it has
+	// an owner; CodeConflict when it cannot be locked for another reason. The owner then uses
+	// Renew, Save, Append and Settle.
 	Lock(ctx context.Context, r LockRequest) (Lock, error)
-	// Renew is the heartbeat of one run: it renews the session that holds the
-	// lease and counts as progress, and reconciles nothing. A lease without a
-	// token is known by its secret. CodeLeaseLost as with Save.
+	// Renew is the heartbeat of one run: it renews the session that the lease belongs to and counts
+	// as progress. Unlike Heartbeat it does not compare the owner's list of runs with the store's.
+	// A lease without a token is found by its secret. CodeLeaseLost as with Save.
 	Renew(ctx context.Context, l Lease) (HeartbeatReply, error)
 }
 
-// Keyring keeps the keys that let others use a server.
+// Keyring manages the API keys with which clients use a server.
 type Keyring interface {
-	// CreateKey makes a key and shows its secret this once.
+	// CreateKey makes a key. Only this reply has the key's secret.
 	CreateKey(ctx context.Context, s KeySpec) (NewKey, error)
-	// Keys lists the keys, revoked ones too, oldest first.
+	// Keys lists all keys, revoked keys included, the oldest first.
 	Keys(ctx context.Context) ([]Key, error)
-	// RevokeKey ends a key for good; doing it again is no error.
-	// CodeNotFound if there is none.
+	// RevokeKey revokes a key for ever. Revoking a revoked key is no error. CodeNotFound if no key
+	// has the id.
 	RevokeKey(ctx context.Context, r Revocation) error
 }

@@ -1,22 +1,20 @@
-// Package belay holds the nouns of Belay, its error codes and the Backend
-// interface behind which they are served.
+// Package belay has the types of Belay, its error codes and the Backend interface through which
+// programs use it.
 //
-// An [Execution] is one instance of a workflow and has exactly one owner at a
-// time. The owner holds a [Lease]: a secret and a fencing [Token] that grows
-// with every claim of that execution, for ever. Whatever an owner writes is
-// checked against its lease in the transaction that writes it, so a worker that
-// fell behind can neither overwrite its successor's work nor end it.
+// An [Execution] is one instance of a workflow. At most one worker owns it at a time. The owner has
+// a [Lease]: a secret and a fencing [Token], a number that grows with every claim of that execution
+// and never starts again. Each write of an owner is checked against the lease in the same
+// transaction, so a worker that lost the execution can neither overwrite the work of the next owner
+// nor end the execution.
 //
-// A [Backend] is the whole of Belay as a program sees it. Package embedded
-// opens one with the engine in the caller's own process. Packages workflow and
-// worker are written against Backend alone: the same workflow code runs on
-// every Backend there is.
+// A program uses Belay through a [Backend]. Package embedded opens one whose engine runs in the
+// caller's own process; package client opens one that talks to a server over HTTP. Packages
+// workflow and worker use nothing but the Backend, so the same workflow code runs on every Backend.
 //
 // # Clocks
 //
-// One clock decides: the store's. Workers are given durations, never deadlines,
-// and no timestamp of a worker enters a decision.
+// All decisions about time use the clock of the store. Workers receive durations, never deadlines,
+// and no timestamp of a worker's clock enters a decision.
 //
-// This package imports the standard library only, and everything else in the
-// module points down to it.
+// This package imports the standard library only; every other package of the module may import it.
 package belay

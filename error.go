@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// Code says what kind of refusal an error is. The list is closed: programs
-// switch on it, HTTP and the command line map it by one table.
+// Code is the kind of an Error. The list of codes is closed, so that programs can switch on them.
+// One table maps the codes to HTTP statuses and to exit codes of the command line.
 type Code string
 
 // The codes.
 const (
-	CodeMalformed           Code = "malformed"            // cannot be read at all
-	CodeInvalid             Code = "invalid"              // can be read and breaks a rule; say which
-	CodeLeaseLost           Code = "lease_lost"           // final for that owner; Cause says why
-	CodeLeaseHeld           Code = "lease_held"           // somebody else owns it
-	CodeIdempotencyMismatch Code = "idempotency_mismatch" // the same key with another body
+	CodeMalformed           Code = "malformed"            // the request cannot be parsed
+	CodeInvalid             Code = "invalid"              // the request is well formed and breaks a rule, which the message names
+	CodeLeaseLost           Code = "lease_lost"           // the caller does not own the execution any more; Cause says why
+	CodeLeaseHeld           Code = "lease_held"           // another owner has the execution
+	CodeIdempotencyMismatch Code = "idempotency_mismatch" // the same idempotency key or operation id with another body
 	CodeQueueFull           Code = "queue_full"
 	CodeNoWorker            Code = "no_worker"
 	CodeCircuitOpen         Code = "circuit_open"
 	CodeSwapInProgress      Code = "swap_in_progress"
 	CodePayloadTooLarge     Code = "payload_too_large" // the message names the limit
 	CodeNotFound            Code = "not_found"
-	CodeConflict            Code = "conflict" // the transition is not legal from here
+	CodeConflict            Code = "conflict" // the action is not legal in the current state
 	CodeUnauthorized        Code = "unauthorized"
 	CodeForbidden           Code = "forbidden"
 	CodeTokenRequired       Code = "token_required"
 	CodeCursorExpired       Code = "cursor_expired"
 	CodeRateLimited         Code = "rate_limited"
-	CodeUnavailable         Code = "unavailable" // try again later
+	CodeUnavailable         Code = "unavailable" // the store or server cannot answer now; try again later
 	CodeInternal            Code = "internal"
 )
 
-// codes is the one table from codes to HTTP statuses and exit codes of the
-// command line, used in both directions.
+// codes maps each code to its HTTP status and to its exit code of the command line. It is the only
+// such table.
 var codes = []struct {
 	Code   Code
 	Status int
@@ -71,7 +71,7 @@ func (c Code) Status() int {
 	return 500
 }
 
-// Exit is the exit code of a command that ends with this code, from sysexits.h.
+// Exit is the exit code, from sysexits.h, of a command that fails with this code.
 func (c Code) Exit() int {
 	for _, row := range codes {
 		if row.Code == c {
@@ -86,32 +86,32 @@ type Cause string
 
 // The causes.
 const (
-	CauseExpired    Cause = "expired"    // the session ran out of time or was ended
-	CauseReassigned Cause = "reassigned" // a newer claim owns the execution
-	CauseCancelled  Cause = "cancelled"  // the cancel's grace is over
+	CauseExpired    Cause = "expired"    // the worker's session expired or was closed
+	CauseReassigned Cause = "reassigned" // another claim has taken the execution since
+	CauseCancelled  Cause = "cancelled"  // the execution was cancelled and its grace period is over
 	CauseFinished   Cause = "finished"   // the execution has ended
 )
 
-// Error is what Belay refuses with.
+// Error is the error type of all calls of Belay.
 type Error struct {
 	// Code is the kind of refusal.
 	Code Code `json:"code"`
-	// Op is what was attempted, as in "settle ex_01…".
+	// Op names the operation that failed, as in "settle ex_01…".
 	Op string `json:"op,omitempty"`
-	// Message says what is wrong and what to do, in one sentence.
+	// Message says in one sentence what is wrong and how to mend it.
 	Message string `json:"message"`
-	// Cause says why, when Code is CodeLeaseLost.
+	// Cause says why the lease is lost. It is set when Code is CodeLeaseLost.
 	Cause Cause `json:"cause,omitempty"`
-	// Holder says who owns the execution, when Code is CodeLeaseHeld.
+	// Holder describes the current owner. It is set when Code is CodeLeaseHeld.
 	Holder *Holder `json:"holder,omitempty"`
-	// RetryAfter is how long to wait before asking again; zero when asking
-	// again is no use.
+	// RetryAfter is how long to wait before sending the request again; zero when a repetition
+	// cannot succeed.
 	RetryAfter time.Duration `json:"-"`
-	// Err is what lies below, if anything.
+	// Err is the wrapped error, or nil.
 	Err error `json:"-"`
 }
 
-// Error writes the operation, the message and what lies below.
+// Error gives the operation, the message, the cause and the wrapped error.
 func (e *Error) Error() string {
 	s := e.Message
 	if s == "" {
@@ -129,21 +129,21 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives what lies below.
+// Unwrap gives the wrapped error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is matches an error of the same code, and of the same cause where the target
-// names one, so that errors.Is(err, ErrLeaseLost) holds for every lost lease.
+// Is reports whether the target has the same code and no message, and the same cause if it names
+// one. So errors.Is(err, ErrLeaseLost) is true for every lost lease.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code && t.Message == "" && (t.Cause == "" || t.Cause == e.Cause)
 }
 
-// ErrLeaseLost is the cause of a run's context once its worker does not own the
-// execution any more. Return it, or any error: nothing more can be written.
+// ErrLeaseLost is the cause of a run's context once its worker does not own the execution any more.
+// The run cannot write anything then, so the function may return this error or any other.
 var ErrLeaseLost error = &Error{Code: CodeLeaseLost}
 
-// CodeOf is the code of err, CodeInternal if it has none.
+// CodeOf is the code of the first *Error in err's chain, or CodeInternal if there is none.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {
@@ -152,13 +152,13 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// permanent marks an error that will not go away.
+// permanent marks an error that a retry cannot mend.
 type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
-// Permanent marks err as one that will not go away: the execution fails at once
-// instead of being retried.
+// Permanent marks err as an error that a retry cannot mend: the execution fails at once instead of
+// being retried. It returns nil if err is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -166,13 +166,13 @@ func Permanent(err error) error {
 	return permanent{err}
 }
 
-// IsPermanent reports whether err, or what lies below it, was marked Permanent.
+// IsPermanent reports whether err, or an error that it wraps, was marked with Permanent.
 func IsPermanent(err error) bool {
 	var p permanent
 	return errors.As(err, &p)
 }
 
-// delayed asks for a delay before the next attempt.
+// delayed marks an error with the least delay before the next attempt.
 type delayed struct {
 	error
 	after time.Duration
@@ -180,8 +180,9 @@ type delayed struct {
 
 func (d delayed) Unwrap() error { return d.error }
 
-// RetryAfter asks that the next attempt come no sooner than d from now, if the
-// retry policy would have it sooner. The attempt is still charged.
+// RetryAfter marks err so that the next attempt begins no sooner than d from now; a longer delay of
+// the retry policy still applies. The failed attempt spends the retry budget. It returns nil if err
+// is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -198,7 +199,7 @@ func RetryDelay(err error) time.Duration {
 	return max(d.after, RetryDelay(d.error))
 }
 
-// failedWith carries what a failed run has nevertheless to show.
+// failedWith is an error with the output of the failed run.
 type failedWith struct {
 	error
 	output any
@@ -206,9 +207,9 @@ type failedWith struct {
 
 func (f failedWith) Unwrap() error { return f.error }
 
-// WithOutput gives a failing run an output: it is kept with the run, and with
-// the execution if that ends by it. A command that failed still has its exit
-// code and what it changed.
+// WithOutput gives a failed run an output. The store keeps the output with the run, and also with
+// the execution if this run is its last. For example, the output of a failed command has its exit
+// code and its changes. WithOutput returns nil if err is nil.
 func WithOutput(err error, output any) error {
 	if err == nil {
 		return nil
@@ -216,7 +217,8 @@ func WithOutput(err error, output any) error {
 	return failedWith{err, output}
 }
 
-// OutputOf is the output that err, or what lies below it, carries.
+// OutputOf is the output that WithOutput gave to err or to an error that err wraps; false if there
+// is none.
 func OutputOf(err error) (any, bool) {
 	var f failedWith
 	if !errors.As(err, &f) {

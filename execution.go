@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// Reason says why an execution that is neither running nor ended stands where
-// it does.
+// Reason says why an execution that has not ended is not running.
 type Reason struct {
-	// Code is one of a short list: queued, delayed, retry, lost, released,
-	// preempted, timer, signal, child, paused, reopened, scheduled, no_worker,
-	// external (only an owner from outside may have it), gate (a gate is shut).
+	// Code is one of a short list: queued, delayed, retry, lost, released, preempted, timer,
+	// signal, child, paused, reopened, scheduled, no_worker, external (only an owner that is no
+	// worker may lock it), gate (a gate is shut, such as a limit that is reached).
 	Code string `json:"code"`
-	// Text is a sentence with the facts.
+	// Text is the reason as a sentence.
 	Text string `json:"text,omitempty"`
-	// Until is when the store looks again by itself, if it does.
+	// Until is when the engine checks the execution next without being asked; zero if it does not.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -25,11 +24,11 @@ type GateID string
 type Failure struct {
 	Class   Class  `json:"class"`
 	Message string `json:"message"`
-	// Stack is the stack of a panic, if it was one. Bounded to 16 KiB.
+	// Stack is the stack of a panic, at most 16 KiB; empty if the failure was no panic.
 	Stack string `json:"stack,omitempty"`
 }
 
-// Trigger is what started an execution.
+// Trigger is the kind of source that started an execution.
 type Trigger string
 
 // The triggers.
@@ -42,7 +41,7 @@ const (
 	TriggerQueue   Trigger = "queue"
 )
 
-// Execution is one instance of a workflow, as the store held it at one moment.
+// Execution is one instance of a workflow, read from the store at one moment.
 type Execution struct {
 	ID       ExecutionID `json:"id"`
 	Workflow string      `json:"workflow"`
@@ -51,19 +50,21 @@ type Execution struct {
 	Priority int         `json:"priority,omitempty"`
 	State    State       `json:"state"`
 	Reason   *Reason     `json:"reason,omitempty"`
-	// External keeps workers away: only an owner from outside may lock it.
+	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
-	// Gate is the gate that parked it. No worker gets it until that gate opens.
+	// Gate is the gate that keeps this execution from workers until the gate opens; empty if there
+	// is none.
 	Gate GateID `json:"gate,omitempty"`
-	// Seq counts the transitions; it is the newest event's number.
+	// Seq counts the transitions of the execution; it is the number of its newest event.
 	Seq        int64 `json:"seq"`
 	Token      Token `json:"token"`
 	Generation int   `json:"generation"`
-	// Attempt is the number of the current or next run among those that
-	// spend the retry budget, from 1.
+	// Attempt is the number of the current or next run, from 1; only failed and timed-out runs
+	// raise it.
 	Attempt int `json:"attempt"`
 	Losses  int `json:"losses,omitempty"`
-	// Worker is the owner while running or scheduled.
+	// Worker is the owner while the execution is running, or the named worker while it is
+	// scheduled.
 	Worker       WorkerID          `json:"worker,omitzero"`
 	Parent       ExecutionID       `json:"parent,omitzero"`
 	ParentKey    string            `json:"parent_key,omitempty"`
@@ -86,15 +87,15 @@ type Execution struct {
 	FinishedAt time.Time `json:"finished_at,omitzero"`
 	Deadline   time.Time `json:"deadline,omitzero"`
 
-	// CancelBy is when a cancelled run is ended by force.
+	// CancelBy is when the engine ends a cancelled run that has not ended by itself.
 	CancelBy       time.Time `json:"cancel_by,omitzero"`
 	PauseRequested bool      `json:"pause_requested,omitempty"`
 }
 
-// Submission asks for an execution.
+// Submission describes an execution to create.
 type Submission struct {
-	// ID is the execution's id and the operation's: submitting it again
-	// finds the first. The Backend makes one if it is zero.
+	// ID is the id of the execution and of the submit operation: a second submission with the same
+	// ID finds the first execution. The Backend makes one if it is zero.
 	ID           ExecutionID       `json:"id,omitzero"`
 	Workflow     string            `json:"workflow"`
 	Version      string            `json:"version,omitempty"`
@@ -103,28 +104,29 @@ type Submission struct {
 	Priority     int               `json:"priority,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 	WorkerLabels map[string]string `json:"worker_labels,omitempty"`
-	// DueAt is when it may first run, by the store's clock; zero means now.
+	// DueAt is when the execution may first run, by the store's clock; zero means now.
 	DueAt time.Time `json:"due_at,omitzero"`
-	// IdempotencyKey makes a repeat find the first execution of the same
-	// workflow and key; with another body it is refused.
+	// IdempotencyKey makes a repeated submission find the first execution of the same workflow and
+	// key. A repeated submission with another body is refused with CodeIdempotencyMismatch.
 	IdempotencyKey string  `json:"idempotency_key,omitempty"`
 	Trigger        Trigger `json:"trigger,omitempty"`
 	Policy         Policy  `json:"policy,omitzero"`
-	// External keeps workers away: the execution is owned from outside only.
+	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
-	// Parent is the lease of the run that starts this execution as a child,
-	// and ParentKey the name its end will be delivered under. ID must then
-	// be ChildID of the three.
+	// Parent is the lease of the run that starts this execution as a child, and ParentKey is the
+	// name under which the child's end is delivered to the parent. ID must then be the ChildID of
+	// the parent's id, its generation and ParentKey.
 	Parent    *Lease `json:"parent,omitempty"`
 	ParentKey string `json:"parent_key,omitempty"`
 }
 
-// Submitted answers a Submission.
+// Submitted is the answer to one Submission.
 type Submitted struct {
 	ID ExecutionID `json:"id"`
-	// Replayed says that the execution was there already.
+	// Replayed says that an earlier submission created the execution.
 	Replayed bool `json:"replayed,omitempty"`
-	// Err is why this one was refused; the others of the call stand.
+	// Err is why this submission was refused. It says nothing about the other submissions of the
+	// call.
 	Err error `json:"-"`
 }
 
@@ -139,14 +141,14 @@ type Event struct {
 	// requeue, steal, preempt, schedule_timeout, start_timeout, timeout, forget.
 	Kind string    `json:"kind"`
 	At   time.Time `json:"at"`
-	// Name is the step, signal or child it is about.
+	// Name is the name of the step, signal or child that the event is about.
 	Name    string   `json:"name,omitempty"`
 	Token   Token    `json:"token,omitempty"`
 	Worker  WorkerID `json:"worker,omitzero"`
 	Attempt int      `json:"attempt,omitempty"`
 	// Final says that the execution ended with this event.
 	Final bool `json:"final,omitempty"`
-	// Actor is who did it, where somebody did.
+	// Actor names the person or program that caused the event, if there was one.
 	Actor  string          `json:"actor,omitempty"`
 	Text   string          `json:"text,omitempty"`
 	Error  *Failure        `json:"error,omitempty"`
@@ -160,26 +162,27 @@ type Filter struct {
 	Workflow string
 	Queue    string
 	Key      string
-	// Parent selects the children of one execution; Children adds children
-	// of any.
+	// Parent selects the children of one execution. Children adds the children of all executions to
+	// the roots.
 	Parent   ExecutionID
 	Children bool
-	// Labels must all be there.
+	// Labels selects the executions that have all of these labels.
 	Labels map[string]string
-	// Cursor continues a Page; Limit is at most 1,000, 0 means 100.
+	// Cursor is the Next of the page before, empty for the first page. Limit is at most 1,000; 0
+	// means 100.
 	Cursor string
 	Limit  int
 }
 
-// Page is a part of a list, newest first.
+// Page is one page of a list, the newest execution first.
 type Page struct {
 	Executions []Execution `json:"executions"`
-	// Next continues; empty at the end.
+	// Next is the cursor of the next page; empty at the end of the list.
 	Next string `json:"next,omitempty"`
-	// SearchedUntil is set where a list has fewer executions than were asked for and
-	// is not at its end: it looks at so many at a time, and all that were made since
-	// then were looked at. There may be more to find after Next.
-	SearchedUntil time.Time `json:"searched_until,omitzero" doc:"Set where fewer were found than were asked for and the search is not over: all that were made since then were looked at. Go on with next."`
+	// SearchedUntil is set where the page has fewer executions than were asked for and the search
+	// is not over, since one call looks at a bounded number of executions. The search has looked at
+	// all executions created since this time. Go on with Next.
+	SearchedUntil time.Time `json:"searched_until,omitzero" doc:"Set where the page has fewer executions than were asked for and the search is not over. The search has looked at all executions created since this time. Go on with next."`
 }
 
 // EventQuery asks for the events of one execution after a seq.
@@ -188,23 +191,24 @@ type EventQuery struct {
 	After     int64
 	// Limit is at most 1,000; 0 means 1,000.
 	Limit int
-	// Wait is how long to wait if there is none yet.
+	// Wait is how long to wait for an event if there is none yet.
 	Wait time.Duration
-	// Data asks for the data of checkpoints and signals too.
+	// Data asks for the data of checkpoints and signals as well.
 	Data bool
 }
 
-// Explanation says why an execution is where it is, in sentences.
+// Explanation gives the reason for the current state of an execution, in sentences.
 type Explanation struct {
 	Execution ExecutionID `json:"execution"`
 	State     State       `json:"state"`
 	Summary   string      `json:"summary"`
 	Facts     []string    `json:"facts,omitempty"`
-	// NextCheck is when the store looks again by itself, if it does.
+	// NextCheck is when the engine checks the execution next without being asked; zero if it does
+	// not.
 	NextCheck time.Time `json:"next_check,omitzero"`
 }
 
-// Action is what an operator does to an execution.
+// Action is an operator's action on an execution.
 type Action string
 
 // The actions.
@@ -212,24 +216,23 @@ const (
 	ActionCancel  Action = "cancel"
 	ActionPause   Action = "pause"
 	ActionResume  Action = "resume"
-	ActionRetry   Action = "retry"   // reopen; finished steps count
-	ActionRequeue Action = "requeue" // reopen with another input; none do
-	ActionFork    Action = "fork"    // a new execution from a step of this one
-	ActionSteal   Action = "steal"   // take it from its owner
-	ActionPreempt Action = "preempt" // ask the owner to yield
+	ActionRetry   Action = "retry"   // reopen an ended execution; finished steps keep their results
+	ActionRequeue Action = "requeue" // reopen with another input; all steps run again
+	ActionFork    Action = "fork"    // create a new execution that begins after a step of this one
+	ActionSteal   Action = "steal"   // take the execution from its owner
+	ActionPreempt Action = "preempt" // ask the owner to give the execution back
 )
 
-// Control asks for an action. It answers with the execution as it is after it.
+// Control asks for an action. The call returns the execution as it is after the action.
 type Control struct {
 	Execution ExecutionID     `json:"execution"`
 	Action    Action          `json:"action"`
 	Actor     string          `json:"actor,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
 	Op        OpID            `json:"op,omitzero"`
-	Grace     Duration        `json:"grace,omitempty"` // cancel: how long the run may take
+	Grace     Duration        `json:"grace,omitempty"` // cancel: how long the run may take to end
 	Input     json.RawMessage `json:"input,omitempty"` // requeue, fork: the new input
-	// UpTo is the last seq of the source whose checkpoints a fork keeps;
-	// 0 keeps all.
+	// UpTo is the seq up to which a fork keeps the checkpoints of its source; 0 keeps all.
 	UpTo int64 `json:"up_to,omitempty"`
 	// Fork is the id of the new execution; the Backend makes one if zero.
 	Fork ExecutionID `json:"fork,omitzero"`
@@ -240,6 +243,6 @@ type SignalRequest struct {
 	Execution ExecutionID     `json:"execution"`
 	Name      string          `json:"name"`
 	Payload   json.RawMessage `json:"payload,omitempty"`
-	// Op makes a repeat find the first.
+	// Op identifies the operation: a repeated request with the same Op delivers no second signal.
 	Op OpID `json:"op,omitzero"`
 }

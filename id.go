@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ids are written as a type prefix and Crockford base32 of their bytes, so that
-// they sort as their bytes do and a double click selects the whole of one.
+// alphabet is that of Crockford's base32. An id is written as a type prefix and the base32 of its
+// bytes, so that ids sort as their bytes do and a double click selects a whole id.
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // ExecutionID names an execution: a UUIDv7, written ex_….
@@ -18,23 +18,24 @@ type ExecutionID [16]byte
 // WorkerID names a worker's session: a UUIDv7, written wk_….
 type WorkerID [16]byte
 
-// OpID names one write of a client, so that asking again after a lost reply
-// gets the first answer again. Any 16 bytes that do not repeat will do.
+// OpID identifies one write of a client. If the reply is lost, the same write sent again with the
+// same OpID gets the first answer again. Any 16 bytes that no other write uses are valid, random
+// bytes for example.
 type OpID [16]byte
 
 // Secret is the half of a lease that cannot be guessed.
 type Secret [16]byte
 
-// RunID names one attempt at an execution, written run_…. It holds the
-// execution and the token of the claim that began it, and so needs no index.
+// RunID names a run, one attempt at an execution, written run_…. It contains the execution's id and
+// the token of the claim that began the run, so the store needs no index of run ids.
 type RunID struct {
 	Execution ExecutionID
 	Token     Token
 }
 
-// Token is the fencing token: epoch·2^32 + n, below 2^53 and strictly
-// increasing with every claim of one execution, for ever. Hand it to whatever
-// the outside world offers to refuse a stale writer.
+// Token is the fencing token: epoch·2^32 + n, below 2^53 and strictly increasing with every claim
+// of one execution, for ever. Send it along to systems that can refuse a writer with an older
+// token.
 type Token int64
 
 // String writes the id with its prefix.
@@ -43,7 +44,7 @@ func (id ExecutionID) String() string { return "ex_" + encode(id[:]) }
 // String writes the id with its prefix.
 func (id WorkerID) String() string { return "wk_" + encode(id[:]) }
 
-// String writes the operation id without a prefix: it is not a noun of its own.
+// String writes the operation id without a prefix.
 func (id OpID) String() string { return encode(id[:]) }
 
 // String writes the id with its prefix.
@@ -54,19 +55,19 @@ func (id RunID) String() string {
 	return "run_" + encode(b)
 }
 
-// IsZero reports whether the id names nothing.
+// IsZero reports whether the id is the zero value, which names nothing.
 func (id ExecutionID) IsZero() bool { return id == ExecutionID{} }
 
-// IsZero reports whether the id names nothing.
+// IsZero reports whether the id is the zero value, which names nothing.
 func (id WorkerID) IsZero() bool { return id == WorkerID{} }
 
-// IsZero reports whether the id names nothing.
+// IsZero reports whether the id is the zero value, which names nothing.
 func (id OpID) IsZero() bool { return id == OpID{} }
 
-// IsZero reports whether the id names nothing.
+// IsZero reports whether the id is the zero value, which names nothing.
 func (id RunID) IsZero() bool { return id == RunID{} }
 
-// Compare orders ids as their bytes, which is the order of their making.
+// Compare orders ids by their bytes, which is the order in which they were made.
 func (id ExecutionID) Compare(other ExecutionID) int { return bytes.Compare(id[:], other[:]) }
 
 // MarshalText writes the id as String does; the zero id is empty.
@@ -101,7 +102,7 @@ func (id *RunID) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// MarshalText hides the secret: it leaves the process on purpose only.
+// MarshalText hides the secret, so that no JSON contains it by accident.
 func (Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
 
 // String hides the secret, so that no log line shows it.
@@ -127,15 +128,15 @@ func ParseWorkerID(s string) (WorkerID, error) {
 	return id, err
 }
 
-// ChildID is the id of the child that the parent's generation starts under key:
-// the same call made again after a crash finds the same child.
+// ChildID is the id of the child that the given generation of the parent starts under key. The id
+// is computed, so that a parent that repeats the call after a crash finds the same child.
 func ChildID(parent ExecutionID, generation int, key string) ExecutionID {
 	h := sha256.New()
 	h.Write(parent[:])
 	_ = binary.Write(h, binary.BigEndian, int64(generation))
 	h.Write([]byte(key))
 	id := ExecutionID(h.Sum(nil)[:16])
-	copy(id[:6], parent[:6]) // the parent's time keeps children near it in the table
+	copy(id[:6], parent[:6]) // the parent's timestamp, so that its children are stored near it in the table
 	id[6] = id[6]&0x0f | 0x70
 	id[8] = id[8]&0x3f | 0x80
 	return id
@@ -148,8 +149,8 @@ func text(zero bool, id fmt.Stringer) ([]byte, error) {
 	return []byte(id.String()), nil
 }
 
-// encode writes b, most significant bits first, padded at the front to a
-// multiple of five bits.
+// encode writes b in base32, most significant bits first, padded at the front to a multiple of five
+// bits.
 func encode(b []byte) string {
 	n := (len(b)*8 + 4) / 5
 	out := make([]byte, n)
@@ -173,7 +174,8 @@ func encode(b []byte) string {
 	return string(out)
 }
 
-// parse reads s into dst; the empty string is the zero id.
+// parse reads the id s, as encode wrote it after the prefix, into dst. The empty string is the zero
+// id.
 func parse(s, prefix string, dst []byte) error {
 	clear(dst)
 	if s == "" {
@@ -211,6 +213,6 @@ func malformed(what, s, prefix string) error {
 		s = s[:60] + "…"
 	}
 	return &Error{
-		Code: CodeMalformed, Message: fmt.Sprintf("%s %q is not of the form %s… that Belay writes", what, s, prefix),
+		Code: CodeMalformed, Message: fmt.Sprintf("%s %q is no valid id: it must have the form %s… that Belay prints", what, s, prefix),
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Every id is read back as it was written, sorts as its bytes do, and nothing
-// else is taken for one.
+// Parsing an id gives the id that was written; ids sort as their bytes do; and any other text is
+// refused.
 func FuzzExecutionID(f *testing.F) {
 	f.Add([]byte("0123456789abcdef"), "ex_01h455vb4pex5vsknk084sn02q")
 	f.Add(make([]byte, 16), "ex_")
@@ -39,8 +39,8 @@ func FuzzExecutionID(f *testing.F) {
 	})
 }
 
-// A run's id holds its execution and token.
-func TestARunIDHoldsItsExecutionAndToken(t *testing.T) {
+// A run's id contains the execution's id and the token.
+func TestARunIDContainsItsExecutionAndToken(t *testing.T) {
 	want := belay.RunID{Execution: belay.ExecutionID{1, 2, 3}, Token: 1<<32 + 7}
 	var got belay.RunID
 	if err := got.UnmarshalText([]byte(want.String())); err != nil || got != want {
@@ -54,8 +54,8 @@ func TestARunIDHoldsItsExecutionAndToken(t *testing.T) {
 	}
 }
 
-// The same child is found again, and every part of its name counts.
-func TestAChildIsFoundAgainByItsName(t *testing.T) {
+// The id of a child depends on its parent, the generation and the key, and on nothing else.
+func TestAChildIDDependsOnParentGenerationAndKey(t *testing.T) {
 	parent := belay.ExecutionID{9}
 	seen := map[belay.ExecutionID]string{}
 	for _, p := range []belay.ExecutionID{parent, {8}} {
@@ -75,17 +75,17 @@ func TestAChildIsFoundAgainByItsName(t *testing.T) {
 	}
 }
 
-// A secret leaves the process on purpose only.
+// A secret is not printed by the fmt package.
 func TestASecretIsNotShown(t *testing.T) {
 	l := belay.Lease{Secret: belay.Secret{0xAB, 0xCD}}
 	for _, s := range []string{fmt.Sprint(l), fmt.Sprintf("%v", l.Secret), l.Secret.String()} {
 		if strings.Contains(s, "171") || strings.Contains(strings.ToLower(s), "ab") && !strings.Contains(s, "***") {
-			t.Errorf("it shows in %q", s)
+			t.Errorf("the secret shows in %q", s)
 		}
 	}
 }
 
-// Errors are matched by code and cause, through whatever wraps them.
+// errors.Is matches errors by code and cause, also when they are wrapped.
 func TestErrorsAreMatchedByCodeAndCause(t *testing.T) {
 	lost := fmt.Errorf("save: %w", &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "gone"})
 	if !errors.Is(lost, belay.ErrLeaseLost) ||
@@ -94,15 +94,15 @@ func TestErrorsAreMatchedByCodeAndCause(t *testing.T) {
 	}
 	if errors.Is(lost, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned}) ||
 		errors.Is(lost, &belay.Error{Code: belay.CodeConflict}) {
-		t.Error("it is matched by another cause or code")
+		t.Error("the error is matched by another cause or code")
 	}
 	err := belay.WithOutput(belay.RetryAfter(belay.RetryAfter(belay.Permanent(lost), time.Second), time.Minute), 7)
 	out, ok := belay.OutputOf(fmt.Errorf("more: %w", err))
 	if !belay.IsPermanent(err) || belay.RetryDelay(err) != time.Minute || !ok || out != 7 ||
 		belay.CodeOf(err) != belay.CodeLeaseLost {
-		t.Errorf("marks are lost in %v", err)
+		t.Errorf("Permanent, RetryAfter or WithOutput has no effect in %v", err)
 	}
 	if belay.Permanent(nil) != nil || belay.RetryAfter(nil, 1) != nil || belay.WithOutput(nil, 1) != nil {
-		t.Error("a mark made an error of none")
+		t.Error("Permanent, RetryAfter or WithOutput made an error of nil")
 	}
 }

@@ -2,8 +2,8 @@ package belay
 
 import "time"
 
-// Scope is one right of a key. A key has those it names and no other;
-// ScopeAdmin has all.
+// Scope is one right of an API key. A key has the scopes that it names and no other; ScopeAdmin
+// includes all of them.
 type Scope string
 
 // The scopes.
@@ -12,16 +12,16 @@ const (
 	ScopeSubmit  Scope = "submit"  // submit executions and signals
 	ScopeOperate Scope = "operate" // cancel, pause, resume, retry, steal, drain
 	ScopeWorker  Scope = "worker"  // own executions: claim, checkpoint, settle, lock
-	ScopeAdmin   Scope = "admin"   // everything, and keys themselves
+	ScopeAdmin   Scope = "admin"   // everything, and the management of keys
 )
 
-// KeyID names a key: written key_….
+// KeyID names an API key, written key_….
 type KeyID [16]byte
 
 // String writes the id with its prefix.
 func (id KeyID) String() string { return "key_" + encode(id[:]) }
 
-// IsZero reports whether the id names nothing.
+// IsZero reports whether the id is the zero value, which names nothing.
 func (id KeyID) IsZero() bool { return id == KeyID{} }
 
 // MarshalText writes the id as String does; the zero id is empty.
@@ -30,7 +30,7 @@ func (id KeyID) MarshalText() ([]byte, error) { return text(id.IsZero(), id) }
 // UnmarshalText reads what MarshalText wrote.
 func (id *KeyID) UnmarshalText(b []byte) error { return parse(string(b), "key_", id[:]) }
 
-// Key is a right to use a server, without its secret.
+// Key is an API key with which a client may use a server. It does not have the secret.
 type Key struct {
 	ID     KeyID   `json:"id"`
 	Name   string  `json:"name"`
@@ -40,7 +40,7 @@ type Key struct {
 	RevokedAt time.Time `json:"revoked_at,omitzero"`
 }
 
-// Allows reports whether the key has a right.
+// Allows reports whether the key has the scope and is not revoked.
 func (k Key) Allows(s Scope) bool {
 	for _, have := range k.Scopes {
 		if have == s || have == ScopeAdmin {
@@ -50,28 +50,28 @@ func (k Key) Allows(s Scope) bool {
 	return false
 }
 
-// KeySpec asks for a key.
+// KeySpec describes a key to create.
 type KeySpec struct {
-	// Name says to people who uses it; it is the actor of what is done with
-	// it. At most MaxName bytes.
+	// Name tells people which program or person uses the key. It is the actor of the actions that
+	// are carried out with the key. At most MaxName bytes.
 	Name   string  `json:"name"`
 	Scopes []Scope `json:"scopes"`
-	// Actor is who makes it, for the audit; over HTTP it is the name of the key that
-	// the request carries, if it carries one.
+	// Actor is the person or program that creates the key, for the audit. Over HTTP it is the name
+	// of the key that the request carries, if it carries one.
 	Actor string `json:"actor,omitempty"`
 }
 
-// Revocation ends a key for good.
+// Revocation names the key to revoke.
 type Revocation struct {
 	Key KeyID `json:"key"`
-	// Actor is who ends it, as in KeySpec.
+	// Actor is the person or program that revokes the key, as in KeySpec.
 	Actor string `json:"actor,omitempty"`
 }
 
-// NewKey answers a KeySpec.
+// NewKey is the answer to a KeySpec: the key that was created.
 type NewKey struct {
 	Key
-	// Secret is what its user sends: bly_…. It is not kept and cannot be
-	// shown again.
+	// Secret is the text that clients send to use the key: bly_…. Belay does not store it and
+	// cannot show it again.
 	Secret string `json:"secret"`
 }

@@ -6,51 +6,50 @@ import (
 	"time"
 )
 
-// DefaultLockTTL is how long an outside owner's lock lives after a heartbeat,
-// unless it asks for something else. It is told to beat three times as often.
+// DefaultLockTTL is how long a lock is valid after a heartbeat, unless its owner asks for another
+// duration. The reply asks the owner for a heartbeat every third of this time.
 const DefaultLockTTL = Duration(30 * time.Second)
 
-// LockRequest asks to own one execution from outside: by a program that is no
-// worker and runs it in its own way. The lock is a session of one execution. It
-// is lost like any session whose heartbeats stay away; then the execution fails,
-// unless its policy says to requeue it.
+// LockRequest asks for the ownership of one execution for a program that is no worker. The lock is
+// a session for this execution alone. Like any session it expires when its heartbeats stop; then
+// the execution fails, unless its policy's OnLost is Requeue.
 type LockRequest struct {
-	// ID is the session's id and the operation's: locking again with it finds
-	// the lock. The Backend makes one if it is zero.
+	// ID is the id of the session and of the lock operation: a second request with the same ID
+	// finds the lock of the first. The Backend makes one if it is zero.
 	ID        WorkerID    `json:"id,omitzero"`
 	Execution ExecutionID `json:"execution"`
-	// Owner says to people who it is. At most MaxName bytes.
+	// Owner is the name of the owner, for people. At most MaxName bytes.
 	Owner string `json:"owner"`
-	// TTL is how long the lock lives after a heartbeat; 0 means
-	// DefaultLockTTL, and MinTTL is the least.
+	// TTL is how long the lock is valid after a heartbeat; 0 means DefaultLockTTL. The least is
+	// MinTTL.
 	TTL Duration `json:"ttl,omitempty"`
-	// Reopen opens a failed or cancelled execution again in the same commit; one
-	// that has not ended is locked as it is.
+	// Reopen opens a failed or cancelled execution again in the same transaction. An execution that
+	// has not ended is locked as it is.
 	Reopen bool `json:"reopen,omitempty"`
 }
 
-// Lock answers a LockRequest with all that is needed to go on.
+// Lock is the answer to a LockRequest. It has all that the owner needs to continue the execution.
 type Lock struct {
 	Lease Lease
-	// ExpiresIn is how long the lock lives, counted from the sending of the
-	// request or of the last heartbeat.
+	// ExpiresIn is how long the lock is valid, counted from when the request or the last heartbeat
+	// was sent.
 	ExpiresIn time.Duration
-	// Heartbeat is how often the owner should renew it.
+	// Heartbeat is how often the owner should renew the lock.
 	Heartbeat time.Duration
-	// Execution is the execution as it is now, with its input.
+	// Execution is the execution in its current state, with its input.
 	Execution Execution
-	// Checkpoints are the newest of each key that count, in order of seq.
+	// Checkpoints has the newest valid checkpoint of each key, in order of seq.
 	Checkpoints []Checkpoint
-	// Signals are those not consumed yet, in order of seq.
+	// Signals has the signals that no checkpoint has consumed yet, in order of seq.
 	Signals []Signal
-	// More tells that the reply had no room for all of them. Owner.Resume reads the
+	// More says that the reply had no room for all checkpoints and signals. Owner.Resume reads the
 	// rest.
 	More bool
-	// Replayed says that the lock was held under this id already.
+	// Replayed says that an earlier request with this id took the lock.
 	Replayed bool
 }
 
-// Complete reads the checkpoints and signals that the reply had no room for.
+// Complete reads the checkpoints and signals for which the reply had no room.
 func (l *Lock) Complete(ctx context.Context, from Owner) error {
 	have := Resumed{Checkpoints: l.Checkpoints, Signals: l.Signals}
 	for after := have.Last(); l.More; {
@@ -64,7 +63,7 @@ func (l *Lock) Complete(ctx context.Context, from Owner) error {
 	return nil
 }
 
-// Holder says who owns an execution, to whoever cannot have it.
+// Holder describes the owner of an execution that another program tried to lock.
 type Holder struct {
 	Owner     string        `json:"owner"`
 	Worker    WorkerID      `json:"worker"`
@@ -72,7 +71,7 @@ type Holder struct {
 	ExpiresIn time.Duration `json:"-"`
 }
 
-// RunRecord is one attempt at an execution as the store held it at one moment.
+// RunRecord is one run (attempt) of an execution, read from the store at one moment.
 type RunRecord struct {
 	ID         RunID           `json:"id"`
 	Execution  ExecutionID     `json:"execution"`

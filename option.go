@@ -2,44 +2,46 @@ package belay
 
 import "time"
 
-// SubmitOption sets something of a Submission that the call it is given to does
-// not ask for by itself.
+// SubmitOption sets a field of a Submission, in calls that make the Submission themselves such as
+// workflow.Start.
 type SubmitOption func(*Submission)
 
-// WithID chooses the execution's id, which is the operation's too: the same
-// submission under the same id finds the first.
+// WithID chooses the id of the execution, which is also the id of the submit operation: the same
+// submission sent again with the same id finds the first execution.
 func WithID(id ExecutionID) SubmitOption {
 	return func(s *Submission) { s.ID = id }
 }
 
-// IdempotencyKey makes a repeat find the first execution of the same workflow
-// and key, for as long as that is kept and a day more. With another body the
-// repeat is refused with CodeIdempotencyMismatch. At most MaxName bytes.
+// IdempotencyKey makes a repeated submission find the first execution of the same workflow and key,
+// for as long as the store keeps the execution and one day more. A repeated submission with another
+// body is refused with CodeIdempotencyMismatch. The key has at most MaxName bytes.
 func IdempotencyKey(key string) SubmitOption {
 	return func(s *Submission) { s.IdempotencyKey = key }
 }
 
-// Queue names the queue; without it, it is "default".
+// Queue names the queue of the execution. Without this option the queue is "default".
 func Queue(name string) SubmitOption {
 	return func(s *Submission) { s.Queue = name }
 }
 
-// Priority is between -MaxPriority and MaxPriority; the higher goes first.
+// Priority is between -MaxPriority and MaxPriority; an execution of higher priority is claimed
+// first.
 func Priority(p int) SubmitOption {
 	return func(s *Submission) { s.Priority = p }
 }
 
-// Version asks for workers that registered this version of the workflow.
+// Version restricts the execution to workers that registered this version of the workflow.
 func Version(v string) SubmitOption {
 	return func(s *Submission) { s.Version = v }
 }
 
-// Label adds a label for people and filters; it routes nothing.
+// Label adds a label, for people and for filters. It does not affect which worker claims the
+// execution.
 func Label(key, value string) SubmitOption {
 	return func(s *Submission) { s.Labels = with(s.Labels, key, value) }
 }
 
-// WorkerLabel asks for workers that carry the label.
+// WorkerLabel restricts the execution to workers that have this label.
 func WorkerLabel(key, value string) SubmitOption {
 	return func(s *Submission) { s.WorkerLabels = with(s.WorkerLabels, key, value) }
 }
@@ -49,7 +51,7 @@ func DueAt(t time.Time) SubmitOption {
 	return func(s *Submission) { s.DueAt = t }
 }
 
-// WithPolicy decides about failures and limits in place of the defaults.
+// WithPolicy sets the policy of the execution: its retries, timeouts and other limits.
 func WithPolicy(p Policy) SubmitOption {
 	return func(s *Submission) { s.Policy = p }
 }

@@ -7,18 +7,18 @@ import (
 
 type replayKey struct{}
 
-// WithReplay gives a context for one write, and tells after it whether the write was a
-// repetition: whether it had been carried out before under its operation id, and was
-// answered as it was then.
+// WithReplay returns a context for one write and a function that reports, after the write, whether
+// the write was a replay: an earlier call with the same operation id had carried it out, and the
+// Backend returned the answer of that call.
 func WithReplay(ctx context.Context) (context.Context, func() bool) {
-	said := new(atomic.Bool)
-	return context.WithValue(ctx, replayKey{}, said), said.Load
+	replayed := new(atomic.Bool)
+	return context.WithValue(ctx, replayKey{}, replayed), replayed.Load
 }
 
-// NoteReplay tells who made the context by [WithReplay] that the write was a repetition.
-// A Backend calls it.
+// NoteReplay records in a context from [WithReplay] that the write was a replay. A Backend calls
+// it.
 func NoteReplay(ctx context.Context) {
-	if said, ok := ctx.Value(replayKey{}).(*atomic.Bool); ok {
-		said.Store(true)
+	if replayed, ok := ctx.Value(replayKey{}).(*atomic.Bool); ok {
+		replayed.Store(true)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Process identifies an operating-system process on its host, well enough to
-// prove its death there and nowhere else.
+// Process identifies an operating-system process. With it, a program on the same host can prove
+// that the process has ended; a program on another host cannot.
 type Process struct {
 	Host         string `json:"host,omitempty"`
 	BootID       string `json:"boot_id,omitempty"`
@@ -16,34 +16,36 @@ type Process struct {
 	Start uint64 `json:"start,omitempty"`
 }
 
-// Registration is one workflow a worker can run; an empty Version takes
-// unversioned executions.
+// Registration is one workflow that a worker can run. An empty Version takes executions without a
+// version.
 type Registration struct {
 	Workflow string `json:"workflow"`
 	Version  string `json:"version,omitempty"`
 }
 
-// WorkerSpec opens a worker's session.
+// WorkerSpec describes a worker that opens a session.
 type WorkerSpec struct {
-	// ID is the session's id and the operation's: opening it again finds it.
+	// ID is the id of the session and of the open operation: a second OpenWorker with the same ID
+	// finds the session.
 	ID   WorkerID `json:"id,omitzero"`
 	Name string   `json:"name"`
-	// empty: "default"; of several those with work of one priority take turns
+	// Queues are the queues to claim from; empty means "default". Queues that have work of the same
+	// priority take turns.
 	Queues    []string          `json:"queues,omitempty"`
 	Workflows []Registration    `json:"workflows"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Capacity  int               `json:"capacity"`
-	// TTL is how long the session lives after a heartbeat; Heartbeat is how
-	// often the worker means to send one.
+	// TTL is how long the session is valid after a heartbeat; Heartbeat is how often the worker
+	// intends to send one.
 	TTL       Duration `json:"ttl,omitempty"`
 	Heartbeat Duration `json:"heartbeat,omitempty"`
 	Process   Process  `json:"process,omitzero"`
 	Version   string   `json:"version,omitempty"` // of the worker's program
-	// External marks the session of one outside owner, which Lock opens.
+	// External marks a session that Lock opened for an owner that is no worker.
 	External bool `json:"external,omitempty"`
 }
 
-// WorkerState is where a worker's session stands.
+// WorkerState is the state of a worker's session.
 type WorkerState uint8
 
 // The states of a session. The last three are final.
@@ -57,23 +59,23 @@ const (
 
 var workerStateNames = [...]string{"", "open", "draining", "closed", "drained", "lost"}
 
-// Ended reports whether the session is over; that never reverses.
+// Ended reports whether the session has ended. An ended session stays ended.
 func (s WorkerState) Ended() bool { return s >= WorkerClosed }
 
-// String is the state's one word.
+// String is the state as one word.
 func (s WorkerState) String() string { return name(workerStateNames[:], int(s)) }
 
-// MarshalText writes the state's one word.
+// MarshalText writes the state as one word.
 func (s WorkerState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads the state's one word.
+// UnmarshalText reads the state from its word.
 func (s *WorkerState) UnmarshalText(b []byte) error {
 	i, err := index("worker state", workerStateNames[:], string(b))
 	*s = WorkerState(i)
 	return err
 }
 
-// Worker is a session as the store held it at one moment.
+// Worker is the session of a worker, read from the store at one moment.
 type Worker struct {
 	WorkerSpec
 	State       WorkerState `json:"state"`
@@ -85,17 +87,17 @@ type Worker struct {
 	Running     int         `json:"running"`
 }
 
-// Session answers a WorkerSpec.
+// Session is the answer to a WorkerSpec.
 type Session struct {
 	ID        WorkerID `json:"id"`
 	TTL       Duration `json:"ttl"`
 	Heartbeat Duration `json:"heartbeat"`
-	// Warning says what about the spec is legal and unwise.
+	// Warning names a setting of the spec that is allowed and risky; empty if there is none.
 	Warning string `json:"warning,omitempty"`
 }
 
-// Lease is the exclusive, expiring right to be an execution's owner. It lives
-// as long as the worker's session and nobody newer claims the execution.
+// Lease is the exclusive, expiring right to be an execution's owner. It is valid until the worker's
+// session ends or a newer claim takes the execution.
 type Lease struct {
 	Execution ExecutionID `json:"execution"`
 	Worker    WorkerID    `json:"worker"`
@@ -103,34 +105,35 @@ type Lease struct {
 	Secret    Secret      `json:"-"`
 }
 
-// Run names the attempt that the lease is for.
+// Run is the id of the run that the lease belongs to.
 func (l Lease) Run() RunID { return RunID{l.Execution, l.Token} }
 
-// ClaimRequest asks for work. Numbers of one worker grow by one with each new
-// claim, one in flight at a time; asked again, a number gets what it won.
+// ClaimRequest asks for executions. A worker has one claim in flight at a time, and its Number
+// grows by one with each new claim. A claim sent again with the same Number gets the executions
+// that it won the first time.
 type ClaimRequest struct {
 	Worker WorkerID `json:"worker"`
 	Number int64    `json:"number"`
-	// Slots is how many executions at most; 0 only waits for attention.
+	// Slots is the largest number of executions to claim; with 0 the call only waits for Attention.
 	Slots int `json:"slots"`
-	// Wait is how long to wait while there is nothing.
+	// Wait is how long to wait while no execution is due.
 	Wait time.Duration `json:"-"`
-	// Repeat says that the number was sent before and its reply not seen.
+	// Repeat says that the worker sent this Number before and has not seen the reply.
 	Repeat bool `json:"repeat,omitempty"`
 }
 
-// ClaimReply is what a claim won.
+// ClaimReply has the executions that a claim won.
 type ClaimReply struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
-	// Attention asks for a heartbeat now: something waits in its reply.
+	// Attention asks the worker for a heartbeat now, since a message waits for it in the reply.
 	Attention bool `json:"attention,omitempty"`
 }
 
-// AloneFor is how long a worker that has an assignment with Alone takes nothing else,
-// unless its run saves something or ends before.
+// AloneFor is how long a worker that has an assignment with Alone claims no other execution, unless
+// the run saves a checkpoint or ends before.
 const AloneFor = 5 * time.Second
 
-// Assignment is one execution won, with all that is needed to go on with it.
+// Assignment is one execution that a claim won, with all that the worker needs to continue it.
 type Assignment struct {
 	Lease      Lease           `json:"lease"`
 	Workflow   string          `json:"workflow"`
@@ -141,47 +144,47 @@ type Assignment struct {
 	Attempt    int             `json:"attempt"`
 	Parent     ExecutionID     `json:"parent,omitzero"`
 	Policy     Policy          `json:"policy,omitzero"`
-	// First tells that the execution was never claimed before, in any generation: no
-	// run can have stored anything. A claim that is answered again does not say it.
+	// First says that the execution was never claimed before, in any generation, so that no run can
+	// have stored anything. It is not set in the answer to a repeated claim.
 	First bool `json:"first,omitempty"`
-	// Alone tells that the execution was lost several times in a row: it may be what kills
-	// its workers. The worker takes nothing else until the run has saved something, has
-	// ended or has lasted for [AloneFor], so that no other dies with it.
+	// Alone says that the execution was lost several times in a row: it may be the cause of its
+	// workers' crashes. The worker claims no other execution until the run has saved a checkpoint,
+	// has ended or has lasted for [AloneFor], so that a crash affects no other execution.
 	Alone bool `json:"alone,omitempty"`
-	// Checkpoints are the newest of each key that count, in order of seq.
+	// Checkpoints has the newest valid checkpoint of each key, in order of seq.
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
-	// Signals are those not consumed yet, in order of seq.
+	// Signals has the signals that no checkpoint has consumed yet, in order of seq.
 	Signals []Signal `json:"signals,omitempty"`
-	// More tells that the reply had no room for everything: Checkpoints and Signals are
-	// the first of them, and if there are none Input may be missing too. Owner.Resume
-	// reads the rest.
+	// More says that the reply had no room for everything: Checkpoints and Signals have only the
+	// first ones, and if both are empty Input may be missing too. Owner.Resume reads the rest.
 	More bool `json:"more,omitempty"`
-	// SignalSeq is the newest signal there is, seen or not.
+	// SignalSeq is the seq of the newest signal, whether this reply has it or not.
 	SignalSeq int64 `json:"signal_seq,omitempty"`
-	// Remaining is what is left of the execution's own timeout; 0 means no
-	// limit.
+	// Remaining is the rest of the execution's Timeout; 0 means no limit.
 	Remaining time.Duration `json:"-"`
 }
 
-// ResumeQuery asks for what the owner of a lease goes on from, after a seq: 0 for all of it.
+// ResumeQuery asks for the checkpoints and signals after a seq. With 0 it asks for all of them and
+// for the input.
 type ResumeQuery struct {
 	Lease Lease
 	After int64
 }
 
-// Resumed is a part, of some megabytes at most, of what an owner goes on from.
+// Resumed is one part, of some megabytes at most, of the data from which an owner continues an
+// execution.
 type Resumed struct {
-	// Input is the execution's input, where the query was for all.
+	// Input is the execution's input, if After was 0.
 	Input json.RawMessage `json:"input,omitempty"`
-	// Checkpoints are the newest of each key that count, in order of seq.
+	// Checkpoints has the newest valid checkpoint of each key, in order of seq.
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
-	// Signals are those not consumed yet, in order of seq.
+	// Signals has the signals that no checkpoint has consumed yet, in order of seq.
 	Signals []Signal `json:"signals,omitempty"`
-	// More tells that there are others, after [Resumed.Last].
+	// More says that there are further checkpoints or signals, after [Resumed.Last].
 	More bool `json:"more,omitempty"`
 }
 
-// Last is the seq of the last checkpoint or signal, 0 if there is none.
+// Last is the highest seq of these checkpoints and signals, 0 if there are none.
 func (r *Resumed) Last() int64 {
 	var last int64
 	if n := len(r.Checkpoints); n > 0 {
@@ -193,7 +196,8 @@ func (r *Resumed) Last() int64 {
 	return last
 }
 
-// CheckpointKind tells a step's result from a free-form state and from a wait.
+// CheckpointKind is the kind of a checkpoint: a step's result, a free-form state or the end of a
+// wait.
 type CheckpointKind uint8
 
 // The kinds of checkpoints.
@@ -205,56 +209,57 @@ const (
 
 var kindNames = [...]string{"", "step", "state", "wait"}
 
-// String is the kind's one word.
+// String is the kind as one word.
 func (k CheckpointKind) String() string { return name(kindNames[:], int(k)) }
 
-// MarshalText writes the kind's one word.
+// MarshalText writes the kind as one word.
 func (k CheckpointKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads the kind's one word.
+// UnmarshalText reads the kind from its word.
 func (k *CheckpointKind) UnmarshalText(b []byte) error {
 	i, err := index("checkpoint kind", kindNames[:], string(b))
 	*k = CheckpointKind(i)
 	return err
 }
 
-// Checkpoint is saved progress. The newest of a kind and key counts.
+// Checkpoint is saved progress of an execution. A newer checkpoint of the same kind and key
+// replaces it.
 type Checkpoint struct {
 	Seq  int64           `json:"seq"`
 	Kind CheckpointKind  `json:"kind"`
 	Key  string          `json:"key"`
 	Data json.RawMessage `json:"data,omitempty"`
-	// Age is how long ago it was saved, by the store's clock, when it was
-	// handed out. A sleep that began Age ago has that much less to go.
+	// Age is how long ago the checkpoint was saved, by the store's clock, when the store read it. A
+	// sleep that the checkpoint began is shorter by Age.
 	Age time.Duration `json:"-"`
 }
 
-// Save writes a checkpoint under a lease.
+// Save is a checkpoint to write under a lease.
 type Save struct {
 	Lease Lease           `json:"lease"`
 	Op    OpID            `json:"op"`
 	Kind  CheckpointKind  `json:"kind"`
 	Key   string          `json:"key"`
 	Data  json.RawMessage `json:"data,omitempty"`
-	// Consumes is the seq of the signal that this wait took; 0 for none.
+	// Consumes is the seq of the signal that the wait received; 0 for none.
 	Consumes int64 `json:"consumes,omitempty"`
 	// CostTokens is added to the execution's cost.
 	CostTokens int64 `json:"cost_tokens,omitempty"`
-	// Repeat says that the op was sent before and its reply not seen.
+	// Repeat says that the owner sent this Op before and has not seen the reply.
 	Repeat bool `json:"repeat,omitempty"`
 }
 
-// Signal is a signal, or the end of a child, that was delivered.
+// Signal is a delivered signal, or the delivered end of a child.
 type Signal struct {
 	Seq  int64  `json:"seq"`
 	Name string `json:"name"`
-	// Child is the child whose end this is; zero for a signal. Name is then
-	// the key the parent started it under.
+	// Child is the child that ended, zero for a signal. With a child, Name is the key under which
+	// the parent started the child.
 	Child   ExecutionID     `json:"child,omitzero"`
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
-// Settlement ends a run.
+// Settlement is the end of a run, to write under its lease.
 type Settlement struct {
 	Lease   Lease           `json:"lease"`
 	Op      OpID            `json:"op"`
@@ -263,90 +268,90 @@ type Settlement struct {
 	Failure *Failure        `json:"failure,omitempty"`
 	// RetryAfter is the least delay before the next attempt.
 	RetryAfter time.Duration `json:"-"`
-	// Wait is how long a suspended execution waits at most for anything;
-	// 0 waits for a signal or child alone. WaitText says for what, in words that begin
-	// with signal or child where it is one.
+	// Wait is after how long a suspended execution is due again; with 0 it waits until a signal or
+	// the end of a child arrives. WaitText describes the wait for people; it begins with "signal"
+	// or "child" if the execution waits for one.
 	Wait     time.Duration `json:"-"`
 	WaitText string        `json:"wait_text,omitempty"`
-	// SignalSeen is the newest signal the run knows of; if there is a newer
-	// one the execution is due at once.
+	// SignalSeen is the seq of the newest signal that the run has seen. If there is a newer signal,
+	// the execution is due at once.
 	SignalSeen int64 `json:"signal_seen,omitempty"`
 	CostTokens int64 `json:"cost_tokens,omitempty"`
 	Repeat     bool  `json:"repeat,omitempty"`
 }
 
-// Held names a run that a worker holds: from its claim's reply until its
-// settlement is acknowledged.
+// Held names a run that a worker has, from the reply to its claim until the acknowledgement of its
+// settlement.
 type Held struct {
 	Execution ExecutionID `json:"execution"`
 	Token     Token       `json:"token"`
-	// Idle is how long ago the run last made progress. It is looked at only
-	// where the execution has an idle timeout.
+	// Idle is how long ago the run last made progress. The engine uses it only for executions with
+	// an IdleTimeout.
 	Idle time.Duration `json:"-"`
 }
 
-// Heartbeat renews a session and all leases under it, and reconciles both
-// sides' lists of what the worker holds.
+// Heartbeat renews a session and all leases under it. It also compares the worker's list of its
+// runs with the store's list, so that lost replies are noticed.
 type Heartbeat struct {
 	Worker WorkerID `json:"worker"`
 	Holds  []Held   `json:"holds,omitempty"`
-	// ClaimSeen is the highest claim number whose reply the worker has seen
-	// or given up. What it won and does not hold is released at once.
+	// ClaimSeen is the highest claim number whose reply the worker has seen or does not wait for
+	// any more. Executions that those claims won and that Holds does not name are released at once.
 	ClaimSeen int64 `json:"claim_seen"`
 }
 
-// HeartbeatReply is the control channel of a worker.
+// HeartbeatReply tells a worker which of its runs it has lost, and which to cancel, to pause or to
+// give back.
 type HeartbeatReply struct {
-	// ExpiresIn is how long the session lives, counted from the sending of
-	// the heartbeat.
+	// ExpiresIn is how long the session is valid, counted from when the heartbeat was sent.
 	ExpiresIn time.Duration `json:"-"`
-	// Revoked are runs named that the worker does not own: end them.
+	// Revoked are the runs in Holds that the worker does not own any more: end them and write
+	// nothing.
 	Revoked []Held `json:"revoked,omitempty"`
-	// Cancel are runs to end, with the time left to do so.
+	// Cancel are the runs of cancelled executions, with the time that is left to end them.
 	Cancel []Cancelling `json:"cancel,omitempty"`
-	// Pause and Preempt are runs to give back at their next safe point.
+	// Pause and Preempt are the runs to give back at their next step or wait.
 	Pause   []Held `json:"pause,omitempty"`
 	Preempt []Held `json:"preempt,omitempty"`
-	// Signals are runs with signals newer than their claim.
+	// Signals are the runs whose executions have signals that are newer than the claim.
 	Signals []Signalled `json:"signals,omitempty"`
-	// Drain asks the worker to claim nothing more and end.
+	// Drain asks the worker to claim nothing more and to end after its runs.
 	Drain bool `json:"drain,omitempty"`
 }
 
-// Cancelling is a run that was cancelled and has not ended.
+// Cancelling is a run whose execution was cancelled and that has not ended.
 type Cancelling struct {
 	Held
 	Within time.Duration `json:"-"`
 }
 
-// Signalled is a run for which signals were delivered.
+// Signalled is a run to whose execution signals were delivered.
 type Signalled struct {
 	Held
 	SignalSeq int64 `json:"signal_seq"`
 }
 
-// SignalQuery reads the signals of an execution after a seq, those already
-// consumed left out.
+// SignalQuery asks for the signals of an execution after a seq that no checkpoint has consumed.
 type SignalQuery struct {
 	Execution ExecutionID
 	After     int64
 }
 
-// Chunk is a piece of a log or an artifact, written under a lease.
+// Chunk is a piece of a log or an artifact, to write under a lease.
 type Chunk struct {
 	Lease Lease  `json:"lease"`
 	Name  string `json:"name"`
-	// N numbers the chunks of one name from 0; the same number written again
-	// replaces nothing and is no error if its content is the same.
+	// N numbers the chunks of one name, from 0. Writing a number again replaces nothing; it is no
+	// error if the data is the same.
 	N    int64  `json:"n"`
 	Data []byte `json:"data"`
-	// Drop removes the chunks from DropFrom up to and without DropTo, which
-	// is how a log keeps its head and its tail.
+	// Chunks from DropFrom up to, not including, DropTo are deleted in the same write. A log uses
+	// this to keep only its head and its tail.
 	DropFrom int64 `json:"drop_from,omitempty"`
 	DropTo   int64 `json:"drop_to,omitempty"`
 }
 
-// ChunkQuery reads chunks of one name from a number on.
+// ChunkQuery asks for the chunks of one name, from a number on.
 type ChunkQuery struct {
 	Execution ExecutionID
 	Name      string
@@ -355,7 +360,7 @@ type ChunkQuery struct {
 	Limit int
 }
 
-// StoredChunk is a chunk as it was written.
+// StoredChunk is a chunk as the store keeps it.
 type StoredChunk struct {
 	N     int64     `json:"n"`
 	Token Token     `json:"token"`

@@ -1197,7 +1197,7 @@ export interface components {
             next?: string;
             /**
              * Format: date-time
-             * @description Set where fewer were found than were asked for and the search is not over: all that were made since then were looked at. Go on with next.
+             * @description Set where the page has fewer executions than were asked for and the search is not over. The search has looked at all executions created since this time. Go on with next.
              */
             searched_until?: string;
         };
