@@ -10,12 +10,11 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// Artifact stores what r gives as an artifact of the execution and returns its
-// size in bytes. What an earlier run stored under the name is replaced when the new
-// one is whole; what this run stored itself goes when the new one begins. More than
-// belay.MaxArtifact bytes are refused with CodePayloadTooLarge, marked
-// belay.Permanent; what was stored until then remains. One name is for one branch
-// at a time.
+// Artifact stores the data of r as an artifact of the execution and returns its size in bytes. It
+// replaces an artifact of the same name: that of an earlier run once the new artifact is complete,
+// that of this run when the new artifact begins. More than belay.MaxArtifact bytes are refused with
+// CodePayloadTooLarge, marked belay.Permanent; the bytes stored until then remain. Two branches
+// must not write one name at the same time.
 func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 	x := run.From(ctx)
 	if x == nil {
@@ -38,22 +37,22 @@ func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 		if size += int64(got); size > belay.MaxArtifact {
 			return size, belay.Permanent(&belay.Error{
 				Code: belay.CodePayloadTooLarge, Op: "artifact " + name,
-				Message: fmt.Sprintf("it has more than %d bytes, the limit", belay.MaxArtifact),
+				Message: fmt.Sprintf("the artifact has more than %d bytes, the limit", belay.MaxArtifact),
 			})
 		}
 		c := belay.Chunk{Name: name, N: n, Data: buf[:got]}
 		if last || own && n == old {
 			c.DropTo = old
 		}
-		x.Number(name, n+1) // also if it fails: it may have been written
+		x.Number(name, n+1) // also if Append fails: the chunk may have been written
 		if err := x.Append(c); err != nil || last {
 			return size, err
 		}
 	}
 }
 
-// ReadArtifact gives what an earlier step or run stored with Artifact under the
-// name. CodeNotFound if nothing was.
+// ReadArtifact returns the artifact that an earlier step or run stored under the name. CodeNotFound
+// if the execution has none of that name.
 func ReadArtifact(ctx context.Context, name string) ([]byte, error) {
 	x := run.From(ctx)
 	if x == nil {

@@ -16,9 +16,9 @@ func Execution(ctx context.Context) belay.ExecutionID {
 	return belay.ExecutionID{}
 }
 
-// Token is the fencing token of the run that ctx belongs to, 0 outside of one.
-// It grows with every claim of the execution: a target that remembers the
-// highest it has seen can refuse whoever comes with a lower one.
+// Token is the fencing token of the run that ctx belongs to, 0 outside of one. It grows with every
+// claim of the execution: a system that remembers the highest token it has seen can refuse writes
+// with a lower one.
 func Token(ctx context.Context) belay.Token { return RunID(ctx).Token }
 
 // RunID names the run that ctx belongs to, zero outside of one.
@@ -29,8 +29,8 @@ func RunID(ctx context.Context) belay.RunID {
 	return belay.RunID{}
 }
 
-// Attempt is the number of this run among those that spend the retry budget,
-// from 1; 0 outside of a run.
+// Attempt is the number of this run, from 1; only failed and timed-out runs raise it. It is 0
+// outside of a run.
 func Attempt(ctx context.Context) int {
 	if r := run.From(ctx); r != nil {
 		return r.Assignment().Attempt
@@ -38,10 +38,10 @@ func Attempt(ctx context.Context) int {
 	return 0
 }
 
-// IdempotencyKey names the step that ctx belongs to, the same in every run: hand
-// it to whatever refuses a repeat of what it has done already. Outside of a step
-// it names the execution. It is printable ASCII and fits into a header; outside
-// of an execution it is empty.
+// IdempotencyKey names the step that ctx belongs to. It is the same in every run of the execution.
+// Send it to systems that refuse a second request with the same key. Outside of a step it names the
+// execution; outside of an execution it is empty. It is printable ASCII and may be sent in a
+// header.
 func IdempotencyKey(ctx context.Context) string {
 	r := run.From(ctx)
 	if r == nil {
@@ -54,10 +54,10 @@ func IdempotencyKey(ctx context.Context) string {
 	return key
 }
 
-// Preempted is closed when the execution is asked back, for a pause or for
-// something more urgent. The next step or wait gives it back by itself; a long
-// step may save a Checkpoint and return ErrYield before that. Outside of a run
-// it is nil and never closes.
+// Preempted returns a channel that is closed when the run shall give its execution back, because an
+// operator paused the execution or preempted it for more urgent work. The next step or wait does so
+// without code of the author; a long step may save a Checkpoint and return ErrYield earlier.
+// Outside of a run the channel is nil and never closes.
 func Preempted(ctx context.Context) <-chan struct{} {
 	if r := run.From(ctx); r != nil {
 		return r.Asked()
@@ -65,10 +65,10 @@ func Preempted(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// Guard blocks while the worker is cut off from the store and returns nil once
-// it is certain that the run still owns its execution, or an error that is
-// belay.ErrLeaseLost. Steps, checkpoints and output pass it by themselves; call
-// it inside of a long step right before each effect that nothing else fences.
+// Guard blocks while the worker is cut off from the store. It returns nil once it is certain that
+// the run still owns its execution, or an error that is belay.ErrLeaseLost if the run does not.
+// Steps, checkpoints and output call it themselves. Call it inside a long step right before each
+// effect on a system that does not check the fencing token.
 func Guard(ctx context.Context) error {
 	r := run.From(ctx)
 	if r == nil {
@@ -77,12 +77,12 @@ func Guard(ctx context.Context) error {
 	return r.Enter()
 }
 
-// OnFreeze has freeze called when the worker is cut off from the store for so
-// long that the lease may be lost, and thaw if it turns out that it is not,
-// until the returned function is called. In between stop what has effects of its
-// own, such as a child process (SIGSTOP). Both must be quick and call nothing of
-// this package. If the lease is lost, ctx ends instead of thaw being called:
-// then kill what is frozen. Outside of a run neither is ever called.
+// OnFreeze registers two functions until remove is called. The worker calls freeze when it is cut
+// off from the store for so long that the lease may be lost, and thaw when it learns that the lease
+// is still valid. Between the two calls, stop everything that has effects of its own, such as a
+// child process (SIGSTOP). Both functions must be quick and call nothing of this package. If the
+// lease is lost, ctx ends and thaw is not called: then kill the stopped processes. Outside of a run
+// neither function is ever called.
 func OnFreeze(ctx context.Context, freeze, thaw func()) (remove func()) {
 	if r := run.From(ctx); r != nil {
 		return r.OnFreeze(freeze, thaw)
@@ -90,17 +90,16 @@ func OnFreeze(ctx context.Context, freeze, thaw func()) (remove func()) {
 	return func() {}
 }
 
-// Progress notes that the execution makes progress, where it has an idle
-// timeout. Steps, checkpoints and output do so by themselves.
+// Progress tells the engine that the execution makes progress, which matters if its policy has an
+// IdleTimeout. Steps, checkpoints and output count as progress without this call.
 func Progress(ctx context.Context) {
 	if r := run.From(ctx); r != nil {
 		r.Progress()
 	}
 }
 
-// AddCost adds tokens, of a language model for instance, to the execution's
-// cost. It is saved with the next step, wait or checkpoint, or with the run's
-// end.
+// AddCost adds tokens, of a language model for instance, to the execution's cost. The sum is saved
+// with the next step, wait or checkpoint, or with the end of the run.
 func AddCost(ctx context.Context, tokens int64) {
 	if r := run.From(ctx); r != nil && tokens > 0 {
 		r.AddCost(tokens)

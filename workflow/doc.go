@@ -1,5 +1,5 @@
-// Package workflow writes workflows as plain Go functions that survive their
-// process:
+// Package workflow has the functions with which a workflow is written: a plain Go function whose
+// execution survives crashes of its process:
 //
 //	func Review(ctx context.Context, in Change) (Verdict, error) {
 //		diff, err := workflow.Step(ctx, "fetch diff", func(ctx context.Context) (string, error) { … })
@@ -10,46 +10,43 @@
 //		…
 //	}
 //
-// Package worker runs them, [Start] submits them.
+// Package worker runs workflows; [Start] submits an execution of one.
 //
-// # How it goes on after a crash
+// # After a crash
 //
-// The function is called again from its beginning, by whichever worker is free.
-// A [Step] that finished answers from its checkpoint without being carried out
-// again; the first one that did not is where the work goes on. So whatever has
-// an effect, or answers differently from one call to the next (the time, a
-// random number, a request), belongs into a step. Order means nothing, names
-// do: code around the names may change while executions are under way.
+// When the worker of an execution crashes, another worker calls the function again from its
+// beginning. A [Step] that finished before returns its result from its checkpoint and is not
+// carried out again; the work continues with the first step that did not finish. So put into a step
+// all code that has an effect, or that returns another value at each call (the time, a random
+// number, a request). Steps are found again by their names and not by their order: the code around
+// them may change while executions are under way.
 //
-// Every step and every wait has a name, and comes to it once in a run; in a
-// loop, tell the turns apart with [Key]. A name lives in the branch ([Go]) that
-// uses it.
+// Each step and each wait has a name, which a run may use once; in a loop, give each iteration its
+// own [Key]. Each branch ([Go]) has its own names.
 //
-// A step is carried out at least once: the process may die between its effect
-// and its checkpoint. Hand [IdempotencyKey] to whatever refuses a repeat, and
-// [Token] to whatever refuses a stale writer.
+// A step is carried out at least once: the process may crash between the step's effect and its
+// checkpoint. Send the [IdempotencyKey] to systems that refuse repeated requests, and the [Token]
+// to systems that refuse writes of an earlier owner.
 //
 // # Waiting
 //
-// [Sleep], [WaitSignal] and [Child] keep the worker while that is short.
-// Otherwise, once every branch waits, the run ends and the execution waits in
-// the store, for days if need be, without a worker. The call that waited then
-// answers [ErrYield], which the function just returns, like any other error.
-// Whatever it returns instead, the run has ended there: an author who swallows
-// ErrYield loses nothing and gains nothing.
+// [Sleep], [WaitSignal] and [Child] keep the worker while the wait is short. Otherwise, once every
+// branch waits, the run ends and the execution waits in the store without a worker, for days if
+// need be. The call that waited then returns [ErrYield], and the function returns that error like
+// any other. The run has ended by then: the function's result is ignored, also if it returns no
+// error.
 //
-// Waits are measured by the store's clock from the first time that any run came
-// to them. Neither a crash nor a worker with a wrong clock changes their end.
+// A wait begins when the first run of the execution reaches it, and its end is measured by the
+// store's clock. Neither a crash nor a wrong clock of a worker changes the end.
 //
 // # The end of a run
 //
-// A function that returns an error is run again, later, as its [belay.Policy]
-// says; [belay.Permanent] ends the execution at once and [belay.RetryAfter]
-// asks for more patience. A panic is an error with its stack.
+// When the function returns an error, the execution is retried after a delay, as its [belay.Policy]
+// says. An error marked with [belay.Permanent] makes the execution fail at once; [belay.RetryAfter]
+// asks for a longer delay. A panic counts as an error, which has the stack.
 //
-// The context ends early when the execution is cancelled ([ErrCancelled]), when
-// its worker stops ([ErrReleased]), when the time of the run is over
-// ([ErrTimedOut]), or when the worker has lost the execution
-// ([belay.ErrLeaseLost]); [context.Cause] tells which. Except for the last,
-// [Checkpoint] still saves, so that a cancelled function can keep what it has.
+// The context ends early when the execution is cancelled ([ErrCancelled]), when its worker stops
+// ([ErrReleased]), when the time of the run is over ([ErrTimedOut]), or when the worker has lost
+// the execution ([belay.ErrLeaseLost]); [context.Cause] gives the reason. Except after the last,
+// [Checkpoint] still saves, so that a cancelled function can save its progress.
 package workflow

@@ -17,9 +17,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: a run writes on where the last one of its execution has stopped, also where an
-// epoch began between the two, whose tokens begin anew.
-func TestOutputGoesOnInANewEpoch(t *testing.T) {
+// Rule: the output of a run continues after the output of the execution's run before. This also
+// holds when the store was restored with a new epoch, in which tokens count from a new start,
+// between the two runs.
+func TestOutputContinuesInANewEpoch(t *testing.T) {
 	for kind, write := range map[string]func(context.Context) error{
 		"a log": func(ctx context.Context) error {
 			log := workflow.Output(ctx, "out")

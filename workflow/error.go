@@ -11,38 +11,37 @@ import (
 )
 
 var (
-	// ErrYield says that the run gives its execution back here: it waits for
-	// something far off, or an operator asked for a pause or something more
-	// urgent for the worker. Just return it. A function that heard of it
-	// through Preempted may return it by itself.
+	// ErrYield says that the run gives its execution back: the execution begins a long wait, or an
+	// operator has paused it or preempted it for more urgent work. Return the error from the
+	// workflow function. A function that learned of the request through Preempted may return
+	// ErrYield without having received it.
 	ErrYield = run.ErrYield
-	// ErrTimeout is the answer of a wait whose Timeout is over.
+	// ErrTimeout is the error of a wait whose Timeout is over.
 	ErrTimeout = run.ErrTimeout
-	// ErrCancelled is the cause of the context of a cancelled execution. What
-	// is saved until the cancel's grace is over counts.
+	// ErrCancelled is the cause of the context of a cancelled execution. The run may still save
+	// checkpoints until the policy's CancelGrace is over.
 	ErrCancelled = errors.New("the execution was cancelled")
-	// ErrReleased is the cause of the context when the worker stops; another
-	// one goes on with the execution.
+	// ErrReleased is the cause of the context when the worker stops; another worker continues the
+	// execution.
 	ErrReleased = run.ErrReleased
 	// ErrTimedOut is the cause of the context when the run lasted longer than
 	// its policy allows. It is a context.DeadlineExceeded.
 	ErrTimedOut = run.ErrTimedOut
 )
 
-// CancelCause is the cause of the context of a cancelled execution; it is an
+// CancelCause is the cause of the context of a cancelled execution; errors.Is matches it with
 // ErrCancelled.
 type CancelCause struct {
-	// Within is how much of the cancel's grace was left when the worker heard
-	// of it.
+	// Within is how much of the grace period was left when the worker learned of the cancel.
 	Within time.Duration
 }
 
-// Error says how much time is left.
+// Error says how much time is left to end.
 func (c *CancelCause) Error() string {
 	return fmt.Sprintf("%s; %s are left to end", ErrCancelled, c.Within)
 }
 
-// Is makes the cause an ErrCancelled.
+// Is reports whether the target is ErrCancelled.
 func (c *CancelCause) Is(target error) bool { return target == ErrCancelled }
 
 // EndedError says that an execution failed or was cancelled.
@@ -50,13 +49,13 @@ type EndedError struct {
 	Execution belay.ExecutionID
 	Workflow  string
 	State     belay.State
-	// Failure is how it failed; nil if it was cancelled.
+	// Failure is the failure of the execution; nil if the execution was cancelled.
 	Failure *belay.Failure
-	// Output is what it had to show nevertheless, as JSON; see belay.WithOutput.
+	// Output is the output, as JSON, that the failed run gave with belay.WithOutput.
 	Output json.RawMessage
 }
 
-// Error names the execution, its end and its failure.
+// Error names the workflow, the execution, its state and its failure.
 func (e *EndedError) Error() string {
 	s := fmt.Sprintf("%s %s %s", e.Workflow, e.Execution, e.State)
 	if e.Failure != nil {

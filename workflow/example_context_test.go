@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// A workflow knows which execution it is: here it names a file after it.
+// A workflow function learns the id of its execution; this one names a file after it.
 func ExampleExecution() {
 	export := func(ctx context.Context, _ any) (bool, error) {
 		name := "/var/tmp/export-" + workflow.Execution(ctx).String()
@@ -22,7 +22,7 @@ func ExampleExecution() {
 	// Output: true <nil>
 }
 
-// A target that remembers the highest token it has seen refuses an older owner. The
+// A database that stores the highest token it has seen refuses the writes of an earlier owner. The
 // token grows with every run.
 func ExampleToken() {
 	write := func(ctx context.Context, _ any) (string, error) {
@@ -39,7 +39,7 @@ func ExampleToken() {
 	// written <nil>
 }
 
-// The id of a run is that of its execution and its token.
+// The id of a run has the id of its execution and its token.
 func ExampleRunID() {
 	show := func(ctx context.Context, _ any) (bool, error) {
 		id := workflow.RunID(ctx)
@@ -61,8 +61,7 @@ func ExampleAttempt() {
 	// Output: answered at attempt 2 <nil>
 }
 
-// A long step without output says that it makes progress, for an execution that ends
-// after a minute of silence.
+// A long step reports its progress, since the execution times out after a minute without progress.
 func ExampleProgress() {
 	b, stop := serve(func(w *worker.Worker) {
 		worker.Register(w, "convert", func(ctx context.Context, frames int) (string, error) {
@@ -86,7 +85,7 @@ func ExampleProgress() {
 	// Output: converted <nil>
 }
 
-// What a language model charges is added up over all steps and runs.
+// The tokens that a language model charges are added up over all steps and runs.
 func ExampleAddCost() {
 	b, stop := serve(func(w *worker.Worker) {
 		worker.Register(w, "ask", func(ctx context.Context, questions []string) (int, error) {
@@ -117,7 +116,7 @@ func ExampleAddCost() {
 	// 2400 <nil>
 }
 
-// A later run reads what an earlier one stored.
+// A later run reads the artifact that an earlier run stored.
 func ExampleReadArtifact() {
 	build := func(ctx context.Context, _ any) (string, error) {
 		if workflow.Attempt(ctx) == 1 {
@@ -133,7 +132,7 @@ func ExampleReadArtifact() {
 	// Output: half done <nil>
 }
 
-// A run that goes on after a failure knows how far the last one came.
+// A run after a failure reads the state that the run before saved with Checkpoint.
 func ExampleState() {
 	copyAll := func(ctx context.Context, _ any) (string, error) {
 		page, ok, err := workflow.State[int](ctx)
@@ -152,7 +151,7 @@ func ExampleState() {
 	// Output: goes on after page 41 <nil>
 }
 
-// A child gets options of a submission: here it is tried once, ahead of others.
+// A child is started with options of a submission: this one has one attempt and a high priority.
 func ExampleWith() {
 	printer := func(context.Context, any) (int, error) { return 0, errors.New("out of paper") }
 	parent := func(ctx context.Context, _ any) (string, error) {
@@ -183,7 +182,7 @@ func ExampleAttach() {
 		fmt.Println(err)
 		return
 	}
-	id, err := belay.ParseExecutionID(started.ID().String()) // as it came by mail
+	id, err := belay.ParseExecutionID(started.ID().String()) // the id as text, for example from a mail
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// serve opens a Backend that keeps nothing and runs the workflows on it.
+// serve opens a Backend in memory and runs the workflows on it.
 func serve(register func(w *worker.Worker)) (b belay.Backend, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	quiet := slog.New(slog.DiscardHandler)
@@ -34,8 +34,7 @@ func serve(register func(w *worker.Worker)) (b belay.Backend, stop func()) {
 	}
 }
 
-// soon has an execution that failed run again after a moment, for examples not to take a
-// second each.
+// soon is a policy with a short delay before a retry, so that an Example does not take a second.
 var soon = belay.WithPolicy(belay.Policy{BackoffBase: belay.Duration(10 * time.Millisecond)})
 
 // result runs an execution and prints its result.
@@ -52,8 +51,7 @@ func result(workflowName string, input any, register func(w *worker.Worker)) {
 	fmt.Println(v, err)
 }
 
-// A step that finished is not carried out again when the workflow fails later
-// and is run once more.
+// A finished step is not carried out again when the workflow fails after it and is retried.
 func ExampleStep() {
 	greet := func(ctx context.Context, name string) (string, error) {
 		greeting, err := workflow.Step(ctx, "compose", func(context.Context) (string, error) {
@@ -74,7 +72,7 @@ func ExampleStep() {
 	// hello ann <nil>
 }
 
-// A step that is over in seconds may try again by itself.
+// A step whose retries take seconds may retry within the run.
 func ExampleRetry() {
 	tries := 0
 	fetch := func(ctx context.Context, _ any) (string, error) {
@@ -89,7 +87,7 @@ func ExampleRetry() {
 	// Output: fetched at try 3 <nil>
 }
 
-// In a loop, a key tells the turns of a step apart.
+// In a loop, the step of each iteration needs a key of its own.
 func ExampleKey() {
 	sum := func(ctx context.Context, parts []int) (int, error) {
 		total := 0
@@ -123,7 +121,7 @@ func ExampleDo() {
 	// sent <nil>
 }
 
-// Branches run beside each other.
+// Branches run concurrently.
 func ExampleGo() {
 	both := func(ctx context.Context, _ any) (string, error) {
 		part := func(name string) *workflow.Future[string] {
@@ -143,8 +141,8 @@ func ExampleGo() {
 	// Output: left and right <nil>
 }
 
-// A sleep lasts as long as it says, whatever happens to its worker meanwhile. A
-// longer one would give its worker back.
+// A sleep never ends early, even if its worker crashes meanwhile. A longer sleep than this one
+// would use no worker.
 func ExampleSleep() {
 	remind := func(ctx context.Context, _ any) (string, error) {
 		if err := workflow.Sleep(ctx, "a moment", 20*time.Millisecond); err != nil {
@@ -156,7 +154,7 @@ func ExampleSleep() {
 	// Output: time to go <nil>
 }
 
-// A workflow waits for a person.
+// A workflow waits for the approval of a person.
 func ExampleWaitSignal() {
 	type approval struct{ By string }
 	review := func(ctx context.Context, change string) (string, error) {
@@ -181,7 +179,7 @@ func ExampleWaitSignal() {
 	// Output: pr-17 approved by ann <nil>
 }
 
-// A wait whose time is over.
+// A wait ends with ErrTimeout when its Timeout is over.
 func ExampleTimeout() {
 	ask := func(ctx context.Context, _ any) (string, error) {
 		_, err := workflow.WaitSignal[string](ctx, "answer", workflow.Timeout(20*time.Millisecond))
@@ -207,7 +205,7 @@ func ExampleChild() {
 	// Output: 42 <nil>
 }
 
-// A child that failed says how.
+// The error of a failed child has the child's failure.
 func ExampleEndedError() {
 	broken := func(context.Context, any) (int, error) { return 0, belay.Permanent(errors.New("out of paper")) }
 	parent := func(ctx context.Context, _ any) (string, error) {
@@ -225,7 +223,7 @@ func ExampleEndedError() {
 	// Output: the child failed: out of paper <nil>
 }
 
-// A long loop saves where it is and goes on from there.
+// A long loop saves its position and continues from there after a failure.
 func ExampleCheckpoint() {
 	count := func(ctx context.Context, _ any) (int, error) {
 		done, _, err := workflow.State[int](ctx)
@@ -252,8 +250,8 @@ func ExampleCheckpoint() {
 	// 4 <nil>
 }
 
-// A long step gives way when something more urgent needs the worker, and goes on
-// from what it saved.
+// A long step gives its execution back when it is preempted for more urgent work. Its next run
+// continues from the saved state.
 func ExamplePreempted() {
 	working := make(chan belay.ExecutionID, 1)
 	train := func(ctx context.Context, _ any) (string, error) {
@@ -285,8 +283,8 @@ func ExamplePreempted() {
 	// Output: resumed at epoch 7 <nil>
 }
 
-// What has effects outside of Belay hands on a key that is the same in every run
-// of the step, and a token that grows with every owner.
+// A step with an effect outside of Belay sends a key that is the same in every run of the step, and
+// a token that grows with every owner.
 func ExampleIdempotencyKey() {
 	charge := func(ctx context.Context, _ any) (string, error) {
 		return workflow.Step(ctx, "charge card", func(ctx context.Context) (string, error) {
@@ -353,7 +351,7 @@ func ExampleOutput() {
 	// linking
 }
 
-// An artifact is what a reader gives, stored with the execution.
+// An artifact is the data of a reader, stored with the execution.
 func ExampleArtifact() {
 	report := func(ctx context.Context, _ any) (int64, error) {
 		return workflow.Artifact(ctx, "report", io.LimitReader(strings.NewReader("all is well, and more"), 11))
@@ -362,7 +360,7 @@ func ExampleArtifact() {
 	// Output: 11 <nil>
 }
 
-// Submitted twice under one key, it runs once.
+// Two submissions with the same idempotency key make one execution.
 func ExampleStart() {
 	b, stop := serve(func(w *worker.Worker) {
 		worker.Register(w, "review", func(_ context.Context, change string) (string, error) {
@@ -386,7 +384,7 @@ func ExampleStart() {
 	// looks good <nil>
 }
 
-// A cancelled workflow hears of it through its context and may save what it has.
+// The context of a cancelled workflow ends; the function may still save its progress.
 func ExampleHandle_Cancel() {
 	working := make(chan struct{})
 	saved := make(chan error, 1)
@@ -420,8 +418,8 @@ func ExampleHandle_Cancel() {
 	// true cancelled
 }
 
-// While the worker is cut off from the store, what has effects of its own is
-// stopped; here a child process would get SIGSTOP and SIGCONT.
+// While the worker is cut off from the store, the freeze function must stop everything that has
+// effects of its own. A child process would get SIGSTOP, and SIGCONT in the thaw function.
 func ExampleOnFreeze() {
 	job := func(ctx context.Context, _ any) (string, error) {
 		remove := workflow.OnFreeze(ctx,

@@ -10,10 +10,10 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// flushDelay is how long output waits for more before it is stored.
+// flushDelay is how long written output may stay in the buffer before it is stored.
 const flushDelay = 200 * time.Millisecond
 
-// logHead is how many bytes of a log's beginning are always kept.
+// logHead is how many bytes at the beginning of a log are never dropped.
 const logHead = 1 << 20
 
 // Log stores what is written to it as a log of the execution. Its methods are
@@ -29,17 +29,16 @@ type Log struct {
 	err    error
 	closed bool
 
-	// storing is held while a chunk is stored; it is taken before mu.
+	// storing is locked while a chunk is stored. Lock it before mu.
 	storing sync.Mutex
 	opened  bool
 	kept    kept
 }
 
-// Output opens a log of the execution. What is written is stored as soon as
-// there are belay.MaxChunk bytes of it, or after a fifth of a second. A later
-// run writes on where the last one ended; open a name once in a run. Of a log
-// the first MiB and the newest part are kept, belay.MaxLog bytes in all. Close it
-// to store the rest. Each chunk marks progress.
+// Output opens a log of the execution. Written output is stored as soon as there are belay.MaxChunk
+// bytes of it, or after a fifth of a second. Close the log to store the rest. A later run appends
+// to the log of the run before; open a name once in a run. The store keeps the first MiB and the
+// newest part of a log, belay.MaxLog bytes in all. Each stored chunk counts as progress.
 //
 // While the worker is cut off from the store, Write blocks once a chunk is full.
 func Output(ctx context.Context, name string) *Log {
@@ -50,7 +49,8 @@ func Output(ctx context.Context, name string) *Log {
 	return l
 }
 
-// Write takes p; an error is that of storing what was written before, and stays.
+// Write appends p to the log. Its error is one of storing earlier output; every later Write returns
+// the same error.
 func (l *Log) Write(p []byte) (int, error) {
 	n := 0
 	for {
@@ -91,13 +91,13 @@ func (l *Log) armLocked() {
 	}
 	l.armed = true
 	if l.timer == nil {
-		l.timer = time.AfterFunc(flushDelay, func() { _ = l.Flush() }) // the next Write tells
+		l.timer = time.AfterFunc(flushDelay, func() { _ = l.Flush() }) // the next Write returns the error
 		return
 	}
 	l.timer.Reset(flushDelay)
 }
 
-// Flush stores what was written so far.
+// Flush stores the output that was written so far.
 func (l *Log) Flush() error {
 	l.storing.Lock()
 	defer l.storing.Unlock()
@@ -116,7 +116,7 @@ func (l *Log) Flush() error {
 	return err
 }
 
-// Close stores the rest.
+// Close stores the rest of the output. Later writes fail.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -139,7 +139,7 @@ func (l *Log) store(data []byte) error {
 	return l.r.Append(c)
 }
 
-// open finds where an earlier run of the execution has stopped.
+// open finds the end of the log that earlier runs of the execution wrote.
 func (l *Log) open() error {
 	if first(l.r) {
 		return nil
@@ -150,7 +150,7 @@ func (l *Log) open() error {
 	})
 }
 
-// kept is what is stored of a log.
+// kept describes the chunks of a log that the store keeps.
 type kept struct {
 	next int64 // the number of the next chunk
 	head int64 // bytes of the chunks that stay for ever
@@ -160,7 +160,7 @@ type kept struct {
 
 type sized struct{ n, size int64 }
 
-// add notes a chunk and says which old ones must go for it.
+// add counts a new chunk and returns the range of old chunks to drop for it.
 func (k *kept) add(size int64) (dropFrom, dropTo int64) {
 	n := k.next
 	k.next++
@@ -187,7 +187,7 @@ func (k *kept) add(size int64) (dropFrom, dropTo int64) {
 // can be stored already.
 func first(r *run.Run) bool { return r.Assignment().First }
 
-// eachChunk reads what is stored under the name.
+// eachChunk reads all stored chunks of the name.
 func eachChunk(r *run.Run, name string, each func(belay.StoredChunk)) error {
 	const page = 64
 	for from := int64(0); ; {

@@ -16,9 +16,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: what a retry may need stays as long as its root: also an output that the parent
-// did not save itself, of a child that ended long before it. Then all of it goes.
-func TestARetryFindsWhatItsChildrenDid(t *testing.T) {
+// Rule: the store keeps the output of a child as long as the root execution, even if the child
+// ended long before: a retry of the parent reads it. When the retention time of the root is over,
+// the store deletes both.
+func TestARetryFindsTheOutputsOfItsChildren(t *testing.T) {
 	for name, size := range map[string]int{"a small output": 10, "a large output": 20 << 10} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -10,16 +10,16 @@ import (
 	"github.com/belaydev/belay/internal/uid"
 )
 
-// Handle is an execution as seen from outside of it, whose output is a T.
+// Handle is a handle to an execution, whose output is a T, for programs that started it or know its
+// id.
 type Handle[T any] struct {
 	c  belay.Client
 	id belay.ExecutionID
 }
 
-// Start submits an execution. The input is written as JSON, of at most
-// belay.MaxPayload bytes. With [belay.IdempotencyKey] a repeat finds the first
-// execution. While the store is unavailable Start tries again, without
-// submitting twice, until ctx ends.
+// Start submits an execution. The input is encoded as JSON, of at most belay.MaxPayload bytes. With
+// [belay.IdempotencyKey] a repeated Start finds the first execution. While the store is unavailable
+// Start tries again until ctx ends; it creates one execution in any case.
 func Start[T any](ctx context.Context, c belay.Client, workflow string, input any,
 	opts ...belay.SubmitOption) (Handle[T], error) {
 	h := Handle[T]{c: c}
@@ -34,7 +34,7 @@ func Start[T any](ctx context.Context, c belay.Client, workflow string, input an
 	if s.ID.IsZero() {
 		s.ID = belay.ExecutionID(uid.New())
 	}
-	err = patiently(ctx, func() error {
+	err = retryUnavailable(ctx, func() error {
 		answers, err := c.Submit(ctx, s)
 		if err != nil {
 			return err
@@ -51,15 +51,14 @@ func Start[T any](ctx context.Context, c belay.Client, workflow string, input an
 	return h, nil
 }
 
-// Attach is a handle to an execution that was started elsewhere.
+// Attach returns a handle to an execution that another program started.
 func Attach[T any](c belay.Client, id belay.ExecutionID) Handle[T] { return Handle[T]{c: c, id: id} }
 
-// ID names the execution.
+// ID is the id of the execution.
 func (h Handle[T]) ID() belay.ExecutionID { return h.id }
 
-// Result waits until the execution has ended and gives its output, or an
-// *EndedError if it failed or was cancelled. It waits for as long as ctx allows,
-// also while the store is unavailable.
+// Result waits until the execution has ended and returns its output, or an *EndedError if it failed
+// or was cancelled. It waits until ctx ends, also while the store is unavailable.
 func (h Handle[T]) Result(ctx context.Context) (T, error) {
 	var zero T
 	x, err := h.wait(ctx)
@@ -77,9 +76,9 @@ func (h Handle[T]) Result(ctx context.Context) (T, error) {
 	return v, nil
 }
 
-// Signal delivers a signal to the execution, its payload written as JSON of at
-// most belay.MaxSignal bytes, or none if payload is nil. It is kept if nobody
-// waits for it yet. CodeConflict if the execution has ended.
+// Signal delivers a signal to the execution. The payload is encoded as JSON, of at most
+// belay.MaxSignal bytes; a nil payload means none. The store keeps the signal until the execution
+// waits for it. CodeConflict if the execution has ended.
 func (h Handle[T]) Signal(ctx context.Context, name string, payload any) error {
 	s := belay.SignalRequest{Execution: h.id, Name: name, Op: belay.OpID(uid.New())}
 	if payload != nil {
@@ -89,25 +88,25 @@ func (h Handle[T]) Signal(ctx context.Context, name string, payload any) error {
 		}
 		s.Payload = data
 	}
-	return patiently(ctx, func() error { return h.c.Signal(ctx, s) })
+	return retryUnavailable(ctx, func() error { return h.c.Signal(ctx, s) })
 }
 
-// Cancel cancels the execution. One that runs has its policy's grace to end.
+// Cancel cancels the execution. A running execution has the CancelGrace of its policy to end.
 func (h Handle[T]) Cancel(ctx context.Context, reason string) error {
 	c := belay.Control{Execution: h.id, Action: belay.ActionCancel, Reason: reason, Op: belay.OpID(uid.New())}
-	return patiently(ctx, func() error {
+	return retryUnavailable(ctx, func() error {
 		_, err := h.c.Control(ctx, c)
 		return err
 	})
 }
 
-// awaitPoll is how long one question for the end may wait for it.
+// awaitPoll is how long one Await call waits for the end of the execution.
 const awaitPoll = 30 * time.Second
 
-// wait reads the execution once it has ended.
+// wait blocks until the execution has ended and returns it.
 func (h Handle[T]) wait(ctx context.Context) (x belay.Execution, err error) {
 	for err == nil && !x.State.Terminal() {
-		err = patiently(ctx, func() (err error) {
+		err = retryUnavailable(ctx, func() (err error) {
 			x, err = h.c.Await(ctx, h.id, awaitPoll)
 			return err
 		})
@@ -118,8 +117,8 @@ func (h Handle[T]) wait(ctx context.Context) (x belay.Execution, err error) {
 	return x, err
 }
 
-// patiently repeats call while the store is unavailable, until ctx ends.
-func patiently(ctx context.Context, call func() error) error {
+// retryUnavailable repeats call until it returns no error of CodeUnavailable or ctx ends.
+func retryUnavailable(ctx context.Context, call func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := call()
 		if err == nil || ctx.Err() != nil || belay.CodeOf(err) != belay.CodeUnavailable {

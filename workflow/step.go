@@ -10,17 +10,15 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// Step carries out fn and saves what it returns, as JSON, before it returns
-// itself. Once that is saved, every further run gets it from there and fn is
-// not called again.
+// Step calls fn, saves its result as JSON, and then returns the result. Once the result is saved,
+// every further run returns the saved result and does not call fn again.
 //
-// An error of fn is the author's to handle: nothing is saved, and the next run
-// that comes here calls fn again. So does this run if it comes here again.
+// An error of fn is returned to the caller, and nothing is saved. The next time that this run or a
+// later one reaches the step, it calls fn again.
 //
-// The context given to fn carries the step's IdempotencyKey; other steps and
-// waits are refused in it. A result of more than belay.MaxPayload bytes is
-// refused with CodePayloadTooLarge, and one that holds a NUL character with
-// CodeInvalid; neither is retried.
+// The context given to fn carries the step's IdempotencyKey; steps and waits called with that
+// context are refused. A result of more than belay.MaxPayload bytes is refused with
+// CodePayloadTooLarge, and a result with a NUL character with CodeInvalid; neither is retried.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...StepOption) (T,
 	error) {
 	var o options
@@ -38,12 +36,12 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 		var zero T
 		return zero, err
 	}
-	// What was saved is answered the first time too, so that a result that does
-	// not survive JSON shows before the first crash.
+	// Return the value decoded from the saved JSON also the first time, so that a result that JSON
+	// changes is noticed before the first crash.
 	return decode[T](data, "step", name)
 }
 
-// Do is Step for what has no result.
+// Do is Step for a function without a result.
 func Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...StepOption) error {
 	var o options
 	for _, opt := range opts {
@@ -55,7 +53,7 @@ func Do(ctx context.Context, name string, fn func(ctx context.Context) error, op
 	return err
 }
 
-// encode writes a value as JSON. An error names what it is, in so many words.
+// encode writes a value as JSON. The words of what describe the value in the error.
 func encode(v any, what ...string) (json.RawMessage, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -64,7 +62,7 @@ func encode(v any, what ...string) (json.RawMessage, error) {
 	return data, nil
 }
 
-// decode reads what was saved; nothing is the zero value.
+// decode reads a value from JSON; no data gives the zero value.
 func decode[T any](data json.RawMessage, what ...string) (T, error) {
 	var v T
 	if len(data) == 0 {

@@ -8,17 +8,17 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// Sleep waits until d has passed since the first time that any run came to it,
-// by the store's clock. It never ends early.
+// Sleep waits until d has passed, by the store's clock, since the first run of the execution
+// reached it. It never ends early.
 func Sleep(ctx context.Context, name string, d time.Duration, key ...KeyOption) error {
 	return run.Sleep(ctx, name, keyOf(key), d)
 }
 
-// WaitSignal waits for a signal of that name and takes it: of those nobody took,
-// the oldest, whether it was delivered before the wait or after. With a
-// [Timeout] it answers ErrTimeout when that is over. What it answered is saved
-// and does not change in later runs. To wait for the same signal again, give the
-// wait a [Key]; it is not part of the signal's name.
+// WaitSignal waits for a signal of that name and consumes it. If several have arrived, it takes the
+// oldest that no other wait has consumed; a signal delivered before the wait counts too. With a
+// [Timeout] it returns ErrTimeout when the time is over. The answer of the wait is saved and does
+// not change in later runs. To wait for the same signal again, give the wait a [Key]; the key is
+// not part of the signal's name.
 func WaitSignal[T any](ctx context.Context, name string, opts ...WaitOption) (T, error) {
 	o := options{timeout: run.Forever}
 	for _, opt := range opts {
@@ -32,15 +32,13 @@ func WaitSignal[T any](ctx context.Context, name string, opts ...WaitOption) (T,
 	return decode[T](data, "signal", name)
 }
 
-// Child starts an execution of another workflow, waits until it has ended, and
-// gives its output. A later run finds the same child, which keeps the input it
-// was first started with. Children are cancelled with their parent unless their
-// policy says Abandon.
+// Child starts an execution of another workflow, waits until it has ended, and returns its output.
+// A later run finds the same child, which keeps the input with which it was first started. Children
+// are cancelled with their parent unless their policy says Abandon.
 //
-// A child that failed or was cancelled is an *EndedError marked
-// belay.Permanent, since the next run would find the same child. After the
-// parent is retried by an operator, children that succeeded still count and the
-// others are started anew.
+// The error of a failed or cancelled child is an *EndedError marked belay.Permanent, since the next
+// run would find the same child. When an operator retries the parent, children that succeeded keep
+// their results and the others are started anew.
 func Child[T any](ctx context.Context, name, workflow string, input any, opts ...ChildOption) (T, error) {
 	var zero T
 	var o options
@@ -66,10 +64,9 @@ func Child[T any](ctx context.Context, name, workflow string, input any, opts ..
 	return decode[T](data, "child", name)
 }
 
-// Checkpoint saves free-form state in place of what was saved so before, as JSON
-// of at most belay.MaxPayload bytes. It may be called anywhere, also inside of a
-// step, and saves even when ctx has ended, as long as the run owns its
-// execution: that is how a cancelled function keeps what it has.
+// Checkpoint saves a free-form state, as JSON of at most belay.MaxPayload bytes, in place of the
+// state saved before. It may be called anywhere, also inside a step. It saves even when ctx has
+// ended, as long as the run owns its execution, so that a cancelled function can save its progress.
 func Checkpoint(ctx context.Context, state any) error {
 	r := run.From(ctx)
 	if r == nil {
@@ -82,8 +79,8 @@ func Checkpoint(ctx context.Context, state any) error {
 	return r.Checkpoint(data)
 }
 
-// State is what Checkpoint saved last, in this run or an earlier one; ok is
-// false if nothing was.
+// State is the state that Checkpoint saved last, in this run or an earlier one; ok is false if
+// there is none.
 func State[T any](ctx context.Context) (state T, ok bool, err error) {
 	r := run.From(ctx)
 	if r == nil {
