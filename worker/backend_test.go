@@ -9,5 +9,6 @@ import (
 // open opens the Backend that an Example runs on.
 var open = exampletest.Open
 
-// Every Example holds on both Backends: here they run once more, over HTTP.
+// Each Example has the same output on a Backend over HTTP. go test runs the Examples in process;
+// this test runs them over HTTP.
 func TestExamplesOverHTTP(t *testing.T) { exampletest.OverHTTP(t, 3) }

@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// instant is a Backend that has n executions and answers at once: what is
-// measured with it is the cost of the SDK alone.
+// instant is a Backend that has n executions and answers each call at once, so that a benchmark
+// measures the cost of the SDK alone.
 type instant struct {
 	belay.Backend
 	left    atomic.Int64

@@ -10,25 +10,26 @@ import (
 const (
 	// claimWait is how long a claim waits for work in the store.
 	claimWait = 20 * time.Second
-	// claimPatience is how much longer its reply may take.
-	claimPatience = 10 * time.Second
-	// fullPause is how long a full worker waits for a free slot before it
-	// opens a claim only to hear of what its heartbeat would be told.
+	// claimReplyDelay is how much longer than claimWait the reply to a claim may take.
+	claimReplyDelay = 10 * time.Second
+	// fullPause is how long a full worker waits for a free slot before it sends a claim without
+	// slots, whose reply has only Attention: the request to send a heartbeat.
 	fullPause = 50 * time.Millisecond
-	// attentionPause keeps a store that always wants attention from making a
-	// busy loop of it.
+	// attentionPause is the pause after a heartbeat that a claim's Attention asked for. It prevents
+	// a busy loop if each reply asks for attention.
 	attentionPause = 10 * time.Millisecond
-	// claimRefusals is how often the answer to a claim is refused before its number is
-	// given up: what it won would be running with nobody running it.
+	// claimRefusals is how many errors in a row a claim gets before its number is given up. Until
+	// then the store counts the executions that the claim won as running, and no worker runs them.
 	claimRefusals = 3
-	// manySlots is more than any worker has.
+	// manySlots is more slots than any worker has.
 	manySlots = 1 << 20
 )
 
-// claims claims until ctx ends. A number is used again until it has won
-// something or was given up, and marked as a repeat while its reply is missing. After
-// one that was given up it claims one execution, then twice as many each time: so what
-// cannot be answered leaves the others alone.
+// claims sends claims until ctx ends. It uses a number again until a claim with that number has won
+// executions or the number is given up, and marks the claim as a repeat while a reply is missing.
+// If a number is given up because its claim got only errors, the next claim asks for one execution,
+// and each successful one for twice as many as before: so an execution that makes the reply fail is
+// claimed alone and does not keep the others from running.
 func (s *session) claims(ctx context.Context) {
 	number, slots, repeat := int64(1), 0, false
 	refused, most := 0, manySlots
@@ -42,7 +43,7 @@ func (s *session) claims(ctx context.Context) {
 		})
 		switch {
 		case err == nil && ctx.Err() != nil:
-			repeat = len(reply.Assignments) > 0 // came too late: given up below
+			repeat = len(reply.Assignments) > 0 // the worker stops: the number is given up below
 		case err == nil:
 			b.n, repeat, refused = 0, false, 0
 			if len(reply.Assignments) > 0 {
@@ -58,23 +59,23 @@ func (s *session) claims(ctx context.Context) {
 			return
 		case slots == 0:
 			if !s.w.full() {
-				break // ended to make room for a real one; nothing was won
+				break // cancelled because a slot is free; it won nothing
 			}
 			b.wait(ctx)
 		case belay.CodeOf(err) == belay.CodeConflict:
-			s.w.o.Log.Error("a claim was refused; its number is given up", "worker", s.id, "number", number, "error",
-				err)
+			s.w.o.Log.Error("the server refused a claim; the worker gives up its number", "worker", s.id, "number",
+				number, "error", err)
 			s.gaveUp(number)
 			number, repeat = number+1, false
 			b.wait(ctx)
-		case !passes(err) && refused >= claimRefusals-1:
-			s.w.o.Log.Error("the answer to a claim was refused each time; its number is given up, and what it won",
+		case !mayPass(err) && refused >= claimRefusals-1:
+			s.w.o.Log.Error("a claim failed each time; the worker gives up its number and the executions that it won",
 				"worker", s.id, "number", number, "error", err)
 			s.gaveUp(number)
 			number, repeat, refused, most = number+1, false, 0, 1
 			b.wait(ctx)
 		default:
-			if repeat = true; !passes(err) {
+			if repeat = true; !mayPass(err) {
 				refused++
 			}
 			b.wait(ctx)
@@ -85,9 +86,9 @@ func (s *session) claims(ctx context.Context) {
 	}
 }
 
-// passes reports whether an error says nothing about what a claim won: asked again the
-// claim may be answered.
-func passes(err error) bool {
+// mayPass reports whether a claim that got the error may succeed when it is repeated, since the
+// error has nothing to do with the executions that the claim won.
+func mayPass(err error) bool {
 	switch belay.CodeOf(err) {
 	case belay.CodeUnavailable, belay.CodeRateLimited, belay.CodeUnauthorized, belay.CodeForbidden:
 		return true
@@ -96,7 +97,7 @@ func passes(err error) bool {
 	}
 }
 
-// slots are the free ones. A full worker waits a moment for one.
+// slots is the number of free slots. A full worker waits a moment for a free one.
 func (s *session) slots(ctx context.Context) int {
 	if n := s.w.free(); n > 0 {
 		return n
@@ -109,7 +110,7 @@ func (s *session) slots(ctx context.Context) int {
 			if n := s.w.free(); n > 0 {
 				return n
 			}
-			continue // it was freed and taken long ago
+			continue // a stale token: the slot was freed and taken before
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -117,9 +118,9 @@ func (s *session) slots(ctx context.Context) int {
 	}
 }
 
-// claim makes one claim. One without slots ends as soon as a slot is free.
+// claim sends one claim. A claim without slots is cancelled as soon as a slot is free.
 func (s *session) claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, claimWait+claimPatience)
+	ctx, cancel := context.WithTimeout(ctx, claimWait+claimReplyDelay)
 	defer cancel()
 	if r.Slots == 0 {
 		watched := make(chan struct{})
@@ -139,7 +140,7 @@ func (s *session) claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimR
 	return s.w.b.Claim(ctx, r)
 }
 
-// heartbeatNow sends a heartbeat and waits for its end.
+// heartbeatNow sends a heartbeat and waits for its reply.
 func (s *session) heartbeatNow(ctx context.Context) {
 	done := make(chan struct{})
 	select {
@@ -154,7 +155,7 @@ func (s *session) heartbeatNow(ctx context.Context) {
 	}
 }
 
-// heartbeatSoon sends a heartbeat without waiting for it.
+// heartbeatSoon sends a heartbeat without waiting for its reply.
 func (s *session) heartbeatSoon() {
 	select {
 	case s.soon <- struct{}{}:

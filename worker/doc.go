@@ -1,5 +1,5 @@
-// Package worker runs workflows: it claims executions, calls their functions,
-// keeps their leases alive, and gives them back when it stops.
+// Package worker runs workflows: a worker claims executions, calls their functions, renews their
+// leases, and gives executions back when it stops.
 //
 //	w := worker.New(b, worker.Options{Concurrency: 10})
 //	worker.Register(w, "review", Review)
@@ -7,34 +7,34 @@
 //
 // # A session and its heartbeat
 //
-// A worker opens a session and holds all its leases under it. One heartbeat, on
-// a goroutine of its own and never behind other work, renews them all; what an
-// operator wants of a run, and that signals have arrived, comes with its reply.
-// When the session is lost, every run is ended with [belay.ErrLeaseLost] as its
-// context's cause, and the worker opens another session.
+// A worker opens a session, and all its leases belong to that session. One heartbeat renews them
+// all. It is sent from a goroutine of its own, so that no other work delays it. Its reply has the
+// requests of operators (cancel, pause, preempt) and the arrival of signals. When the session is
+// lost, the worker ends every run with [belay.ErrLeaseLost] as the cause of its context, and opens
+// another session.
 //
 // # The fence
 //
-// The worker itself stops writing before anybody else may own what it works on.
-// It counts two thirds of the TTL from the sending of the last acknowledged
-// heartbeat, on a clock that goes on while the machine sleeps, and looks at it
-// before each effect. At the fence it freezes: effects wait, and what was
-// registered with workflow.OnFreeze is stopped. If a heartbeat gets through and
-// the lease still holds, all goes on where it stood, so an outage of the store
-// costs no work. If the lease is lost, or the freeze lasts longer than
-// Options.MaxFreeze, the runs are ended.
+// A worker that is cut off from the store stops writing before another worker may own its
+// executions. The fence is the moment at which two thirds of the TTL have passed since the last
+// acknowledged heartbeat was sent, by a clock that goes on while the machine sleeps. The worker
+// checks the fence before each effect. After that moment its runs are frozen: effects wait, and the
+// functions registered with workflow.OnFreeze are called, for example to stop child processes. If a
+// heartbeat gets through and the leases are still valid, the runs continue, so an outage of the
+// store costs no work. If a lease is lost, or the freeze lasts longer than Options.MaxFreeze, the
+// worker ends the runs.
 //
 // # Claims
 //
-// Claims are numbered and one is in flight at a time. A claim whose reply is not
-// seen is asked again by its number and gets the runs it won. The heartbeat names
-// the runs held and the newest claim seen, so that what a lost reply contained
-// is released at once.
+// Claims are numbered, and one is in flight at a time. A claim whose reply was lost is sent again
+// with the same number and gets the runs that it won. The heartbeat names the worker's runs and the
+// newest claim whose reply it has seen, so that the store releases the runs of a lost reply at
+// once.
 //
-// # Stopping
+// # Graceful shutdown
 //
-// When the context of Run ends, or an operator drains the worker, it claims
-// nothing more and gives running work Options.Grace to finish; whoever waits
-// suspends. What is left then has its context ended, and is released: the next
-// worker goes on with it at once and nothing is charged.
+// When the context of Run ends, or an operator drains the worker, the worker claims nothing more.
+// Running functions have Options.Grace to finish; those that wait for a timer, a signal or a child
+// suspend. Then the contexts of the remaining runs end, and their executions are released: another
+// worker continues them at once, and their retry budget is not charged.
 package worker

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// A program that runs its own workflows, with everything in one directory.
+// A program runs its own workflows and stores everything in one directory.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -51,8 +51,7 @@ func Example() {
 	// <nil>
 }
 
-// A worker claims executions until its context ends. Run returns nil after an orderly
-// stop.
+// A worker claims executions until its context ends. Run returns nil after a graceful shutdown.
 func ExampleNew() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -79,8 +78,8 @@ func ExampleNew() {
 	// stopped <nil>
 }
 
-// Input and output are JSON of any Go type. An input that does not fit fails its
-// execution at once.
+// Input and output may have any Go type that encodes to JSON. An input that cannot be decoded fails
+// its execution at once.
 func ExampleRegister() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -116,7 +115,7 @@ func ExampleRegister() {
 	// <nil>
 }
 
-// Old executions go on with the code they were made for.
+// A worker registers two versions of a workflow, so that old executions continue with the old code.
 func ExampleVersion() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -151,7 +150,7 @@ func ExampleVersion() {
 	// <nil>
 }
 
-// A worker that stops gives back what does not finish within its grace.
+// A worker that stops releases the executions that do not finish within its grace period.
 func ExampleOptions() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -8,14 +8,15 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// heartbeats sends one every beat, sooner when asked or when the last did not
-// get through, until the session is over. While the machine sleeps the timer stands still:
-// when it wakes the alarm is over, and what is left of the lease is not waited away.
+// heartbeats sends a heartbeat at each interval until the session is over; it sends one earlier
+// when asked to, or when the last one failed. The timer stands still while the machine sleeps. The
+// alarm does not: after a sleep past the next heartbeat it asks for one at once, so that no time of
+// the lease is lost.
 func (s *session) heartbeats() {
 	timer, alarm := time.NewTimer(s.beat), s.w.alarm(s.heartbeatSoon)
 	defer timer.Stop()
 	defer alarm.Stop()
-	alarm.Reset(s.beat + awake)
+	alarm.Reset(s.beat + alarmDelay)
 	b := backoff{w: s.w}
 	for {
 		var asked chan struct{}
@@ -28,7 +29,7 @@ func (s *session) heartbeats() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		select { // one heartbeat answers all that ask for one
+		select { // one heartbeat serves all requests for one
 		case <-s.soon:
 		default:
 		}
@@ -38,7 +39,7 @@ func (s *session) heartbeats() {
 			default:
 			}
 		}
-		alarm.Reset(s.ttl) // not during this one
+		alarm.Reset(s.ttl) // no alarm while this heartbeat is in flight
 		next := s.beat
 		if err := s.heartbeat(); err != nil {
 			next = min(s.beat, b.next())
@@ -50,15 +51,16 @@ func (s *session) heartbeats() {
 			close(asked)
 		}
 		timer.Reset(next)
-		alarm.Reset(next + awake)
+		alarm.Reset(next + alarmDelay)
 	}
 }
 
-// awake is by how much the alarm comes after the timer, if the machine did not sleep.
-const awake = 100 * time.Millisecond
+// alarmDelay is how much later than the timer the alarm is set, so that it only fires first if the
+// machine slept.
+const alarmDelay = 100 * time.Millisecond
 
-// heartbeat sends one and carries out what its reply says. Revocations come
-// before the fence opens, so that what is not ours any more does not thaw.
+// heartbeat sends a heartbeat and carries out its reply. It ends the revoked runs before it renews
+// the fence, so that a run that the worker does not own any more never continues.
 func (s *session) heartbeat() error {
 	h := s.beatNow()
 	sent := s.w.o.Clock.Boottime()
@@ -69,16 +71,17 @@ func (s *session) heartbeat() error {
 	case belay.CodeOf(err) == belay.CodeLeaseLost:
 		s.lose(err)
 	case err != nil && !unknown(err) && s.w.o.Clock.Boottime()-s.acked >= s.ttl:
-		// Whose key is gone is not told that the session is over, and would ask
-		// for ever. Opening another tells what is wrong.
+		// A server that refuses the worker's API key does not say whether the session is over, so
+		// the worker would send heartbeats for ever. The attempt to open another session shows the
+		// error.
 		s.lose(&belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "heartbeat",
-			Message: "refused for the whole TTL", Err: err})
+			Message: "the server refused every heartbeat for the whole TTL", Err: err})
 	}
 	if err != nil {
 		return err
 	}
 	s.acked = sent
-	s.obey(&reply)
+	s.carryOut(&reply)
 	ttl := reply.ExpiresIn
 	if ttl <= 0 {
 		ttl = s.ttl
@@ -87,7 +90,8 @@ func (s *session) heartbeat() error {
 	return nil
 }
 
-// beatNow is what the worker holds and has seen at one moment.
+// beatNow makes a heartbeat with the runs that the worker has now and the newest claim that it has
+// seen.
 func (s *session) beatNow() belay.Heartbeat {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,12 +105,13 @@ func (s *session) beatNow() belay.Heartbeat {
 	return h
 }
 
-func (s *session) obey(reply *belay.HeartbeatReply) {
+// carryOut passes the requests of a heartbeat's reply to the runs.
+func (s *session) carryOut(reply *belay.HeartbeatReply) {
 	for _, h := range reply.Revoked {
 		if r := s.find(h); r != nil {
 			r.Lose(&belay.Error{
 				Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned, Op: "heartbeat",
-				Message: "the store says that " + h.Execution.String() + " is not this worker's any more",
+				Message: "the store says that " + h.Execution.String() + " does not belong to this worker any more",
 			})
 		}
 	}
@@ -127,6 +132,7 @@ func (s *session) obey(reply *belay.HeartbeatReply) {
 	}
 }
 
+// ask asks runs to end with the outcome at their next step or wait.
 func (s *session) ask(held []belay.Held, o belay.Outcome) {
 	for _, h := range held {
 		if r := s.find(h); r != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// clock is the bubble's time as the clock of the fence.
+// clock is a clock for the fence that reads the virtual time of synctest.
 type clock struct{ began time.Time }
 
 func (c clock) Boottime() time.Duration { return time.Since(c.began) }
 
-// Rule: what becomes due later starts then, not when a poll finds it. The order
-// of the first claims decides, so it is tried many times.
+// Rule: an execution that becomes due later starts when it is due, not when a poll finds it. The
+// outcome depends on the order of the first claims, so the test runs many times.
 func TestARetryStartsOnTime(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, retryOnce)

@@ -22,59 +22,60 @@ const (
 	DefaultLinger      = time.Second
 )
 
-// Clock reads a clock that counts the time the machine sleeps, from any origin.
+// Clock is a clock that also counts the time during which the machine sleeps. Its origin may be any
+// moment.
 type Clock interface{ Boottime() time.Duration }
 
-// Options tell a worker how to work. The zero value is what most want.
+// Options configure a worker. The zero value has good defaults.
 type Options struct {
-	// Concurrency is how many functions run at a time; 0 means
-	// DefaultConcurrency. The ends of as many others may be on their way to
-	// the store.
+	// Concurrency is how many functions run at a time; 0 means DefaultConcurrency. In addition, as
+	// many runs whose functions have returned may be waiting for the store to save their end.
 	Concurrency int
-	// Queues are those to take from; none means "default". Of several those that have
-	// work of one priority take turns, however much waits in each.
+	// Queues are the queues to claim from; none means "default". Queues that have work of the same
+	// priority take turns, whatever the depth of each queue.
 	Queues []string
-	// Labels are what executions may ask for with belay.WorkerLabel.
+	// Labels are the labels of the worker. An execution with belay.WorkerLabel is only claimed by
+	// workers that have that label.
 	Labels map[string]string
-	// Name is for people; "" means the host's name and the process id.
+	// Name is the name of the worker, for people; "" means the host's name and the process id.
 	Name string
-	// Version is that of the program, for people.
+	// Version is the version of the program, for people.
 	Version string
 
-	// TTL is how long the session lives after a heartbeat, and so how long it
-	// takes until the work of a worker that died goes on elsewhere. 0 means
-	// belay.DefaultTTL; at least belay.MinTTL.
+	// TTL is how long the session is valid after a heartbeat. After a crash of the worker it takes
+	// at most this long until other workers continue its executions. 0 means belay.DefaultTTL; the
+	// least is belay.MinTTL.
 	TTL time.Duration
-	// Heartbeat is how often it is sent; 0 means a third of the TTL, and more
-	// than that is unwise. At least belay.MinHeartbeat.
+	// Heartbeat is the interval between heartbeats; 0 means a third of the TTL. A longer interval
+	// risks the loss of the session after one lost heartbeat. The least is belay.MinHeartbeat.
 	Heartbeat time.Duration
-	// Grace is how long running work may go on after the worker was told to
-	// stop; 0 means DefaultGrace, below 0 means not at all.
+	// Grace is the grace period of a graceful shutdown: how long running functions may go on after
+	// the worker was asked to stop. 0 means DefaultGrace, a negative value means no time.
 	Grace time.Duration
-	// Unwind is how long functions may take to return once their context has
-	// ended, after the grace; 0 means DefaultUnwind. What has not returned by
-	// then is given up: Run returns an error, and the leases of the worker are left
-	// to run out, so that nobody begins an execution beside a function that goes on.
+	// Unwind is how long functions may take to return once their context has ended, after the
+	// Grace; 0 means DefaultUnwind. If a function has not returned by then, Run returns an error
+	// and does not close the session: the leases expire by time, so that no other worker begins an
+	// execution while the function may still run.
 	Unwind time.Duration
-	// MaxFreeze is how long work may stay frozen while the store cannot be
-	// reached, before it is ended; 0 means DefaultMaxFreeze, below 0 means not
-	// at all.
+	// MaxFreeze is how long runs may stay frozen while the store cannot be reached, before the
+	// worker ends them; 0 means DefaultMaxFreeze, a negative value means no time.
 	MaxFreeze time.Duration
-	// Linger is how long a run all of which waits keeps its worker before it
-	// suspends, if the worker has other slots free; 0 means DefaultLinger,
-	// below 0 means not at all. A wait known to last longer suspends at once.
+	// Linger is how long a run keeps its worker while all its branches wait, before it suspends, if
+	// the worker has free slots; 0 means DefaultLinger, a negative value means no time. A run whose
+	// wait is known to last longer suspends at once.
 	Linger time.Duration
 
-	// Log receives what an operator should know; nil means slog.Default().
+	// Log is the logger for messages to operators; nil means slog.Default().
 	Log *slog.Logger
 
-	// Process identifies this process, so that its death can be proven on its
-	// host; zero means that it is found out where that is possible.
+	// Process identifies this process, so that the engine on the same host can prove that the
+	// process has ended. Zero means that the worker determines it, on systems where that is
+	// possible.
 	Process belay.Process
-	// Clock is the clock of the fence; nil means CLOCK_BOOTTIME.
+	// Clock is the clock of the fence (see the package comment); nil means CLOCK_BOOTTIME.
 	Clock Clock
-	// IDs gives 16 unpredictable bytes that do not repeat, for ids and jitter;
-	// nil means crypto/rand.
+	// IDs returns 16 unpredictable bytes, different at each call, for ids and jitter; nil means
+	// crypto/rand.
 	IDs func() [16]byte
 }
 
@@ -82,7 +83,7 @@ type boottime struct{}
 
 func (boottime) Boottime() time.Duration { return host.Boottime() }
 
-// alarm makes an alarm by the clock of the fence.
+// alarm makes an alarm that fires by the clock of the fence.
 func (w *Worker) alarm(fire func()) run.Alarm { return host.NewAlarm(w.o.Clock.Boottime, fire) }
 
 func random() (id [16]byte) {
@@ -122,7 +123,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// or is d, what is meant by 0, or 0 for what is below.
+// or is d, or zero if d is 0, or 0 if d is negative.
 func or(d, zero time.Duration) time.Duration {
 	if d == 0 {
 		return zero

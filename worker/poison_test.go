@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// mortal is the Backend of a process that may be killed: from then on no call gets
-// through.
+// mortal is the Backend of a simulated process. Once the process is killed (dead is set), every
+// call fails.
 type mortal struct {
 	belay.Backend
 	dead atomic.Bool
@@ -60,8 +60,9 @@ func (m *mortal) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	return err
 }
 
-// supervise runs workers, each after the last was killed, until ctx ends. An execution of
-// "poison" kills the process that runs it; one of "neighbour" takes half a minute.
+// supervise runs one worker at a time until ctx ends, and starts the next when one is killed. An
+// execution of "poison" kills the process that runs it; an execution of "neighbour" takes half a
+// minute.
 func supervise(ctx context.Context, b belay.Backend, concurrency int) (kills int) {
 	for ctx.Err() == nil {
 		m := &mortal{Backend: b}
@@ -83,7 +84,7 @@ func supervise(ctx context.Context, b belay.Backend, concurrency int) (kills int
 				return "", ctx.Err()
 			}
 		})
-		_ = w.Run(life) // it says what it could not settle
+		_ = w.Run(life) // its error names the runs that it could not settle
 		if errors.Is(context.Cause(life), errKilled) {
 			kills++
 		}
@@ -92,9 +93,9 @@ func supervise(ctx context.Context, b belay.Backend, concurrency int) (kills int
 	return kills
 }
 
-// Rule: an execution that kills every worker ends as lost, and none of those that ran
-// beside it does.
-func TestPoisonHarmsNoNeighbour(t *testing.T) {
+// Rule: an execution that kills every worker fails with class lost, and the executions that ran
+// beside it succeed.
+func TestAnExecutionThatKillsWorkersFailsAloneAndItsNeighboursSucceed(t *testing.T) {
 	for _, concurrency := range []int{1, 2, 10} {
 		t.Run(fmt.Sprintf("concurrency %d", concurrency), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -130,7 +131,7 @@ func TestPoisonHarmsNoNeighbour(t *testing.T) {
 				stop()
 				n := <-kills
 				if t.Logf("%d kills, all over after %s", n, took); took > 10*time.Minute {
-					t.Errorf("it took %s", took)
+					t.Errorf("the test took %s of virtual time, more than 10m", took)
 				}
 				if err := e.Close(); err != nil {
 					t.Error(err)

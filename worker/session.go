@@ -11,15 +11,15 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// session is a worker's session and what it holds under it.
+// session is a worker's session with the runs that belong to it.
 type session struct {
 	w      *Worker
 	id     belay.WorkerID
 	ttl    time.Duration
 	beat   time.Duration
 	shared run.Session
-	// acked is when, by the clock of the fence, the last call was sent that the
-	// store took for a sign of life. Only heartbeats touches it.
+	// acked is when, by the clock of the fence, the last acknowledged heartbeat, or the request
+	// that opened the session, was sent. Only the goroutine of heartbeats uses it.
 	acked time.Duration
 
 	// ctx ends when the session is lost, or the worker has stopped.
@@ -55,8 +55,8 @@ func newSession(base context.Context, w *Worker, got belay.Session, sent time.Du
 	return s
 }
 
-// serve works until the session is lost, which it reports, or ctx ends or the
-// worker is drained.
+// serve claims and runs executions until the session is lost, ctx ends, or the worker is drained.
+// It reports whether the session is lost.
 func (s *session) serve(ctx context.Context) (lost bool) {
 	s.w.o.Log.Info("worker session opened", "worker", s.id, "name", s.w.o.Name, "ttl", s.ttl)
 	s.beats.Go(s.heartbeats)
@@ -77,7 +77,7 @@ func (s *session) serve(ctx context.Context) (lost bool) {
 	return s.ctx.Err() != nil
 }
 
-// won starts what a claim won.
+// won starts the runs that a claim won.
 func (s *session) won(number int64, assignments []belay.Assignment) {
 	runs := make([]*run.Run, len(assignments))
 	for i := range assignments {
@@ -102,8 +102,8 @@ func (s *session) won(number int64, assignments []belay.Assignment) {
 	}
 }
 
-// gaveUp passes a claim as seen: what it may have won is not held and is
-// released by the next heartbeat.
+// gaveUp counts a claim as seen without its reply. The next heartbeat names no runs of that claim,
+// so the store releases the executions that the claim may have won.
 func (s *session) gaveUp(number int64) {
 	s.mu.Lock()
 	s.claimSeen = number
@@ -111,24 +111,23 @@ func (s *session) gaveUp(number int64) {
 	s.heartbeatSoon()
 }
 
-// errLost ends what a claim won for a session that was lost meanwhile.
+// errLost is the error for runs that a claim won when its session was lost meanwhile.
 var errLost = &belay.Error{
 	Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the worker's session was lost",
 }
 
-// execute runs one run to its acknowledged end.
+// execute carries out one run until the store has acknowledged its end.
 func (s *session) execute(r *run.Run) {
 	growStack()
-	defer s.settle(r) // also if the function ends its goroutine
+	defer s.settle(r) // also if the function calls runtime.Goexit
 	if !r.Lost() {
 		r.Execute(s.w.handler(r.Assignment()))
 	}
 }
 
-// growStack gives a new goroutine the stack that reading an input or saving a
-// step takes anyway. Grown there it would be copied with all frames below, which
-// took a tenth of the time of a worker with little to do in each run; here there
-// is next to nothing to copy.
+// growStack grows the stack of a new goroutine to the size that decoding an input or saving a step
+// needs. If the stack grew there, all frames below would be copied, which took a tenth of the time
+// of a worker whose runs have little to do. Here there is next to nothing to copy.
 //
 //go:noinline
 func growStack() byte {
@@ -139,8 +138,8 @@ func growStack() byte {
 func (s *session) settle(r *run.Run) {
 	s.w.returned()
 	if err := r.Settle(); err != nil && belay.CodeOf(err) != belay.CodeLeaseLost {
-		s.w.o.Log.Error("a run could not be settled; the store takes it back", "execution", r.ID().Execution, "run",
-			r.ID(), "error", err)
+		s.w.o.Log.Error("the end of a run could not be saved; the store will release the execution", "execution",
+			r.ID().Execution, "run", r.ID(), "error", err)
 	}
 	s.w.joined(r.ID())
 	s.forget(r)
@@ -160,7 +159,7 @@ func (s *session) forget(r *run.Run) {
 	s.held = s.held[:len(s.held)-1]
 }
 
-// runs are those held now.
+// runs are the runs that the session has now.
 func (s *session) runs() []*run.Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +178,7 @@ func (s *session) find(h belay.Held) *run.Run {
 	return s.index[belay.RunID{Execution: h.Execution, Token: h.Token}]
 }
 
-// lose ends the session and with it every run under it.
+// lose ends the session and all its runs.
 func (s *session) lose(why error) {
 	s.mu.Lock()
 	first := !s.lost
@@ -198,20 +197,20 @@ func (s *session) lose(why error) {
 	s.end(why)
 }
 
-// abandon frees what a lost session has left.
+// abandon waits for the goroutine of heartbeats and closes the fence of a session that is over.
 func (s *session) abandon() {
 	s.beats.Wait()
 	s.shared.Fence.Close()
 }
 
-// frozenTooLong ends the runs, and not the session: should a heartbeat get
-// through it does not name them any more, and the store releases them at once.
+// frozenTooLong ends the runs but not the session. If a later heartbeat gets through, it does not
+// name these runs any more, and the store releases their executions at once.
 func (s *session) frozenTooLong() {
 	why := &belay.Error{
 		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "worker " + s.w.o.Name,
-		Message: "cut off from the store for longer than " + s.w.o.MaxFreeze.String(),
+		Message: "the worker was cut off from the store for longer than " + s.w.o.MaxFreeze.String(),
 	}
-	s.w.o.Log.Warn("work ended that was frozen for too long", "worker", s.id, "max_freeze", s.w.o.MaxFreeze)
+	s.w.o.Log.Warn("ended runs that were frozen for too long", "worker", s.id, "max_freeze", s.w.o.MaxFreeze)
 	for _, r := range s.runs() {
 		r.Lose(why)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// farewell is how long it is tried to tell the store that a session ends.
+// farewell is for how long the worker tries to tell the store that its session ends.
 const farewell = 5 * time.Second
 
-// stop ends the session in two stages: what runs may finish within the grace,
-// then it is told to end. Claims have ended before.
+// stop ends the session in two stages: running functions may finish within the grace period; then
+// the contexts of the remaining ones end. The caller has stopped claims before.
 func (s *session) stop(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	s.w.o.Log.Info("worker stops", "worker", s.id, "runs", len(s.runs()), "grace", s.w.o.Grace)
@@ -42,15 +42,15 @@ func (s *session) stop(ctx context.Context) error {
 	return err
 }
 
-// leave gives up what has not ended, and answers how many functions still run. As long as
-// one does the session must not be closed, which would release its execution at once: another
-// worker would begin it beside that function. Its lease is left to run out, or to end with
-// this process where that can be proven.
+// leave gives up the runs that have not ended, and returns how many functions still run. While a
+// function runs, the session must not be closed: closing would release the execution at once, and
+// another worker would begin it while the function still runs. The lease ends when it expires, or
+// with this process where the end of the process can be proven.
 func (s *session) leave() (left int) {
 	for _, r := range s.runs() {
 		if !r.Over() {
 			left++
-			s.w.o.Log.Error("a function has not returned; its execution is not released, its lease runs out",
+			s.w.o.Log.Error("a function has not returned; its execution is not released before its lease expires",
 				"worker", s.id, "execution", r.ID().Execution, "run", r.ID(), "workflow", r.Assignment().Workflow,
 				"ttl", s.ttl)
 		}
@@ -64,8 +64,8 @@ func (s *session) leave() (left int) {
 
 var errStopped = errors.New("the worker has stopped")
 
-// tell makes a call that ends something, for as long as that is worth it: what
-// does not get through, the store finds out by itself.
+// tell makes a call about the end of the session, with retries for the duration of farewell. If no
+// try gets through, the store learns of the end when the session expires.
 func (s *session) tell(ctx context.Context, call func(context.Context, belay.WorkerID) error) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
@@ -76,7 +76,7 @@ func (s *session) tell(ctx context.Context, call func(context.Context, belay.Wor
 	}
 }
 
-// awaitAll waits until every run is settled, but not longer than d.
+// awaitAll waits until every run is settled, at most for d.
 func (w *Worker) awaitAll(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -27,8 +27,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// childEnv makes the test binary the process under test: a worker whose effects
-// go to the file named in it.
+// childEnv is the environment variable that makes the test binary the process under test: a worker
+// whose effects are lines in the file that the variable names.
 const childEnv = "WORKER_TEST_EFFECTS"
 
 func TestMain(m *testing.M) {
@@ -47,9 +47,9 @@ const (
 	childTTL = time.Second
 )
 
-// Rule: a worker past its TTL writes nothing, neither to the store nor outside
-// of it, and each of its writers is told lease_lost. Here the process is really
-// stopped and continued, so none of its timers has fired when it goes on.
+// Rule: a worker past its TTL writes nothing, neither to the store nor outside of it, and each of
+// its writers gets lease_lost. The test stops and continues a real process, so none of the
+// process's timers has fired when it continues.
 func TestAStoppedAndContinuedProcessWritesNothingLate(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b := engine.New(memory.New(time.Now), engine.Options{Log: quiet})
@@ -60,7 +60,7 @@ func TestAStoppedAndContinuedProcessWritesNothingLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, b, h.ID(), "lost") // the child has stopped itself, and its time is over
+	await(t, b, h.ID(), "lost") // the child has stopped itself, and its session has expired
 
 	w := worker.New(b, worker.Options{Log: quiet})
 	worker.Register(w, "write", func(ctx context.Context, _ any) (string, error) {
@@ -83,14 +83,14 @@ func TestAStoppedAndContinuedProcessWritesNothingLate(t *testing.T) {
 	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if err := child.Wait(); err != nil { // it ends well if all writers were told
+	if err := child.Wait(); err != nil { // exit code 0 if all writers got lease_lost
 		t.Errorf("the continued worker: %v", err)
 	}
 	wantNoneLate(t, b, h.ID(), effects)
 }
 
-// wantNoneLate checks that neither history nor effects show the first owner
-// after the second.
+// wantNoneLate checks that neither the history nor the effects have a write of the first owner
+// after one of the second.
 func wantNoneLate(t *testing.T, b belay.Backend, id belay.ExecutionID, effects string) {
 	t.Helper()
 	events, err := b.Events(t.Context(), belay.EventQuery{Execution: id})
@@ -119,7 +119,8 @@ func wantNoneLate(t *testing.T, b belay.Backend, id belay.ExecutionID, effects s
 	}
 }
 
-// effect appends the token to the file, which keeps the order of all processes.
+// effect appends the token to the file, so that the lines have the order of the effects of both
+// processes.
 func effect(file string, token belay.Token) error {
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -183,16 +184,15 @@ type pipes struct {
 	io.WriteCloser
 }
 
-// stoppedChild runs a worker whose writers write until they are refused. After
-// a while it stops its own process at a moment when no writer stands between
-// check and effect.
+// stoppedChild runs a worker whose writers write until a write is refused. After a while it stops
+// its own process at a moment when no writer is between its check and its effect.
 func stoppedChild(effects string) error {
 	b := &remote{client: rpc.NewClient(pipes{os.Stdin, os.Stdout})}
 	w := worker.New(b, worker.Options{
 		TTL: childTTL, Heartbeat: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, stop := context.WithCancel(context.Background())
-	told := make(chan error, writers)
+	refusals := make(chan error, writers)
 	worker.Register(w, "write", func(ctx context.Context, _ any) (string, error) {
 		defer stop()
 		var between sync.RWMutex
@@ -201,14 +201,14 @@ func stoppedChild(effects string) error {
 		rounds.Add(writers)
 		for i := range writers {
 			wg.Go(func() {
-				told <- write(ctx, effects, i, &between, rounds.Done)
+				refusals <- write(ctx, effects, i, &between, rounds.Done)
 			})
 		}
 		rounds.Wait() // each has written a few times
 		between.Lock()
 		at := host.Boottime()
 		err := syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		for host.Boottime()-at < childTTL { // it may take a moment until all threads stop
+		for host.Boottime()-at < childTTL { // all threads stop only a moment after SIGSTOP
 			runtime.Gosched()
 		}
 		between.Unlock()
@@ -219,14 +219,14 @@ func stoppedChild(effects string) error {
 		return err
 	}
 	for range writers {
-		if err := <-told; !errors.Is(err, belay.ErrLeaseLost) {
-			return fmt.Errorf("a writer was told %w, want lease_lost", err)
+		if err := <-refusals; !errors.Is(err, belay.ErrLeaseLost) {
+			return fmt.Errorf("a writer got %w, want lease_lost", err)
 		}
 	}
 	return nil
 }
 
-// write writes until it is refused, and says when it has written a few times.
+// write writes until a write is refused. It calls few when it has written a few times.
 func write(ctx context.Context, effects string, i int, between *sync.RWMutex, few func()) error {
 	for k := 0; ; k++ {
 		if k == 3 {
@@ -241,6 +241,7 @@ func write(ctx context.Context, effects string, i int, between *sync.RWMutex, fe
 	}
 }
 
+// guarded makes one effect, after a check that the run still owns its execution.
 func guarded(ctx context.Context, effects string, between *sync.RWMutex) error {
 	between.RLock()
 	defer between.RUnlock()
@@ -250,7 +251,7 @@ func guarded(ctx context.Context, effects string, between *sync.RWMutex) error {
 	return effect(effects, workflow.Token(ctx))
 }
 
-// Reply carries an answer or a refusal over the pipe.
+// Reply carries the result or the error of a call over the pipe.
 type Reply[T any] struct {
 	Value   T
 	Code    belay.Code
@@ -267,7 +268,7 @@ func (r *Reply[T]) set(v T, err error) error {
 	return nil
 }
 
-// Owner serves what a worker needs of a Backend.
+// Owner serves, over net/rpc, the calls of a Backend that a worker needs.
 type Owner struct{ b belay.Backend }
 
 func (o *Owner) OpenWorker(s belay.WorkerSpec, r *Reply[belay.Session]) error {
@@ -298,7 +299,7 @@ func (o *Owner) Settle(s belay.Settlement, r *Reply[bool]) error {
 	return r.set(true, o.b.Settle(context.Background(), s))
 }
 
-// remote is the other end.
+// remote is the Backend in the child process: it sends each call to Owner.
 type remote struct {
 	belay.Backend
 	client *rpc.Client
@@ -311,7 +312,7 @@ func ask[T any](ctx context.Context, b *remote, method string, args any) (T, err
 	select {
 	case <-c.Done:
 	case <-ctx.Done():
-		return none, context.Cause(ctx) // the reply may still come
+		return none, context.Cause(ctx) // the reply may still arrive
 	}
 	if c.Error != nil {
 		return none, c.Error

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// sleeper is the clock of a machine that can sleep: its timers stand still, and so does the
-// store, which is at another and has not got there yet.
+// sleeper is the boot-time clock of a machine that can sleep. A sleep advances this clock; the
+// timers of the machine and the clock of the store do not advance.
 type sleeper struct {
 	began time.Time
 	slept atomic.Int64
@@ -27,14 +27,14 @@ func (s *sleeper) Boottime() time.Duration {
 	return time.Since(s.began) + time.Duration(s.slept.Load())
 }
 
-// sleep has the machine sleep, and wake for a moment.
+// sleep makes the machine sleep for d and then run for half a second.
 func (s *sleeper) sleep(d time.Duration) {
 	s.slept.Add(int64(d))
 	time.Sleep(500 * time.Millisecond)
 	synctest.Wait()
 }
 
-// beats counts heartbeats, and holds them while it is cut off.
+// beats is a Backend that counts heartbeats, and refuses them while it is cut off.
 type beats struct {
 	belay.Backend
 	mu  sync.Mutex
@@ -59,10 +59,10 @@ func (b *beats) sent() int {
 	return b.n
 }
 
-// Rule: when a machine wakes that slept past its next heartbeat, its worker sends it
-// soon, and freezes what runs soon if it slept past the fence: what was left of a timer
-// when the machine fell asleep is not waited for.
-func TestAWorkerWhoseMachineWakes(t *testing.T) {
+// Rule: when a machine wakes after it slept past the time of the next heartbeat, its worker sends
+// the heartbeat soon. If it slept past the fence, the worker freezes its runs soon. It does not
+// wait for the rest of a timer that stood still during the sleep.
+func TestAWorkerSendsAHeartbeatAndFreezesSoonAfterItsMachineWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quiet := slog.New(slog.DiscardHandler)
 		b := &beats{Backend: engine.New(memory.New(time.Now), engine.Options{Log: quiet})}
@@ -86,7 +86,7 @@ func TestAWorkerWhoseMachineWakes(t *testing.T) {
 		before := b.sent()
 		machine.sleep(2 * time.Second)
 		if n := b.sent(); n != before || len(frozen) != 0 {
-			t.Errorf("slept for 3 s: %d heartbeats, %d freezes", n-before, len(frozen))
+			t.Errorf("slept for less than a heartbeat: %d heartbeats, %d freezes", n-before, len(frozen))
 		}
 		machine.sleep(3 * time.Second)
 		if n := b.sent(); n != before+1 || len(frozen) != 0 {
@@ -97,7 +97,7 @@ func TestAWorkerWhoseMachineWakes(t *testing.T) {
 		b.mu.Unlock()
 		machine.sleep(11 * time.Second)
 		if len(frozen) != 1 || <-frozen != "frozen" {
-			t.Fatalf("slept past the fence, and what runs goes on")
+			t.Fatalf("slept past the fence, and the run was not frozen")
 		}
 		b.mu.Lock()
 		b.cut = false
@@ -105,7 +105,7 @@ func TestAWorkerWhoseMachineWakes(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if len(frozen) != 1 || <-frozen != "thawed" {
-			t.Error("still frozen after a heartbeat")
+			t.Error("the run is still frozen after a heartbeat")
 		}
 		stop()
 		if err := <-over; err != nil {

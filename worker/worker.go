@@ -23,13 +23,13 @@ type Worker struct {
 	handlers map[belay.Registration]run.Func
 	order    []belay.Registration
 	started  bool
-	running  int                         // functions that have not returned, of whatever session
-	held     int                         // runs that are not settled
-	freed    chan struct{}               // has a token when one of either is fewer
-	alone    map[belay.RunID]*time.Timer // runs beside which nothing else is taken yet
+	running  int                         // functions that have not returned, of all sessions
+	held     int                         // runs that are not settled, of all sessions
+	freed    chan struct{}               // gets a token when running or held has become smaller
+	alone    map[belay.RunID]*time.Timer // runs with Alone: the worker claims nothing else while there are any
 }
 
-// New makes a worker; Run starts it. The Backend stays the caller's to close.
+// New makes a worker; Run starts it. The caller closes the Backend, after Run has returned.
 func New(b belay.Backend, o Options) *Worker {
 	return &Worker{
 		b: b, o: o.withDefaults(),
@@ -41,15 +41,15 @@ func New(b belay.Backend, o Options) *Worker {
 // RegisterOption is an option of Register.
 type RegisterOption func(*belay.Registration)
 
-// Version registers the workflow for executions of this version. Without it,
-// those that ask for none are taken.
+// Version registers the workflow for executions of this version. Without it, the worker takes
+// executions that ask for no version.
 func Version(v string) RegisterOption {
 	return func(r *belay.Registration) { r.Version = v }
 }
 
-// Register has the worker run fn for executions of the workflow. Input and
-// output are JSON; an input that does not fit into In fails its execution for
-// good. It panics if the workflow is registered already, or the worker runs.
+// Register registers fn as the function for executions of the workflow. Input and output are JSON.
+// An input that cannot be decoded into In fails its execution without a retry. Register panics if
+// the workflow is registered already, or if Run was called before.
 func Register[In, Out any](w *Worker, workflow string, fn func(ctx context.Context, in In) (Out, error),
 	opts ...RegisterOption) {
 	r := belay.Registration{Workflow: workflow}
@@ -88,10 +88,10 @@ func (w *Worker) register(r belay.Registration, fn run.Func) {
 	w.order = append(w.order, r)
 }
 
-// Run works until ctx ends or an operator drains the worker, and then stops in
-// two stages, as the package describes. It returns nil after an orderly stop,
-// an error if the store refuses the worker or work did not end when told to.
-// It can be called once. While the store is unavailable it tries again.
+// Run claims and runs executions until ctx ends or an operator drains the worker, and then shuts
+// down gracefully, as the package comment describes. It returns nil after a graceful shutdown, and
+// an error if the store refuses the worker or a function did not return in time. Run can be called
+// once. While the store is unavailable it tries again.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if ctx.Err() != nil && s == nil {
 			return w.awaitAll(w.o.Unwind)
 		}
-		if err != nil { // what the last session ran has been told to end
+		if err != nil { // the runs of the last session have been asked to end
 			return errors.Join(err, w.awaitAll(w.o.Unwind))
 		}
 		if lost := s.serve(ctx); !lost {
@@ -124,8 +124,8 @@ func (w *Worker) begin() error {
 	return nil
 }
 
-// open opens a session. It tries again until it is refused for good or ctx
-// ends; then the session is nil.
+// open opens a session. It tries again after errors that may pass. The session is nil if the store
+// refuses the worker or ctx ends.
 func (w *Worker) open(ctx context.Context) (*session, error) {
 	spec := belay.WorkerSpec{
 		ID: w.newID(), Name: w.o.Name, Queues: w.o.Queues, Workflows: w.order, Labels: w.o.Labels,
@@ -142,7 +142,7 @@ func (w *Worker) open(ctx context.Context) (*session, error) {
 			}
 			return newSession(ctx, w, got, sent), nil
 		case belay.CodeOf(err) == belay.CodeLeaseLost:
-			spec.ID = w.newID() // opened unnoticed, and over since
+			spec.ID = w.newID() // the session was opened, its reply was lost, and it has ended since
 		case !unknown(err):
 			return nil, fmt.Errorf("open a worker session: %w", err)
 		}
@@ -150,8 +150,8 @@ func (w *Worker) open(ctx context.Context) (*session, error) {
 	return nil, context.Cause(ctx)
 }
 
-// unknown reports whether nobody knows what became of a call, or it did not get
-// through.
+// unknown reports whether a call may be repeated after the error: the call did not get through, or
+// its result is not known.
 func unknown(err error) bool {
 	var e *belay.Error
 	if !errors.As(err, &e) {
@@ -162,8 +162,8 @@ func unknown(err error) bool {
 
 func (w *Worker) newID() belay.WorkerID { return belay.WorkerID(uid.At(time.Now(), w.o.IDs())) }
 
-// handler is the function for an assignment. One that is not registered cannot
-// have been claimed; should it happen, trying again would not help.
+// handler is the registered function for an assignment. The store assigns only registered
+// workflows; should it assign another, the error is permanent, since a retry would not help.
 func (w *Worker) handler(a *belay.Assignment) run.Func {
 	r := belay.Registration{Workflow: a.Workflow, Version: a.Version}
 	if fn := w.handlers[r]; fn != nil {
@@ -175,8 +175,8 @@ func (w *Worker) handler(a *belay.Assignment) run.Func {
 	}
 }
 
-// took counts more runs. Nothing is taken beside those that are to be alone, as long as
-// they are young.
+// took counts new runs. While a run with Alone is younger than AloneFor, the worker claims nothing
+// else.
 func (w *Worker) took(runs []*run.Run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +189,7 @@ func (w *Worker) took(runs []*run.Run) {
 	}
 }
 
-// joined lets others be taken beside a run that was to be alone.
+// joined lets the worker claim other executions again beside a run with Alone.
 func (w *Worker) joined(id belay.RunID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +203,7 @@ func (w *Worker) joined(id belay.RunID) {
 	}
 }
 
-// returned counts a function less, settled a run.
+// returned notes that a function has returned, settled that a run is settled.
 func (w *Worker) returned() { w.less(&w.running) }
 func (w *Worker) settled()  { w.less(&w.held) }
 
@@ -214,7 +214,7 @@ func (w *Worker) less(count *int) {
 	w.more()
 }
 
-// more tells that there may be room for another run.
+// more wakes a waiter, since there may be room for another run.
 func (w *Worker) more() {
 	select {
 	case w.freed <- struct{}{}:
@@ -222,9 +222,9 @@ func (w *Worker) more() {
 	}
 }
 
-// free is how many more runs the worker can take. A slot is free when its
-// function has returned: the next run is claimed while the last is being
-// settled, as long as settling keeps up.
+// free is how many more runs the worker can take. A slot is free as soon as its function has
+// returned, so that the next run is claimed while the last one is being settled. At most as many
+// runs as Concurrency may be waiting to be settled.
 func (w *Worker) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,6 +234,7 @@ func (w *Worker) free() int {
 	return max(0, min(w.o.Concurrency-w.running, 2*w.o.Concurrency-w.held))
 }
 
+// unsettled is the number of runs that are not settled.
 func (w *Worker) unsettled() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,14 +243,13 @@ func (w *Worker) unsettled() int {
 
 func (w *Worker) full() bool { return w.free() == 0 }
 
-// backoff is the wait between tries of a call that does not get through.
+// backoff computes the delay between tries of a call that does not get through.
 type backoff struct {
 	w *Worker
 	n int
 }
 
-// next is between half of the next wait and all of it; it doubles up to two
-// seconds.
+// next is the next delay, which doubles up to two seconds; jitter subtracts up to half.
 func (b *backoff) next() time.Duration {
 	d := min(50*time.Millisecond<<min(b.n, 8), 2*time.Second)
 	b.n++

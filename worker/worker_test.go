@@ -15,8 +15,9 @@ import (
 
 func nothing(context.Context, any) (any, error) { return nil, nil }
 
-// Rule: what a worker cannot work with is said at once, not tried for ever.
-func TestWhatCannotWorkIsRefused(t *testing.T) {
+// Rule: Run returns an error at once for options with which the worker can never work; it does not
+// try for ever.
+func TestRunReturnsAnErrorForImpossibleOptions(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b := engine.New(memory.New(time.Now), engine.Options{Log: quiet})
 	defer b.Close()
@@ -25,11 +26,11 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		workflow string
 		text     string
 	}{
-		"no workflow":          {text: "no workflow is registered"},
-		"a TTL that is short":  {worker.Options{TTL: time.Millisecond}, "w", "too short"},
-		"a slow heartbeat":     {worker.Options{TTL: 5 * time.Second, Heartbeat: 6 * time.Second}, "w", "cannot keep"},
-		"a name that is none":  {worker.Options{}, "w\n", "control character"},
-		"a queue with no name": {worker.Options{Queues: []string{""}}, "w", "empty"},
+		"no workflow":            {text: "no workflow is registered"},
+		"a TTL that is short":    {worker.Options{TTL: time.Millisecond}, "w", "too short"},
+		"a slow heartbeat":       {worker.Options{TTL: 5 * time.Second, Heartbeat: 6 * time.Second}, "w", "cannot keep"},
+		"a name that is invalid": {worker.Options{}, "w\n", "control character"},
+		"a queue with no name":   {worker.Options{Queues: []string{""}}, "w", "empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.options.Log = quiet
@@ -44,14 +45,15 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
-// Rule: a mistake of the program shows when it starts.
+// Rule: Register panics if a workflow is registered twice or the worker runs already, so that the
+// mistake is noticed when the program starts.
 func TestRegisterPanicsOnMistakes(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b := engine.New(memory.New(time.Now), engine.Options{Log: quiet})
 	defer b.Close()
 	w := worker.New(b, worker.Options{Log: quiet})
 	worker.Register(w, "w", nothing)
-	worker.Register(w, "w", nothing, worker.Version("2")) // another one
+	worker.Register(w, "w", nothing, worker.Version("2")) // another version is no duplicate
 	mustPanic(t, "registered already", func() { worker.Register(w, "w", nothing) })
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
@@ -75,9 +77,9 @@ func mustPanic(t *testing.T, text string, f func()) {
 	f()
 }
 
-// Rule: a worker asks for nothing that it did not register, on no queue but its
-// own, and says who it is.
-func TestASessionSaysWhatItsWorkerCanDo(t *testing.T) {
+// Rule: a session names exactly the worker's registered workflows and queues, its labels, its name
+// and its process.
+func TestASessionNamesTheWorkflowsAndQueuesOfItsWorker(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b := engine.New(memory.New(time.Now), engine.Options{Log: quiet})
 	defer b.Close()
@@ -105,7 +107,7 @@ func TestASessionSaysWhatItsWorkerCanDo(t *testing.T) {
 	}
 }
 
-// opening stops the worker as soon as it has a session.
+// opening records the WorkerSpec and stops the worker as soon as it has a session.
 type opening struct {
 	belay.Backend
 	spec   belay.WorkerSpec
