@@ -14,22 +14,21 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// Snapshot says what a backup of a data directory holds.
+// Snapshot describes the contents of a backup of a data directory.
 type Snapshot struct {
 	File       string `json:"file"`
 	Bytes      int64  `json:"bytes"`
 	Executions int64  `json:"executions"`
-	// Events is how many transitions the histories of all executions have
-	// together.
+	// Events is the number of transitions in the histories of all executions.
 	Events int64 `json:"events"`
-	// Owned is how many executions a worker had, and Sessions how many
-	// workers and owners from outside there were.
+	// Owned is how many executions were owned by a worker or another owner, and Sessions is how
+	// many sessions of workers and other owners were open.
 	Owned    int64 `json:"owned"`
 	Sessions int64 `json:"sessions"`
 	Schema   int64 `json:"schema"`
-	// Epoch is below every token that is given out from then on.
+	// Epoch is smaller than every token that the store gives out after the backup.
 	Epoch belay.Token `json:"epoch"`
-	// Mark is when an engine last wrote, by its clock; zero if none ever did.
+	// Mark is when an engine last wrote to the store, by the engine's clock; zero if none ever did.
 	Mark time.Time `json:"mark,omitzero"`
 }
 
@@ -40,25 +39,23 @@ func snapshot(file string, s sqlite.Snapshot) Snapshot {
 	}
 }
 
-// CopyOptions say how to back up or restore. The zero value will do.
+// CopyOptions are options of Backup and Restore. The zero value has good defaults.
 type CopyOptions struct {
-	// Force lets a backup take the place of another file, and a restore that
-	// of a database, which is moved aside and kept.
+	// Force lets a backup replace an existing file, and a restore replace an existing database,
+	// which is moved aside and kept.
 	Force bool
-	// Progress, if set, is told now and then how many pages of the database
+	// Progress, if set, is called from time to time with the number of pages of the database that
 	// are copied.
 	Progress func(done, total int)
 }
 
-// Backup copies the database of sqlite:DIR, as it is at this moment, to a file,
-// or to a new file in a directory. It may run beside the engine, in this process
-// or another: nobody is held up. All that was acknowledged before Backup was
-// called is in the file. It is looked through for damage, on the disk, and for
-// its owner only, before it gets its name; until then, or after an error, nothing
-// is at that name, or what was there before.
+// Backup copies the database of sqlite:DIR, in its current state, to the file to, or to a new file
+// in the directory to. It may run beside the engine, in this process or another, and does not block
+// it. The backup has all writes that were acknowledged before Backup was called. The copy is
+// checked for damage, synced to the disk and readable for its owner only before it gets its name.
+// Until then, and after an error, a file that existed under the name is unchanged.
 //
-// CodeConflict if there is a file and Force is not set, CodeNotFound if there is
-// no database.
+// CodeConflict if the file exists and Force is not set, CodeNotFound if there is no database.
 func Backup(ctx context.Context, url, to string, o CopyOptions) (Snapshot, error) {
 	dir, err := directory("back up", url)
 	if err != nil {
@@ -71,7 +68,7 @@ func Backup(ctx context.Context, url, to string, o CopyOptions) (Snapshot, error
 	if info, err := os.Stat(to); err == nil && info.IsDir() {
 		to = filepath.Join(to, time.Now().UTC().Format("belay-20060102T150405Z.db"))
 	}
-	if err := mayBe(to, dir, o.Force); err != nil {
+	if err := checkTarget(to, dir, o.Force); err != nil {
 		return Snapshot{}, err
 	}
 	made, err := unique(to)
@@ -88,10 +85,10 @@ func Backup(ctx context.Context, url, to string, o CopyOptions) (Snapshot, error
 	return snapshot(to, s), nil
 }
 
-// database is the file of a data directory that everything is in.
+// database is the name of the database file in a data directory.
 const database = "belay.db"
 
-// directory is the data directory of a store.
+// directory is the data directory that the URL of a store names.
 func directory(op, url string) (string, error) {
 	kind, dir, _ := strings.Cut(url, ":")
 	switch {
@@ -100,13 +97,13 @@ func directory(op, url string) (string, error) {
 	case onPostgres(url):
 		return "", &belay.Error{
 			Code: belay.CodeInvalid, Op: op,
-			Message: "PostgreSQL has tools of its own for that, pg_dump and pg_basebackup; see docs/operations.md",
+			Message: "use the tools of PostgreSQL for that, pg_dump and pg_basebackup; see docs/operations.md",
 		}
 	}
 	return "", &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "the store must be sqlite:DIR"}
 }
 
-// present is the path of the database that is in a data directory.
+// present is the path of the database in a data directory; CodeNotFound if there is none.
 func present(op, dir string) (string, error) {
 	path := filepath.Join(dir, database)
 	_, err := os.Stat(path)
@@ -119,17 +116,18 @@ func present(op, dir string) (string, error) {
 	return path, nil
 }
 
-// mayBe refuses a name that is taken, or is in the data directory itself.
-func mayBe(to, dir string, force bool) error {
+// checkTarget refuses the name of a backup if the file exists and force is not set, or if the name
+// lies in the data directory itself.
+func checkTarget(to, dir string, force bool) error {
 	op := "back up to " + to
 	info, err := os.Lstat(to)
 	switch {
 	case err == nil && !info.Mode().IsRegular():
-		return &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "it is not a file"}
+		return &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "the path exists and is not a regular file"}
 	case err == nil && !force:
 		return &belay.Error{
 			Code: belay.CodeConflict, Op: op,
-			Message: "there is such a file; name another, or overwrite it with --force",
+			Message: "the file exists; name another, or overwrite it with --force",
 		}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: %w", op, err)
@@ -141,13 +139,13 @@ func mayBe(to, dir string, force bool) error {
 	if data, err := os.Stat(dir); err == nil && os.SameFile(folder, data) {
 		return &belay.Error{
 			Code: belay.CodeInvalid, Op: op,
-			Message: "that is in the data directory: what takes the one takes the other; name a place elsewhere",
+			Message: "the file would be in the data directory and would be lost together with it; name a place elsewhere",
 		}
 	}
 	return nil
 }
 
-// unique is a name beside another that nothing has.
+// unique is an unused name in the directory of to.
 func unique(to string) (string, error) {
 	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*.part")
 	if err != nil {
@@ -157,8 +155,8 @@ func unique(to string) (string, error) {
 	return made, errors.Join(f.Close(), os.Remove(made))
 }
 
-// name gives a finished file its name and makes that last. Without force it
-// takes nobody's.
+// name gives a finished file its name and syncs the directory. Without force it replaces no
+// existing file.
 func name(made, to string, force bool) error {
 	if !force {
 		err := os.Link(made, to)
@@ -168,7 +166,7 @@ func name(made, to string, force bool) error {
 		case errors.Is(err, fs.ErrExist):
 			return err
 		}
-		if _, err := os.Lstat(to); err == nil { // a file system without links
+		if _, err := os.Lstat(to); err == nil { // a file system without hard links
 			return &fs.PathError{Op: "rename", Path: to, Err: fs.ErrExist}
 		}
 	}

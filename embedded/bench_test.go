@@ -18,12 +18,12 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// inFlight is how many executions have begun and not ended.
+// inFlight is how many executions are in progress at the same time.
 const inFlight = 1000
 
 var payload = json.RawMessage(`{"text":"` + strings.Repeat("x", 290) + `"}`)
 
-// bed is an engine on an empty database of its own, with a worker.
+// bed is a test bed: an engine on an empty database of its own, with a worker.
 type bed struct {
 	*embedded.Backend
 	b    *testing.B
@@ -33,8 +33,8 @@ type bed struct {
 	here, there time.Duration
 }
 
-// newBed opens the database and gets ready what prepare does; then it starts the
-// worker and the clocks.
+// newBed opens the database and calls prepare; then it starts the worker and the timers. The worker
+// calls each for every execution of "noop".
 func newBed(b *testing.B, prepare func(*embedded.Backend), each func()) *bed {
 	b.Helper()
 	srv := pgtest.Shared(b)
@@ -74,9 +74,8 @@ func newBed(b *testing.B, prepare func(*embedded.Backend), each func()) *bed {
 	return x
 }
 
-// report stops everything and says what each of n cost: processor time in this
-// process and in the database, which tells more than the clock on a machine that
-// is shared.
+// report stops everything and reports the cost of each of n units. It measures processor time in
+// this process and in the database, which is more reliable than elapsed time on a shared machine.
 func (x *bed) report(n int, unit string) {
 	x.b.Helper()
 	x.stop()
@@ -100,7 +99,7 @@ func ownCPU(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkDrain works off executions that wait already.
+// BenchmarkDrain runs executions that were submitted before the measurement began.
 func BenchmarkDrain(b *testing.B) {
 	var begun atomic.Int64
 	all := make(chan struct{})
@@ -123,10 +122,10 @@ func BenchmarkDrain(b *testing.B) {
 	x.report(b.N, "executions")
 }
 
-// BenchmarkFlow submits executions, works them off and awaits each.
+// BenchmarkFlow submits executions, runs them and awaits each.
 func BenchmarkFlow(b *testing.B) { flow(b, "noop", 1, "executions") }
 
-// BenchmarkSteps does so with executions of ten steps.
+// BenchmarkSteps submits, runs and awaits executions of ten steps.
 func BenchmarkSteps(b *testing.B) { flow(b, "steps", 10, "steps") }
 
 func flow(b *testing.B, name string, each int, unit string) {

@@ -21,7 +21,7 @@ import (
 	"github.com/belaydev/belay/internal/uid"
 )
 
-// Option changes how Open opens. None is needed.
+// Option is an option of Open. All options may be omitted.
 type Option func(*settings)
 
 type settings struct {
@@ -31,21 +31,22 @@ type settings struct {
 	listen func(b *Backend, dir string, set *settings) error
 }
 
-// Logger sends what an operator should know to l instead of slog.Default().
+// Logger sets the logger for messages to operators. The default is slog.Default().
 func Logger(l *slog.Logger) Option { return func(s *settings) { s.engine.Log = l } }
 
-// Retention is how long an ended execution is kept; below 0 for ever. The
-// default is 30 days.
+// Retention sets how long the store keeps an ended execution; a negative duration means for ever.
+// The default is 30 days.
 func Retention(d time.Duration) Option { return func(s *settings) { s.engine.Retention = d } }
 
-// Purpose says in one line what this process is, for whoever finds the data
-// directory in use.
+// Purpose describes this process in one line. The line is part of the error that another process
+// gets when it opens the data directory.
 func Purpose(line string) Option { return func(s *settings) { s.purpose = line } }
 
-// Bury is called with a worker whose process was proven dead on this host,
-// before its executions go on elsewhere: end what it left behind. While it
-// returns an error the worker is not given up before its time. The Client is this
-// Backend's own, which may not have been returned by Open yet.
+// Bury sets a function that the engine calls when it has proven that the process of a worker on
+// this host has ended, before another worker continues its executions. The function ends what the
+// worker left behind, for example child processes. While it returns an error, the worker is not
+// declared lost before its lease expires. The Client is the Backend that Open returns; the call may
+// come before Open has returned.
 func Bury(f func(context.Context, belay.Client, belay.Worker) error) Option {
 	return func(s *settings) { s.engine.Bury = f }
 }
@@ -53,32 +54,32 @@ func Bury(f func(context.Context, belay.Client, belay.Worker) error) Option {
 // Backend is a belay.Backend whose engine runs in this process.
 type Backend struct {
 	*engine.Engine
-	store  store.Store
-	lock   *lock
-	server *socket.Server // nil if it does not listen
-	room   []byte
+	store   store.Store
+	lock    *lock
+	server  *socket.Server // nil without the option Listen
+	ballast []byte
 }
 
-// room is how much memory a Backend holds without using it, which costs none. Its
-// engine allocates in bursts as large as its batches and keeps little: the collector
-// would run for every few hundred executions, and look each time through the stacks
-// of all that wait. With the room it runs for every few thousand, and the heap may
-// be larger by as much.
-const room = 16 << 20
+// ballast is the size of a block of memory that a Backend allocates and never touches, so that it
+// occupies no physical memory. The engine allocates in bursts as large as its batches and keeps
+// little: without the ballast the garbage collector would run once for every few hundred
+// executions, and scan the stacks of all waiting goroutines each time. With it the collector runs
+// once for every few thousand, and the heap may grow by as much as the ballast.
+const ballast = 16 << 20
 
 var _ belay.Backend = (*Backend)(nil)
 
 // Open opens a store and starts an engine on it:
 //
-//	sqlite:DIR     a data directory, made if need be
-//	postgres://…   a PostgreSQL database, its schema made if need be
-//	memory:        nothing is kept; for tests
+//	sqlite:DIR     a data directory, created if it does not exist
+//	postgres://…   a PostgreSQL database; the schema is created if it does not exist
+//	memory:        in memory, lost at the end; for tests
 //
-// Another engine on the same directory is refused with CodeConflict and the
-// holder's process; a database is shared by any number of them. Close ends it.
+// A directory that another engine uses is refused with CodeConflict; the message names the engine's
+// process. Any number of engines may share a database. Close stops the engine.
 //
-// The URL of a database is as libpq's, PGPASSWORD, PGPASSFILE and the other
-// variables included. No error shows it.
+// The URL of a database has the form of libpq's, and PGPASSWORD, PGPASSFILE and the other
+// environment variables of libpq apply. No error message contains the URL.
 func Open(ctx context.Context, url string, options ...Option) (*Backend, error) {
 	set := settings{purpose: filepath.Base(os.Args[0])}
 	for _, o := range options {
@@ -126,7 +127,7 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 		return nil, err
 	}
 	set.prove()
-	b := &Backend{Engine: engine.New(s, set.engine), store: s, lock: l, room: make([]byte, room)}
+	b := &Backend{Engine: engine.New(s, set.engine), store: s, lock: l, ballast: make([]byte, ballast)}
 	if set.listen == nil {
 		return b, nil
 	}
@@ -136,7 +137,7 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 	return b, nil
 }
 
-// prove lets the engine prove deaths on this host.
+// prove sets the functions with which the engine proves that a process on this host has ended.
 func (s *settings) prove() {
 	self, err := host.Self()
 	if err != nil {
@@ -152,8 +153,8 @@ func (s *settings) prove() {
 	}
 }
 
-// hide keeps the data directory out of the git repository it may lie in. It is
-// a courtesy: nothing depends on it.
+// hide writes a .gitignore, so that git ignores the data directory if it lies in a repository.
+// Nothing depends on the file, so errors are ignored.
 func hide(dir string) {
 	f, err := os.OpenFile(filepath.Join(dir, ".gitignore"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -163,9 +164,8 @@ func hide(dir string) {
 	_ = f.Close()
 }
 
-// Close stops the engine, closes the store and gives the data directory back. Programs
-// that use the engine through its socket get the answers that were ready; then the
-// socket goes.
+// Close stops the engine, closes the store and releases the data directory. Programs that use the
+// engine through its socket get the answers that were ready; then the socket is removed.
 func (b *Backend) Close() error {
 	if b.server != nil {
 		b.server.Stop("")
@@ -184,20 +184,21 @@ func (b *Backend) Close() error {
 	return err
 }
 
-// NewID makes an id as the engine does: a UUIDv7.
+// NewID makes an id of the kind that the engine makes: a UUIDv7.
 func NewID() [16]byte { return uid.New() }
 
-// Reader reads a data directory beside the engine that has it, if any has.
+// Reader reads a data directory. An engine in another process may use the directory at the same
+// time.
 type Reader struct {
 	*engine.Reader
 	store store.Store
 }
 
-// readerPoll is how late a Reader sees at most what another process wrote.
+// readerPoll is the longest delay after which a Reader sees a write of another process.
 const readerPoll = 200 * time.Millisecond
 
-// OpenReader opens a data directory for reading only. CodeNotFound if there is
-// none.
+// OpenReader opens a data directory for reading only. CodeNotFound if it has no database,
+// CodeForbidden if this user may not read it.
 func OpenReader(ctx context.Context, url string) (*Reader, error) {
 	kind, dir, _ := strings.Cut(url, ":")
 	if kind != "sqlite" || dir == "" {
@@ -223,11 +224,11 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 	return &Reader{Reader: engine.NewReader(s, readerPoll), store: s}, nil
 }
 
-// Close ends the reading.
+// Close closes the database.
 func (r *Reader) Close() error { return r.store.Close() }
 
-// Check looks through the whole database file for damage, and answers with
-// SQLite's version and what is damaged, nothing if all is well.
+// Check checks the whole database file for damage. It returns SQLite's version and a list of what
+// is damaged, empty if nothing is.
 func (r *Reader) Check(ctx context.Context) (version string, damage []string, err error) {
 	s, ok := r.store.(*sqlite.Store)
 	if !ok {
@@ -236,20 +237,20 @@ func (r *Reader) Check(ctx context.Context) (version string, damage []string, er
 	return s.Check(ctx)
 }
 
-// Overdue counts what should have been done by now and was not: sessions and
-// executions whose time is over, and executions owned by a session that ended.
-// With a running engine it is zero but for moments.
+// Overdue counts the sessions and executions that an engine should have handled by now: those whose
+// deadline has passed, and executions whose owner's session has ended. While an engine is running
+// the count is zero except for moments.
 func (r *Reader) Overdue(ctx context.Context) (int, error) {
 	due, err := r.store.Due(ctx, 1000)
 	return len(due.Workers) + len(due.Checks) + len(due.Lost) + len(due.Children), err
 }
 
-// Notes say what of the store is worth knowing though it can be used: that the clock was
-// set, that an epoch began.
+// Notes returns notices about a usable store for operators, for example that its clock was set or
+// that a new epoch began.
 func (r *Reader) Notes(now time.Time) []string { return engine.Notes(r.store.Vitals(), now) }
 
-// Changed is when the database in a data directory was last written to, by the clock of
-// its file system; zero if there is none.
+// Changed is when the database in a data directory was last written to, by the clock of its file
+// system; zero if there is no database.
 func Changed(dir string) time.Time {
 	var last time.Time
 	for _, name := range []string{database, database + "-wal"} {
@@ -260,7 +261,7 @@ func Changed(dir string) time.Time {
 	return last
 }
 
-// Holder says which process has a data directory, in words; "" if none has.
+// Holder describes the process whose engine uses a data directory; "" if there is none.
 func Holder(dir string) string {
 	l, err := acquireExisting(dir)
 	var e *belay.Error

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// A data directory has one engine; a second is told who has it, and may begin
-// once the first has ended.
+// A data directory has one engine at a time. Opening a second one is an error that names the first
+// one's process, until the first is closed.
 func TestADataDirectoryHasOneEngine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first, err := embedded.Open(t.Context(), "sqlite:"+dir, embedded.Purpose("the first"))
@@ -25,14 +25,14 @@ func TestADataDirectoryHasOneEngine(t *testing.T) {
 		os.Getpid())) {
 		t.Errorf("the second got %v", err)
 	}
-	if held := embedded.Holder(dir); !strings.Contains(held, "the first") {
-		t.Errorf("the holder is %q", held)
+	if holder := embedded.Holder(dir); !strings.Contains(holder, "the first") {
+		t.Errorf("the holder is %q", holder)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if held := embedded.Holder(dir); held != "" {
-		t.Errorf("after its end the holder is %q", held)
+	if holder := embedded.Holder(dir); holder != "" {
+		t.Errorf("after Close the holder is %q", holder)
 	}
 	second, err := embedded.Open(t.Context(), "sqlite:"+dir)
 	if err != nil {
@@ -43,8 +43,8 @@ func TestADataDirectoryHasOneEngine(t *testing.T) {
 	}
 }
 
-// The directory is closed to others and hidden from the repository it lies in.
-func TestADataDirectoryIsItsOwnersAlone(t *testing.T) {
+// Only its owner can read the data directory, and git ignores it.
+func TestOnlyItsOwnerCanReadADataDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a b?#%", "data")
 	b, err := embedded.Open(t.Context(), "sqlite:"+dir)
 	if err != nil {
@@ -63,11 +63,11 @@ func TestADataDirectoryIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-// What is written is there for the next engine, and for a reader beside it.
-func TestWhatIsAcknowledgedIsThereForTheNext(t *testing.T) {
+// An acknowledged submission is there for a Reader beside the engine, and for the next engine.
+func TestAReaderAndTheNextEngineSeeAcknowledgedWrites(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "data")
 	if _, err := embedded.OpenReader(t.Context(), url); belay.CodeOf(err) != belay.CodeNotFound {
-		t.Errorf("a reader of nothing got %v", err)
+		t.Errorf("a reader of a missing directory got %v", err)
 	}
 	b, err := embedded.Open(t.Context(), url)
 	if err != nil {
@@ -105,8 +105,8 @@ func TestWhatIsAcknowledgedIsThereForTheNext(t *testing.T) {
 	}
 }
 
-// A store that is none is refused with what it could be.
-func TestAStoreThatIsNoneIsRefused(t *testing.T) {
+// Open refuses a URL that names no store.
+func TestOpenRefusesAnInvalidURL(t *testing.T) {
 	for _, url := range []string{"", "sqlite:", "mysql://x", "./dir", "sqlite"} {
 		if _, err := embedded.Open(t.Context(), url); belay.CodeOf(err) != belay.CodeInvalid {
 			t.Errorf("%q: %v", url, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// backup makes a directory with one execution in it, and a backup of that.
+// backup creates a data directory with one execution, and a backup of it.
 func backup(ctx context.Context, dir string) (file string, err error) {
 	b, err := embedded.Open(ctx, "sqlite:"+filepath.Join(dir, "data"), embedded.Logger(quiet))
 	if err != nil {
@@ -24,7 +24,7 @@ func backup(ctx context.Context, dir string) (file string, err error) {
 	return file, err
 }
 
-// A backup is made beside the engine, which goes on.
+// A backup is made while the engine runs.
 func ExampleBackup() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -44,7 +44,7 @@ func ExampleBackup() {
 	// Output: 1 <nil>
 }
 
-// A backup is looked through for damage before it is needed.
+// A backup is checked for damage before it is needed.
 func ExampleVerify() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -59,7 +59,7 @@ func ExampleVerify() {
 	// Output: 1 <nil>
 }
 
-// A backup becomes a data directory. Its tokens go on above all that were ever given.
+// A backup becomes a data directory. Its new tokens are larger than all tokens given out before.
 func ExampleRestore() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -85,8 +85,7 @@ func ExampleRestore() {
 	// 1 <nil>
 }
 
-// A directory that came out of a snapshot of its disk gets a new epoch, so that no token
-// is given twice.
+// A directory from a snapshot of its disk gets a new epoch, so that no token is given out twice.
 func ExampleBeginEpoch() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -100,8 +99,8 @@ func ExampleBeginEpoch() {
 	// Output: true 0 <nil>
 }
 
-// The steps that a new Belay would take in a store are looked at, then taken. Opening
-// the store does the same.
+// The pending migrations of a store are listed, then carried out. Opening the store carries them
+// out too.
 func ExampleMigrate() {
 	ctx := context.Background()
 	dir, remove := folder()

@@ -15,7 +15,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// folder is an empty folder that the example removes.
+// folder creates an empty directory, which remove deletes.
 func folder() (dir string, remove func()) {
 	dir, err := os.MkdirTemp("", "belay-example")
 	if err != nil {
@@ -33,8 +33,7 @@ func greet(ctx context.Context, b belay.Client) error {
 	return out[0].Err
 }
 
-// What is submitted is on the disk, and there when the program opens the directory
-// again.
+// A submitted execution is on the disk, and still there when the program opens the directory again.
 func ExampleOpen() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -58,8 +57,7 @@ func ExampleOpen() {
 	// 1 <nil> <nil>
 }
 
-// Beside a program that listens, another one uses its engine, as the belay command
-// does.
+// Another program uses the engine of a program that listens, as the belay command does.
 func ExampleListen() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -85,8 +83,9 @@ func ExampleListen() {
 	// 1 <nil>
 }
 
-// Options of the engine: warnings go to a log, ended executions stay for a week, and a
-// worker that died on this machine has its files removed before its work goes on.
+// The engine logs to the program's logger, keeps ended executions for a week, and removes the files
+// of a worker whose process on this machine has ended, before another worker continues its
+// executions.
 func ExampleBury() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -103,7 +102,7 @@ func ExampleBury() {
 	// Output: <nil>
 }
 
-// Warnings of the engine go where those of the program go.
+// The engine logs to the program's logger.
 func ExampleLogger() {
 	b, err := embedded.Open(context.Background(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -114,7 +113,7 @@ func ExampleLogger() {
 	// Output: <nil>
 }
 
-// Ended executions are kept for a week in place of thirty days.
+// Ended executions are kept for a week instead of thirty days.
 func ExampleRetention() {
 	b, err := embedded.Open(context.Background(), "memory:", embedded.Retention(7*24*time.Hour))
 	if err != nil {
@@ -125,7 +124,7 @@ func ExampleRetention() {
 	// Output: <nil>
 }
 
-// A second program that opens the directory learns which one has it.
+// A second program that opens the directory gets an error that describes the first.
 func ExamplePurpose() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -141,7 +140,7 @@ func ExamplePurpose() {
 	// Output: conflict
 }
 
-// Holder tells which process has a directory, and nothing if none has.
+// Holder describes the process whose engine uses a directory; "" if there is none.
 func ExampleHolder() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -155,7 +154,7 @@ func ExampleHolder() {
 	// Output: true <nil> false
 }
 
-// A program that looks at a directory from outside sees when it was last written to.
+// A program without an engine learns when the directory was last written to.
 func ExampleChanged() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -174,8 +173,8 @@ func ExampleChanged() {
 	// false
 }
 
-// A program that chooses the id of an execution itself can submit it again without
-// having kept anything but the id.
+// A program that chooses the id of an execution itself can repeat the submission if it kept only
+// the id.
 func ExampleNewID() {
 	ctx := context.Background()
 	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))
@@ -194,7 +193,7 @@ func ExampleNewID() {
 	// true <nil> <nil>
 }
 
-// A program reads a directory beside the one that has its engine.
+// A program reads a directory while another program's engine uses it.
 func ExampleOpenReader() {
 	ctx := context.Background()
 	dir, remove := folder()

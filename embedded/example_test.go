@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// An order and the work that it causes are there together or not at all.
+// One transaction creates an order and submits its execution, so that both exist or neither.
 func ExampleSubmitTx() {
 	ctx := context.Background()
 	db, err := pgx.Connect(ctx, "postgres://app@localhost/app")

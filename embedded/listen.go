@@ -15,34 +15,35 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// Listen serves the data directory's socket, belay.sock, so that other programs use
-// this engine too: the belay command with --data, and package client with
-// "unix:DIR/belay.sock". The socket has mode 0600; only this user, the directory's
-// owner and root reach it, and no process of a job does. Close removes it.
+// Listen serves the socket of the data directory, belay.sock, so that other programs can use this
+// engine too: the belay command with --data, and package client with "unix:DIR/belay.sock". The
+// socket has mode 0600. Only this user, the directory's owner and root can connect to it; processes
+// of jobs that belay runs cannot. Close removes the socket.
 //
-// A belay command that has the engine for a while, such as a belay run, gives way to the
-// program and goes on beside it. Open is refused with CodeForbidden if others than this
-// user and root may change the directory. Stores other than a data directory have no
-// socket: there Listen changes nothing.
+// If a belay command such as belay run has the directory's engine, it hands the directory over to
+// this program and continues as a client of its engine. Open returns CodeForbidden if users other
+// than this user and root may change the directory. Stores other than a data directory have no
+// socket: Listen has no effect on them.
 func Listen() Option { return func(s *settings) { s.listen = (*Backend).listen } }
 
-// judge tells processes of jobs from others.
+// judge decides which processes may use the socket: it refuses those that belong to jobs.
 func judge() *peer.Judge { return &peer.Judge{InJob: process.InJob} }
 
-// How long a program that listens waits for the lock of its directory: of a process that
-// answers nothing, since it may be about to start or to stop, and of one that said that it
-// gives way.
+// How long a program with Listen waits for the lock of its directory: settling if the process that
+// has the lock does not answer, since that process may be starting or stopping; leaving if it
+// answered that it will hand the directory over.
 const (
 	settling = 2 * time.Second
 	leaving  = 10 * time.Second
 )
 
-// askEvery is how often the process with the engine is asked to give way: after it has,
-// another may have been quicker.
+// askEvery is the interval at which the process that has the lock is asked to hand the directory
+// over. The request is repeated, since another process may take the lock first.
 const askEvery = 300 * time.Millisecond
 
-// takeOver takes the lock of a directory as acquire does. A process that has it and gives
-// way is waited for; one that does not is the answer, at once.
+// takeOver takes the lock of a directory as acquire does. If another process has the lock, takeOver
+// asks it to hand the directory over and waits; if that process refuses, takeOver returns the error
+// of acquire at once.
 func takeOver(ctx context.Context, dir, purpose string) (*lock, error) {
 	until, ask := time.Now().Add(settling), time.Time{}
 	for {
@@ -71,13 +72,13 @@ func takeOver(ctx context.Context, dir, purpose string) (*lock, error) {
 	}
 }
 
-// listen serves the socket of the directory, whose lock this process has.
+// listen serves the socket of the directory. This process must have the directory's lock.
 func (b *Backend) listen(dir string, set *settings) error {
 	log := set.engine.Log
 	if log == nil {
 		log = slog.Default()
 	}
-	dir, err := filepath.Abs(dir) // it stays where it is if the program goes elsewhere
+	dir, err := filepath.Abs(dir) // the path stays valid if the program changes its working directory
 	if err == nil {
 		b.server, err = socket.Open(dir, socket.Options{Purpose: set.purpose, Judge: judge(), Log: log})
 	}
@@ -90,8 +91,8 @@ func (b *Backend) listen(dir string, set *settings) error {
 	return nil
 }
 
-// Ready reports whether the engine takes work: CodeUnavailable, with the reason, if
-// not. Notes are worth knowing besides, such as that the clock was set.
+// Ready reports whether the engine takes work: it returns CodeUnavailable with the reason if not.
+// Notes are further notices for operators, for example that the clock was set.
 func (b *Backend) Ready(context.Context) (notes []string, err error) {
 	v := b.Vitals()
 	return v.Notes(time.Now()), v.Trouble()

@@ -8,9 +8,9 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// Rule: a program that closes its Backend once more does not take the socket of the
-// program that has the directory now.
-func TestTheSocketOfTheNextStays(t *testing.T) {
+// Rule: a second Close of a Backend does not remove the socket of the next Backend on the same
+// directory.
+func TestASecondCloseKeepsTheSocketOfTheNextBackend(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *embedded.Backend {
 		b, err := embedded.Open(t.Context(), "sqlite:"+dir, embedded.Listen(), embedded.Logger(quiet))
@@ -30,7 +30,7 @@ func TestTheSocketOfTheNextStays(t *testing.T) {
 	second := open()
 	_ = first.Close()
 	if _, err := os.Lstat(path); err != nil {
-		t.Errorf("the socket of the next is gone: %v", err)
+		t.Errorf("the socket of the next Backend is gone: %v", err)
 	}
 	if err := second.Close(); err != nil {
 		t.Error(err)

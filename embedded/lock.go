@@ -15,22 +15,23 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// lock is the right to run an engine on a data directory. The kernel holds it:
-// it is gone when its holder is.
+// lock is the right to run an engine on a data directory: a lock of the kernel (flock) on
+// belay.lock, which the kernel releases when the process ends.
 type lock struct{ file *os.File }
 
-// holder is what the lock file says of who has it, for people.
+// holder is the text of the lock file: it describes the process that has the lock, for people.
 type holder struct {
 	host.Process
 	Purpose string    `json:"purpose"`
 	Since   time.Time `json:"since"`
 }
 
-// inherited is how long the lock may outlive its holder: who is killed while it
-// starts another program leaves the lock to that until the program has begun.
+// inherited is for how long the lock may outlive the process that took it. If a process is killed
+// between fork and exec of another program, the child keeps the lock until exec closes the file.
 const inherited = 2 * time.Second
 
-// acquire takes the lock of a data directory or says who has it.
+// acquire takes the lock of a data directory. CodeConflict, with a description of the process, if
+// another process has it.
 func acquire(ctx context.Context, dir, purpose string) (*lock, error) {
 	path := filepath.Join(dir, "belay.lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -83,14 +84,14 @@ func flock(f *os.File) error {
 	}
 }
 
-// read is what the lock file says; nothing if it cannot be read.
+// read reads the lock file; the zero holder if it cannot be read.
 func read(f *os.File) holder {
 	var h holder
 	_ = json.NewDecoder(io.NewSectionReader(f, 0, 1<<16)).Decode(&h)
 	return h
 }
 
-// died reports whether the holder's process is proven dead.
+// died reports whether the process that took the lock is proven to have ended.
 func (h holder) died() bool {
 	self, err := host.Self()
 	return err == nil && h.State(self) == host.Dead
@@ -100,7 +101,7 @@ func inUse(dir string, f *os.File) error {
 	h := read(f)
 	e := &belay.Error{Code: belay.CodeConflict, Op: "open " + dir, RetryAfter: time.Second}
 	if h.PID == 0 {
-		e.Message = "another Belay engine has this data directory"
+		e.Message = "another Belay engine uses this data directory"
 		return e
 	}
 	e.Message = fmt.Sprintf("process %d (%s) has this data directory since %s; wait for it, or use another with --data",
@@ -110,8 +111,8 @@ func inUse(dir string, f *os.File) error {
 
 func (l *lock) release() { _ = l.file.Close() }
 
-// acquireExisting takes the lock of a data directory without writing to it; nil
-// if there is none to take.
+// acquireExisting takes the lock of a data directory without writing to the lock file; nil if there
+// is no lock file.
 func acquireExisting(dir string) (*lock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "belay.lock"), os.O_RDWR, 0o600)
 	if err != nil {

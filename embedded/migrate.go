@@ -12,19 +12,19 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// Migration is one step of a store's schema.
+// Migration is one change of a store's schema.
 type Migration struct {
 	Version int64  `json:"version"`
 	Name    string `json:"name"`
 	SQL     string `json:"sql"`
 }
 
-// Migrate brings the schema of a store, sqlite:DIR or postgres://…, up to date
-// and answers with the steps that it took; with dryRun, those that it would take.
-// An engine does the same when it opens a store. Whoever migrates one store at
-// the same time takes turns; a data directory must not be in use. A schema that
-// is newer than this Belay is refused with CodeInternal, unless it is that of a
-// PostgreSQL and says that this Belay may work on it: then there is nothing to do.
+// Migrate brings the schema of a store, sqlite:DIR or postgres://…, up to date and returns the
+// migrations that it carried out; with dryRun it carries out none and returns the pending ones. An
+// engine migrates in the same way when it opens a store. Concurrent migrations of one store run one
+// after the other; a data directory must not be in use. A schema that is newer than this Belay is
+// refused with CodeInternal, unless the schema of a PostgreSQL database records that this Belay may
+// work on it: then there is nothing to do.
 func Migrate(ctx context.Context, url string, dryRun bool) ([]Migration, error) {
 	if onPostgres(url) {
 		run := postgres.Migrate

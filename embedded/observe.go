@@ -2,8 +2,8 @@ package embedded
 
 import "github.com/belaydev/belay/internal/engine"
 
-// Observe has f told what each commit did, after its callers have their answers.
-// It is for the metrics of Belay's own server.
+// Observe makes the engine call f with a description of each commit, after the callers have their
+// answers. It is for the metrics of Belay's own server.
 func Observe(f func(*engine.Observation)) Option {
 	return func(s *settings) { s.engine.Observe = f }
 }

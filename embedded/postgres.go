@@ -7,12 +7,12 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// committers is how many transactions an engine writes at a time: while one waits
-// for the database, the other is made ready. More are slower.
+// committers is how many transactions an engine writes at a time: while the database commits one,
+// the engine prepares the other. More than two are slower.
 const committers = 2
 
-// openPostgres opens a database that any number of engines share: there is no
-// lock to take and no directory to make.
+// openPostgres opens a database, which any number of engines may share: it needs no lock and no
+// directory.
 func openPostgres(ctx context.Context, url string, set settings) (*Backend, error) {
 	set.prove()
 	set.engine.Committers, set.engine.Pulse = committers, true
@@ -20,5 +20,5 @@ func openPostgres(ctx context.Context, url string, set settings) (*Backend, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Engine: engine.New(s, set.engine), store: s, room: make([]byte, room)}, nil
+	return &Backend{Engine: engine.New(s, set.engine), store: s, ballast: make([]byte, ballast)}, nil
 }

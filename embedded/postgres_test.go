@@ -27,8 +27,8 @@ func openOn(t testing.TB, url string) *embedded.Backend {
 	return b
 }
 
-// A database is shared: what one program submits a worker of another carries
-// out, and the first hears of the end, long before the slow poll.
+// Programs share a database: the worker of one program runs the execution that another program
+// submitted, and the submitter learns of its end by a notification, long before the slow poll.
 func TestADatabaseIsSharedByPrograms(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	a, b := openOn(t, url), openOn(t, url)
@@ -56,8 +56,8 @@ func TestADatabaseIsSharedByPrograms(t *testing.T) {
 	}
 }
 
-// What is wrong with the address of a database is said without the password in it.
-func TestTheAddressOfADatabaseIsNotShown(t *testing.T) {
+// An error about the address of a database does not contain the password.
+func TestErrorsDoNotShowTheAddressOfADatabase(t *testing.T) {
 	for _, url := range []string{"postgres://me:hunter2@127.0.0.1:1/x", "postgress://me:hunter2@db/x",
 		"postgres://me:hunter2@[::1/x"} {
 		_, err := embedded.Open(t.Context(), url)

@@ -15,11 +15,11 @@ import (
 	"github.com/belaydev/belay/internal/raced"
 )
 
-// patient is the time that the lease of a worker lasts in these tests: short enough to
-// be lost by what they do, long enough for a busy machine.
-const patient = 3 * time.Second
+// leaseTTL is the TTL of the workers in these tests: short enough that a defect loses a session,
+// long enough for a busy machine.
+const leaseTTL = 3 * time.Second
 
-// owner is a worker that owns executions and does nothing but renew them.
+// owner is a worker that owns executions and only renews them.
 type owner struct {
 	t      *testing.T
 	b      *embedded.Backend
@@ -33,7 +33,7 @@ type owner struct {
 func own(t *testing.T, b *embedded.Backend, n int) *owner {
 	t.Helper()
 	s, err := b.OpenWorker(t.Context(), belay.WorkerSpec{
-		Name: "owner", Workflows: []belay.Registration{{Workflow: "owned"}}, Capacity: n, TTL: belay.Duration(patient),
+		Name: "owner", Workflows: []belay.Registration{{Workflow: "owned"}}, Capacity: n, TTL: belay.Duration(leaseTTL),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,15 +62,15 @@ func own(t *testing.T, b *embedded.Backend, n int) *owner {
 	return o
 }
 
-// beats renews until done closes: each heartbeat on time, and again at once if it was
-// unavailable, as the SDK does.
+// beats sends heartbeats on time until done closes, and sends the next one at once after
+// CodeUnavailable, as the SDK does. It fails the test if a run is revoked.
 func (o *owner) beats(done <-chan struct{}) {
 	o.t.Helper()
 	for {
-		next := time.NewTimer(patient / 5)
+		next := time.NewTimer(leaseTTL / 5)
 		r, err := o.b.Heartbeat(o.t.Context(), belay.Heartbeat{Worker: o.id, Holds: o.held, ClaimSeen: o.claim})
 		if err != nil && belay.CodeOf(err) != belay.CodeUnavailable || len(r.Revoked) > 0 {
-			o.t.Errorf("a heartbeat that was sent on time: %d revoked, %v", len(r.Revoked), err)
+			o.t.Errorf("a heartbeat on time: %d runs revoked, %v", len(r.Revoked), err)
 			return
 		}
 		select {
@@ -81,10 +81,11 @@ func (o *owner) beats(done <-chan struct{}) {
 	}
 }
 
-// renews beats while runs end: what has ended is revoked.
+// renews sends heartbeats while runs end. Unlike beats it accepts revoked runs, since ended runs
+// are revoked.
 func (o *owner) renews(done <-chan struct{}) {
 	for {
-		next := time.NewTimer(patient / 5)
+		next := time.NewTimer(leaseTTL / 5)
 		if _, err := o.b.Heartbeat(o.t.Context(), belay.Heartbeat{Worker: o.id, Holds: o.held,
 			ClaimSeen: o.claim}); err != nil && belay.CodeOf(err) != belay.CodeUnavailable {
 			o.t.Errorf("a heartbeat while runs end: %v", err)
@@ -98,14 +99,14 @@ func (o *owner) renews(done <-chan struct{}) {
 	}
 }
 
-// ends settles all, which shows that nothing was lost.
+// ends settles all runs, which fails if a lease was lost.
 func (o *owner) ends() {
 	o.t.Helper()
 	done := make(chan struct{})
 	var beats sync.WaitGroup
 	defer beats.Wait()
 	defer close(done)
-	beats.Go(func() { o.renews(done) }) // which may take longer than the session lives
+	beats.Go(func() { o.renews(done) }) // the settlements may take longer than the TTL
 	for _, l := range o.leases {
 		if err := o.b.Settle(o.t.Context(), belay.Settlement{Lease: l, Op: belay.OpID(l.Secret),
 			Outcome: belay.OutcomeSucceeded}); err != nil {
@@ -115,22 +116,22 @@ func (o *owner) ends() {
 	}
 }
 
-// stores are those on which pressure differs.
+// stores runs a test on SQLite and on PostgreSQL, which differ under load.
 func stores(t *testing.T, do func(t *testing.T, url string)) {
 	t.Run("sqlite", func(t *testing.T) { do(t, "sqlite:"+t.TempDir()) })
 	t.Run("postgres", func(t *testing.T) { do(t, pgtest.Shared(t).Database(t)) })
 }
 
-// G6: a session lives whose worker beats on time, though others submit for longer than
-// its TTL as fast as the store can take it.
-func TestASessionLivesBesideAFlood(t *testing.T) {
+// G6: a session whose worker sends heartbeats on time stays open while others submit as fast as the
+// store can accept, for longer than the TTL.
+func TestASessionSurvivesAFloodOfSubmissions(t *testing.T) {
 	stores(t, func(t *testing.T, url string) {
 		b := openOn(t, url)
 		o := own(t, b, 3)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for began := time.Now(); time.Since(began) < 2*patient; {
+			for began := time.Now(); time.Since(began) < 2*leaseTTL; {
 				if err := submitMany(b, 5000); err != nil {
 					t.Error(err)
 					return
@@ -155,8 +156,8 @@ func submitMany(b *embedded.Backend, n int) error {
 	return err
 }
 
-// Many checkpoints of a megabyte at the same time are written, each at its first try,
-// and heartbeats beside them. On PostgreSQL 7 of 600 were, in two minutes.
+// Many concurrent checkpoints of a megabyte are all written at the first try, while heartbeats get
+// through. An earlier PostgreSQL store wrote only 7 of 600 in two minutes.
 func TestManyLargeCheckpointsAreWritten(t *testing.T) {
 	stores(t, func(t *testing.T, url string) {
 		b := openOn(t, url)
@@ -182,9 +183,9 @@ func TestManyLargeCheckpointsAreWritten(t *testing.T) {
 	})
 }
 
-// An application's transaction that holds idempotency keys holds up those who submit
-// under them, and nobody else: each of the others is accepted at its first try.
-func TestKeysInAnOpenTransactionHoldUpNobodyElse(t *testing.T) {
+// An open transaction of an application that has locked idempotency keys delays only submissions
+// with the same keys. All other submissions are accepted at the first try.
+func TestKeysInAnOpenTransactionDelayNoOtherSubmissions(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
 	o := own(t, b, 1)
@@ -230,10 +231,10 @@ func TestKeysInAnOpenTransactionHoldUpNobodyElse(t *testing.T) {
 	o.ends()
 }
 
-// A locked table costs no living worker its session: what does not need it goes on, and
-// time in which no heartbeat could be written is given back, though another server goes
-// on writing.
-func TestALockedTableCostsNobodyASession(t *testing.T) {
+// A locked table costs no running worker its session: writes that do not need the table go on, and
+// sessions are extended by the time in which no heartbeat could be written, even though another
+// server goes on writing.
+func TestALockedTableCostsNoWorkerItsSession(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	a, b := openOn(t, url), openOn(t, url)
 	o := own(t, a, 2)
@@ -249,12 +250,12 @@ func TestALockedTableCostsNobodyASession(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() { o.beats(ctx.Done()) })
-		all.Go(func() { // whatever owners write now waits
+		all.Go(func() { // writes of owners wait for the table
 			_, _ = a.Save(ctx, belay.Save{Lease: o.leases[0], Kind: belay.KindStep, Key: table})
 		})
 		accepted := 0
-		pace := time.NewTicker(5 * time.Millisecond) // more would only take time from the tests beside this one
-		for end := time.NewTimer(2 * patient); ; accepted++ {
+		pace := time.NewTicker(5 * time.Millisecond) // a faster pace would only slow down the tests that run at the same time
+		for end := time.NewTimer(2 * leaseTTL); ; accepted++ {
 			<-pace.C
 			if out, err := b.Submit(t.Context(), belay.Submission{Workflow: "bg"}); err != nil || out[0].Err != nil {
 				t.Errorf("%s is locked, and a submission got %v %v", table, err, out)
@@ -273,7 +274,7 @@ func TestALockedTableCostsNobodyASession(t *testing.T) {
 		if accepted < 100 {
 			t.Errorf("%s is locked, and %d submissions were accepted", table, accepted)
 		}
-		settle := time.NewTimer(patient / 2) // whoever judges has judged
+		settle := time.NewTimer(leaseTTL / 2) // the engines have judged the sessions by then
 		<-settle.C
 		stop()
 		all.Wait()

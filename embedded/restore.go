@@ -17,37 +17,36 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// Restored says what a restore did.
+// Restored describes a restore that was carried out.
 type Restored struct {
 	Snapshot
-	// Ended is how many sessions were ended as lost. What they owned is taken
-	// back when an engine runs.
+	// Ended is how many sessions were ended as lost. The next engine takes their executions back,
+	// and other workers continue them.
 	Ended int `json:"ended"`
-	// Aside is where the database that was there before is, if one was.
+	// Aside is the directory to which the replaced database was moved; empty if there was none.
 	Aside string `json:"aside,omitempty"`
 }
 
-// Verify looks through a backup for damage and says what it holds. It changes
-// nothing. Errors are those of Restore.
+// Verify checks a backup for damage and describes its contents. It changes nothing. Its errors are
+// those of Restore.
 func Verify(ctx context.Context, file string) (Snapshot, error) {
 	s, err := sqlite.Inspect(ctx, file)
 	return snapshot(file, s), err
 }
 
-// Restore makes sqlite:DIR a data directory with what a backup holds. Nobody may
-// use it meanwhile. The backup is copied and stays as it is.
+// Restore creates the data directory sqlite:DIR from a backup. No other process may use the
+// directory meanwhile. The backup file is copied and stays unchanged.
 //
-// What happened after the backup is forgotten, but not by those it was told to,
-// so two things are not as they were. A new epoch begins: every token is above
-// all that were ever given, by this store or by what it is restored from. And all
-// sessions are over: a worker that still has a lease of then may have lost it
-// since, so what was owned is taken back, as from any worker that was lost.
+// The restored store does not know what happened after the backup, but workers and other systems
+// do. So Restore changes two things. It begins a new epoch: every new token is larger than all
+// tokens that this store, or the store of the backup, ever gave out. And it ends all sessions: a
+// worker with a lease from before the backup may have lost that lease since, so its executions are
+// taken back, as from any lost worker.
 //
-// Until the last step the directory holds what it did. CodeConflict if it is in
-// use, or not empty without Force; with it, a database that is there is moved
-// into a directory of its own beside it. CodeNotFound, CodeInvalid or
-// CodeInternal if the file is not there, is no backup, or is damaged or newer
-// than this Belay.
+// Until the last step the old contents of the directory stay in place. CodeConflict if the
+// directory is in use, or if it is not empty and Force is not set. With Force, an existing database
+// is moved into a new directory beside the restored one. CodeNotFound if the file does not exist,
+// CodeInvalid if it is no backup, CodeInternal if it is damaged or newer than this Belay.
 func Restore(ctx context.Context, file, url string, o CopyOptions) (Restored, error) {
 	dir, err := directory("restore", url)
 	if err != nil {
@@ -73,13 +72,12 @@ func Restore(ctx context.Context, file, url string, o CopyOptions) (Restored, er
 	return done, errors.Join(err, os.RemoveAll(r.staging))
 }
 
-// BeginEpoch does for a store that was restored by other means what Restore does
-// besides copying: for a PostgreSQL database after pg_restore or a recovery to a
-// point in time, or for a data directory out of a snapshot of its disk. It
-// answers with the new epoch and how many sessions it ended. Doing it once more
-// than needed does no harm but to the workers, which lose what they have. A data
-// directory must not be in use, and unless force is set no server may have used a
-// database just now (CodeConflict).
+// BeginEpoch begins a new epoch and ends all sessions, as Restore does, in a store that was
+// restored by other means: a PostgreSQL database after pg_restore or a point-in-time recovery, or a
+// data directory from a snapshot of its disk. It returns the new epoch and the number of ended
+// sessions. An unnecessary call does no harm except that the workers lose their executions.
+// CodeConflict if a data directory is in use or, unless force is set, if a server has used a
+// database in the last moments.
 func BeginEpoch(ctx context.Context, url string, force bool) (epoch belay.Token, ended int, err error) {
 	const why = "the store was restored from a backup"
 	if onPostgres(url) {
@@ -122,7 +120,8 @@ func BeginEpoch(ctx context.Context, url string, force bool) (epoch belay.Token,
 	return epoch, ended, errors.Join(err, s.Close())
 }
 
-// unused refuses a store in which a server has just left its mark of life.
+// unused returns CodeConflict if a running server has written its mark of life to the store in the
+// last moments.
 func unused(ctx context.Context, s store.Store) error {
 	var since, beat time.Duration
 	if err := s.Commit(ctx, machine.Need{}, func(r *machine.Rows) *machine.Changes {
@@ -135,17 +134,17 @@ func unused(ctx context.Context, s store.Store) error {
 		return nil
 	}
 	return &belay.Error{Code: belay.CodeConflict, Op: "begin an epoch", Message: fmt.Sprintf(
-		"a server left its mark of life %s ago: its workers would lose all that they run; stop the servers first, "+
+		"a server left its mark of life %s ago: its workers would lose their executions; stop the servers first, "+
 			"or use --force beside them", since.Round(time.Millisecond))}
 }
 
-// endSessions ends all sessions that are open now as lost, for one reason.
+// endSessions ends all sessions that are open now as lost, with the given reason.
 func endSessions(ctx context.Context, s store.Store, why string) (n int, err error) {
-	// what it could say is answered
+	// the engine's messages are in its answers, so it needs no log
 	e := engine.New(s, engine.Options{Retention: -1, Log: slog.New(slog.DiscardHandler)})
 	defer func() { err = errors.Join(err, e.Close()) }()
 	for began, more := s.Now().Time(), true; more; {
-		workers, err := e.Workers(ctx) // the living ones first
+		workers, err := e.Workers(ctx) // the open sessions come first
 		if err != nil {
 			return n, err
 		}

@@ -41,7 +41,7 @@ func submit(t *testing.T, b belay.Backend) belay.ExecutionID {
 	return out[0].ID
 }
 
-// hand is a worker whose calls a test makes itself.
+// hand is a worker whose calls the test makes itself.
 type hand struct {
 	t *testing.T
 	belay.Backend
@@ -76,10 +76,10 @@ func (h *hand) claim() belay.Lease {
 	}
 }
 
-// A restored store knows what the backup does, gives no token that was ever
-// given, and owes nothing to the workers of before: what they had is taken back,
-// and they are told (G1, G2, G3).
-func TestARestore(t *testing.T) {
+// A restored store has the data of the backup, gives out only tokens that are larger than all
+// before, and has ended all sessions: workers from before the restore get CodeLeaseLost, and others
+// continue their executions (G1, G2, G3).
+func TestARestoreRaisesTokensAndEndsSessions(t *testing.T) {
 	dir, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "b.db")
 	b := open(t, dir)
 	id := submit(t, b)
@@ -109,11 +109,11 @@ func TestARestore(t *testing.T) {
 		Worker: old.id, Holds: []belay.Held{{Execution: id, Token: mine.Token}},
 	})
 	if belay.CodeOf(err) != belay.CodeLeaseLost || !strings.Contains(err.Error(), "restored from a backup") {
-		t.Errorf("the worker of before is told %v", err)
+		t.Errorf("the worker from before the restore got %v", err)
 	}
 	err = b.Settle(t.Context(), belay.Settlement{Lease: mine, Outcome: belay.OutcomeSucceeded})
 	if belay.CodeOf(err) != belay.CodeLeaseLost {
-		t.Errorf("the result of a worker of before: %v", err)
+		t.Errorf("the result of a worker from before the restore: %v", err)
 	}
 	again := newHand(t, b).claim()
 	if again.Execution != id || again.Token <= highest || again.Token <= done.Epoch {
@@ -132,9 +132,9 @@ func TestARestore(t *testing.T) {
 	}
 }
 
-// A directory that is in use or has something in it is not restored to. With
-// force what was there is kept, whole, and the new epoch is above its own too.
-func TestARestoreDestroysNothing(t *testing.T) {
+// Restore refuses a directory that is in use or not empty. With Force it keeps the old database
+// complete, and the new epoch is larger than that of the old database too.
+func TestARestoreKeepsTheOldDatabase(t *testing.T) {
 	dir, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "b.db")
 	b := open(t, dir)
 	submit(t, b)
@@ -163,11 +163,11 @@ func TestARestoreDestroysNothing(t *testing.T) {
 	}
 	b = open(t, dir)
 	if _, err := b.Execution(t.Context(), later); belay.CodeOf(err) != belay.CodeNotFound {
-		t.Errorf("what came after the backup: %v", err)
+		t.Errorf("the execution submitted after the backup: %v", err)
 	}
 	shut(t, b)
 	if x, err := open(t, first.Aside).Execution(t.Context(), later); err != nil || string(x.Input) != `{"a":1}` {
-		t.Errorf("what was there before is not kept: %+v, %v", x, err)
+		t.Errorf("the old database is not kept: %+v, %v", x, err)
 	}
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -175,18 +175,18 @@ func TestARestoreDestroysNothing(t *testing.T) {
 	}
 	for _, n := range names {
 		if n.Name() == "restoring" {
-			t.Error("the half-made database is left")
+			t.Error("the staging directory is left")
 		}
 	}
 }
 
-// crashed makes a directory what it is when its engine was killed: with a log
-// that is not in the database yet.
+// crashed brings a directory into the state after a kill of its engine: with a log whose writes are
+// not in the database file yet.
 func crashed(t *testing.T, dir string, b *embedded.Backend) {
 	t.Helper()
 	kept := make(map[string][]byte)
 	for _, name := range []string{"belay.db", "belay.db-wal"} {
-		// nothing is written now; the locks that this drops are not needed any more
+		// nothing writes now, and the locks that closing the file releases are not needed any more
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -201,9 +201,9 @@ func crashed(t *testing.T, dir string, b *embedded.Backend) {
 	}
 }
 
-// A backup takes nobody's place unless it is told to, and not one in the
-// directory that it is to outlive.
-func TestWhereABackupMayBe(t *testing.T) {
+// Backup replaces an existing file only with Force, and refuses a file in the data directory
+// itself.
+func TestBackupRefusesUnsafeTargets(t *testing.T) {
 	dir, place := filepath.Join(t.TempDir(), "data"), t.TempDir()
 	taken := filepath.Join(place, "taken")
 	if err := os.WriteFile(taken, []byte("mine"), 0o644); err != nil {
@@ -212,7 +212,7 @@ func TestWhereABackupMayBe(t *testing.T) {
 	url := "sqlite:" + dir
 	if _, err := embedded.Backup(t.Context(), url, taken,
 		embedded.CopyOptions{}); belay.CodeOf(err) != belay.CodeNotFound {
-		t.Errorf("of nothing: %v", err)
+		t.Errorf("a backup of a missing directory: %v", err)
 	}
 	submit(t, open(t, dir))
 	link := filepath.Join(place, "link")
@@ -257,15 +257,15 @@ func TestWhereABackupMayBe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := embedded.Backup(ctx, url, filepath.Join(place, "never"), embedded.CopyOptions{}); err == nil {
-		t.Error("a backup that nobody wants is made")
+		t.Error("a cancelled backup was made")
 	}
 	if names, err := filepath.Glob(filepath.Join(place, ".*")); err != nil || len(names) > 0 {
 		t.Errorf("%q is left, %v", names, err)
 	}
 }
 
-// What root restores into the directory of another user is that user's.
-func TestARestoreByRoot(t *testing.T) {
+// Files that root restores into the directory of another user belong to that user.
+func TestARestoreByRootBelongsToTheOwnerOfTheDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("only root can do this")
 		return
@@ -294,7 +294,7 @@ func TestARestoreByRoot(t *testing.T) {
 			return err
 		}
 		if s, ok := info.Sys().(*syscall.Stat_t); !ok || s.Uid != 65532 || s.Gid != 65533 {
-			t.Errorf("%s is not its user's: %+v", path, info.Sys())
+			t.Errorf("%s does not belong to the directory's owner: %+v", path, info.Sys())
 		}
 		return nil
 	})

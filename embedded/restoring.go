@@ -15,26 +15,27 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// restoring is a restore under way, by whoever has the lock of the directory.
+// restoring is a restore in progress. Its process has the lock of the directory.
 type restoring struct {
 	file, dir string
-	staging   string // where the new database is made; left over only by a crash
+	staging   string // where the new database is built; only a crash leaves it behind
 	at        time.Time
 	entries   []os.DirEntry
 	replaces  bool // there is a database already
 }
 
-// generation is added to the name of a database whose log may hold what it does not.
+// generation is the suffix of a file beside the database: the SQLite store creates it when the log
+// may have writes that the database file does not have.
 const generation = "-generation"
 
-// trace reports whether a name in a data directory says nothing of what it holds.
+// trace reports whether a file of this name may lie in a data directory that has no data.
 func trace(name string) bool {
 	return slices.Contains([]string{
 		"belay.lock", "belay.sock", ".gitignore", database + ".migrate", database + generation, "restoring",
 	}, name)
 }
 
-// look refuses a directory that is not empty.
+// look reads the directory, and refuses one that is not empty unless force is set.
 func (r *restoring) look(force bool) error {
 	var err error
 	if r.entries, err = os.ReadDir(r.dir); err != nil {
@@ -46,7 +47,7 @@ func (r *restoring) look(force bool) error {
 		}
 		if !force {
 			return &belay.Error{Code: belay.CodeConflict, Op: "restore to " + r.dir, Message: fmt.Sprintf(
-				"the directory is not empty: there is %s; restore to another, or use --force, which moves a "+
+				"the directory is not empty, it has %s; restore to another, or use --force, which moves a "+
 					"database aside and keeps it", e.Name())}
 		}
 		r.replaces = r.replaces || e.Name() == database
@@ -73,7 +74,7 @@ func (r *restoring) run(ctx context.Context, o CopyOptions) (Restored, error) {
 		}
 	}
 	if err := os.Remove(filepath.Join(r.dir, database+generation)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Restored{}, fmt.Errorf("forget what was there: %w", err)
+		return Restored{}, fmt.Errorf("remove the generation file of the old database: %w", err)
 	}
 	if err := errors.Join(os.Rename(made, filepath.Join(r.dir, database)), syncDir(r.dir)); err != nil {
 		return Restored{}, fmt.Errorf("put the restored database in its place: %w", err)
@@ -81,8 +82,8 @@ func (r *restoring) run(ctx context.Context, o CopyOptions) (Restored, error) {
 	return done, nil
 }
 
-// known is the highest epoch of all databases that are or were here, as far as
-// they can still be read.
+// known is the highest epoch of the database in the directory and of all databases that were set
+// aside there, as far as they can still be read.
 func (r *restoring) known(ctx context.Context) belay.Token {
 	folders := []string{"."}
 	for _, e := range r.entries {
@@ -99,11 +100,11 @@ func (r *restoring) known(ctx context.Context) belay.Token {
 	return highest
 }
 
-// setAside begins the name of a directory with a database that was replaced.
+// setAside is the prefix of the name of a directory that has a replaced database.
 const setAside = "before-restore-"
 
-// settle opens the restored database as an engine does, which brings its schema
-// up to date, and ends its sessions.
+// settle opens the restored database, which migrates its schema, and ends its sessions. It returns
+// how many it ended.
 func (r *restoring) settle(ctx context.Context, path string, mark time.Time) (int, error) {
 	s, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
@@ -116,18 +117,18 @@ func (r *restoring) settle(ctx context.Context, path string, mark time.Time) (in
 	if info, err := os.Stat(path + "-wal"); err == nil && info.Size() > 0 {
 		return n, &belay.Error{
 			Code: belay.CodeInternal, Op: "restore",
-			Message: "the restored database could not be closed: its log is left",
+			Message: "the restored database could not be closed: its log file is left",
 		}
 	}
 	return n, nil
 }
 
-// handOver gives what root has made to whoever the directory belongs to, who
-// could not use it otherwise.
+// handOver gives the files that root has created to the owner of the directory, who could not use
+// them otherwise.
 func (r *restoring) handOver(aside string) error {
 	info, err := os.Stat(r.dir)
 	if err != nil {
-		return fmt.Errorf("look whose the data directory is: %w", err)
+		return fmt.Errorf("find the owner of the data directory: %w", err)
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 || owner.Uid == 0 {
@@ -141,16 +142,16 @@ func (r *restoring) handOver(aside string) error {
 	}
 	for _, name := range names {
 		if err := os.Lchown(name, int(owner.Uid), int(owner.Gid)); err != nil {
-			return fmt.Errorf("give the restored data to its user: %w", err)
+			return fmt.Errorf("give the restored data to the directory's owner: %w", err)
 		}
 	}
 	return nil
 }
 
-// moveAside keeps the database that is there under names of its own, and answers
-// with where. The new one takes its place in one step: it is never missing, since
-// an engine would then begin an empty one. Its log goes first, since another
-// database than its own would be destroyed by it.
+// moveAside links the files of the existing database into a new directory and returns that
+// directory. The database file itself stays, so that the new one can replace it in one step: if it
+// were missing for a moment, an engine would create an empty one. Its log is removed before that,
+// since SQLite would apply the log to the new database and destroy it.
 func (r *restoring) moveAside() (string, error) {
 	aside := filepath.Join(r.dir, setAside+r.at.Format("20060102T150405.000Z"))
 	if err := os.Mkdir(aside, 0o700); err != nil {

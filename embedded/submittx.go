@@ -10,21 +10,21 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// SubmitTx accepts executions inside the caller's own transaction on the database
-// that Belay is kept in: they are there if that is committed, and workers of all
-// servers and programs on the database hear of them at that moment. If it is
-// rolled back, nothing ever was. No engine needs to run in this program; the schema
-// must be there, which any engine makes that opens the database.
+// SubmitTx submits executions inside the caller's own transaction on the database that Belay uses.
+// The executions exist if the transaction is committed, and workers of all servers and programs on
+// the database are notified at that moment. If it is rolled back, none of them exists. No engine
+// needs to run in this program. The schema must exist; any engine that opens the database creates
+// it.
 //
-// It decides and writes as Submit does. Each submission stands or falls alone, its
-// error in its answer; the call's own error means that none was accepted, and then
-// the transaction can go on unless its connection is lost. A submission can have no
-// parent: a child is started by the run of its parent.
+// SubmitTx applies the same rules as Submit. Each submission is accepted or refused independently
+// of the others; Submitted.Err has the error of a refused one. An error of the call itself means
+// that no submission was accepted; the transaction remains usable unless its connection is lost. A
+// submission must not have a parent, since only the run of the parent can start a child.
 //
-// Until the transaction ends it holds its ids and idempotency keys: who submits the
-// same one meanwhile gets CodeUnavailable after a second or so. Its isolation should
-// be READ COMMITTED, PostgreSQL's default; in a stricter one, what others have
-// submitted under the same key since it began is CodeUnavailable here.
+// Until the transaction ends it locks its execution ids and idempotency keys: another submission
+// with the same id or key gets CodeUnavailable after about a second. The isolation level should be
+// READ COMMITTED, PostgreSQL's default. In a stricter one, SubmitTx returns CodeUnavailable for a
+// key under which another program has submitted since the transaction began.
 func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Submitted, error) {
 	const op = "submit in a transaction"
 	commands := make([]machine.Command, len(s))
@@ -33,7 +33,7 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Su
 		if s[i].Parent != nil {
 			return nil, &belay.Error{
 				Code: belay.CodeInvalid, Op: op,
-				Message: "a child is started by the run of its parent, outside of a transaction",
+				Message: "only the run of the parent can start a child, outside of a transaction",
 			}
 		}
 		one := s[i]

@@ -15,7 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// application is a program's own connection to the database of a backend.
+// application is an application's own connection to the database that Belay uses.
 func application(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), url)
@@ -26,7 +26,7 @@ func application(t *testing.T, url string) *pgx.Conn {
 	return c
 }
 
-var errBack = errors.New("no")
+var errRollback = errors.New("no")
 
 // submitTx submits in a transaction that ends with err.
 func submitTx(t *testing.T, c *pgx.Conn, end error, s ...belay.Submission) []belay.Submitted {
@@ -45,8 +45,9 @@ func submitTx(t *testing.T, c *pgx.Conn, end error, s ...belay.Submission) []bel
 	return out
 }
 
-// What is submitted in a transaction begins when that is committed, at a worker
-// that waits elsewhere, long before any poll; rolled back, it never was (G4).
+// An execution submitted in a transaction is claimed as soon as the transaction is committed, by a
+// worker that waits at another connection, long before any poll. After a rollback the execution
+// does not exist (G4).
 func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
@@ -56,9 +57,9 @@ func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back := submitTx(t, app, errBack, belay.Submission{Workflow: "ship"})
+	back := submitTx(t, app, errRollback, belay.Submission{Workflow: "ship"})
 	if _, err := b.Execution(t.Context(), back[0].ID); belay.CodeOf(err) != belay.CodeNotFound {
-		t.Errorf("rolled back, it is there: %v", err)
+		t.Errorf("after the rollback the execution exists: %v", err)
 	}
 	for n := range int64(3) {
 		told := make(chan belay.ClaimReply, 1)
@@ -89,9 +90,9 @@ func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 	}
 }
 
-// A submission in a transaction follows the rules of any other: its key finds the
-// one that was accepted before, by whichever way, another body is refused, and so
-// is what is not valid; the rest of the call and the transaction stand (G9).
+// A submission in a transaction follows the same rules as any other: its idempotency key finds the
+// execution that an earlier submission created, and another body or an invalid submission is
+// refused. The other submissions of the call and the transaction are not affected (G9).
 func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
@@ -133,9 +134,9 @@ func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	}
 }
 
-// A transaction that stays open holds up nobody but who submits the same key, not
-// even where it is the first to use a queue.
-func TestAnOpenTransactionHoldsUpNobody(t *testing.T) {
+// A transaction that stays open does not delay submissions with other keys, even if it is the first
+// to use a queue.
+func TestAnOpenTransactionDelaysNoOtherSubmissionsToItsQueue(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
 	tx, err := app.Begin(t.Context())
@@ -159,9 +160,9 @@ func TestAnOpenTransactionHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// Who submits the same key as a transaction that stays open is told to try again,
-// and nobody else waits for it.
-func TestAnOpenTransactionHoldsUpItsKeyAlone(t *testing.T) {
+// A submission with the same key as an open transaction gets CodeUnavailable; the other submissions
+// of the same call do not wait.
+func TestAnOpenTransactionDelaysOnlyItsOwnKey(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
 	tx, err := app.Begin(t.Context())
