@@ -1,9 +1,9 @@
-// Package belaytest tests workflows: it runs them on a Backend in memory, lets
-// their worker die at a chosen step, and takes their executions away.
+// Package belaytest is for tests of workflows: it runs them on a Backend in memory, makes their
+// worker crash at a chosen step, and takes executions from their owner.
 //
 //	k := belaytest.Open(func(w *worker.Worker) { worker.Register(w, "order", Order) })
 //	defer k.Close()
-//	k.CrashBefore(2) // dies with the second step carried out and not saved
+//	k.CrashBefore(2) // crash when the second step was carried out and is not saved yet
 //	h, err := workflow.Start[Receipt](ctx, k.Backend, "order", cart)
 //	…
 //	k.Restart()
@@ -11,9 +11,8 @@
 //
 // # Time
 //
-// Inside of a [testing/synctest] bubble all time is virtual: the store's, the
-// worker's and the workflow's. A test of a workflow that sleeps for a month takes
-// no time:
+// Inside a [testing/synctest] bubble all time is virtual: the store's, the worker's and the
+// workflow's. A test of a workflow that sleeps for a month takes no time:
 //
 //	func TestReminder(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -26,5 +25,5 @@
 //		})
 //	}
 //
-// Outside of a bubble time is real, and everything but Advance works too.
+// Outside of a bubble time is real; everything except Advance works there too.
 package belaytest

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// say is a step that says so when it is carried out.
-func say(ctx context.Context, name string) error {
+// printStep carries out a step that prints its name.
+func printStep(ctx context.Context, name string) error {
 	return workflow.Do(ctx, name, func(context.Context) error {
 		fmt.Println(name)
 		return nil
@@ -20,7 +20,7 @@ func say(ctx context.Context, name string) error {
 
 func order(ctx context.Context, customer string) (string, error) {
 	for _, step := range []string{"reserve", "charge", "ship"} {
-		if err := say(ctx, step); err != nil {
+		if err := printStep(ctx, step); err != nil {
 			return "", err
 		}
 	}
@@ -29,7 +29,7 @@ func order(ctx context.Context, customer string) (string, error) {
 
 func registerOrder(w *worker.Worker) { worker.Register(w, "order", order) }
 
-// A test of a workflow: the kit is a Backend in memory with a worker on it.
+// A kit is a Backend in memory with a worker, on which a test runs workflows.
 func ExampleOpen() {
 	ctx := context.Background()
 	k := belaytest.Open(registerOrder)
@@ -47,9 +47,9 @@ func ExampleOpen() {
 	// shipped to ann <nil>
 }
 
-// A worker dies with its second step carried out and not saved: the next one
-// carries that step out again, and no other. So the step needs an idempotency
-// key wherever it charges a card.
+// A worker crashes after its second step was carried out and before the step is saved. The next
+// worker carries out that step again, and no earlier one. A step that charges a card therefore
+// needs an idempotency key.
 func ExampleKit_CrashBefore() {
 	ctx := context.Background()
 	k := belaytest.Open(registerOrder)
@@ -71,8 +71,8 @@ func ExampleKit_CrashBefore() {
 	// shipped to ann <nil>
 }
 
-// A worker dies right after its second step was saved: the next one goes on with
-// the third.
+// A worker crashes right after its second step was saved. The next worker continues with the third
+// step.
 func ExampleKit_CrashAfter() {
 	ctx := context.Background()
 	k := belaytest.Open(registerOrder)
@@ -93,12 +93,12 @@ func ExampleKit_CrashAfter() {
 	// shipped to ann <nil>
 }
 
-// An owner whose execution was taken away can write nothing any more.
+// The old owner of a stolen execution cannot write any more.
 func ExampleKit_Steal() {
 	ctx := context.Background()
 	started := make(chan belay.ExecutionID)
 	stolen := make(chan struct{})
-	told := make(chan error, 1)
+	refusal := make(chan error, 1)
 	k := belaytest.Open(func(w *worker.Worker) {
 		worker.Register(w, "slow", func(ctx context.Context, _ any) (string, error) {
 			if workflow.Token(ctx) > 1 { // the second owner
@@ -106,7 +106,7 @@ func ExampleKit_Steal() {
 			}
 			started <- workflow.Execution(ctx)
 			<-stolen
-			told <- workflow.Checkpoint(ctx, "too late")
+			refusal <- workflow.Checkpoint(ctx, "too late")
 			return "done", nil
 		})
 	})
@@ -121,7 +121,7 @@ func ExampleKit_Steal() {
 		fmt.Println(err)
 	}
 	close(stolen)
-	fmt.Println(belay.CodeOf(<-told))
+	fmt.Println(belay.CodeOf(<-refusal))
 	fmt.Println(h.Result(ctx))
 	// Output:
 	// lease_lost

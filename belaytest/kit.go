@@ -14,9 +14,9 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// Kit is a Backend in memory with one worker on it, which can be made to die.
+// Kit is a Backend in memory with one worker, which a test can make crash.
 type Kit struct {
-	// Backend is where executions are submitted, signalled and looked at.
+	// Backend is the Backend on which the test submits, signals and reads executions.
 	Backend belay.Backend
 
 	engine   *engine.Engine
@@ -25,24 +25,24 @@ type Kit struct {
 	opened   time.Time
 	number   int
 
-	// Of the worker that is there now.
+	// The fields below belong to the current worker.
 	mu   sync.Mutex
 	wire *wire
 	stop context.CancelFunc
 	done chan struct{}
-	err  error // of its Run, once done is closed
+	err  error // the error of the worker's Run, once done is closed
 }
 
-// Nothing has to be noticed by a poll or a TTL here, and in virtual time each
-// costs real time.
+// A kit needs neither polls nor the expiry of leases, and each of them would cost real time in a
+// test with virtual time. So both intervals are long.
 const (
 	slowPoll = time.Hour
 	ttl      = time.Hour
 )
 
-// Open opens a Backend and starts a worker that runs what register registers,
-// with the options that change makes of the defaults. register is called again
-// for each worker that follows. Close ends both.
+// Open opens a Backend and starts a worker. The function register registers the worker's workflows;
+// it is called again for each further worker. The functions in change may change the worker's
+// default options. Close stops the worker and closes the Backend.
 func Open(register func(w *worker.Worker), change ...func(o *worker.Options)) *Kit {
 	e := engine.New(memory.New(time.Now), engine.Options{Log: slog.New(slog.DiscardHandler), SlowPoll: slowPoll})
 	k := &Kit{Backend: e, engine: e, register: register, change: change, opened: time.Now()}
@@ -50,8 +50,8 @@ func Open(register func(w *worker.Worker), change ...func(o *worker.Options)) *K
 	return k
 }
 
-// Close stops the worker in order and closes the Backend. It fails if a workflow
-// did not end when it was told to.
+// Close shuts the worker down gracefully and closes the Backend. It returns an error if a workflow
+// function did not return after its context had ended.
 func (k *Kit) Close() error {
 	err := k.end()
 	if cerr := k.Backend.Close(); err == nil {
@@ -60,46 +60,46 @@ func (k *Kit) Close() error {
 	return err
 }
 
-// CrashBefore lets the worker die when it is about to save its n-th checkpoint
-// from now on, counted from 1: the step, or the wait, has been carried out and
-// is not saved, so the next worker carries it out again.
+// CrashBefore makes the worker crash when it is about to save its n-th checkpoint from now on,
+// counted from 1: the step or wait was carried out and is not saved, so the next worker carries it
+// out again.
 func (k *Kit) CrashBefore(n int) { k.current().arm(n, false) }
 
-// CrashAfter lets the worker die right after its n-th checkpoint from now on was
-// saved: the next worker goes on from there.
+// CrashAfter makes the worker crash right after its n-th checkpoint from now on, counted from 1,
+// was saved: the next worker continues after it.
 func (k *Kit) CrashAfter(n int) { k.current().arm(n, true) }
 
-// Crash lets the worker die now. Its functions see their context end with
-// belay.ErrLeaseLost as the cause, and nothing that they or the worker do
-// reaches the Backend any more.
+// Crash makes the worker crash now. The contexts of its functions end with belay.ErrLeaseLost as
+// the cause, and no call of the functions or of the worker reaches the Backend any more.
 func (k *Kit) Crash() { k.current().crash() }
 
-// Restart waits until the worker has died, if it has not yet, and starts another
-// one. The executions of the dead one are lost at once, with a loss charged, and
-// go on.
+// Restart waits until the worker has crashed, and starts another one. The runs of the crashed
+// worker are lost at once, which counts as a loss of each execution, and the new worker continues
+// the executions.
 func (k *Kit) Restart() {
 	<-k.current().crashed
-	_ = k.end() // nobody is left to hear it
+	_ = k.end() // the error of a crashed worker does not matter
 	k.start()
 }
 
-// Steal takes an execution from its owner, as an operator would. Whoever claims
-// it next has a newer token; the old owner is refused from now on, and hears of
-// it with its next write or heartbeat. CodeConflict if nobody owns it.
+// Steal takes an execution from its owner, as an operator would. The next owner has a newer token.
+// The old owner's writes are refused from now on, and the owner learns of the loss from its next
+// write or heartbeat. CodeConflict if the execution has no owner.
 func (k *Kit) Steal(ctx context.Context, id belay.ExecutionID) error {
 	_, err := k.Backend.Control(ctx, belay.Control{Execution: id, Action: belay.ActionSteal, Actor: "belaytest"})
 	return err
 }
 
-// Advance lets d pass and waits until all that this sets off has been done. It
-// works inside of a synctest bubble only, and panics elsewhere.
+// Advance moves the virtual time forward by d and waits until the worker and the engine have
+// finished everything that became due. It works only inside a synctest bubble, and panics
+// elsewhere.
 func (k *Kit) Advance(d time.Duration) {
 	synctest.Wait()
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// Boottime is the clock of the worker's fence: the time that the store has too.
+// Boottime is the clock of the worker's fence, which runs with the clock of the store.
 func (k *Kit) Boottime() time.Duration { return time.Since(k.opened) }
 
 func (k *Kit) current() *wire {
@@ -108,7 +108,7 @@ func (k *Kit) current() *wire {
 	return k.wire
 }
 
-// start starts a worker.
+// start starts the next worker.
 func (k *Kit) start() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -122,7 +122,7 @@ func (k *Kit) start() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	k.wire = &wire{Backend: k.Backend, crashed: make(chan struct{}), die: func(session belay.WorkerID) {
-		_ = k.engine.Bury(context.Background(), session, "the test let it die") // refused if it had ended already
+		_ = k.engine.Bury(context.Background(), session, "the test made the worker crash") // an error if the session had ended already
 		stop()
 	}}
 	w := worker.New(k.wire, o)

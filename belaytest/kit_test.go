@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: in a bubble a week passes at once, for the store, the worker and the
-// workflow alike.
+// Rule: in a synctest bubble, Advance moves the clocks of the store, the worker and the workflow
+// forward without delay.
 func TestAdvanceMovesAllClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := belaytest.Open(func(w *worker.Worker) {
@@ -48,9 +48,9 @@ func TestAdvanceMovesAllClocks(t *testing.T) {
 	})
 }
 
-// Rule: a worker that died is given up without waiting for its TTL, and what it
-// does afterwards reaches nobody.
-func TestCrash(t *testing.T) {
+// Rule: the executions of a crashed worker continue without a wait for its TTL, and no later write
+// of the worker reaches the Backend.
+func TestACrashedWorkerIsReplacedAtOnceAndWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var late error
 		k := belaytest.Open(func(w *worker.Worker) {
@@ -75,7 +75,7 @@ func TestCrash(t *testing.T) {
 			t.Error(v, err)
 		}
 		if d := time.Since(start); d > 0 {
-			t.Errorf("found after %s", d)
+			t.Errorf("the next worker finished after %s", d)
 		}
 		if !errors.Is(late, belay.ErrLeaseLost) {
 			t.Errorf("a late checkpoint: %v", late)
@@ -90,9 +90,9 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// Rule: a child of a workflow that is not registered fails its parent and says what to do,
-// instead of waiting for ever.
-func TestAChildOfNoWorkflowFails(t *testing.T) {
+// Rule: if the workflow of a child is not registered, the parent fails with advice, instead of
+// waiting for ever.
+func TestAChildOfAnUnregisteredWorkflowFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := belaytest.Open(func(w *worker.Worker) {
 			worker.Register(w, "order", func(ctx context.Context, _ any) (string, error) {

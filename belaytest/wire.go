@@ -10,25 +10,27 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// wire is the Backend as one worker sees it, until the worker dies.
+// wire is the Backend of one worker. Once the worker has crashed, every call fails.
 type wire struct {
 	belay.Backend
 	die func(session belay.WorkerID)
 
 	mu      sync.Mutex
 	session belay.WorkerID
-	dead    bool
+	dead    bool // the worker has crashed
 	crashed chan struct{}
-	left    int // checkpoints until the worker dies; 0 means it does not
+	left    int // checkpoints until the worker crashes; 0 means that it does not
 	after   bool
 }
 
-// gone ends the functions of a dead worker; buried keeps it from coming back.
+// errCrashed is the error of calls of a crashed worker; its code ends the worker's runs.
+// errNoSession keeps a crashed worker from opening another session.
 var (
-	gone   = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the test let this worker die"}
-	buried = &belay.Error{Code: belay.CodeForbidden, Message: "the test let this worker die"}
+	errCrashed   = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the test made this worker crash"}
+	errNoSession = &belay.Error{Code: belay.CodeForbidden, Message: "the test made this worker crash"}
 )
 
+// arm makes the worker crash at its n-th checkpoint, after it was saved or before.
 func (w *wire) arm(n int, after bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,7 +54,7 @@ func (w *wire) isDead() bool {
 	return w.dead
 }
 
-// count counts a checkpoint and reports whether it is the last.
+// count counts a checkpoint and reports whether the worker must crash now.
 func (w *wire) count(after bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,7 +65,8 @@ func (w *wire) count(after bool) bool {
 	return w.left == 0
 }
 
-// Save is where a worker dies at a step.
+// Save saves a checkpoint, and crashes the worker before or after the save if this is the chosen
+// checkpoint.
 func (w *wire) Save(ctx context.Context, s belay.Save) (int64, error) {
 	if w.count(false) {
 		w.crash()
@@ -71,26 +74,25 @@ func (w *wire) Save(ctx context.Context, s belay.Save) (int64, error) {
 	seq, err := through(w, func() (int64, error) { return w.Backend.Save(ctx, s) })
 	if err == nil && w.count(true) {
 		w.crash()
-		return 0, gone
+		return 0, errCrashed
 	}
 	return seq, err
 }
 
-// through makes a call, unless the worker is dead before it or after it.
+// through makes a call. It returns errCrashed if the worker crashed before the call returned.
 func through[A any](w *wire, call func() (A, error)) (A, error) {
 	var none A
 	if w.isDead() {
-		return none, gone
+		return none, errCrashed
 	}
 	a, err := call()
 	if w.isDead() {
-		return none, gone
+		return none, errCrashed
 	}
 	return a, err
 }
 
-// Submit refuses a child that no worker would ever run, for which its parent would wait for
-// ever.
+// Submit refuses a child whose workflow no worker runs, since its parent would wait for ever.
 func (w *wire) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	workers, err := w.Workers(ctx)
 	if err != nil {
@@ -108,7 +110,7 @@ func (w *wire) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submi
 	return through(w, func() ([]belay.Submitted, error) { return w.Backend.Submit(ctx, s...) })
 }
 
-// runs reports whether a worker would run a child.
+// runs reports whether the worker x would run the child c.
 func runs(x *belay.Worker, c *belay.Submission) bool {
 	return !x.State.Ended() && slices.Contains(x.Queues, cmp.Or(c.Queue, "default")) &&
 		slices.Contains(x.Workflows, belay.Registration{Workflow: c.Workflow, Version: c.Version})
@@ -116,7 +118,7 @@ func runs(x *belay.Worker, c *belay.Submission) bool {
 
 func (w *wire) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
 	if w.isDead() {
-		return belay.Session{}, buried
+		return belay.Session{}, errNoSession
 	}
 	got, err := w.Backend.OpenWorker(ctx, s)
 	w.mu.Lock()

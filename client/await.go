@@ -16,54 +16,54 @@ import (
 )
 
 const (
-	// maxOpening is how many requests for the ends of executions are on their way
-	// to a server that has not answered yet. Whoever comes meanwhile goes with the
-	// next one.
+	// maxOpening is how many await requests may be sent to the server before it has begun to
+	// answer. Callers that arrive meanwhile are part of the next request.
 	maxOpening = 2
-	// maxEvent bounds one event of an answer.
+	// maxEvent is the largest size of one event of an answer, in bytes.
 	maxEvent = 32 << 20
 )
 
-// awaiter waits for the ends of executions, for those of many in one request: a
-// thousand callers would be a thousand requests otherwise.
+// awaiter waits for the ends of executions. One request waits for many executions, so that a
+// thousand callers do not make a thousand requests.
 type awaiter struct {
 	c *Client
 
-	mu      sync.Mutex
-	queue   []*waiter
-	opening int
-	alone   bool // the server knows no such request
+	mu          sync.Mutex
+	queue       []*waiter
+	opening     int
+	unsupported bool // the server does not support the await request
 }
 
 // waiter is a caller that waits for the end of one execution.
 type waiter struct {
 	id    belay.ExecutionID
-	reply chan awaited // takes the answer without anybody waiting
+	reply chan awaited // buffered, so that sending the answer never blocks
 	group *group       // nil while it is queued; under the awaiter's mu
-	gone  bool         // likewise: it was answered, or nobody waits any more
+	gone  bool         // likewise: the waiter was answered, or its caller has left
 }
 
-// awaited is what a waiter is told: with neither, ask again.
+// awaited is the answer to a waiter: an execution, an error, or neither, which means that the
+// caller must ask again.
 type awaited struct {
 	x   *belay.Execution
 	err error
 }
 
-// group are the waiters of one request.
+// group has the waiters of one request.
 type group struct {
 	waiters map[belay.ExecutionID][]*waiter
-	left    int // that wait; under the awaiter's mu
+	left    int // how many of them still wait; under the awaiter's mu
 	ctx     context.Context
 	end     context.CancelFunc
 }
 
 var errCutOff = errors.New("the answer was cut off")
 
-// errAlone says that the server does not know how to wait for many.
-var errAlone = errors.New("the server waits for one execution at a time")
+// errUnsupported says that the server cannot wait for several executions in one request.
+var errUnsupported = errors.New("the server waits for one execution in each request")
 
-// do waits for the end of an execution, at most for so long. It is nil if it has
-// not ended by then, or somebody has to ask again.
+// do waits at most for wait until the execution has ended. It returns nil if the execution has not
+// ended by then, or if the caller must ask again.
 func (a *awaiter) do(ctx context.Context, id belay.ExecutionID, wait time.Duration) (*belay.Execution, error) {
 	w := &waiter{id: id, reply: make(chan awaited, 1)}
 	if err := a.enqueue(w); err != nil {
@@ -89,8 +89,8 @@ func (a *awaiter) do(ctx context.Context, id belay.ExecutionID, wait time.Durati
 func (a *awaiter) enqueue(w *waiter) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.alone {
-		return errAlone
+	if a.unsupported {
+		return errUnsupported
 	}
 	a.queue = append(a.queue, w)
 	if a.opening == maxOpening {
@@ -110,7 +110,8 @@ func (a *awaiter) enqueue(w *waiter) error {
 	return nil
 }
 
-// take makes a group of those that have queued. With none, one opens less.
+// take makes a group of the queued waiters, at most wire.MaxAwait executions. If none are queued,
+// it returns nil and counts the calling goroutine out of opening.
 func (a *awaiter) take() *group {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,8 +139,8 @@ func (a *awaiter) take() *group {
 	return g
 }
 
-// leave forgets a waiter; a request that nobody waits for any more ends. One that
-// was answered at the same moment counts no more already.
+// leave removes a waiter, and ends its request if it has no other waiters. It does nothing if the
+// waiter was answered at the same moment.
 func (a *awaiter) leave(w *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -158,7 +159,7 @@ func (g *group) lessLocked(n int) {
 	}
 }
 
-// ask sends the request of a group and has its answer read.
+// ask sends the request of a group and starts a goroutine that reads the answer.
 func (a *awaiter) ask(g *group) {
 	ids := make([]belay.ExecutionID, 0, len(g.waiters))
 	for id := range g.waiters {
@@ -179,11 +180,11 @@ func (a *awaiter) ask(g *group) {
 	if err != nil {
 		defer done()
 		if r.status == http.StatusNotFound || r.status == http.StatusMethodNotAllowed || errors.Is(err, errSlow) {
-			// An older server, or a proxy that holds back what it should pass on.
+			// An older server, or a proxy that buffers the answer instead of passing it on.
 			a.mu.Lock()
-			a.alone = true
+			a.unsupported = true
 			a.mu.Unlock()
-			err = errAlone
+			err = errUnsupported
 		}
 		a.finish(g, awaited{err: err})
 		return
@@ -195,7 +196,8 @@ func (a *awaiter) ask(g *group) {
 	}()
 }
 
-// read hands on what the server tells. Without an error whoever is left asks again.
+// read delivers the events of an answer to the waiters. If it returns nil, the callers of the
+// remaining waiters ask again.
 func (a *awaiter) read(g *group, r *request, answer *answer) error {
 	lines := bufio.NewScanner(answer.body)
 	lines.Buffer(make([]byte, 0, 16<<10), maxEvent)
@@ -206,17 +208,17 @@ func (a *awaiter) read(g *group, r *request, answer *answer) error {
 		case "event":
 			name = string(data)
 		case "data":
-			over, err := a.heard(g, name, data)
+			over, err := a.event(g, name, data)
 			if over || err != nil {
 				return err
 			}
 		}
 	}
-	return unreached(r, cmp.Or(context.Cause(answer.ctx), lines.Err(), errCutOff))
+	return noAnswer(r, cmp.Or(context.Cause(answer.ctx), lines.Err(), errCutOff))
 }
 
-// heard takes in one event.
-func (a *awaiter) heard(g *group, name string, data []byte) (over bool, err error) {
+// event handles one event of an answer. It reports whether the answer is complete.
+func (a *awaiter) event(g *group, name string, data []byte) (over bool, err error) {
 	switch name {
 	case wire.EventOver:
 		return true, nil
@@ -225,13 +227,13 @@ func (a *awaiter) heard(g *group, name string, data []byte) (over bool, err erro
 		if err := json.Unmarshal(data, x); err != nil {
 			return false, unreadableEvent(err)
 		}
-		a.tell(g, x.ID, awaited{x: x})
+		a.deliver(g, x.ID, awaited{x: x})
 	case wire.EventRefused:
 		var no wire.Refused
 		if err := json.Unmarshal(data, &no); err != nil || no.Error == nil {
 			return false, unreadableEvent(err)
 		}
-		a.tell(g, no.Execution, awaited{err: problem(no.Error)})
+		a.deliver(g, no.Execution, awaited{err: problem(no.Error)})
 	}
 	return false, nil
 }
@@ -240,13 +242,13 @@ func unreadableEvent(err error) error {
 	return &belay.Error{Code: belay.CodeInternal, Op: "await", Message: "the server's answer cannot be read", Err: err}
 }
 
-// tell answers the waiters for one execution, each with its own copy.
-func (a *awaiter) tell(g *group, id belay.ExecutionID, r awaited) {
+// deliver sends a result to the waiters for one execution, a copy of the execution to each.
+func (a *awaiter) deliver(g *group, id belay.ExecutionID, r awaited) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := g.waiters[id]
 	delete(g.waiters, id)
-	told := 0
+	delivered := 0
 	for _, w := range all {
 		if w.gone {
 			continue
@@ -258,17 +260,17 @@ func (a *awaiter) tell(g *group, id belay.ExecutionID, r awaited) {
 		}
 		w.gone = true
 		w.reply <- one
-		told++
+		delivered++
 	}
-	if told > 0 {
-		g.lessLocked(told)
+	if delivered > 0 {
+		g.lessLocked(delivered)
 	}
 }
 
-// finish answers all that are left.
+// finish sends a result to all remaining waiters of a group.
 func (a *awaiter) finish(g *group, r awaited) {
 	for id := range g.waiters {
-		a.tell(g, id, r)
+		a.deliver(g, id, r)
 	}
 	g.end()
 }

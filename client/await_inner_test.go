@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Whoever leaves in the moment in which it is answered is counted once: the request
-// goes on for those who are left.
+// A waiter that leaves at the moment in which it is answered is counted once, so that the request
+// goes on for the other waiters.
 func TestAWaiterIsCountedOnce(t *testing.T) {
 	first, second := belay.ExecutionID{1}, belay.ExecutionID{2}
 	g := &group{waiters: make(map[belay.ExecutionID][]*waiter)}
@@ -19,13 +19,13 @@ func TestAWaiterIsCountedOnce(t *testing.T) {
 		g.left++
 	}
 	answered := g.waiters[first][0]
-	a.tell(g, first, awaited{x: &belay.Execution{ID: first}})
+	a.deliver(g, first, awaited{x: &belay.Execution{ID: first}})
 	a.leave(answered)
 	if g.left != 1 || g.ctx.Err() != nil {
 		t.Errorf("%d wait; the request has ended: %v", g.left, g.ctx.Err())
 	}
 	a.leave(g.waiters[second][0])
 	if g.ctx.Err() == nil {
-		t.Error("the request goes on for nobody")
+		t.Error("the request goes on without waiters")
 	}
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// announcer answers Awaits: it tells of an execution when a test says that it has
-// ended.
+// announcer is a server that answers await requests: it reports an execution as ended when the test
+// closes the execution's channel in ends.
 type announcer struct {
 	server
 
 	mu     sync.Mutex
 	ends   map[belay.ExecutionID]chan struct{}
-	opened int // answers that are written now
+	opened int // await requests that are open now
 }
 
 func newAnnouncer(t *testing.T) *announcer {
@@ -65,7 +65,7 @@ func (a *announcer) announce(w http.ResponseWriter, r *http.Request) {
 	defer a.count(-1)
 	var asked wire.Await
 	if err := json.Unmarshal(r.Context().Value(bodyKey{}).([]byte), &asked); err != nil {
-		a.t.Errorf("it asks %v", err)
+		a.t.Errorf("the await request cannot be read: %v", err)
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)
@@ -107,9 +107,9 @@ func (a *announcer) announce(w http.ResponseWriter, r *http.Request) {
 
 func executionID(n int) belay.ExecutionID { return belay.ExecutionID{byte(n >> 8), byte(n), 1} }
 
-// However many wait, few requests do, and each is answered when its own execution
-// has ended, however long others take.
-func TestManyWaitWithFewRequests(t *testing.T) {
+// Many waiters share few requests. Each waiter is answered when its own execution has ended, even
+// if other executions take longer.
+func TestManyWaitersShareFewRequests(t *testing.T) {
 	var a *announcer
 	inBubble(t, func(t *testing.T) http.Handler {
 		a = newAnnouncer(t)
@@ -132,7 +132,7 @@ func TestManyWaitWithFewRequests(t *testing.T) {
 		for n := range many - 1 {
 			close(a.end(executionID(n)))
 		}
-		time.Sleep(10 * time.Minute) // far beyond what one request waits
+		time.Sleep(10 * time.Minute) // much longer than one request waits
 		synctest.Wait()
 		if n := a.open(); n != 1 {
 			t.Errorf("%d requests wait for the last one", n)
@@ -142,8 +142,8 @@ func TestManyWaitWithFewRequests(t *testing.T) {
 	})
 }
 
-// A request ends when nobody waits for its answer any more, and not before.
-func TestWhoeverGoesEndsTheRequest(t *testing.T) {
+// An await request ends when its last waiter has left, and not before.
+func TestAnAwaitRequestEndsWithItsLastWaiter(t *testing.T) {
 	var a *announcer
 	inBubble(t, func(t *testing.T) http.Handler {
 		a = newAnnouncer(t)
@@ -166,19 +166,19 @@ func TestWhoeverGoesEndsTheRequest(t *testing.T) {
 		impatient.Wait()
 		synctest.Wait()
 		if a.open() == 0 {
-			t.Error("the request ended while somebody waited")
+			t.Error("the request ended while a waiter was left")
 		}
 		patient.Wait()
 		synctest.Wait()
 		if n := a.open(); n != 0 {
-			t.Errorf("%d requests wait for nobody", n)
+			t.Errorf("%d requests have no waiter", n)
 		}
 	})
 }
 
-// An answer that is cut off is asked for again, and what it says of others is no
-// answer to whoever waits.
-func TestAnAwaitThatIsCutOffIsAskedAgain(t *testing.T) {
+// If the answer to an await request is cut off, the client sends the request again. An error about
+// another execution in that answer does not reach the waiter.
+func TestAnAwaitRequestThatIsCutOffIsRepeated(t *testing.T) {
 	var a *announcer
 	inBubble(t, func(t *testing.T) http.Handler {
 		a = newAnnouncer(t)
@@ -209,8 +209,9 @@ func TestAnAwaitThatIsCutOffIsAskedAgain(t *testing.T) {
 	})
 }
 
-// An older server, which knows no such request, is asked for one at a time.
-func TestAnOlderServerIsAskedForOneAtATime(t *testing.T) {
+// The client waits for each execution in a request of its own if an older server does not support
+// the await request.
+func TestAnOlderServerGetsOneRequestForEachExecution(t *testing.T) {
 	inBubble(t, func(t *testing.T) http.Handler {
 		s := &server{t: t}
 		s.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool {

@@ -12,58 +12,60 @@ import (
 )
 
 const (
-	// maxFlights is how many batches are on their way at the same time: while the
-	// server commits one, the next travels.
-	maxFlights = 2
-	// fullBatch is how many bytes make a batch that nothing is added to. It is
-	// less than a server takes, so that what is small does not wait for much.
+	// maxBatches is how many batches are in flight at the same time: while the server commits one,
+	// the next is sent.
+	maxBatches = 2
+	// fullBatch is the size in bytes at which a batch is full. It is smaller than the server's
+	// limit, so that small operations do not wait behind many large ones.
 	fullBatch = 2 << 20
-	// slowest is how many bytes of a batch a second must get through.
+	// slowest is the lowest speed that a line is expected to have, in bytes per second. Each
+	// further second that a large batch needs at this speed is added to its deadline.
 	slowest = 64 << 10
 
 	batchHead, batchTail = `{"ops":[`, `]}`
 )
 
-// batcher sends operations. What is handed to it while maxFlights batches are on
-// their way becomes the next batch.
+// batcher sends operations in batches. Operations that arrive while maxBatches batches are in
+// flight become the next batch.
 type batcher struct {
 	c *Client
 
 	mu sync.Mutex
-	// queues are what submits roots, and what does anything else. They travel apart, so that a
-	// server that is asked for too much refuses submissions by the head of their batch.
-	queues  [2][]*flight
-	turn    int // the queue that is asked first for the next batch
-	flights int
+	// queues[0] has submissions of root executions, queues[1] all other operations. They are sent
+	// in separate batches, so that an overloaded server can refuse a batch of submissions by its
+	// HTTP header alone.
+	queues   [2][]*operation
+	turn     int // the queue from which the next batch is taken first
+	inFlight int
 }
 
-// flight is one operation on its way.
-type flight struct {
+// operation is one operation that is queued or in flight.
+type operation struct {
 	op    string // for errors
 	body  []byte
-	kind  int          // the queue it waits in: 0 for a submission of a root
-	reply chan landing // takes the answer without anybody waiting
-	state flightState  // under the batcher's mu
+	kind  int            // the queue it waits in: 0 for a submission of a root
+	reply chan outcome   // buffered, so that sending the answer never blocks
+	state operationState // under the batcher's mu
 }
 
-type flightState uint8
+type operationState uint8
 
 const (
-	queued flightState = iota
+	queued operationState = iota
 	sent
 	abandoned
 )
 
-// landing is how a flight ended.
-type landing struct {
+// outcome is the result of an operation, or its error.
+type outcome struct {
 	wire.Result
 	err error
 }
 
-// do carries out one operation: it is sent once. If ctx ends before that, it never
-// is.
+// do carries out one operation, which is sent at most once. If ctx ends before it is sent, it is
+// never sent.
 func (b *batcher) do(ctx context.Context, op string, o wire.Op) (wire.Result, error) {
-	f, err := newFlight(op, o)
+	f, err := newOperation(op, o)
 	if err != nil {
 		return wire.Result{}, err
 	}
@@ -76,7 +78,7 @@ func (b *batcher) do(ctx context.Context, op string, o wire.Op) (wire.Result, er
 	return b.await(ctx, f)
 }
 
-func newFlight(op string, o wire.Op) (*flight, error) {
+func newOperation(op string, o wire.Op) (*operation, error) {
 	data, err := body(op, o)
 	if err != nil {
 		return nil, err
@@ -84,39 +86,39 @@ func newFlight(op string, o wire.Op) (*flight, error) {
 	if most := wire.MaxBatchBody - len(batchHead) - len(batchTail); len(data) > most {
 		return nil, &belay.Error{
 			Code: belay.CodePayloadTooLarge, Op: op,
-			Message: fmt.Sprintf("it has %d bytes; a payload may have %d", len(data), belay.MaxPayload),
+			Message: fmt.Sprintf("the operation has %d bytes; a payload may have %d", len(data), belay.MaxPayload),
 		}
 	}
-	f := &flight{op: op, body: data, reply: make(chan landing, 1)}
+	f := &operation{op: op, body: data, reply: make(chan outcome, 1)}
 	if o.Submit == nil || o.Submit.Parent != nil {
 		f.kind = 1
 	}
 	return f, nil
 }
 
-func (b *batcher) enqueue(flights ...*flight) error {
+func (b *batcher) enqueue(ops ...*operation) error {
 	done, err := b.c.begin()
 	if err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range flights {
+	for _, f := range ops {
 		b.queues[f.kind] = append(b.queues[f.kind], f)
 	}
-	if b.flights == maxFlights {
-		done() // whoever flies counts as running until the queue is empty
+	if b.inFlight == maxBatches {
+		done() // the goroutines that send count as running until the queues are empty
 		return nil
 	}
-	b.flights++
+	b.inFlight++
 	go func() {
 		defer done()
-		b.fly()
+		b.sendQueued()
 	}()
 	return nil
 }
 
-func (b *batcher) await(ctx context.Context, f *flight) (wire.Result, error) {
+func (b *batcher) await(ctx context.Context, f *operation) (wire.Result, error) {
 	select {
 	case l := <-f.reply:
 		return l.Result, l.err
@@ -129,33 +131,33 @@ func (b *batcher) await(ctx context.Context, f *flight) (wire.Result, error) {
 		return wire.Result{}, notSent(ctx, f.op)
 	}
 	select {
-	case l := <-f.reply: // both came at once, and the answer is worth more
+	case l := <-f.reply: // the answer arrived at the same moment, and is preferred
 		return l.Result, l.err
 	default:
 	}
-	return wire.Result{}, &belay.Error{Code: belay.CodeUnavailable, Op: f.op, Message: unknown, Err: context.Cause(ctx)}
+	return wire.Result{}, &belay.Error{Code: belay.CodeUnavailable, Op: f.op, Message: outcomeUnknown, Err: context.Cause(ctx)}
 }
 
 func notSent(ctx context.Context, op string) error {
 	return &belay.Error{
-		Code: belay.CodeUnavailable, Op: op, Message: "given up before it was sent", Err: context.Cause(ctx),
+		Code: belay.CodeUnavailable, Op: op, Message: "the caller gave up before the request was sent", Err: context.Cause(ctx),
 	}
 }
 
-// fly sends batches until nothing is queued.
-func (b *batcher) fly() {
+// sendQueued sends batches until nothing is queued.
+func (b *batcher) sendQueued() {
 	for {
-		flights := b.take()
-		if len(flights) == 0 {
+		ops := b.take()
+		if len(ops) == 0 {
 			return
 		}
-		b.post(flights)
+		b.post(ops)
 	}
 }
 
-// take gives the next batch, oldest first, of one queue and then of the other. With none,
-// one flies less.
-func (b *batcher) take() []*flight {
+// take removes the next batch from a queue, oldest operation first; the queues take turns. If both
+// are empty, it returns nil and counts the calling goroutine out of inFlight.
+func (b *batcher) take() []*operation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for range b.queues {
@@ -165,12 +167,12 @@ func (b *batcher) take() []*flight {
 			return batch
 		}
 	}
-	b.flights--
+	b.inFlight--
 	return nil
 }
 
-func (b *batcher) takeOf(queue *[]*flight) []*flight {
-	var batch []*flight
+func (b *batcher) takeOf(queue *[]*operation) []*operation {
+	var batch []*operation
 	n, size := 0, len(batchHead)+len(batchTail)
 	for _, f := range *queue {
 		if f.state == queued {
@@ -191,18 +193,19 @@ func (b *batcher) takeOf(queue *[]*flight) []*flight {
 	return batch
 }
 
-// post sends one batch and hands out the answers. An error of the whole is that of
-// each, unless it may be for what one of them holds: then nothing was carried out,
-// and the batch is halved, so that what cannot be read never fails its neighbours.
-func (b *batcher) post(flights []*flight) {
-	results, err := b.send(flights)
-	if half := len(flights) / 2; half > 0 && unreadable(err) {
-		b.post(flights[:half])
-		b.post(flights[half:])
+// post sends one batch and delivers the results. An error of the whole batch becomes the error of
+// each operation. The exception is an error that the content of one operation may have caused: then
+// the server has carried out nothing, and post sends the two halves separately, so that an
+// unreadable operation does not make the others fail.
+func (b *batcher) post(ops []*operation) {
+	results, err := b.send(ops)
+	if half := len(ops) / 2; half > 0 && unreadable(err) {
+		b.post(ops[:half])
+		b.post(ops[half:])
 		return
 	}
-	for i, f := range flights {
-		l := landing{err: err}
+	for i, f := range ops {
+		l := outcome{err: err}
 		if err == nil {
 			l.Result = results[i]
 			if p := l.Error; p != nil {
@@ -213,7 +216,7 @@ func (b *batcher) post(flights []*flight) {
 	}
 }
 
-// unreadable reports whether a server refuses a request for what is in it.
+// unreadable reports whether a server refused a request because of its content.
 func unreadable(err error) bool {
 	switch belay.CodeOf(err) {
 	case belay.CodeMalformed, belay.CodeInvalid, belay.CodePayloadTooLarge:
@@ -222,37 +225,37 @@ func unreadable(err error) bool {
 	return false
 }
 
-func (b *batcher) send(flights []*flight) ([]wire.Result, error) {
+func (b *batcher) send(ops []*operation) ([]wire.Result, error) {
 	var reply wire.BatchReply
-	r := request{method: http.MethodPost, path: "/v1/batch", body: join(flights), reply: &reply}
-	if flights[0].kind == 0 {
+	r := request{method: http.MethodPost, path: "/v1/batch", body: join(ops), reply: &reply}
+	if ops[0].kind == 0 {
 		r.header = http.Header{wire.HeaderOnly: {wire.OnlySubmits}}
 	}
-	r.op = fmt.Sprintf("batch of %d", len(flights))
-	if len(flights) == 1 {
-		r.op = flights[0].op
+	r.op = fmt.Sprintf("batch of %d", len(ops))
+	if len(ops) == 1 {
+		r.op = ops[0].op
 	}
 	r.longer = time.Duration(len(r.body)/slowest) * time.Second
 	if err := b.c.try(context.WithoutCancel(b.c.open), &r); err != nil {
 		return nil, err
 	}
-	if len(reply.Results) != len(flights) {
+	if len(reply.Results) != len(ops) {
 		return nil, &belay.Error{
-			Code: belay.CodeInternal, Op: r.op, Message: fmt.Sprintf("the server answered %d of %d operations",
-				len(reply.Results), len(flights)),
+			Code: belay.CodeInternal, Op: r.op, Message: fmt.Sprintf("the server sent %d results for %d operations",
+				len(reply.Results), len(ops)),
 		}
 	}
 	return reply.Results, nil
 }
 
-// join is the body of a batch.
-func join(flights []*flight) []byte {
+// join makes the body of a batch request.
+func join(ops []*operation) []byte {
 	size := len(batchHead) + len(batchTail)
-	for _, f := range flights {
+	for _, f := range ops {
 		size += len(f.body) + 1
 	}
 	out := append(make([]byte, 0, size), batchHead...)
-	for i, f := range flights {
+	for i, f := range ops {
 		if i > 0 {
 			out = append(out, ',')
 		}

@@ -31,7 +31,7 @@ func save(n int) belay.Save {
 	return belay.Save{Kind: belay.KindStep, Key: "step", Data: json.RawMessage(`{"a":"<b>"}`), Consumes: int64(n)}
 }
 
-// What is in flight at the same time shares requests, and each gets its own answer.
+// Concurrent operations share requests, and each operation gets its own result.
 func TestBatchesShareRequests(t *testing.T) {
 	var s server
 	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
@@ -58,9 +58,9 @@ func TestBatchesShareRequests(t *testing.T) {
 	})
 }
 
-// Submissions of roots travel in batches of their own, which say so; what belongs to a run
-// travels with everything else.
-func TestSubmissionsTravelByThemselves(t *testing.T) {
+// Submissions of root executions are sent in batches of their own, which a header marks.
+// Submissions of children are in batches with all other operations.
+func TestSubmissionsOfRootsHaveBatchesOfTheirOwn(t *testing.T) {
 	var s server
 	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
 		var all sync.WaitGroup
@@ -79,15 +79,15 @@ func TestSubmissionsTravelByThemselves(t *testing.T) {
 					roots++
 				}
 			}
-			says := r.header.Get(wire.HeaderOnly) == wire.OnlySubmits
-			if says != (roots > 0) || says && roots != len(r.ops) {
-				t.Errorf("a batch of %d operations with %d roots says %t", len(r.ops), roots, says)
+			marked := r.header.Get(wire.HeaderOnly) == wire.OnlySubmits
+			if marked != (roots > 0) || marked && roots != len(r.ops) {
+				t.Errorf("a batch of %d operations with %d roots is marked: %t", len(r.ops), roots, marked)
 			}
 		}
 	})
 }
 
-// An operation that is alone goes at once, and alone.
+// A single operation is sent at once, in a batch of its own.
 func TestBatchDoesNotWait(t *testing.T) {
 	s := server{answer: func(int, http.ResponseWriter, *http.Request) bool { return false }}
 	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
@@ -103,7 +103,7 @@ func TestBatchDoesNotWait(t *testing.T) {
 	})
 }
 
-// A batch keeps to what a server takes, in operations and in bytes.
+// A batch does not exceed the server's limits of operations and bytes.
 func TestBatchIsBounded(t *testing.T) {
 	var s server
 	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
@@ -138,13 +138,13 @@ func TestBatchIsBounded(t *testing.T) {
 			}
 		}
 		if n := len(s.got()) - before; n < 20 {
-			t.Errorf("40 MiB in %d requests: what is small would wait for much", n)
+			t.Errorf("40 MiB in %d requests: small operations would wait behind large batches", n)
 		}
 	})
 }
 
-// What no server could take is refused with the limit, and sent to none.
-func TestOperationBeyondEveryLimit(t *testing.T) {
+// The client refuses an operation that exceeds every server's limit, and does not send it.
+func TestAnOperationBeyondEveryLimitIsNotSent(t *testing.T) {
 	var s server
 	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
 		big, _ := json.Marshal(strings.Repeat("x", wire.MaxBatchBody))
@@ -155,11 +155,11 @@ func TestOperationBeyondEveryLimit(t *testing.T) {
 		answers, err := c.Submit(t.Context(), belay.Submission{Workflow: "w", Input: big},
 			belay.Submission{Workflow: "w"})
 		if err != nil || belay.CodeOf(answers[0].Err) != belay.CodePayloadTooLarge || answers[1].Err != nil {
-			t.Errorf("%+v, %v: each stands or falls alone", answers, err)
+			t.Errorf("%+v, %v: only the first submission should be refused", answers, err)
 		}
 		if _, err := c.Save(t.Context(), belay.Save{Kind: belay.KindStep, Key: "k",
 			Data: json.RawMessage(`{`)}); belay.CodeOf(err) != belay.CodeInvalid {
-			t.Errorf("no JSON: %v", err)
+			t.Errorf("invalid JSON: %v", err)
 		}
 		if n := len(s.got()); n != 1 {
 			t.Errorf("%d requests", n)
@@ -167,9 +167,8 @@ func TestOperationBeyondEveryLimit(t *testing.T) {
 	})
 }
 
-// An operation whose caller gave up before it was sent is never sent; one that was
-// sent has an unknown end.
-func TestBatchLeavesOutWhatWasGivenUp(t *testing.T) {
+// An operation is never sent if its caller gave up before. If it was sent, its result is unknown.
+func TestAnOperationOfACallerThatGaveUpIsNotSent(t *testing.T) {
 	var s server
 	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
 		why := errors.New("the caller changed its mind")
@@ -206,8 +205,8 @@ func TestBatchLeavesOutWhatWasGivenUp(t *testing.T) {
 	})
 }
 
-// A refused operation does not fail those it travelled with.
-func TestBatchRefusesEachAlone(t *testing.T) {
+// A refused operation does not make the other operations of its batch fail.
+func TestARefusedOperationFailsAlone(t *testing.T) {
 	var s server
 	s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
 		time.Sleep(time.Second)
@@ -238,8 +237,8 @@ func TestBatchRefusesEachAlone(t *testing.T) {
 	})
 }
 
-// What a server cannot read fails nothing that happened to travel with it.
-func TestBatchOutlivesWhatCannotBeRead(t *testing.T) {
+// An operation that the server cannot read does not make the other operations of its batch fail.
+func TestAnUnreadableOperationFailsAlone(t *testing.T) {
 	var s server
 	s.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		time.Sleep(time.Second)
@@ -274,8 +273,7 @@ func TestBatchOutlivesWhatCannotBeRead(t *testing.T) {
 	})
 }
 
-// A batch that is answered with fewer results than it has operations is no answer
-// to any.
+// If the server sends fewer results than the batch has operations, each operation fails.
 func TestBatchWithMissingResults(t *testing.T) {
 	s := server{answer: func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 		reply(w, wire.BatchReply{})

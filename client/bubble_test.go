@@ -37,19 +37,20 @@ func inBubble(t *testing.T, h func(t *testing.T) http.Handler, test func(t *test
 	})
 }
 
-// server answers batches; each test says how.
+// server is a fake server that records requests and answers batches with success. A test may set
+// answer to answer in another way.
 type server struct {
 	t *testing.T
 
 	mu       sync.Mutex
 	requests []seen
-	answer   func(n int, w http.ResponseWriter, r *http.Request) bool // false: as usual
+	answer   func(n int, w http.ResponseWriter, r *http.Request) bool // returns false for the default answer
 }
 
-// bodyKey is where an answer finds the request's body.
+// bodyKey is the context key under which answer finds the request's body.
 type bodyKey struct{}
 
-// seen is a request as it came.
+// seen is a received request.
 type seen struct {
 	method, path string
 	header       http.Header
@@ -87,7 +88,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, struct{}{})
 }
 
-// results answers operations: a checkpoint with the seq that its Consumes says.
+// results makes the results of operations. The seq of a checkpoint is its Consumes.
 func results(ops []wire.Op) []wire.Result {
 	out := make([]wire.Result, len(ops))
 	for i, o := range ops {
@@ -113,12 +114,13 @@ func refuse(w http.ResponseWriter, e *belay.Error) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// got are the requests so far.
+// got returns the requests received so far.
 func (s *server) got() []seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]seen(nil), s.requests...)
 }
 
-// cut drops the connection without an answer, the request having been carried out.
+// cut closes the connection without an answer, as if the server had carried out the request and
+// crashed.
 func cut() { panic(http.ErrAbortHandler) }

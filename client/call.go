@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// attempt is how long a server may take for one try of a call, beside what
-	// it was asked to wait.
+	// attempt is how long a server may take to answer one try of a call, in addition to the time
+	// that it was asked to wait.
 	attempt = 10 * time.Second
-	// maxAnswer bounds what is read of one answer.
+	// maxAnswer is the largest size of an answer, in bytes.
 	maxAnswer = 256 << 20
-	// smallBody is how large a request is that travels with heartbeats, and that
-	// nothing but a dead connection can hold up.
+	// smallBody is the largest body of a request that uses the same connection as heartbeats, in
+	// bytes. No large request delays calls on that connection.
 	smallBody = 64 << 10
 )
 
@@ -30,28 +30,29 @@ const (
 type request struct {
 	op     string // for errors, without secrets
 	method string
-	path   string // below the server's own
+	path   string // relative to the path of the server's URL
 	query  url.Values
 	header http.Header
 	body   []byte // JSON, or nil
-	// reply takes a successful answer's JSON.
+	// reply points to the value into which the JSON of a successful answer is decoded.
 	reply any
-	// wait is how long the server was asked to wait; longer, how much longer
-	// than usual the call may take besides.
+	// wait is how long the server was asked to wait; longer is how much longer than usual the call
+	// may take for other reasons.
 	wait   time.Duration
 	longer time.Duration
 	// read says that the call changes nothing.
 	read bool
-	// alive says that the call keeps a session, and travels with what is small however long it is.
+	// alive says that the call keeps a session alive. Such a call uses the connection for small
+	// requests, whatever its size.
 	alive bool
-	// bare takes any answer of a working server for a success.
+	// bare says that any answer of a working server is a success.
 	bare bool
 
 	status int         // of the answer
 	answer http.Header // of the answer
 }
 
-// once makes the call one time.
+// once makes the call one time, and counts it so that Close waits for it.
 func (c *Client) once(ctx context.Context, r *request) error {
 	done, err := c.begin()
 	if err != nil {
@@ -61,8 +62,7 @@ func (c *Client) once(ctx context.Context, r *request) error {
 	return c.try(ctx, r)
 }
 
-// try makes the call within the time it may take. What only reads or waits ends
-// with Close.
+// try makes the call with a deadline. A call that only reads or waits ends when Close is called.
 func (c *Client) try(ctx context.Context, r *request) error {
 	sub, cancel := context.WithTimeoutCause(ctx, attempt+r.wait+r.longer, errSlow)
 	defer cancel()
@@ -71,7 +71,7 @@ func (c *Client) try(ctx context.Context, r *request) error {
 	if small {
 		link = c.small
 	}
-	over := link.line()
+	on := link.connection()
 	sub, end := context.WithCancelCause(sub)
 	defer end(nil)
 	if r.read || r.wait > 0 {
@@ -79,51 +79,51 @@ func (c *Client) try(ctx context.Context, r *request) error {
 		defer stop()
 	}
 	if small {
-		stop := context.AfterFunc(over.good, func() { end(errSuspect) })
+		stop := context.AfterFunc(on.usable, func() { end(errSuspect) })
 		defer stop()
 	}
-	err := c.exchange(sub, over, r)
-	long := small && len(r.body) > smallBody // a line on which it takes too long may do for all others
+	err := c.exchange(sub, on, r)
+	long := small && len(r.body) > smallBody // a long body may time out on a connection that is good enough for short ones
 	if err != nil && r.wait == 0 && !long && errors.Is(sub.Err(), context.DeadlineExceeded) {
-		if link.suspect(over) && small {
-			c.large.suspect(c.large.line()) // the same way, on which it would take long to be told
+		if link.retire(on) && small {
+			c.large.retire(c.large.connection()) // the same route; a timeout there would be noticed much later
 		}
 	}
 	switch {
 	case err == nil || sub.Err() == nil || belay.CodeOf(err) != belay.CodeUnavailable:
 		return err
-	case ctx.Err() == nil: // the time of this try is over, or the Client's
-		return unreached(r, context.Cause(sub))
+	case ctx.Err() == nil: // the deadline of this try is over, or the Client was closed
+		return noAnswer(r, context.Cause(sub))
 	case r.read:
 		return context.Cause(ctx)
 	}
-	return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Err: context.Cause(ctx), Message: unknown}
+	return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Err: context.Cause(ctx), Message: outcomeUnknown}
 }
 
-// unknown is what is known of a write without an answer.
-const unknown = "no answer; it may have happened or not"
+// outcomeUnknown is the message for a write that got no answer.
+const outcomeUnknown = "no answer; the write may have happened or not"
 
 var (
 	errSlow    = errors.New("the server took too long")
 	errSuspect = errors.New("another call on the same connection was not answered")
 )
 
-// exchange sends the request and reads the answer.
-func (c *Client) exchange(ctx context.Context, over *line, r *request) error {
+// exchange sends the request over a connection and reads the answer.
+func (c *Client) exchange(ctx context.Context, on *connection, r *request) error {
 	req, err := c.request(ctx, r)
 	if err != nil {
 		return &belay.Error{Code: belay.CodeInvalid, Op: r.op, Message: err.Error()}
 	}
-	resp, err := over.Do(req)
+	resp, err := on.Do(req)
 	if err != nil {
-		return unreached(r, err)
+		return noAnswer(r, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	r.status, r.answer = resp.StatusCode, resp.Header
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return unreached(r, err)
+		return noAnswer(r, err)
 	case len(body) > maxAnswer:
 		return &belay.Error{
 			Code: belay.CodePayloadTooLarge, Op: r.op, Message: fmt.Sprintf("the answer has more than %d bytes",
@@ -146,30 +146,30 @@ func (c *Client) exchange(ctx context.Context, over *line, r *request) error {
 	return nil
 }
 
-// answer is one that comes little by little. It must be closed.
+// answer is an answer that the server streams. It must be closed.
 type answer struct {
 	body  io.Reader
-	ctx   context.Context // ends with it
+	ctx   context.Context // ends when the answer is closed or late
 	close func()
 }
 
-// stream makes a call whose answer begins at once and goes on for as long as the
-// server was asked to wait.
+// stream makes a call whose answer is a stream of events. The answer must begin within attempt, and
+// may last for r.wait longer.
 func (c *Client) stream(ctx context.Context, r *request) (*answer, error) {
-	over := c.small.line()
+	on := c.small.connection()
 	ctx, end := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(over.good, func() { end(errSuspect) })
+	stop := context.AfterFunc(on.usable, func() { end(errSuspect) })
 	late := time.AfterFunc(attempt, func() { end(errSlow) })
 	closing := func() {
 		late.Stop()
 		stop()
 		end(nil)
 	}
-	resp, err := c.begun(ctx, over, r) //nolint:bodyclose // by the answer
+	resp, err := c.openStream(ctx, on, r) //nolint:bodyclose // by the answer
 	if err != nil {
 		defer closing()
 		if cause := context.Cause(ctx); cause != nil {
-			return nil, unreached(r, cause)
+			return nil, noAnswer(r, cause)
 		}
 		return nil, err
 	}
@@ -180,15 +180,15 @@ func (c *Client) stream(ctx context.Context, r *request) (*answer, error) {
 	}}, nil
 }
 
-// begun sends the request and reads how the answer begins.
-func (c *Client) begun(ctx context.Context, over *line, r *request) (*http.Response, error) {
+// openStream sends the request and reads the status and the header of the answer.
+func (c *Client) openStream(ctx context.Context, on *connection, r *request) (*http.Response, error) {
 	req, err := c.request(ctx, r)
 	if err != nil {
 		return nil, &belay.Error{Code: belay.CodeInvalid, Op: r.op, Message: err.Error()}
 	}
-	resp, err := over.Do(req)
+	resp, err := on.Do(req)
 	if err != nil {
-		return nil, unreached(r, err)
+		return nil, noAnswer(r, err)
 	}
 	r.status = resp.StatusCode
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); r.status == http.StatusOK &&
@@ -198,7 +198,7 @@ func (c *Client) begun(ctx context.Context, over *line, r *request) (*http.Respo
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, smallBody))
 	if err != nil {
-		return nil, unreached(r, err)
+		return nil, noAnswer(r, err)
 	}
 	return nil, refusal(r.op, resp, body)
 }
@@ -233,8 +233,7 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 	return req, nil
 }
 
-// marshal writes JSON as it is, without escapes for browsers: they would make a
-// payload longer than it is.
+// marshal writes JSON without the escapes for browsers, which would make a payload longer.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -245,11 +244,12 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// body is marshal for a request whose caller may have given what is no JSON.
+// body marshals the body of a request. If it contains invalid JSON of the caller, the error is
+// CodeInvalid.
 func body(op string, v any) ([]byte, error) {
 	b, err := marshal(v)
 	if err != nil {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "it is not valid JSON", Err: err}
+		return nil, &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "the input is not valid JSON", Err: err}
 	}
 	return b, nil
 }

@@ -14,8 +14,8 @@ import (
 type Client struct {
 	set     settings
 	target  target
-	small   *link // heartbeats, claims, and all else that is no larger
-	large   *link
+	small   *link // for heartbeats, claims and other small requests
+	large   *link // for requests with a large body
 	conns   conns
 	batches batcher
 	awaits  awaiter
@@ -23,7 +23,7 @@ type Client struct {
 	open  context.Context // ends with Close
 	close context.CancelFunc
 
-	mu      sync.Mutex     // makes begin and Close one after the other
+	mu      sync.Mutex     // serializes begin and Close
 	running sync.WaitGroup // calls and batches
 }
 
@@ -35,8 +35,8 @@ var _ belay.Backend = (*Client)(nil)
 //	https://HOST       HTTP/2, or HTTP/1.1 if no more is offered
 //	unix:PATH          HTTP/2 over a socket of this host
 //
-// It looks once whether a server answers there, CodeUnavailable if none does,
-// unless the option Lazy is given. Close ends the Client.
+// Dial checks once that a server answers at the address, and returns CodeUnavailable if none does.
+// With the option Lazy it does not check. Close ends the Client.
 func Dial(ctx context.Context, url string, options ...Option) (*Client, error) {
 	t, err := parseTarget(url)
 	if err != nil {
@@ -50,32 +50,32 @@ func Dial(ctx context.Context, url string, options ...Option) (*Client, error) {
 	if strings.ContainsFunc(c.set.key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, &belay.Error{
 			Code: belay.CodeInvalid, Op: "dial " + t.name(),
-			Message: "the key is none: it holds spaces or what is no ASCII",
+			Message: "the key is not valid: it has spaces or characters beyond ASCII",
 		}
 	}
-	c.small, c.large = c.link(brisk), c.link(roomy)
+	c.small, c.large = c.link(smallTuning), c.link(largeTuning)
 	c.batches.c, c.awaits.c = c, c
-	if c.set.key != "" && t.exposes() {
-		c.set.log.Warn("the key travels unencrypted; use https beyond this host", "server", t.name())
+	if c.set.key != "" && t.unencrypted() {
+		c.set.log.Warn("the key is sent unencrypted; use https to reach other hosts", "server", t.name())
 	}
 	if c.set.lazy {
 		return c, nil
 	}
-	if err := c.greet(ctx); err != nil {
+	if err := c.probe(ctx); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// greet looks whether somebody answers.
-func (c *Client) greet(ctx context.Context) error {
+// probe checks that a server answers.
+func (c *Client) probe(ctx context.Context) error {
 	r := request{op: "dial " + c.target.name(), method: http.MethodGet, path: "/healthz", bare: true}
 	return c.once(ctx, &r)
 }
 
-// Ready asks whether the server takes work: CodeUnavailable, with the reason, if not.
-// Notes are worth knowing besides, such as that its clock was set.
+// Ready asks the server whether it takes work: it returns CodeUnavailable with the reason if not.
+// Notes are further notices for operators, for example that the server's clock was set.
 func (c *Client) Ready(ctx context.Context) (notes []string, err error) {
 	var h wire.Health
 	err = c.once(ctx, &request{
@@ -84,8 +84,8 @@ func (c *Client) Ready(ctx context.Context) (notes []string, err error) {
 	return h.Notes, err
 }
 
-// Close refuses new calls, ends those that only wait, waits for the others, which
-// takes as long as one may take at most, and closes the connections.
+// Close refuses new calls, ends calls that only read or wait, and waits for the others, at most for
+// the deadline of one call. Then it closes the connections.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.close()
@@ -97,7 +97,7 @@ func (c *Client) Close() error {
 
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the client was closed"}
 
-// begin counts a call until the function it returns is called.
+// begin counts a call as running until its caller calls done. It fails once the Client is closed.
 func (c *Client) begin() (done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// conns are the open connections. A transport closes those that are idle; these
-// are closed whatever they are.
+// conns is the set of open connections, so that Close can close all of them. A transport by itself
+// closes only idle ones.
 type conns struct {
 	mu     sync.Mutex
 	open   map[*conn]bool

@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Control carries out an action, under an operation id of its own if it has none.
+// Control carries out an action. It makes an operation id if the action has none.
 func (c *Client) Control(ctx context.Context, a belay.Control) (belay.Execution, error) {
 	if a.Op.IsZero() {
 		a.Op = belay.OpID(c.set.ids())
@@ -16,7 +16,7 @@ func (c *Client) Control(ctx context.Context, a belay.Control) (belay.Execution,
 	var x belay.Execution
 	r := request{op: string(a.Action) + " " + a.Execution.String(), method: http.MethodPost, reply: &x}
 	if a.Action == belay.ActionSteal && a.Reason == "" {
-		a.Reason = "no reason was given" // over HTTP there must be one
+		a.Reason = "no reason was given" // the HTTP API requires a reason
 	}
 	act := wire.Act{Reason: a.Reason, Actor: a.Actor, Grace: a.Grace, Input: a.Input, UpTo: a.UpTo, Fork: a.Fork}
 	data, err := body(r.op, act)
@@ -24,11 +24,11 @@ func (c *Client) Control(ctx context.Context, a belay.Control) (belay.Execution,
 		return x, err
 	}
 	r.path, r.body, r.header = executionPath(a.Execution)+"/"+route(a.Action), data, idempotent(a.Op)
-	err = c.patient(ctx, &r)
+	err = c.retry(ctx, &r)
 	return x, err
 }
 
-// route is the last part of an action's path.
+// route is the last part of the URL path for an action.
 func route(a belay.Action) string {
 	if a == belay.ActionSteal {
 		return "lock/steal"
@@ -36,12 +36,12 @@ func route(a belay.Action) string {
 	return string(a)
 }
 
-// idempotent is the header that makes a repeat find the first.
+// idempotent is the header by which the server recognizes a repeated request.
 func idempotent(op belay.OpID) http.Header {
 	return http.Header{"Idempotency-Key": {op.String()}}
 }
 
-// Signal delivers a signal, under an operation id of its own if it has none.
+// Signal delivers a signal. It makes an operation id if the signal has none.
 func (c *Client) Signal(ctx context.Context, s belay.SignalRequest) error {
 	if s.Op.IsZero() {
 		s.Op = belay.OpID(c.set.ids())

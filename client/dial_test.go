@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/client"
 )
 
-// echo answers an execution whose workflow is the protocol and the key it was asked
-// with.
+// echo answers each request with an execution whose workflow is the protocol, the host, the path
+// and the key of the request.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	reply(w, belay.Execution{Workflow: r.Proto + " " + r.Host + " " + r.URL.Path + " " + r.Header.Get("Authorization"),
 		State: belay.Succeeded})
@@ -39,7 +39,7 @@ func read(t *testing.T, url string, options ...client.Option) (string, error) {
 	return strings.ReplaceAll(x.Workflow, path, "PATH"), err
 }
 
-// serve serves h without TLS, as a server of Belay does.
+// serve serves h without TLS, with HTTP/1.1 and HTTP/2, as a Belay server does.
 func serve(t *testing.T, l net.Listener, h http.Handler) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -61,9 +61,9 @@ func listen(t *testing.T, network, address string) net.Listener {
 	return l
 }
 
-// Each form of address is spoken to as it says, HTTP/2 everywhere unless told
-// otherwise.
-func TestAddresses(t *testing.T) {
+// Dial supports each form of address, and uses HTTP/2 with all of them unless the option HTTP1 is
+// given.
+func TestDialSupportsEachFormOfAddress(t *testing.T) {
 	l := listen(t, "tcp", "127.0.0.1:0")
 	addr := l.Addr().String()
 	serve(t, l, echo)
@@ -95,12 +95,13 @@ func TestAddresses(t *testing.T) {
 	}
 	if _, err := read(t, "https://"+secureAddr,
 		client.TLS(&tls.Config{MinVersion: tls.VersionTLS13})); belay.CodeOf(err) != belay.CodeUnavailable {
-		t.Errorf("a certificate that nobody vouches for: %v", err)
+		t.Errorf("a certificate from an unknown signer: %v", err)
 	}
 }
 
-// Dial refuses what is no address and says whether anybody is there.
-func TestDialRefuses(t *testing.T) {
+// Dial refuses an invalid address or key, and returns CodeUnavailable if no server answers; with
+// Lazy the first call does.
+func TestDialRefusesInvalidAddressesAndMissingServers(t *testing.T) {
 	for _, url := range []string{
 		"", "localhost:7420", "ftp://host", "http://", "unix:", "http://key@host", "http://u:secret@host",
 		"http://host?a=b", "http://host#f", "sqlite:x", "http://[::1",
@@ -128,9 +129,9 @@ func TestDialRefuses(t *testing.T) {
 	}
 }
 
-// Who dials is told what is there instead of a server, and not that dialling may
-// have happened.
-func TestDialSaysWhatIsThere(t *testing.T) {
+// The error of Dial describes what answers at the address instead of a Belay server. It does not
+// say that the call may have happened.
+func TestTheErrorOfDialDescribesTheOtherServer(t *testing.T) {
 	plain := httptest.NewServer(echo) // HTTP/1.1 alone
 	t.Cleanup(plain.Close)
 	secure := httptest.NewTLSServer(echo)
@@ -142,8 +143,8 @@ func TestDialSaysWhatIsThere(t *testing.T) {
 		strings.Replace(plain.URL, "http:", "https:", 1):  "http or https",
 		strings.Replace(secure.URL, "https:", "http:", 1): "http or https",
 		secure.URL:                           "SSL_CERT_FILE",
-		"http://" + nobody.Addr().String():   "nobody answers there",
-		"unix:" + t.TempDir() + "/none.sock": "nobody answers there",
+		"http://" + nobody.Addr().String():   "no server answers at this address",
+		"unix:" + t.TempDir() + "/none.sock": "no server answers at this address",
 		nobody.Addr().String():               "http://" + nobody.Addr().String(),
 	} {
 		_, err := read(t, url)
@@ -153,7 +154,7 @@ func TestDialSaysWhatIsThere(t *testing.T) {
 	}
 }
 
-// The key reaches the host that was dialled and no other.
+// The client follows no redirect, so that only the dialled host receives the key.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var reached atomic.Int32
 	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
@@ -166,8 +167,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// An error does not tell the id of a lock, which is a secret and part of a path.
-func TestErrorsTellNoSecret(t *testing.T) {
+// Errors contain neither the key nor the id of a lock, which is a secret and part of a path.
+func TestErrorsContainNoSecret(t *testing.T) {
 	l := listen(t, "tcp", "127.0.0.1:0")
 	addr := l.Addr().String()
 	_ = l.Close()

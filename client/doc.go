@@ -1,36 +1,35 @@
-// Package client is Belay over HTTP: a belay.Backend whose engine runs in another
-// process.
+// Package client has a belay.Backend that talks over HTTP to an engine in another process.
 //
 //	b, err := client.Dial(ctx, "https://belay.example.org", client.Key(secret))
 //	w := worker.New(b, worker.Options{Concurrency: 10})
 //
 // # Connections
 //
-// Calls travel as streams of one HTTP/2 connection, without TLS too, and wait for no
-// other call's answer. What is large travels over a second one, so that a heartbeat
-// does not queue behind checkpoints on a slow line. A connection that went silent is
-// found by pings and replaced; a call that was not answered in time is the last on
-// its own, and what else is small ends with it, to be made again on the next.
+// Calls are sent as concurrent streams of one HTTP/2 connection, also without TLS, so that no call
+// waits for the answer of another. Requests with a large body use a second connection, so that a
+// heartbeat does not queue behind checkpoints on a slow line. Pings find a connection that does not
+// answer any more, and the Client replaces it. After a call that was not answered in time, its
+// connection is replaced too; the other small calls on that connection fail, and are made again on
+// the next one where they may be repeated.
 //
-// What a server answers is bounded; redirects are not followed, so that the key
-// reaches nobody else.
+// The size of an answer is bounded. The Client follows no redirects, so that no other host receives
+// the key.
 //
 // # Batches
 //
-// Submissions, signals, checkpoints, settlements and chunks of logs that are in
-// flight at the same time share requests: two are on their way at most, and what
-// queues meanwhile goes with the next. There is no timer: the first of a quiet
-// moment goes at once. Each stands or falls alone.
+// Submissions, signals, checkpoints, settlements and chunks of logs of concurrent callers share
+// requests (batches). At most two batches are in flight; operations that arrive meanwhile become
+// the next one. There is no timer: while fewer than two are in flight, an operation is sent at
+// once. Each operation of a batch succeeds or fails independently of the others.
 //
 // # Failures
 //
-// A call that got no answer is belay.CodeUnavailable: nobody knows whether it was
-// carried out. Calls that are safe to repeat are repeated by the Client itself, for
-// as long as its Patience: all that read, submissions, signals, actions and locks,
-// each under the same operation id. What a worker does under its lease is not:
-// package worker repeats that by its own rules, which look at the lease before each
-// try.
+// A call that got no answer returns belay.CodeUnavailable: the server may have carried it out or
+// not. The Client itself repeats calls that are safe to repeat, for the duration of the option
+// Patience: reads, submissions, signals, actions and locks, each with the same operation id. It
+// does not repeat writes under a worker's lease: package worker repeats those by its own rules, and
+// checks the lease before each try.
 //
-// A call whose context ends answers with the context's cause, and as
-// belay.CodeUnavailable if it might have changed something.
+// A call whose context ends returns the cause of the context. If the call is a write, which may
+// have been carried out, the error has belay.CodeUnavailable and wraps the cause.
 package client

@@ -21,7 +21,7 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// serving starts what belay serve is: a server, here in this process and on a port of its own.
+// serving starts a server as belay serve does, in this process and on a free port.
 func serving() (s *httptest.Server, stop func()) {
 	b, err := embedded.Open(context.Background(), "memory:", embedded.Logger(silent))
 	if err != nil {
@@ -38,7 +38,7 @@ func serving() (s *httptest.Server, stop func()) {
 	}
 }
 
-// dial dials with options, asks for a list, and prints how that went.
+// dial dials with options, lists the executions, and prints their number and the error.
 func dial(url string, options ...client.Option) {
 	ctx := context.Background()
 	b, err := client.Dial(ctx, url, options...)
@@ -51,7 +51,7 @@ func dial(url string, options ...client.Option) {
 	fmt.Println(len(page.Executions), err)
 }
 
-// A worker and the program that submits to it, on a server.
+// A worker on a server runs an execution that this program submits.
 func ExampleDial() {
 	s, stop := serving()
 	defer stop()
@@ -81,7 +81,7 @@ func ExampleDial() {
 	// <nil>
 }
 
-// A server that has keys answers only those who show one.
+// A server that has keys answers only requests that carry one.
 func ExampleKey() {
 	s, stop := serving()
 	defer stop()
@@ -101,7 +101,7 @@ func ExampleKey() {
 	// Output: 0 <nil>
 }
 
-// A server with a certificate of the company's own authority.
+// The client trusts the company's own certificate authority.
 func ExampleTLS() {
 	b, err := embedded.Open(context.Background(), "memory:", embedded.Logger(silent))
 	if err != nil {
@@ -119,7 +119,7 @@ func ExampleTLS() {
 	// Output: 0 <nil>
 }
 
-// The server's log names the program.
+// The server's log shows the name of the program.
 func ExampleUserAgent() {
 	s, stop := serving()
 	defer stop()
@@ -127,7 +127,7 @@ func ExampleUserAgent() {
 	// Output: 0 <nil>
 }
 
-// A program that would sooner hear of an outage than wait for its end.
+// The program reports an outage soon instead of waiting for its end.
 func ExamplePatience() {
 	s, stop := serving()
 	defer stop()
@@ -144,7 +144,7 @@ func ExamplePatience() {
 	// Output: unavailable
 }
 
-// Warnings go where those of the program go.
+// The client logs to the program's logger.
 func ExampleLogger() {
 	s, stop := serving()
 	defer stop()
@@ -152,7 +152,7 @@ func ExampleLogger() {
 	// Output: 0 <nil>
 }
 
-// The connection goes through something that Belay does not know, such as a tunnel.
+// The connection goes through a tunnel that only the program's own dialer can open.
 func ExampleDialer() {
 	s, stop := serving()
 	defer stop()
@@ -164,7 +164,7 @@ func ExampleDialer() {
 	// Output: 0 <nil>
 }
 
-// A proxy on the way does not let HTTP/2 through.
+// The client uses HTTP/1.1, since a proxy does not let HTTP/2 through.
 func ExampleHTTP1() {
 	s, stop := serving()
 	defer stop()
@@ -172,7 +172,7 @@ func ExampleHTTP1() {
 	// Output: 0 <nil>
 }
 
-// A program that may start before its server does.
+// The program may start before its server, since Dial does not check that the server answers.
 func ExampleLazy() {
 	ctx := context.Background()
 	b, err := client.Dial(ctx, "unix:/nowhere/belay.sock", client.Lazy(), client.Patience(0))

@@ -17,8 +17,8 @@ func (c *Client) Execution(ctx context.Context, id belay.ExecutionID) (belay.Exe
 	return get[belay.Execution](ctx, c, "read "+id.String(), executionPath(id), nil)
 }
 
-// Await waits for the end of an execution, together with all others that this
-// client waits for.
+// Await waits for the end of an execution. It shares a request with the other Await calls of this
+// Client.
 func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	over := time.Now().Add(wait)
 	for {
@@ -27,7 +27,7 @@ func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 		err := c.repeat(ctx, "await "+id.String(), func() (err error) {
 			if asked = left(over); asked > shortWait {
 				x, err = c.awaits.do(ctx, id, asked)
-				if !errors.Is(err, errAlone) {
+				if !errors.Is(err, errUnsupported) {
 					return err
 				}
 			}
@@ -48,11 +48,11 @@ func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 	}
 }
 
-// shortWait is up to how long a wait is a request of its own: it would be over
-// before it has much in common with those of others.
+// shortWait is the longest wait that is a request of its own. Such a wait would end too soon to
+// share a request with others.
 const shortWait = time.Second
 
-// awaitOne waits for the end of an execution in one request.
+// awaitOne waits for the end of an execution in a request of its own.
 func (c *Client) awaitOne(ctx context.Context, id belay.ExecutionID, wait time.Duration) (*belay.Execution, error) {
 	x := new(belay.Execution)
 	err := c.once(ctx, &request{
@@ -62,17 +62,17 @@ func (c *Client) awaitOne(ctx context.Context, id belay.ExecutionID, wait time.D
 	return x, err
 }
 
-// left is how long one request may wait of what is left until over.
+// left is how long one request may wait: the time until over, at most wire.MaxWait.
 func left(over time.Time) time.Duration { return max(0, min(time.Until(over), wire.MaxWait)) }
 
-// more reports whether a wait that began goes on with another request. A server
-// that does not wait does not make a busy loop of it.
+// more reports whether a wait should go on with another request. If the server answered early, more
+// sleeps first, so that a server that never waits does not cause a busy loop.
 func (c *Client) more(ctx context.Context, began time.Time, asked time.Duration, over time.Time) bool {
 	early := asked - time.Since(began)
 	return left(over) > 0 && (early <= 0 || c.sleep(ctx, min(early, waitBase)))
 }
 
-// seconds writes a wait as the header Prefer and queries take it.
+// seconds formats a wait for the header Prefer and for queries.
 func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
 }
@@ -112,7 +112,7 @@ func number(q url.Values, key string, n int64) {
 	}
 }
 
-// Events reads history, as a long poll if it may wait.
+// Events reads the history of an execution, as a long poll if q.Wait is set.
 func (c *Client) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	query := url.Values{}
 	number(query, "after", q.After)
@@ -143,13 +143,13 @@ func (c *Client) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 	}
 }
 
-// Runs reads the attempts at an execution.
+// Runs reads the runs (attempts) of an execution.
 func (c *Client) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
 	reply, err := get[wire.Runs](ctx, c, "runs of "+id.String(), "/v1/runs", url.Values{"execution": {id.String()}})
 	return reply.Runs, err
 }
 
-// Explain says why an execution is where it is.
+// Explain gives the reason for the current state of an execution.
 func (c *Client) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
 	return get[belay.Explanation](ctx, c, "explain "+id.String(), executionPath(id)+"/explain", nil)
 }
@@ -170,10 +170,10 @@ func (c *Client) Workers(ctx context.Context) ([]belay.Worker, error) {
 	return reply.Workers, err
 }
 
-// get reads.
+// get makes a call that only reads.
 func get[T any](ctx context.Context, c *Client, op, path string, q url.Values) (T, error) {
 	var v T
-	err := c.patient(ctx, &request{op: op, method: http.MethodGet, path: path, query: q, reply: &v, read: true})
+	err := c.retry(ctx, &request{op: op, method: http.MethodGet, path: path, query: q, reply: &v, read: true})
 	return v, err
 }
 

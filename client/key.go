@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// CreateKey makes a key. It is not repeated: the secret of a key whose making was
-// not answered is lost, and the key to be revoked.
+// CreateKey makes a key. The call is not repeated if it gets no answer: the secret is lost then,
+// and the key, if it was made, should be revoked.
 func (c *Client) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
 	var key belay.NewKey
 	err := c.post(ctx, "create key "+s.Name, "/v1/keys", s, &key)
@@ -23,11 +23,11 @@ func (c *Client) Keys(ctx context.Context) ([]belay.Key, error) {
 	return reply.Keys, err
 }
 
-// RevokeKey ends a key.
+// RevokeKey revokes a key.
 func (c *Client) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	req := &request{op: "revoke key " + r.Key.String(), method: http.MethodDelete, path: "/v1/keys/" + r.Key.String()}
 	if r.Actor != "" {
 		req.query = url.Values{"actor": {r.Actor}}
 	}
-	return c.patient(ctx, req)
+	return c.retry(ctx, req)
 }

@@ -7,68 +7,69 @@ import (
 	"time"
 )
 
-// link is a way to the server: one line, as long as that is not suspect.
+// link makes calls over one connection to the server, and replaces the connection when it does not
+// answer.
 type link struct {
-	open func() *line
+	open func() *connection
 
 	mu      sync.Mutex
-	current *line
+	current *connection
 }
 
-// line makes calls over one connection, as long as that lasts.
-type line struct {
+// connection makes calls over one HTTP/2 connection, which its transport opens again if it is
+// closed.
+type connection struct {
 	*http.Client
-	good    context.Context // ends when the line is suspect
-	suspect context.CancelFunc
+	usable context.Context // ends when the connection is replaced
+	retire context.CancelFunc
 }
 
-// feel is what a link is tuned for.
-type feel struct {
-	// silence is how long nothing may come before the server is asked for a sign
-	// of life, and answer how long that may take.
+// tuning has the timeouts and buffer sizes of a link.
+type tuning struct {
+	// silence is how long the server may send nothing before the client sends a ping, and answer is
+	// how long the answer to the ping may take.
 	silence, answer time.Duration
-	// window is how many bytes of answers may be on their way, and so before
-	// what comes next.
+	// window is how many bytes of answers may be in flight, and thus in front of the next answer.
 	window int
 }
 
 var (
-	// brisk finds a dead connection before a lease runs out.
-	brisk = feel{silence: 2 * time.Second, answer: 3 * time.Second, window: 512 << 10}
-	// roomy bears a slow line that is full of payloads.
-	roomy = feel{silence: 5 * time.Second, answer: 10 * time.Second, window: 512 << 10}
+	// smallTuning finds a dead connection before a lease expires.
+	smallTuning = tuning{silence: 2 * time.Second, answer: 3 * time.Second, window: 512 << 10}
+	// largeTuning tolerates a slow line that is full of payloads.
+	largeTuning = tuning{silence: 5 * time.Second, answer: 10 * time.Second, window: 512 << 10}
 )
 
-func (c *Client) link(f feel) *link {
-	l := &link{open: func() *line {
-		good, suspect := context.WithCancel(context.WithoutCancel(c.open))
-		return &line{&http.Client{
+func (c *Client) link(f tuning) *link {
+	l := &link{open: func() *connection {
+		usable, retire := context.WithCancel(context.WithoutCancel(c.open))
+		return &connection{&http.Client{
 			Transport:     c.transport(f),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}, good, suspect}
+		}, usable, retire}
 	}}
 	l.current = l.open()
 	return l
 }
 
-// line is what calls are made over now.
-func (l *link) line() *line {
+// connection is the current connection for new calls.
+func (l *link) connection() *connection {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.current
 }
 
-// suspect has later calls make a connection of their own: one over old was not
-// answered in time. What is under way on it ends, to be made again elsewhere, except
-// what is large and may only be slow. It is false if that was done before.
-func (l *link) suspect(old *line) bool {
+// retire replaces the connection old, on which a call was not answered in time. New calls use the
+// next connection. Small calls that are in flight on old end, to be made again; large ones go on,
+// since they may only be slow. It returns false if old was replaced before.
+func (l *link) retire(old *connection) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.current != old {
 		return false
 	}
 	l.current = l.open()
-	old.suspect()
+	old.retire()
 	old.CloseIdleConnections()
 	return true
 }

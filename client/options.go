@@ -10,10 +10,10 @@ import (
 	"github.com/belaydev/belay/internal/uid"
 )
 
-// DefaultPatience is for how long a call that is safe to repeat is repeated.
+// DefaultPatience is the default of Patience.
 const DefaultPatience = 10 * time.Second
 
-// Option changes how Dial dials. None is needed.
+// Option is an option of Dial. All options may be omitted.
 type Option func(*settings)
 
 type settings struct {
@@ -34,31 +34,32 @@ func defaults() settings {
 	}
 }
 
-// Key is the secret that the server knows this program by: bly_….
+// Key sets the secret of the API key with which the program identifies itself: bly_….
 func Key(secret string) Option { return func(s *settings) { s.key = secret } }
 
-// TLS sets certificates for https: which to trust, and which to show.
+// TLS sets the TLS configuration for https: the certificates to trust, and the client's own
+// certificate.
 func TLS(c *tls.Config) Option { return func(s *settings) { s.tls = c } }
 
-// UserAgent names the program in the server's log.
+// UserAgent sets the name of the program for the server's log.
 func UserAgent(name string) Option { return func(s *settings) { s.userAgent = name } }
 
-// Patience is for how long after a first failure a call that is safe to repeat is
-// repeated; 0 repeats nothing. The default is DefaultPatience.
+// Patience sets for how long after its first failure the Client repeats a call that is safe to
+// repeat; with 0 it repeats nothing. The default is DefaultPatience.
 func Patience(d time.Duration) Option { return func(s *settings) { s.patience = d } }
 
-// Logger sends what an operator should know to l instead of slog.Default().
+// Logger sets the logger for messages to operators. The default is slog.Default().
 func Logger(l *slog.Logger) Option { return func(s *settings) { s.log = l } }
 
-// Dialer opens connections in place of the network's. The URL still says how the
-// server is spoken to.
+// Dialer sets the function that opens connections. The URL still selects the protocol: HTTP/2 with
+// or without TLS.
 func Dialer(dial func(context.Context) (net.Conn, error)) Option {
 	return func(s *settings) { s.dialer = dial }
 }
 
-// HTTP1 speaks HTTP/1.1, for a way that HTTP/2 does not get through. Each call
-// that waits then has a connection of its own.
+// HTTP1 makes the Client use HTTP/1.1, for a proxy that does not let HTTP/2 through. Each
+// concurrent call then has a connection of its own.
 func HTTP1() Option { return func(s *settings) { s.http1 = true } }
 
-// Lazy has Dial not look for the server: the first call does.
+// Lazy makes Dial return without a check that the server answers; the first call connects.
 func Lazy() Option { return func(s *settings) { s.lazy = true } }

@@ -20,7 +20,7 @@ func (c *Client) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Sess
 	return session, err
 }
 
-// Claim wins executions.
+// Claim takes due executions.
 func (c *Client) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimReply, error) {
 	wait := max(0, min(q.Wait, wire.MaxWait))
 	w := wire.Claim{Number: q.Number, Slots: q.Slots, WaitMS: wire.Millis(wait), Repeat: q.Repeat}
@@ -52,14 +52,14 @@ func (c *Client) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heartb
 	return reply.Reply(), nil
 }
 
-// Drain stops new claims of a worker.
+// Drain makes a worker claim nothing more.
 func (c *Client) Drain(ctx context.Context, id belay.WorkerID) error {
-	return c.patient(ctx, &request{
+	return c.retry(ctx, &request{
 		op: "drain " + id.String(), method: http.MethodPost, path: workerPath(id) + "/drain",
 	})
 }
 
-// CloseWorker ends a session in order.
+// CloseWorker ends a session normally.
 func (c *Client) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	return c.once(ctx, &request{op: "close " + id.String(), method: http.MethodDelete, path: workerPath(id)})
 }
@@ -94,7 +94,7 @@ func (c *Client) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Sign
 	return reply.Signals, err
 }
 
-// Resume reads a part of what the owner of a lease goes on from.
+// Resume reads a part of the input, checkpoints and signals from which an owner continues.
 func (c *Client) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
 	var reply wire.Resumed
 	r := request{
@@ -111,8 +111,8 @@ func (c *Client) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed
 	return reply.Resumed(), nil
 }
 
-// Lock makes the caller the owner of an execution. It is repeated under its ID,
-// which finds the lock.
+// Lock makes the caller the owner of an execution. The call is repeated with the same ID, which
+// finds a lock that an earlier try has taken.
 func (c *Client) Lock(ctx context.Context, l belay.LockRequest) (belay.Lock, error) {
 	if l.ID.IsZero() {
 		l.ID = belay.WorkerID(c.set.ids())
@@ -126,7 +126,7 @@ func (c *Client) Lock(ctx context.Context, l belay.LockRequest) (belay.Lock, err
 	if r.body, err = body(r.op, wire.Lock{ID: l.ID, Owner: l.Owner, TTL: l.TTL, Reopen: l.Reopen}); err != nil {
 		return belay.Lock{}, err
 	}
-	if err := c.patient(ctx, &r); err != nil {
+	if err := c.retry(ctx, &r); err != nil {
 		return belay.Lock{}, err
 	}
 	lock := reply.Lock()
@@ -146,7 +146,7 @@ func (c *Client) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply
 	return reply.Reply(l), nil
 }
 
-// post sends a body, once.
+// post sends a body, without repetition.
 func (c *Client) post(ctx context.Context, op, path string, v, reply any) error {
 	data, err := body(op, v)
 	if err != nil {

@@ -9,23 +9,24 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Bounds of the wait between two tries of a call.
+// Bounds of the delay between two tries of a call.
 const (
 	waitBase = 50 * time.Millisecond
 	waitCap  = 2 * time.Second
 )
 
-// patient makes a call that is safe to repeat until it is answered, refused, or the
-// Client's patience is over.
-func (c *Client) patient(ctx context.Context, r *request) error {
+// retry makes a call that is safe to repeat. It repeats the call after errors that may pass, until
+// the Client's Patience is over.
+func (c *Client) retry(ctx context.Context, r *request) error {
 	return c.repeat(ctx, r.op, func() error { return c.once(ctx, r) })
 }
 
+// repeat calls try until it returns no error that may pass, or the Client's Patience is over.
 func (c *Client) repeat(ctx context.Context, op string, try func() error) error {
 	var failing time.Time
 	for n := 0; ; n++ {
 		err := try()
-		if err == nil || !passing(err) || ctx.Err() != nil {
+		if err == nil || !mayPass(err) || ctx.Err() != nil {
 			return err
 		}
 		if failing.IsZero() {
@@ -42,8 +43,8 @@ func (c *Client) repeat(ctx context.Context, op string, try func() error) error 
 	}
 }
 
-// passing reports whether what err says may be otherwise a moment later.
-func passing(err error) bool {
+// mayPass reports whether the call may succeed a moment after it failed with err.
+func mayPass(err error) bool {
 	switch belay.CodeOf(err) {
 	case belay.CodeUnavailable, belay.CodeRateLimited:
 		return true
@@ -51,9 +52,9 @@ func passing(err error) bool {
 	return false
 }
 
-// pause is the wait after try n: it doubles, is as long as the server asks for at
-// least, and has jitter, so that the many whom a server told the same do not come
-// back together.
+// pause is the delay after try n. It doubles with n, is at least the RetryAfter that the server
+// asked for, and has jitter, so that many clients that got the same RetryAfter do not all return at
+// the same moment.
 func (c *Client) pause(n int, err error) time.Duration {
 	d := min(waitBase<<min(n, 8), waitCap)
 	spread := d / 2
@@ -67,7 +68,7 @@ func (c *Client) pause(n int, err error) time.Duration {
 	return d + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(spread))
 }
 
-// sleep waits, and reports whether it was allowed to.
+// sleep waits for d. It reports false if ctx ended or the Client was closed meanwhile.
 func (c *Client) sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

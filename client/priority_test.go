@@ -12,10 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Rule: a heartbeat travels over the connection of what is small, however many runs it names; what
-// is large in its way has
-// another.
-func TestLongHeartbeatsTravelWithShortOnes(t *testing.T) {
+// Rule: all heartbeats use the connection for small requests, however many runs they name. Other
+// large requests use a second connection.
+func TestLongHeartbeatsUseTheConnectionForSmallRequests(t *testing.T) {
 	var mu sync.Mutex
 	var from []string
 	l := listen(t, "tcp", "127.0.0.1:0")

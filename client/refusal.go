@@ -19,52 +19,52 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// unreached is the error of a call that got no answer. The address is left out:
-// it may hold the id of a lock.
-func unreached(r *request, err error) error {
+// noAnswer is the error of a call that got no answer. It leaves out the URL, which may contain the
+// secret id of a lock.
+func noAnswer(r *request, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Message: r.unanswered(err), Err: err}
+	return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Message: r.describe(err), Err: err}
 }
 
-// unanswered says what is known of a call that got no answer.
-func (r *request) unanswered(err error) string {
+// describe is the message about a call that got no answer.
+func (r *request) describe(err error) string {
 	var way *net.OpError
 	var certificate *tls.CertificateVerificationError
 	var signer x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &way) && way.Op == "dial":
-		return "nobody answers there"
+		return "no server answers at this address"
 	case errors.As(err, &signer):
-		return "nobody whom this machine trusts has signed its certificate; if you do, name the file of its " +
-			"signer in SSL_CERT_FILE"
+		return "this machine does not trust the signer of the server's certificate; if you do, name the file of the " +
+			"signer's certificate in SSL_CERT_FILE"
 	case errors.As(err, &certificate):
-		return "its certificate is not to be trusted"
-	case r.bare && garbled(err):
+		return "the server's certificate is not valid"
+	case r.bare && otherProtocol(err):
 		return "no answer in HTTP/2: is that the address of a Belay server, and is it http or https?"
 	case r.read || r.bare:
 		return "no answer"
 	}
-	return unknown
+	return outcomeUnknown
 }
 
-// garbled reports whether somebody answered in another protocol, or hung up on
-// ours, and was not just silent.
-func garbled(err error) bool {
+// otherProtocol reports whether the server answered in another protocol, or closed the connection
+// because it did not understand ours. It is false if the server was only silent.
+func otherProtocol(err error) bool {
 	var slow net.Error
 	return !(errors.As(err, &slow) && slow.Timeout()) && !errors.Is(err, errSlow) &&
 		!errors.Is(err, context.Canceled) &&
-		!strings.Contains(err.Error(), "connection lost") // what a ping without an answer is called
+		!strings.Contains(err.Error(), "connection lost") // the error text after a ping without an answer
 }
 
-// refusal is what a server that answered with a status refuses with.
+// refusal is the error for an answer whose status is no success.
 func refusal(op string, resp *http.Response, body []byte) error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	var p wire.Problem
 	if kind != wire.ProblemType || json.Unmarshal(body, &p) != nil || p.Code == "" {
-		return stranger(op, resp)
+		return foreignAnswer(op, resp)
 	}
 	e := problem(&p)
 	if e.Op == "" {
@@ -76,7 +76,8 @@ func refusal(op string, resp *http.Response, body []byte) error {
 	return e
 }
 
-// problem is a problem as an error with a code of the closed list.
+// problem converts a problem of the HTTP API to an error. A code that this version does not know
+// becomes CodeInvalid.
 func problem(p *wire.Problem) *belay.Error {
 	e := p.Error()
 	if e.Code.Status() == belay.CodeInternal.Status() && p.Status != 0 && p.Status < 500 { // a newer server's
@@ -85,19 +86,19 @@ func problem(p *wire.Problem) *belay.Error {
 	return e
 }
 
-// stranger is the error for an answer that Belay does not give: mostly that of a
-// proxy on the way. It fails nothing for good that may go well once the proxy is
-// mended.
-func stranger(op string, resp *http.Response) error {
+// foreignAnswer is the error for an answer that no Belay server gives, usually the answer of a
+// proxy between client and server. Its code is one that may pass where the call may succeed once
+// the proxy is repaired.
+func foreignAnswer(op string, resp *http.Response) error {
 	e := &belay.Error{
 		Code: belay.CodeUnavailable, Op: op, RetryAfter: retryAfter(resp.Header),
-		Message: fmt.Sprintf("answered %q, and not as Belay does: is that its address, or a proxy on the way?",
+		Message: fmt.Sprintf("the answer %q does not come from a Belay server: check the address, and any proxy in between",
 			resp.Status),
 	}
 	switch code := resp.StatusCode; {
 	case code >= 300 && code < 400:
 		e.Code, e.Message = belay.CodeInvalid,
-			"answered with a redirect, and none is followed: give the server's own address"
+			"the answer is a redirect, which the client does not follow: give the server's own address"
 	case code == http.StatusUnauthorized:
 		e.Code = belay.CodeUnauthorized
 	case code == http.StatusRequestEntityTooLarge:
@@ -108,7 +109,7 @@ func stranger(op string, resp *http.Response) error {
 	return e
 }
 
-// retryAfter reads the header Retry-After in its form of seconds.
+// retryAfter reads the header Retry-After if it is a number of seconds.
 func retryAfter(h http.Header) time.Duration {
 	s, err := strconv.ParseInt(h.Get("Retry-After"), 10, 32)
 	if err != nil || s < 0 {

@@ -18,13 +18,14 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// answering is a server that answers everything in one way.
+// answering is a server that answers each request with f.
 func answering(f http.HandlerFunc) func(*testing.T) http.Handler {
 	return func(*testing.T) http.Handler { return f }
 }
 
-// Every code comes back as it was sent, with all that belongs to it.
-func TestProblemsComeBackAsErrors(t *testing.T) {
+// The client returns the error that the server sent: its code, message, cause, holder and
+// RetryAfter.
+func TestTheClientReturnsTheErrorOfTheServer(t *testing.T) {
 	for _, code := range []belay.Code{
 		belay.CodeMalformed, belay.CodeInvalid, belay.CodeLeaseLost, belay.CodeLeaseHeld, belay.CodeIdempotencyMismatch,
 		belay.CodeQueueFull, belay.CodeNoWorker, belay.CodeCircuitOpen, belay.CodeSwapInProgress,
@@ -63,9 +64,9 @@ func TestProblemsComeBackAsErrors(t *testing.T) {
 	}
 }
 
-// What Belay does not answer is told apart from what it does: a proxy's page fails
-// nothing for good.
-func TestAnswersOfStrangers(t *testing.T) {
+// The client recognizes answers that do not come from a Belay server, such as a proxy's error page.
+// Their codes let a caller try again where that may help.
+func TestAnswersThatDoNotComeFromABelayServer(t *testing.T) {
 	type answer struct {
 		status      int
 		contentType string
@@ -108,7 +109,7 @@ func TestAnswersOfStrangers(t *testing.T) {
 	}
 }
 
-// known is a code, or internal for one that is not of the list.
+// known is the code, or CodeInternal if the code is not in the list of codes.
 func known(c belay.Code) belay.Code {
 	if c.Status() == belay.CodeInternal.Status() {
 		return belay.CodeInternal
@@ -116,9 +117,9 @@ func known(c belay.Code) belay.Code {
 	return c
 }
 
-// A server that takes a request and never answers is given up, and counts as
-// unknown.
-func TestServerThatHangs(t *testing.T) {
+// If a server accepts a request and never answers, the call ends with CodeUnavailable, and a write
+// says that it may have happened.
+func TestACallToAServerThatHangsEnds(t *testing.T) {
 	hang := answering(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	inBubble(t, hang, func(t *testing.T, c *client.Client) {
 		for name, call := range map[string]func() error{
@@ -142,9 +143,9 @@ func TestServerThatHangs(t *testing.T) {
 	}, client.Patience(0))
 }
 
-// A call whose context ends answers at once: a read with the cause, what might have
-// changed something as unknown.
-func TestContextEnds(t *testing.T) {
+// A call whose context ends returns at once: a read returns the cause, a write CodeUnavailable with
+// the cause.
+func TestACallReturnsWhenItsContextEnds(t *testing.T) {
 	hang := answering(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	inBubble(t, hang, func(t *testing.T, c *client.Client) {
 		why := errors.New("no longer wanted")
@@ -169,7 +170,7 @@ func TestContextEnds(t *testing.T) {
 	})
 }
 
-// Close ends what only waits and refuses what comes after it.
+// Close ends calls that only wait, and the client refuses calls after it.
 func TestCloseEndsWaits(t *testing.T) {
 	hang := answering(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	inBubble(t, hang, func(t *testing.T, c *client.Client) {

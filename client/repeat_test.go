@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/client"
 )
 
-// losing is a server that carries out the first n requests and answers none.
+// losing is a server that carries out the first n requests and does not answer them.
 func losing(s *server, n int) func(t *testing.T) http.Handler {
 	return func(t *testing.T) http.Handler {
 		s.t = t
@@ -26,8 +26,9 @@ func losing(s *server, n int) func(t *testing.T) http.Handler {
 	}
 }
 
-// What is safe to repeat is repeated under the same id when its reply was lost.
-func TestLostReplyIsAskedForAgain(t *testing.T) {
+// The client repeats a call that is safe to repeat with the same operation id when its reply was
+// lost.
+func TestACallWhoseReplyWasLostIsRepeatedWithTheSameID(t *testing.T) {
 	x := belay.ExecutionID{1}
 	for _, test := range []struct {
 		name string
@@ -55,7 +56,7 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 		{"lock", func(t *testing.T, c *client.Client) error {
 			_, err := c.Lock(t.Context(), belay.LockRequest{Execution: x, Owner: "me"})
 			var e *belay.Error
-			if errors.As(err, &e) && e.Code == belay.CodeInternal { // the server here answers nothing that is a lock
+			if errors.As(err, &e) && e.Code == belay.CodeInternal { // the fake server's answer is no lock
 				return nil
 			}
 			return err
@@ -85,8 +86,8 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// What is done under a lease is not repeated: its caller looks at the lease first.
-func TestOwnersCallsAreSentOnce(t *testing.T) {
+// The client does not repeat writes under a lease: their caller checks the lease before each try.
+func TestCallsOfOwnersAreSentOnce(t *testing.T) {
 	parent := &belay.Lease{Execution: belay.ExecutionID{1}}
 	for name, call := range map[string]func(t *testing.T, c *client.Client) error{
 		"save": func(t *testing.T, c *client.Client) error { _, err := c.Save(t.Context(), save(1)); return err },
@@ -125,14 +126,14 @@ func TestOwnersCallsAreSentOnce(t *testing.T) {
 	}
 }
 
-// Many who were told to come again in so long do not all come in the same moment.
-func TestTheManyDoNotComeBackTogether(t *testing.T) {
+// Clients that got the same RetryAfter do not all return at the same moment.
+func TestRetriesAreSpreadOverTime(t *testing.T) {
 	var mu sync.Mutex
-	var came []time.Time
+	var arrivals []time.Time
 	busy := answering(func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		if came = append(came, time.Now()); len(came) <= 20 {
+		if arrivals = append(arrivals, time.Now()); len(arrivals) <= 20 {
 			refuse(w, &belay.Error{Code: belay.CodeUnavailable, Message: "restarted", RetryAfter: 4 * time.Second})
 			return
 		}
@@ -148,16 +149,17 @@ func TestTheManyDoNotComeBackTogether(t *testing.T) {
 			})
 		}
 		all.Wait()
-		slices.SortFunc(came, time.Time.Compare)
-		first, last := came[20].Sub(came[0]), came[39].Sub(came[0])
+		slices.SortFunc(arrivals, time.Time.Compare)
+		first, last := arrivals[20].Sub(arrivals[0]), arrivals[39].Sub(arrivals[0])
 		if first < 4*time.Second || last-first < 400*time.Millisecond {
-			t.Errorf("told to wait 4s, the first came after %s and the last after %s", first, last)
+			t.Errorf("RetryAfter was 4s; the first retry arrived after %s and the last after %s", first, last)
 		}
 	})
 }
 
-// Repeating ends with the Client's patience, and waits as long as the server asks.
-func TestPatience(t *testing.T) {
+// The client repeats a call until its Patience is over, and waits between tries for at least the
+// RetryAfter of the server.
+func TestRepetitionEndsWithThePatience(t *testing.T) {
 	var s server
 	busy := func(t *testing.T) http.Handler {
 		s = server{t: t, answer: func(_ int, w http.ResponseWriter, _ *http.Request) bool {
@@ -185,7 +187,7 @@ func TestPatience(t *testing.T) {
 	}, client.Patience(0))
 }
 
-// What is refused is not asked again.
+// The client does not repeat a refused call.
 func TestRefusalsAreFinal(t *testing.T) {
 	var s server
 	inBubble(t, func(t *testing.T) http.Handler {

@@ -19,8 +19,9 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// A connection over which nothing comes any more is replaced: that of heartbeats
-// within one, so that a worker keeps its leases, that of large bodies before long.
+// The client replaces a connection on which no answer arrives: the connection for small requests
+// within one heartbeat interval, so that a worker keeps its leases; the connection for large
+// requests within 16 seconds.
 func TestSilentConnectionIsReplaced(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -39,7 +40,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, dials := deaf(t)
+				c, dials := silentAtFirst(t)
 				began := time.Now()
 				if err := test.call(t.Context(), c); err != nil {
 					t.Error(err)
@@ -55,11 +56,11 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-// A heartbeat that was not answered in its time does not take the next one down
-// with it, however short the time.
-func TestUnansweredHeartbeatLeavesItsConnection(t *testing.T) {
+// After a heartbeat that was not answered in time, the next heartbeat uses another connection, even
+// if the time was shorter than a ping takes.
+func TestAnUnansweredHeartbeatReplacesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, dials := deaf(t)
+		c, dials := silentAtFirst(t)
 		ctx, cancel := context.WithTimeout(t.Context(), belay.MinTTL.D()/2)
 		defer cancel()
 		if _, err := c.Heartbeat(ctx, belay.Heartbeat{}); belay.CodeOf(err) != belay.CodeUnavailable {
@@ -73,11 +74,11 @@ func TestUnansweredHeartbeatLeavesItsConnection(t *testing.T) {
 	})
 }
 
-// A claim that waits on a connection which swallows heartbeats ends with the first
-// of them, and is made again on another: what it won meanwhile is not lost.
-func TestClaimLeavesASuspectConnection(t *testing.T) {
+// A claim that waits on a connection ends when a heartbeat on the same connection is not answered.
+// The worker then sends the claim again on another connection and gets the executions that it won.
+func TestAClaimEndsWhenItsConnectionIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := deaf(t)
+		c, _ := silentAtFirst(t)
 		claimed := make(chan error)
 		go func() {
 			_, err := c.Claim(t.Context(), belay.ClaimRequest{Number: 1, Slots: 1, Wait: 20 * time.Second})
@@ -88,7 +89,7 @@ func TestClaimLeavesASuspectConnection(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), belay.MinTTL.D()/2)
 		defer cancel()
 		if _, err := c.Heartbeat(ctx, belay.Heartbeat{}); err == nil {
-			t.Error("the connection is not deaf")
+			t.Error("the first connection answers")
 		}
 		if err := <-claimed; belay.CodeOf(err) != belay.CodeUnavailable || time.Since(began) != belay.MinTTL.D()/2 {
 			t.Errorf("%v after %s", err, time.Since(began))
@@ -96,9 +97,9 @@ func TestClaimLeavesASuspectConnection(t *testing.T) {
 	})
 }
 
-// A heartbeat without an answer ends what is small, and leaves what is large: that
-// may only be slow.
-func TestSuspicionSparesWhatIsLarge(t *testing.T) {
+// A heartbeat without an answer ends the other small calls, but not large ones, which may only be
+// slow.
+func TestAnUnansweredHeartbeatDoesNotEndLargeRequests(t *testing.T) {
 	h := answering(func(w http.ResponseWriter, r *http.Request) {
 		if body, _ := io.ReadAll(r.Body); len(body) < 100_000 {
 			<-r.Context().Done()
@@ -136,8 +137,9 @@ func TestSuspicionSparesWhatIsLarge(t *testing.T) {
 	}, client.Patience(0))
 }
 
-// deaf is a client whose first connection says nothing.
-func deaf(t *testing.T) (*client.Client, *atomic.Int32) {
+// silentAtFirst is a client whose first connection accepts all data and never answers. It also
+// returns the number of connections.
+func silentAtFirst(t *testing.T) (*client.Client, *atomic.Int32) {
 	t.Helper()
 	dial := sdktest.Serve(t, echo)
 	var dials atomic.Int32

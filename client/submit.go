@@ -7,11 +7,11 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Submit accepts executions. Those that a run starts as its children are sent once,
-// as all that is done under a lease; the others are repeated.
+// Submit accepts executions. Submissions of children are sent once, like all writes under a lease;
+// the others are repeated after errors that may pass.
 func (c *Client) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	out := make([]belay.Submitted, len(s))
-	open := make([]int, len(s)) // without an answer
+	open := make([]int, len(s)) // indexes of the submissions without an answer
 	for i := range s {
 		if s[i].ID.IsZero() {
 			s[i].ID = belay.ExecutionID(c.set.ids())
@@ -29,29 +29,30 @@ func (c *Client) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 	return out, nil
 }
 
-// submit sends what is open, and gives what is to be sent again and why.
+// submit sends the submissions whose indexes are in open. It returns the indexes of those to send
+// again, and the last error that may pass.
 func (c *Client) submit(ctx context.Context, s []belay.Submission, out []belay.Submitted, open []int) (again []int,
 	err error) {
-	flights := make([]*flight, 0, len(open))
+	ops := make([]*operation, 0, len(open))
 	for _, i := range open {
 		w := wire.SubmitOf(s[i])
-		f, err := newFlight("submit "+s[i].ID.String(), wire.Op{Submit: &w})
+		f, err := newOperation("submit "+s[i].ID.String(), wire.Op{Submit: &w})
 		if err != nil {
-			f = &flight{state: sent, reply: make(chan landing, 1)}
-			f.reply <- landing{err: err}
+			f = &operation{state: sent, reply: make(chan outcome, 1)}
+			f.reply <- outcome{err: err}
 		}
-		flights = append(flights, f)
+		ops = append(ops, f)
 	}
-	if err := c.batches.enqueue(flights...); err != nil {
+	if err := c.batches.enqueue(ops...); err != nil {
 		return open, err
 	}
 	for n, i := range open {
-		r, refused := c.batches.await(ctx, flights[n])
+		r, refused := c.batches.await(ctx, ops[n])
 		out[i] = belay.Submitted{ID: s[i].ID, Err: refused}
 		if r.Submitted != nil && refused == nil {
 			out[i] = *r.Submitted
 		}
-		if refused != nil && passing(refused) && s[i].Parent == nil {
+		if refused != nil && mayPass(refused) && s[i].Parent == nil {
 			again, err = append(again, i), refused
 		}
 	}

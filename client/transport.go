@@ -11,28 +11,28 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// unixHost is what requests over a unix socket are addressed to.
+// unixHost is the host in the URL of requests over a unix socket.
 const unixHost = "localhost"
 
-// target is a server as Dial was told.
+// target is the address of a server, parsed from the URL given to Dial.
 type target struct {
-	base *url.URL // what paths are added to
+	base *url.URL // the prefix of all request paths
 	unix string   // the socket, if it is one
 }
 
 func parseTarget(text string) (target, error) {
 	if path, ok := strings.CutPrefix(text, "unix:"); ok {
 		if path = strings.TrimPrefix(path, "//"); path == "" {
-			return target{}, badURL("name a socket: unix:PATH")
+			return target{}, badURL("the path of the socket is missing: unix:PATH")
 		}
 		return target{base: &url.URL{Scheme: "http", Host: unixHost}, unix: path}, nil
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return target{}, badURL("a server is http://HOST:PORT, https://HOST or unix:PATH" + meant(text))
+		return target{}, badURL("a server is http://HOST:PORT, https://HOST or unix:PATH" + suggestion(text))
 	case u.User != nil:
-		return target{}, badURL("a key is given beside the server's address, not in it")
+		return target{}, badURL("the server's address must not contain a key; give the key separately")
 	case u.RawQuery != "" || u.Fragment != "":
 		return target{}, badURL("a server's address has no query and no fragment")
 	}
@@ -40,19 +40,19 @@ func parseTarget(text string) (target, error) {
 	return target{base: u}, nil
 }
 
-// meant is a guess at the address of which only host and port were given.
-func meant(text string) string {
+// suggestion proposes an address if the text has only a host and a port.
+func suggestion(text string) string {
 	if host, _, err := net.SplitHostPort(text); err != nil || host == "" || strings.ContainsAny(text, "@/?# ") {
 		return ""
 	}
-	return "; http://" + text + ", perhaps?"
+	return "; did you mean http://" + text + "?"
 }
 
 func badURL(message string) error {
 	return &belay.Error{Code: belay.CodeInvalid, Op: "dial", Message: message}
 }
 
-// name is the target for people.
+// name is the address of the target for messages.
 func (t target) name() string {
 	if t.unix != "" {
 		return "unix:" + t.unix
@@ -60,8 +60,8 @@ func (t target) name() string {
 	return t.base.String()
 }
 
-// exposes reports whether what is sent could be read on its way.
-func (t target) exposes() bool {
+// unencrypted reports whether requests leave this host without encryption.
+func (t target) unencrypted() bool {
 	if t.unix != "" || t.base.Scheme == "https" {
 		return false
 	}
@@ -69,20 +69,20 @@ func (t target) exposes() bool {
 	return t.base.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-func (c *Client) transport(f feel) *http.Transport {
+func (c *Client) transport(f tuning) *http.Transport {
 	var p http.Protocols
 	switch {
 	case c.set.http1:
 		p.SetHTTP1(true)
 	case c.target.base.Scheme == "https":
-		p.SetHTTP1(true) // for a proxy that offers nothing newer
+		p.SetHTTP1(true) // for a proxy that does not support HTTP/2
 		p.SetHTTP2(true)
 	default:
 		p.SetUnencryptedHTTP2(true)
 	}
 	tr := &http.Transport{
 		Protocols: &p, TLSClientConfig: c.set.tls, DialContext: c.dial, TLSHandshakeTimeout: 5 * time.Second,
-		// The other limits are those of single calls.
+		// Each call has a deadline of its own.
 		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression: true,
 		HTTP2: &http.HTTP2Config{

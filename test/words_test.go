@@ -20,8 +20,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		exit int
 		says string
 	}{
-		"ls --server http://127.0.0.1:1":      {69, "nobody answers there"},
-		"ls --server " + host:                 {65, "http://" + host + ", perhaps?"},
+		"ls --server http://127.0.0.1:1":      {69, "no server answers at this address"},
+		"ls --server " + host:                 {65, "did you mean http://" + host + "?"},
 		"ls --server https://" + host:         {69, "http or https"},
 		"ls --server " + a.url:                {77, "BELAY_KEY"},
 		"worker --server " + a.url:            {77, "--key-file"},
@@ -30,7 +30,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		"serve --data d --listen 0.0.0.0:0":   {73, "belay keys create"},
 		"keys create --name x --scope rule":   {64, "the scopes are read"},
 		"lock steal ex_1 --server " + a.url:   {64, "--reason"},
-		"get nothing --server http://[::1]:1": {69, "nobody answers there"},
+		"get nothing --server http://[::1]:1": {69, "no server answers at this address"},
 	} {
 		r := p.belay(strings.Fields(line)...).want(want.exit).saying(want.says)
 		if said := r.err; strings.Contains(said, "may have happened") || strings.Contains(said, "no such file") {
