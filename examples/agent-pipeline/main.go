@@ -1,13 +1,11 @@
-// Command agent-pipeline writes a report with a language model: it plans, researches
-// each topic beside the others, writes a draft, and improves the draft until a review
-// accepts it.
+// Command agent-pipeline writes a report with a language model: it plans, researches all topics
+// concurrently, writes a draft, and improves the draft until a review accepts it.
 //
 //	go run ./examples/agent-pipeline "the history of climbing"
 //
-// Each call of the model is a step: what was paid for once is not paid for again when
-// the program is killed and started anew. The calls that were made are in calls.txt, and
-// belay get shows what they cost. The model here is a stand-in that needs no account;
-// ask is the function to replace.
+// Each call to the model is a step, so that a finished call is not paid for again when the program
+// is killed and started again. The file calls.txt lists the calls, and belay get shows their cost.
+// The model here is simulated and needs no account; replace the function ask to use a real one.
 package main
 
 import (
@@ -27,7 +25,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// drafts is how many drafts there may be.
+// drafts is the largest number of drafts.
 const drafts = 3
 
 // report is the workflow. Its input is the subject.
@@ -55,7 +53,7 @@ func report(ctx context.Context, subject string) (string, error) {
 	}
 }
 
-// research asks about all topics at once, each in a branch.
+// research asks the model about all topics concurrently, each in a branch.
 func research(ctx context.Context, topics []string) (string, error) {
 	var branches []*workflow.Future[string]
 	for _, topic := range topics {
@@ -74,8 +72,8 @@ func research(ctx context.Context, topics []string) (string, error) {
 	return strings.Join(notes, "; "), nil
 }
 
-// call asks the model in a step, with three tries if it does not answer, and notes what
-// the answer costs.
+// call asks the model in a step, with up to three tries, and adds the cost of the answer to the
+// execution.
 func call(ctx context.Context, name, prompt string, turn int) (string, error) {
 	return workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
 		answer, tokens, err := ask(ctx, name, prompt)
@@ -87,7 +85,7 @@ func call(ctx context.Context, name, prompt string, turn int) (string, error) {
 	}, workflow.Key(turn), workflow.Retry(3, time.Second))
 }
 
-// ask stands for a language model. It answers after a moment, and always the same.
+// ask stands for a language model. It gives the same answer to the same prompt, after a moment.
 func ask(ctx context.Context, role, prompt string) (answer string, tokens int64, err error) {
 	f, err := os.OpenFile("calls.txt", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -129,7 +127,7 @@ func main() {
 	}
 }
 
-// run works until the report is written, or ctx ends.
+// run runs a worker until the report is written, or ctx ends.
 func run(ctx context.Context, subject string) error {
 	quiet := slog.New(slog.DiscardHandler)
 	b, err := embedded.Open(ctx, "sqlite:./belay-data", embedded.Logger(quiet))

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""A small agent that does what it is told, for demonstrations and tests.
+"""A small agent that carries out its prompt, for demonstrations and tests.
 
-It takes a prompt as its last argument, or from standard input if there is none,
-and carries it out line by line in the working directory:
+It reads the prompt from its last argument, or from standard input if there is none,
+and carries out each line in the working directory:
 
   edit FILE TEXT     append a line to a file
   commit MESSAGE     commit everything
   git ARGS...        run git
-  cat FILE           say what is in a file
-  show NAME          say what an environment variable holds
-  where              say where it works
-  touch FILE         make a file; $TMPDIR/FILE is no part of the work
-  until FILE         wait until there is such a file
+  cat FILE           print a file
+  show NAME          print an environment variable
+  where              print the working directory
+  touch FILE         create a file; $TMPDIR/FILE does not belong to the saved work
+  until FILE         wait until the file exists
   sleep SECONDS
-  write BYTES        write so many bytes
-  fail CODE          end badly
+  write BYTES        print this number of bytes
+  fail CODE          fail with this exit code
 
-Whatever else a line says, it says back. With --stream-json it writes JSON lines
-as Claude Code does; it says what it used, and its last words are the result.
+It prints any other line unchanged. With --stream-json it writes JSON lines
+as Claude Code does, with its token usage at the end; its last text is the result.
 """
 import json
 import os

@@ -1,11 +1,11 @@
-// Command approval is an order that waits for a person.
+// Command approval is an order that waits for the approval of a person.
 //
 //	go run ./examples/approval 17                      # prints the command that approves the order
 //	belay signal ID approved --payload '{"by": "ann"}' # in another shell
 //
-// The order reserves its goods, asks for an approval, and ships when the approval is there.
-// Without one within a day the order gives the goods back. The program may be killed
-// and started again at any time, also while the order waits: it goes on where it was.
+// The order reserves its goods, asks for an approval, and ships the goods when the approval
+// arrives. If none arrives within a day, the order gives the goods back. The program may be killed
+// and started again at any time, also while the order waits: the order continues where it was.
 package main
 
 import (
@@ -50,7 +50,7 @@ func order(ctx context.Context, number string) (string, error) {
 	return "shipped, approved by " + ok.By, nil
 }
 
-// step stands for a call of another service.
+// step stands for a call to another service.
 func step(ctx context.Context, name, number string) error {
 	return workflow.Do(ctx, name, func(context.Context) error {
 		fmt.Printf("order %s: %s\n", number, name)
@@ -80,7 +80,7 @@ func main() {
 	}
 }
 
-// run works until the order has ended, or ctx ends.
+// run runs a worker until the order has ended, or ctx ends.
 func run(ctx context.Context, number string) error {
 	quiet := slog.New(slog.DiscardHandler)
 	b, err := embedded.Open(ctx, "sqlite:./belay-data", embedded.Listen(), embedded.Logger(quiet))

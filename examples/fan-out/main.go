@@ -2,9 +2,9 @@
 //
 //	go run ./examples/fan-out 2000000
 //
-// The workflow splits the numbers into ranges and starts a child for each. Children run
-// beside each other, here and in every other program on the same store. Kill the program
-// in the middle and start it again: ranges that were counted are not counted again.
+// The workflow splits the numbers into ranges and starts a child for each. The children run
+// concurrently, in this program and in every other program on the same store. Kill the program in
+// the middle and start it again: finished ranges are not counted again.
 package main
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// parts is how many children count.
+// parts is the number of children.
 const parts = 20
 
-// span is the numbers from From up to but not To.
+// span is the range of numbers from From up to, not including, To.
 type span struct{ From, To int }
 
-// primes counts the primes below n: a child for each part, all at once.
+// primes counts the primes below n, with a child for each part; all children run concurrently.
 func primes(ctx context.Context, n int) (int, error) {
 	var counts []*workflow.Future[int]
 	for i := range parts {
@@ -49,8 +49,8 @@ func primes(ctx context.Context, n int) (int, error) {
 	return total, nil
 }
 
-// count counts the primes of a span. It has no steps: if it is interrupted, it begins
-// again, and its result is saved with its end.
+// count counts the primes of a span. It has no steps: if its worker crashes, it begins again. Its
+// result is saved when it ends.
 func count(ctx context.Context, s span) (int, error) {
 	n := 0
 	for i := max(2, s.From); i < s.To; i++ {
@@ -87,7 +87,7 @@ func main() {
 	}
 }
 
-// run works until all is counted, or ctx ends.
+// run runs a worker until all primes are counted, or ctx ends.
 func run(ctx context.Context, number string) error {
 	n, err := strconv.Atoi(number)
 	if err != nil {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """An HTTP service that refuses a stale owner: PUT /things/NAME with the headers
-Fencing-Scope (the execution) and Fencing-Token. A token below the highest seen of
-that scope is answered 412. Usage: sink.py [PORT]; it prints its address.
+Fencing-Scope (the execution) and Fencing-Token. A token lower than the highest seen of
+that scope gets the status 412. Usage: sink.py [PORT]; it prints its address.
 
-The highest token must be as durable as what it protects: here both are in memory.
+The highest token must be as durable as the data that it protects: here both are in memory.
 """
 
 import sys
@@ -22,7 +22,7 @@ class Handler(BaseHTTPRequestHandler):
         scope, token = self.headers.get("Fencing-Scope", ""), self.headers.get("Fencing-Token", "")
         if not scope or not token.isdigit():
             return self.answer(428, "name the scope and the token\n")
-        with lock:  # comparing and writing are one step
+        with lock:  # compare and write under one lock
             if int(token) < highest.get(scope, 0):
                 return self.answer(412, f"token {token} is stale; {highest[scope]} was seen\n")
             highest[scope] = int(token)

@@ -1,5 +1,5 @@
--- A table that refuses a stale owner, for PostgreSQL and SQLite alike. Each row
--- remembers the token it was last written under; a lower one changes nothing.
+-- A table that refuses a former owner, for PostgreSQL and SQLite. Each row
+-- has the token of its last write; a write with a lower token changes nothing.
 
 CREATE TABLE IF NOT EXISTS balance (
   execution TEXT PRIMARY KEY,
@@ -7,8 +7,8 @@ CREATE TABLE IF NOT EXISTS balance (
   amount    BIGINT NOT NULL
 );
 
--- The write. $1 is the execution, $2 the token, $3 the amount. No row comes back
--- when the token is stale: stop then.
+-- The write. $1 is the execution, $2 the token, $3 the amount. It returns no row
+-- when the token is stale: stop working then.
 INSERT INTO balance (execution, token, amount)
 VALUES ($1, $2, $3)
 ON CONFLICT (execution) DO UPDATE

@@ -3,8 +3,8 @@
 
     agent.py --server http://127.0.0.1:7420 --key demo --name laptop
 
-Start it twice: the second is told who has the conversation. Kill the first: the
-second, started again, goes on with the next turn.
+Start the agent twice: the second prints which agent has the conversation. Kill the first: the
+second, started again, continues with the next turn.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def main():
     options.add_argument("--ttl", type=float, default=30, help="seconds without a heartbeat until the lock is lost")
     options.add_argument("--turns", type=int, default=5)
     options.add_argument("--pace", type=float, default=1, help="seconds a turn takes")
-    options.add_argument("--on-lost", choices=["fail", "requeue"], help="what becomes of the execution when its owner is lost")
+    options.add_argument("--on-lost", choices=["fail", "requeue"], help="whether the execution fails or is requeued when its owner is lost")
     options.add_argument("--reopen", action="store_true", help="open a failed conversation again")
     o = options.parse_args()
 
@@ -52,13 +52,13 @@ def main():
         say(o, f"no answer from {o.server}: {error}")
         return 1
     except KeyboardInterrupt:
-        say(o, "interrupted; whoever comes next goes on from here")
+        say(o, "interrupted; the next owner continues from here")
         return 130
     return 0
 
 
 def submit(server, o):
-    """The execution of the key: made if need be, found otherwise."""
+    """Submit the execution of the key, or find it if it exists already."""
     body = {"workflow": "conversation", "dispatch": "external", "input": {"topic": "how ropes work"}}
     if o.on_lost:
         body["on_lost"] = o.on_lost

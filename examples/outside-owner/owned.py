@@ -7,10 +7,10 @@
             it.save(state)
         it.complete(state)
 
-What is promised while `mine()` is true: nobody else owns the execution, and no
-save of anybody else is accepted. It turns false before the lock can be given to
-another: this side counts the lock's time from the moment the last heartbeat was
-sent, on a clock that goes on while the machine sleeps, and stops early. Ask it
+While `mine()` is true, no other program owns the execution, and the server accepts
+no save of another program. `mine()` becomes false before another program can get the lock:
+this side counts the lock's time from the moment when the last heartbeat was
+sent, on a clock that goes on while the machine sleeps, and stops early. Call it
 before every effect; a timer alone lets a process that was stopped and continued
 write late.
 """
@@ -25,7 +25,7 @@ import urllib.request
 import uuid
 
 
-# What a request without an answer raises: nobody there, a broken connection, half an answer.
+# The exceptions of a request without an answer: no server, a broken connection, half an answer.
 UNANSWERED = (OSError, http.client.HTTPException, json.JSONDecodeError)
 
 
@@ -44,7 +44,7 @@ class Lost(Exception):
 
 
 class Server:
-    """A Belay server: requests and refusals, nothing remembered."""
+    """A Belay server: sends requests and raises refusals; it keeps no state."""
 
     def __init__(self, url, key=None):
         self.url, self.key = url.rstrip("/") + "/v1", key
@@ -70,7 +70,7 @@ class Server:
 
 
 class Owned:
-    """One execution, owned by this process until it says otherwise or is lost."""
+    """One execution, which this process owns until it releases or loses the execution."""
 
     def __init__(self, server, execution, owner, ttl=30, reopen=False):
         self.server, self.execution = server, execution
@@ -94,7 +94,7 @@ class Owned:
         return self._lost is None and clock() < self._until and not self.cancelled.is_set()
 
     def save(self, data):
-        """Save a checkpoint. It is on disk when this returns; the next owner goes on from it."""
+        """Save a checkpoint. It is on disk when this returns; the next owner continues from it."""
         return self._write("PUT", "/checkpoint", {"data": data})
 
     def complete(self, output=None):
@@ -102,11 +102,11 @@ class Owned:
         self._release({"outcome": "complete", "output": output})
 
     def fail(self, message):
-        """End this attempt with an error; the execution's policy says what follows."""
+        """End this attempt with an error; the execution's policy decides about a retry."""
         self._release({"outcome": "fail", "error": {"class": "transient", "message": message}})
 
     def suspend(self):
-        """Give the execution back unfinished. Whoever locks it next goes on from the last checkpoint."""
+        """Give the execution back unfinished. The next owner continues from the last checkpoint."""
         self._release({"outcome": "suspend"})
 
     def __enter__(self):
@@ -125,7 +125,7 @@ class Owned:
         self._stop()
 
     def _write(self, method, path, body):
-        """A write that only the owner may make. A lost reply is asked for again under the same operation id."""
+        """A write that only the owner may make. If the reply is lost, the write is repeated with the same operation id."""
         operation = str(uuid.uuid4())
         while True:
             if self._lost or clock() >= self._until:
@@ -140,7 +140,7 @@ class Owned:
                 if problem.status not in (429, 503):
                     raise
             except UNANSWERED:
-                pass  # nobody knows whether it arrived
+                pass  # the write may have arrived or not
             time.sleep(0.2)
 
     def _heartbeats(self):
@@ -160,7 +160,7 @@ class Owned:
                     self.cancelled.set()
 
     def _renewed(self, sent, expires_in_ms):
-        self._until = sent + expires_in_ms / 1000 * 2 / 3  # a third of it is the margin
+        self._until = sent + expires_in_ms / 1000 * 2 / 3  # a third of the time is the safety margin
 
     def _stop(self):
         self._done.set()
@@ -169,7 +169,7 @@ class Owned:
 
 
 def clock():
-    """Seconds on a clock that goes on while the machine sleeps, where there is one."""
+    """Seconds on a clock that goes on while the machine sleeps, if the system has one."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()

@@ -1,14 +1,13 @@
-// Command saga books a trip at three services, and takes back what it booked when one
-// of them refuses.
+// Command saga books a trip at three services, and cancels the bookings that it has made when one
+// of the services refuses.
 //
-//	go run ./examples/saga spring         # all is booked
+//	go run ./examples/saga spring         # all bookings succeed
 //	go run ./examples/saga spring-nocar   # there is no car: hotel and flight are cancelled
 //
-// Each booking and each cancellation is a step. After a crash the workflow is called
-// again, its finished steps answer from what was saved, and so the list of what there
-// is to take back is there again: kill the program in the middle of taking back, start
-// it again, and it takes back the rest. The services are lines in the file
-// bookings.txt.
+// Each booking and each cancellation is a step. After a crash the workflow is called again and its
+// finished steps return their saved results, so that the list of bookings to cancel is complete
+// again. Kill the program between two cancellations and start it again: it cancels the rest. The
+// services are simulated by lines in the file bookings.txt.
 package main
 
 import (
@@ -28,33 +27,33 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// errNone is the answer of a service that has nothing left. Asking again does not help.
+// errNone is the error of a service that is sold out. A retry does not help.
 var errNone = errors.New("none is left")
 
-// trip books flight, hotel and car, or nothing.
+// trip books flight, hotel and car, or none of them.
 func trip(ctx context.Context, name string) (string, error) {
 	var booked []string
 	for _, what := range []string{"flight", "hotel", "car"} {
 		free, err := workflow.Step(ctx, "book "+what, func(ctx context.Context) (bool, error) {
 			err := book(ctx, name, what)
 			if errors.Is(err, errNone) {
-				return false, nil // a result like any other, which is saved
+				return false, nil // sold out is a result of the step, which is saved
 			}
 			return err == nil, err
 		})
 		if err != nil {
-			return "", err // a fault, for which the policy has the workflow run again
+			return "", err // a failure, after which the policy retries the workflow
 		}
 		if !free {
-			return "there is no " + what, takeBack(ctx, name, booked)
+			return "there is no " + what, cancelAll(ctx, name, booked)
 		}
 		booked = append(booked, what)
 	}
 	return "booked: " + strings.Join(booked, ", "), nil
 }
 
-// takeBack cancels what was booked, the newest first.
-func takeBack(ctx context.Context, name string, booked []string) error {
+// cancelAll cancels the bookings, the newest first.
+func cancelAll(ctx context.Context, name string, booked []string) error {
 	for i := len(booked) - 1; i >= 0; i-- {
 		what := booked[i]
 		err := workflow.Do(ctx, "cancel "+what, func(ctx context.Context) error {
@@ -67,7 +66,7 @@ func takeBack(ctx context.Context, name string, booked []string) error {
 	return nil
 }
 
-// book stands for a call of a service.
+// book stands for a call to a booking service.
 func book(ctx context.Context, name, what string) error {
 	if what == "car" && strings.HasSuffix(name, "nocar") {
 		return errNone
@@ -75,8 +74,9 @@ func book(ctx context.Context, name, what string) error {
 	return note(ctx, "book", name, what)
 }
 
-// note writes what a service did, and takes as long as a service takes. A real one would
-// get workflow.IdempotencyKey(ctx), so that a repeat after a crash books nothing twice.
+// note appends a line about the action of a service, and takes as long as a call to a service. A
+// real service would get workflow.IdempotencyKey(ctx), so that a repeated call after a crash books
+// nothing twice.
 func note(ctx context.Context, did, name, what string) error {
 	f, err := os.OpenFile("bookings.txt", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -107,7 +107,7 @@ func main() {
 	}
 }
 
-// run works until the trip is booked or taken back, or ctx ends.
+// run runs a worker until the trip is booked or cancelled, or ctx ends.
 func run(ctx context.Context, name string) error {
 	quiet := slog.New(slog.DiscardHandler)
 	b, err := embedded.Open(ctx, "sqlite:./belay-data", embedded.Logger(quiet))

@@ -1,13 +1,13 @@
-// Command web-orders is a web application whose orders and the work that they cause are
-// in one PostgreSQL, written in one transaction.
+// Command web-orders is a web application that writes an order and submits its execution in one
+// transaction on one PostgreSQL database.
 //
 //	go run ./examples/web-orders postgres://app@localhost/app 127.0.0.1:8080
 //	curl -d '{"customer": "ada"}' http://127.0.0.1:8080/orders   # {"order": 1}
 //	curl http://127.0.0.1:8080/orders/1                          # {"state": "shipped"}
 //
-// An order that the database refuses causes no work, and an order that it accepted is
-// shipped, also if the application is killed right after the commit: there is no moment
-// in between. Any number of copies of the program share the database.
+// If the database refuses the order, no execution exists. If it commits the order, the order is
+// shipped, even if the application is killed right after the commit. Any number of copies of the
+// program may share the database.
 package main
 
 import (
@@ -115,7 +115,7 @@ func main() {
 // run serves until ctx ends.
 func run(ctx context.Context, database, address string) error {
 	quiet := slog.New(slog.DiscardHandler)
-	b, err := embedded.Open(ctx, database, embedded.Logger(quiet)) // makes the tables of Belay
+	b, err := embedded.Open(ctx, database, embedded.Logger(quiet)) // creates Belay's tables
 	if err != nil {
 		return err
 	}
