@@ -38,7 +38,7 @@ func Review(ctx context.Context, change Change) (Verdict, error) {
 	}
 	ok, err := workflow.WaitSignal[Approval](ctx, "approved", workflow.Timeout(24*time.Hour))
 	if err != nil {
-		return Verdict{}, err // also how the run gives its worker back while it waits
+		return Verdict{}, err // ErrYield too: the run ends here while the execution waits
 	}
 	return Verdict{By: ok.By, Lines: strings.Count(diff, "\n")}, nil
 }
@@ -50,7 +50,7 @@ func serve(ctx context.Context) error {
 	}
 	w := worker.New(b, worker.Options{Concurrency: 10})
 	worker.Register(w, "review", Review)
-	return errors.Join(w.Run(ctx), b.Close()) // Run blocks until ctx ends, then stops in two stages
+	return errors.Join(w.Run(ctx), b.Close()) // Run blocks until ctx ends, then shuts down gracefully
 }
 
 func dial(ctx context.Context) (belay.Backend, error) {
@@ -58,7 +58,7 @@ func dial(ctx context.Context) (belay.Backend, error) {
 	return b, err
 }
 
-var _ = dial // it needs a server to run
+var _ = dial // it is only compiled, since it needs a server to run
 
 func ask(ctx context.Context, b belay.Backend, change Change) (Verdict, error) {
 	h, err := workflow.Start[Verdict](ctx, b, "review", change, belay.IdempotencyKey("pr-17@3f2c"))
