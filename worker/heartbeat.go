@@ -124,7 +124,7 @@ func (s *session) carryOut(reply *belay.HeartbeatReply) {
 	s.ask(reply.Preempt, belay.OutcomePreempted)
 	for _, x := range reply.Signals {
 		if r := s.find(x.Held); r != nil {
-			r.Told(x.SignalSeq)
+			r.SignalsUpTo(x.SignalSeq)
 		}
 	}
 	if reply.Drain {

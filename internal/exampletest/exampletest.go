@@ -1,5 +1,5 @@
-// Package exampletest runs the Examples of the SDK on both Backends: in process, as
-// they stand, and once more over HTTP.
+// Package exampletest lets the Examples of the SDK run on two Backends: in process, as go test runs
+// them, and once more over HTTP.
 package exampletest
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// overHTTP, set in the environment, has the Examples speak to a server.
+// overHTTP is the environment variable that makes the Examples use a server.
 const overHTTP = "BELAY_EXAMPLES_OVER_HTTP"
 
-// OverHTTP runs the Examples of the test's own package over HTTP, of which there
-// are so many at least.
+// OverHTTP runs the Examples of the test's own package over HTTP. It fails the test if fewer than
+// least Examples pass.
 func OverHTTP(t *testing.T, least int) {
 	t.Helper()
 	if os.Getenv(overHTTP) != "" {
@@ -41,8 +41,8 @@ func OverHTTP(t *testing.T, least int) {
 	}
 }
 
-// Open opens a Backend as a program would: with embedded.Open, or with client.Dial,
-// here of a server of its own.
+// Open opens a Backend as a program would: with embedded.Open, or with client.Dial to a server that
+// it starts.
 func Open(ctx context.Context, url string) (belay.Backend, error) {
 	quiet := slog.New(slog.DiscardHandler)
 	b, err := embedded.Open(ctx, url, embedded.Logger(quiet))
@@ -65,14 +65,14 @@ func Open(ctx context.Context, url string) (belay.Backend, error) {
 	return served{c, s, b}, nil
 }
 
-// served is a Backend with the server that it speaks to.
+// served is a client with its server and the Backend of that server.
 type served struct {
 	*client.Client
 	server *http.Server
 	behind belay.Backend
 }
 
-// Close closes the client, its server and what that served.
+// Close closes the client, the server and the server's Backend.
 func (s served) Close() error {
 	return errors.Join(s.Client.Close(), s.server.Close(), s.behind.Close())
 }

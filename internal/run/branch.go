@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// Branch is a part of the function that runs by itself: the function, or what
-// Go started.
+// Branch is a concurrent part of a run: the workflow function itself, or a function that Go
+// started.
 type Branch struct {
 	r      *Run
-	prefix string // of the names used in it
-	// waiting counts the waits that the branch is blocked in. More than one
-	// only if the author shares it among goroutines.
+	prefix string // of the names that are used in the branch
+	// waiting is the number of waits in which the branch is blocked. It is more than one only if
+	// the author uses the branch's context in several goroutines.
 	waiting int
 	joiners []*wait
 	over    bool
 	err     error
 }
 
-// Go starts a branch under a name of its own, in which the names it uses live
-// too.
+// Go starts a branch under a name. The branch's own names are prefixed with that name.
 func Go(ctx context.Context, name, key string, fn func(ctx context.Context) error) (*Branch, error) {
 	c, full, err := within(ctx, "branch", name, key)
 	if err != nil {
@@ -42,8 +41,7 @@ func Go(ctx context.Context, name, key string, fn func(ctx context.Context) erro
 	return b, nil
 }
 
-// call runs fn. A panic in any branch ends the whole run, as it would end a
-// program.
+// call calls fn. A panic in any branch fails the whole run, as it would end a program.
 func (b *Branch) call(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -55,7 +53,7 @@ func (b *Branch) call(ctx context.Context, fn func(ctx context.Context) error) (
 	return fn(ctx)
 }
 
-// leave ends the branch and wakes those who wait for it.
+// leave ends the branch and wakes the calls of Wait.
 func (b *Branch) leave() {
 	r := b.r
 	r.mu.Lock()
@@ -76,7 +74,7 @@ func (b *Branch) leave() {
 	r.lookLocked()
 }
 
-// Wait blocks until the branch has returned, and counts as waiting meanwhile.
+// Wait blocks until the branch has returned. Its caller counts as waiting meanwhile.
 func (b *Branch) Wait(ctx context.Context) error {
 	c := find(ctx)
 	if c == nil || c.r != b.r {
@@ -109,7 +107,7 @@ func (b *Branch) forget(w *wait) {
 	}
 }
 
-// fail ends the run with err whatever its function returns.
+// fail ends the run with err, whatever its function returns.
 func (r *Run) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +122,7 @@ func (r *Run) failLocked(err error) {
 	r.wakeAllLocked()
 }
 
-// Over reports whether the branch has returned.
+// Over reports whether the branch's function has returned.
 func (b *Branch) Over() bool {
 	b.r.mu.Lock()
 	defer b.r.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// keepOutput is up to how many bytes of a child's output its parent saves
-// itself, to spare its later runs a read.
+// keepOutput is the largest output of a child, in bytes, that the parent saves in its own
+// checkpoint, so that its later runs need not read the child.
 const keepOutput = 16 << 10
 
-// Child starts the submission as a child under the name, unless an earlier run
-// did, and answers with it once it has ended.
+// Child starts the submission as a child under the name, unless an earlier run has started it, and
+// returns the child once it has ended.
 func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Execution, error) {
 	var none belay.Execution
 	c, full, err := within(ctx, "child", name, key)
@@ -27,7 +27,7 @@ func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Exe
 	}
 	s.ID, s.ParentKey = belay.ChildID(r.a.Lease.Execution, r.a.Generation, full), full
 	if rec.Ended == endedChild {
-		// One that failed belongs to the generation that started it.
+		// A failed child is only valid in the generation that started it.
 		if rec.Payload != nil {
 			return belay.Execution{ID: rec.Child, Workflow: s.Workflow, State: belay.Succeeded, Output: rec.Payload},
 				nil
@@ -54,11 +54,11 @@ func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Exe
 	return r.childEnd(ctx, c.b, full, id)
 }
 
-// startChild submits the child. One that an earlier run of this generation
-// started keeps the input it was started with.
+// startChild submits the child. If an earlier run of this generation started the child, it keeps
+// the input with which it was started.
 func (r *Run) startChild(s belay.Submission) error {
 	if r.has(func(x *belay.Signal) bool { return x.Child == s.ID }) {
-		return nil // it has ended already
+		return nil // the child has ended already
 	}
 	s.Trigger = belay.TriggerParent
 	err := r.submit(s)
@@ -69,8 +69,8 @@ func (r *Run) startChild(s belay.Submission) error {
 	return err
 }
 
-// earlier is the child of an earlier generation that succeeded under this name
-// without its end having been consumed.
+// earlier is a child of an earlier generation that succeeded under this name and whose end no
+// checkpoint has consumed; zero if there is none.
 func (r *Run) earlier(ctx context.Context, key string, now belay.ExecutionID) (belay.ExecutionID, error) {
 	for {
 		r.mu.Lock()
@@ -91,13 +91,13 @@ func (r *Run) earlier(ctx context.Context, key string, now belay.ExecutionID) (b
 		if err != nil && belay.CodeOf(err) != belay.CodeNotFound {
 			return belay.ExecutionID{}, err
 		}
-		r.mu.Lock() // of no use any more, to nobody
+		r.mu.Lock() // no wait can use this signal any more
 		r.signals.takeLocked(func(x *belay.Signal) bool { return x.Child == id })
 		r.mu.Unlock()
 	}
 }
 
-// childEnd waits for the child's end and saves it.
+// childEnd waits for the child's end and saves it in a checkpoint.
 func (r *Run) childEnd(ctx context.Context, b *Branch, key string, id belay.ExecutionID) (belay.Execution, error) {
 	var none belay.Execution
 	s, _, err := r.await(ctx, &wait{

@@ -11,22 +11,22 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Bounds of the wait between two tries of a call whose outcome is unknown.
+// Bounds of the delay between two tries of a call whose outcome is unknown.
 const (
 	retryBase = 50 * time.Millisecond
 	retryCap  = 2 * time.Second
-	// maxInternal is how often an error of the Backend itself is tried again.
+	// maxInternal is how often a call is repeated after CodeInternal.
 	maxInternal = 3
 )
 
-// tries repeats one call to the Backend.
+// tries counts the tries of one call to the Backend.
 type tries struct {
 	n        int
 	internal int
 }
 
-// Enter blocks while it is not certain that the run still owns its execution,
-// and returns nil once it is.
+// Enter blocks until it is certain that the run still owns its execution. It returns an error if
+// the run does not.
 func (r *Run) Enter() error {
 	return r.enter()
 }
@@ -38,8 +38,8 @@ func (r *Run) enter() error {
 	return nil
 }
 
-// again reports whether a call that answered err should be made again, after
-// waiting for that. A lost lease ends the run.
+// again reports whether a call that returned err should be made again; if so, it has waited for the
+// delay before. A lost lease ends the run.
 func (r *Run) again(ctx context.Context, t *tries, err error) bool {
 	if err == nil {
 		return false
@@ -61,8 +61,8 @@ func (r *Run) again(ctx context.Context, t *tries, err error) bool {
 	return ctx.Err() == nil
 }
 
-// retryable reports whether the outcome of a call may be another the next time:
-// it was not reached, or nobody knows whether it was carried out.
+// retryable reports whether a repetition of the call may have another outcome: the Backend was not
+// reached, or it is not known whether the call was carried out.
 func (t *tries) retryable(err error) bool {
 	var e *belay.Error
 	if !errors.As(err, &e) {
@@ -78,14 +78,14 @@ func (t *tries) retryable(err error) bool {
 	return false
 }
 
-// jitter is between half of d and d.
+// jitter is a random duration between half of d and d.
 func (r *Run) jitter(d time.Duration) time.Duration {
 	id := r.s.IDs()
 	return d/2 + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(d/2+1))
 }
 
-// refused wraps what a write was refused with. What would be refused again in
-// the next run is permanent.
+// refused wraps the error of a refused write, and marks it as permanent if the next run would get
+// the same error.
 func refused(op string, err error) error {
 	err = fmt.Errorf("%s: %w", op, err)
 	switch belay.CodeOf(err) {
@@ -96,8 +96,8 @@ func refused(op string, err error) error {
 	return err
 }
 
-// save writes a checkpoint. It is written also when the function's context has
-// ended, as long as the lease holds.
+// save writes a checkpoint. It works also when the function's context has ended, as long as the
+// lease is valid.
 func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, consumes int64) error {
 	s := belay.Save{
 		Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, CostTokens: r.cost.Swap(0),
@@ -123,7 +123,7 @@ func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, 
 	}
 }
 
-// answer is what a write that was not acknowledged is answered with.
+// answer is the error for the author of a write that was not acknowledged.
 func (r *Run) answer(op string, err error) error {
 	if r.life.Err() != nil {
 		return context.Cause(r.life)
@@ -159,7 +159,7 @@ func (r *Run) Numbered(name string) (next int64, ok bool) {
 	return next, ok
 }
 
-// Number notes it.
+// Number notes the number of the next chunk of an artifact.
 func (r *Run) Number(name string, next int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +169,7 @@ func (r *Run) Number(name string, next int64) {
 	r.numbers[name] = next
 }
 
-// submit starts a child.
+// submit submits a child.
 func (r *Run) submit(s belay.Submission) error {
 	s.Parent = &r.a.Lease
 	var t tries
@@ -190,7 +190,7 @@ func (r *Run) submit(s belay.Submission) error {
 	}
 }
 
-// read makes a call that changes nothing until it is answered or ctx ends.
+// read makes a call that only reads, with repetitions, until it is answered or ctx ends.
 func read[T any](ctx context.Context, r *Run, call func(ctx context.Context) (T, error)) (T, error) {
 	var t tries
 	for {

@@ -10,18 +10,17 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Func is a workflow with its types erased.
+// Func is a workflow function whose input and output are JSON.
 type Func func(ctx context.Context, input json.RawMessage) (json.RawMessage, error)
 
-// result is what the function returned.
+// result is the result of the function.
 type result struct {
 	output json.RawMessage
 	err    error
 }
 
-// Execute calls the workflow and blocks until it and all its branches have
-// returned. Settle must be called afterwards, also if the function ended its
-// goroutine.
+// Execute calls the workflow and blocks until it and all its branches have returned. Settle must be
+// called afterwards, also if the function called runtime.Goexit.
 func (r *Run) Execute(fn Func) {
 	r.result.err = errGoexit
 	defer r.close()
@@ -37,13 +36,13 @@ func (r *Run) Execute(fn Func) {
 	r.result.err = err
 }
 
-// close waits for branches that the function left running. They are ended,
-// unless the run gives the execution back: then steps on their way may finish.
+// close waits for branches that are still running when the function returns. It ends their
+// contexts, unless the run gives the execution back: then the current steps may finish.
 func (r *Run) close() {
 	r.mu.Lock()
 	r.returned = true
 	if r.stop == stopNot && r.asked != 0 && errors.Is(r.result.err, ErrYield) {
-		r.stop = stopGive // the author heard of it by itself
+		r.stop = stopGive // the author noticed the request through Asked and returned ErrYield
 	}
 	r.waits.branches--
 	if r.waits.branches > 0 {
@@ -62,9 +61,9 @@ func (r *Run) close() {
 	r.mu.Unlock()
 }
 
-// Settle ends the run in the store, unless its lease is lost. It must be called
-// once, after Execute. An error says that the outcome was not accepted: then
-// the store takes the execution back by itself.
+// Settle ends the run in the store, unless its lease is lost. It must be called once, after
+// Execute. An error means that the store did not accept the outcome: the engine then takes the
+// execution back when the lease ends.
 func (r *Run) Settle() error {
 	r.over.Store(true)
 	defer r.discard()
@@ -79,7 +78,7 @@ func (r *Run) Settle() error {
 		case err == nil:
 			return nil
 		case s.Output != nil && belay.IsPermanent(refused("", err)):
-			// The output cannot be stored, now or ever.
+			// The store refuses this output for good, so settle without it.
 			s.Output, s.Op, s.Repeat = nil, r.op(), false
 			if s.Outcome == belay.OutcomeSucceeded {
 				s.Outcome = belay.OutcomeFailed
@@ -93,7 +92,7 @@ func (r *Run) Settle() error {
 	}
 }
 
-// discard frees what the contexts hold.
+// discard releases the resources of the contexts.
 func (r *Run) discard() {
 	if r.free != nil {
 		r.free()
@@ -102,7 +101,7 @@ func (r *Run) discard() {
 	r.kill(errOver)
 }
 
-// settlement decides how the run ended.
+// settlement decides the outcome of the run.
 func (r *Run) settlement() belay.Settlement {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +138,7 @@ func (r *Run) settlement() belay.Settlement {
 	return s
 }
 
-// outputOf is what a failed run has to show, if it can be written.
+// outputOf is the output of a failed run as JSON, nil if it cannot be encoded.
 func outputOf(v any) json.RawMessage {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Fence keeps effects back while it is not certain that the session lives.
+// Fence delays effects while it is not certain that the session is still open.
 //
-// All its times are readings of one clock that counts suspend. Methods are safe
-// for concurrent use.
+// All of its times are readings of one clock, which goes on while the machine sleeps. Methods are
+// safe for concurrent use.
 type Fence struct {
 	now       func() time.Duration
-	deadline  atomic.Int64 // the reading at which effects stop
+	deadline  atomic.Int64 // the reading at which the fence closes
 	maxFreeze time.Duration
 	kill      func()
 
@@ -26,7 +26,7 @@ type Fence struct {
 	closed   bool
 }
 
-// Alarm calls a function once a time is over by the clock of a fence.
+// Alarm calls a function once a duration has passed by the clock of a fence.
 type Alarm interface {
 	Reset(d time.Duration)
 	Stop()
@@ -34,33 +34,32 @@ type Alarm interface {
 
 type freezer struct{ freeze, thaw func() }
 
-// NewFence opens a fence for a session whose heartbeat, or opening, was sent at
-// the reading sent and lives for ttl from then on. Once it has been frozen for
-// maxFreeze it calls kill, once per freeze, on a goroutine of its own. The alarm freezes
-// what makes no effect that looks at the clock.
+// NewFence opens a fence for a session that is valid for ttl from the reading sent on, at which its
+// heartbeat or its opening was sent. When a freeze has lasted for maxFreeze, the fence calls kill,
+// once per freeze, on a goroutine of its own. The alarm closes the fence also when no effect checks
+// it.
 func NewFence(now func() time.Duration, alarm func(fire func()) Alarm, sent, ttl, maxFreeze time.Duration,
 	kill func()) *Fence {
 	f := &Fence{now: now, maxFreeze: maxFreeze, kill: kill}
 	f.deadline.Store(int64(closing(sent, ttl)))
-	f.mu.Lock() // the alarm may go off before its field is set
+	f.mu.Lock() // the alarm may fire before its field is set
 	defer f.mu.Unlock()
 	f.alarm = alarm(f.tick)
 	f.armLocked(closing(sent, ttl) - now())
 	return f
 }
 
-// closing is when effects must stop: a third of the TTL is left for an effect
-// on its way, for process trees to be stopped, and for clocks that differ in
-// speed.
+// closing is the reading at which effects must stop. A third of the TTL is left for effects that
+// have passed the fence, for stopping process trees, and for clocks of different speed.
 func closing(sent, ttl time.Duration) time.Duration { return sent + ttl - ttl/3 }
 
-// Enter returns true once an effect may happen: at once while the fence is
-// open, else after it opened again. It returns false when done closes first.
+// Enter returns true once an effect may happen: at once while the fence is open, else when it opens
+// again. It returns false if done closes first.
 func (f *Fence) Enter(done <-chan struct{}) bool {
 	for int64(f.now()) >= f.deadline.Load() {
 		thawed := f.freeze()
 		if thawed == nil {
-			continue // renewed in between
+			continue // the fence was renewed in between
 		}
 		select {
 		case <-thawed:
@@ -71,8 +70,8 @@ func (f *Fence) Enter(done <-chan struct{}) bool {
 	return true
 }
 
-// Renew opens the fence again for ttl from the sending of a heartbeat that was
-// acknowledged, and thaws what is frozen.
+// Renew opens the fence for ttl from the reading sent, at which an acknowledged heartbeat was sent,
+// and calls the thaw functions if the fence was closed.
 func (f *Fence) Renew(sent, ttl time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,16 +91,16 @@ func (f *Fence) Renew(sent, ttl time.Duration) {
 	f.armLocked(time.Duration(next) - f.now())
 }
 
-// Frozen reports whether effects are kept back.
+// Frozen reports whether the fence is closed and effects wait.
 func (f *Fence) Frozen() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.thawed != nil
 }
 
-// OnFreeze has freeze called when the fence closes and thaw when it opens
-// again, until the returned function is called. Both must be quick and must not
-// call the fence. If the fence is closed now, freeze is called now.
+// OnFreeze registers freeze, which is called when the fence closes, and thaw, which is called when
+// it opens again, until remove is called. Both must be quick and must not call the fence. If the
+// fence is closed now, freeze is called at once.
 func (f *Fence) OnFreeze(freeze, thaw func()) (remove func()) {
 	x := &freezer{freeze, thaw}
 	f.mu.Lock()
@@ -117,7 +116,7 @@ func (f *Fence) OnFreeze(freeze, thaw func()) (remove func()) {
 	}
 }
 
-// Close stops the fence's alarm. What is frozen stays so.
+// Close stops the fence's alarm. A closed fence stays closed.
 func (f *Fence) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,8 +124,8 @@ func (f *Fence) Close() {
 	f.alarm.Stop()
 }
 
-// freeze closes the fence, if its time is over, and returns the channel that
-// closes when it opens again.
+// freeze closes the fence if its deadline has passed, and returns a channel that is closed when the
+// fence opens again. It returns nil if the fence is open.
 func (f *Fence) freeze() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,8 +144,8 @@ func (f *Fence) freeze() <-chan struct{} {
 	return f.thawed
 }
 
-// tick freezes at the deadline what makes no effect of its own (a process tree),
-// and ends a freeze that has lasted too long.
+// tick is called by the alarm. It closes the fence at its deadline, which stops process trees even
+// if no effect checks the fence, and calls kill if a freeze has lasted for maxFreeze.
 func (f *Fence) tick() {
 	if f.freeze() == nil {
 		f.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// fixture is a fence of a TTL of 15 s, opened at the clock's 100 s: it closes at
-// 110 s. The clock is the bubble's, and can jump ahead of it.
+// fixture is a fence with a TTL of 15 s, opened at the reading 100 s, so that it closes at 110 s.
+// Its clock runs with the virtual time of synctest, and can jump ahead of it.
 type fixture struct {
 	*run.Fence
 	began  time.Time
@@ -22,14 +22,16 @@ type fixture struct {
 
 func (f *fixture) alarm(fire func()) run.Alarm { return host.NewAlarm(f.now, fire) }
 
-// sleep has the machine sleep, and wake for a moment: its timers stand still meanwhile.
+// sleep makes the machine sleep for d, during which its timers stand still, and then run for a
+// moment.
 func (f *fixture) sleep(d time.Duration) {
 	f.jump.Add(int64(d))
 	time.Sleep(moment)
 	synctest.Wait()
 }
 
-// moment is how long a machine is awake before its alarms are looked at.
+// moment is how long the machine runs after a sleep before the test checks the effect of its
+// alarms.
 const moment = 500 * time.Millisecond
 
 const (
@@ -52,7 +54,7 @@ func fence(t *testing.T, test func(t *testing.T, f *fixture)) {
 	})
 }
 
-// enter starts an effect and reports on the channel whether it may happen.
+// enter starts an effect. The channel receives whether the effect may happen.
 func (f *fixture) enter(done <-chan struct{}) <-chan bool {
 	ok := make(chan bool, 1)
 	go func() { ok <- f.Enter(done) }()
@@ -75,24 +77,24 @@ func TestEffectsPassUpToTheFence(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		time.Sleep(10*time.Second - 1)
 		if !entered(f.enter(nil)) {
-			t.Error("held back before the fence")
+			t.Error("an effect waited before the fence closed")
 		}
 		time.Sleep(time.Nanosecond)
 		done := make(chan struct{})
 		ok := f.enter(done)
 		if entered(ok) || !f.Frozen() {
-			t.Error("passed the fence")
+			t.Error("an effect passed the closed fence")
 		}
 		close(done)
 		synctest.Wait()
 		if <-ok {
-			t.Error("passed when its run was lost")
+			t.Error("an effect passed after its run was lost")
 		}
 	})
 }
 
-// Rule: the check stands at the effect. A clock that jumped (suspend, SIGSTOP)
-// closes the fence though no timer has fired.
+// Rule: each effect checks the clock. After a jump of the clock (suspend, SIGSTOP) the fence is
+// closed even though no timer has fired.
 func TestAJumpOfTheClockClosesTheFence(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		froze := 0
@@ -106,8 +108,9 @@ func TestAJumpOfTheClockClosesTheFence(t *testing.T) {
 	})
 }
 
-// Rule: what makes no effect of its own, as a process tree, is frozen soon when the
-// machine wakes after the fence, and killed if the machine slept through the bound too.
+// Rule: when a machine wakes after the fence's deadline, the freeze functions are called soon, also
+// without an effect that checks the fence. If the machine slept longer than maxFreeze too, kill is
+// called.
 func TestAMachineThatSleptFreezesWhenItWakes(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		froze := 0
@@ -127,13 +130,13 @@ func TestAMachineThatSleptFreezesWhenItWakes(t *testing.T) {
 	})
 }
 
-// Rule: a heartbeat that gets through opens the fence again for as long as it
-// counts from its sending, and what was frozen goes on.
-func TestRenewThaws(t *testing.T) {
+// Rule: an acknowledged heartbeat opens the fence again, for two thirds of the TTL from when it was
+// sent, and waiting effects continue.
+func TestRenewOpensTheFence(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		time.Sleep(30 * time.Second)
 		ok := f.enter(nil)
-		f.Renew(f.now()-12*time.Second, ttl) // sent so long ago that it is over already
+		f.Renew(f.now()-12*time.Second, ttl) // sent so long ago that its time is over already
 		synctest.Wait()
 		if entered(ok) {
 			t.Error("opened by a heartbeat sent before the fence")
@@ -143,7 +146,7 @@ func TestRenewThaws(t *testing.T) {
 		if !entered(ok) || f.Frozen() {
 			t.Error("still frozen")
 		}
-		f.Renew(f.now()-5*time.Second, ttl) // an older one changes nothing
+		f.Renew(f.now()-5*time.Second, ttl) // an older heartbeat changes nothing
 		time.Sleep(9*time.Second - 1)
 		if !entered(f.enter(nil)) {
 			t.Error("closed too early")
@@ -157,8 +160,8 @@ func TestRenewThaws(t *testing.T) {
 	})
 }
 
-// Rule: process trees freeze at the fence by themselves, in the order in which
-// they were registered, and thaw once.
+// Rule: freeze functions are called at the fence's deadline, in the order in which they were
+// registered, and thaw functions once.
 func TestFreezersAreCalled(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		var log []string
@@ -180,9 +183,9 @@ func TestFreezersAreCalled(t *testing.T) {
 	})
 }
 
-// Rule: a freeze that lasts longer than its bound kills, once; one that ends
-// before does not, and the next one starts from zero.
-func TestAFreezeIsBounded(t *testing.T) {
+// Rule: when a freeze lasts for maxFreeze, kill is called once. A shorter freeze does not call it,
+// and the time of the next freeze starts from zero.
+func TestAFreezeLongerThanItsBoundKills(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		time.Sleep(10*time.Second + maxFreeze - 1)
 		f.Renew(f.now(), ttl)

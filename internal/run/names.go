@@ -7,18 +7,19 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// entry is what is known of one name.
+// entry is the state of one name: its checkpoint, and whether this run has used it.
 type entry struct {
-	// kind is that of the checkpoint earlier runs saved; 0 if there is none.
+	// kind is the kind of the checkpoint that an earlier run saved under the name; 0 if there is
+	// none.
 	kind belay.CheckpointKind
 	data json.RawMessage
 	age  time.Duration
-	// used says that this run has come to the name.
+	// used says that this run has reached a call with the name.
 	used bool
 }
 
-// take marks the name as used by this run and returns what is saved under it.
-// A name that was used already would answer with another call's result.
+// take marks the name as used by this run and returns its entry. It refuses a name that was used
+// already, since the call would get the result of another call.
 func (r *Run) take(op call, key string, kind belay.CheckpointKind) (entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -28,7 +29,7 @@ func (r *Run) take(op call, key string, kind belay.CheckpointKind) (entry, error
 	e := r.names[key]
 	switch {
 	case e.used:
-		return e, refuse(op, "the name %q is used twice in this run; tell the calls apart with Key", key)
+		return e, refuse(op, "the name %q is used twice in this run; give each call a Key of its own", key)
 	case e.kind != 0 && e.kind != kind && kind != 0:
 		return e, refuse(op, "%q was saved as a %s by an earlier run; give the %s another name", key, e.kind, kind)
 	}
@@ -41,7 +42,7 @@ func (r *Run) take(op call, key string, kind belay.CheckpointKind) (entry, error
 	return e, nil
 }
 
-// release lets a name be used again: the call under it came to nothing.
+// release lets a name be used again, after a call with the name failed.
 func (r *Run) release(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

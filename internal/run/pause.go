@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// record is the checkpoint of a wait. The first one of a wait with an end by
-// time says how long it lasts: its age, by the store's clock, says how much of
-// that has passed. The last one says how it ended.
+// record is the data of a wait's checkpoint. A wait with a timeout first saves its duration; the
+// age of that checkpoint, by the store's clock, is how much of the duration has passed. The last
+// checkpoint of a wait has its result.
 type record struct {
 	Sleep   belay.Duration `json:"sleep,omitempty"`
 	Timeout belay.Duration `json:"timeout,omitempty"`
@@ -28,7 +28,7 @@ const (
 	endedTimeout = "timeout"
 )
 
-// begin takes the name of a wait and reads how far earlier runs came with it.
+// begin takes the name of a wait and reads the checkpoint that earlier runs saved for it.
 func (r *Run) begin(op call, key string) (entry, record, error) {
 	var rec record
 	e, err := r.take(op, key, belay.KindWait)
@@ -49,10 +49,10 @@ func (r *Run) saveWait(key string, rec record, consumes int64) error {
 	return r.save(belay.KindWait, key, data, consumes)
 }
 
-// until is when a wait that was saved age before the claim is over.
+// until is the end of a wait of duration d whose checkpoint had the given age at the claim.
 func (r *Run) until(d, age time.Duration) time.Time { return r.began.Add(d - age) }
 
-// Sleep waits for d from the first time that any run comes to it.
+// Sleep waits until d has passed since the first run of the execution reached it.
 func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 	c, full, err := within(ctx, "sleep", name, key)
 	if err != nil {
@@ -77,7 +77,7 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 		if err := r.saveWait(full, record{Sleep: belay.Duration(d)}, 0); err != nil {
 			return err
 		}
-		until = time.Now().Add(d) // it was saved before now
+		until = time.Now().Add(d) // not early, since the checkpoint was saved before this moment
 	}
 	if !time.Now().Before(until) {
 		return nil
@@ -86,12 +86,11 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 	return err
 }
 
-// Forever is the timeout of a wait that has none.
+// Forever is the timeout of a wait without a timeout.
 const Forever time.Duration = -1
 
-// WaitSignal waits for a signal and consumes it. It answers ErrTimeout once
-// timeout has passed since the first time that any run came to it; with a
-// timeout of 0 it only looks.
+// WaitSignal waits for a signal and consumes it. It returns ErrTimeout once timeout has passed
+// since the first run of the execution reached it; with a timeout of 0 it does not block.
 func WaitSignal(ctx context.Context, name, key string, timeout time.Duration) (json.RawMessage, error) {
 	c, full, err := within(ctx, "signal", name, key)
 	if err != nil {
@@ -137,8 +136,8 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration) (j
 	return s.Payload, nil
 }
 
-// signalUntil is when a wait for a signal is over, zero for never. The wait's
-// beginning is saved, so that later runs count from it.
+// signalUntil is when a wait for a signal times out, zero for never. It saves the beginning of the
+// wait, from which later runs count the timeout.
 func (r *Run) signalUntil(key string, e entry, rec record, timeout time.Duration) (time.Time, error) {
 	switch {
 	case timeout == Forever:

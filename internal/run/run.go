@@ -11,21 +11,19 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Session is what the runs of one worker's session share.
+// Session has the data that all runs of a worker's session share.
 type Session struct {
 	Backend belay.Backend
 	Fence   *Fence
-	// Base carries the values that every run's context shows. Its end is not
-	// looked at.
+	// Base is the parent of every run's context, for its values. It must never end.
 	Base context.Context
-	// Linger is how long a run keeps its worker while all of it waits.
+	// Linger is how long a run keeps its worker while all of its branches wait.
 	Linger time.Duration
-	// Full reports whether the worker has no free slot, so that nothing
-	// should linger.
+	// Full reports whether the worker has no free slot, so that a waiting run should not linger.
 	Full func() bool
-	// Saved hears of each checkpoint that a run has saved; nil hears nothing.
+	// Saved, if not nil, is called after each checkpoint that a run has saved.
 	Saved func(belay.RunID)
-	// IDs gives 16 bytes that do not repeat.
+	// IDs returns 16 unpredictable bytes, different at each call.
 	IDs func() [16]byte
 }
 
@@ -33,19 +31,18 @@ type Session struct {
 type Run struct {
 	s *Session
 	a belay.Assignment
-	// began is when the claim's reply arrived: durations of the store count
-	// from there.
+	// began is when the claim's reply arrived. Durations that the store measured count from there.
 	began time.Time
-	// resumed is the newest seq of what has arrived of what the run goes on from.
+	// resumed is the highest seq of the checkpoints and signals that have been read.
 	resumed int64
 
-	// ctx is the function's; life is that of its effects, which may still be
-	// written while a cancelled function cleans up.
+	// ctx is the context of the function. life is the context of its effects, which a cancelled
+	// function may still write while it cleans up.
 	ctx  context.Context
 	end  context.CancelCauseFunc
 	life context.Context
 	kill context.CancelCauseFunc
-	free context.CancelFunc // of the timer behind ctx, if there is one
+	free context.CancelFunc // stops the timer of ctx, if there is one
 
 	ops      [16]byte
 	opN      atomic.Uint64
@@ -56,17 +53,18 @@ type Run struct {
 
 	mu      sync.Mutex
 	names   map[string]entry
-	numbers map[string]int64 // of the next chunk of an artifact
+	numbers map[string]int64 // the number of the next chunk, by artifact
 	state   json.RawMessage
-	lost    error // why nothing can be written any more
-	fault   error // what ends the run whatever its function returns
+	lost    error // the reason why the lease is lost; nil while it is valid
+	fault   error // fails the run, whatever its function returns
 	stop    stop
-	asked   belay.Outcome // what the run should be given back as; 0: nobody asked
+	asked   belay.Outcome // the outcome with which to give the execution back; 0 if no operator asked for it
 	askedCh chan struct{}
-	// cancelled and stopped say why ctx ended, where that decides the outcome.
+	// cancelled says that the execution was cancelled, stopped that the worker stops. Both decide
+	// the outcome.
 	cancelled, stopped bool
-	// returned says that the function has, over that nothing of the run goes on but
-	// its settlement.
+	// returned says that the function has returned, over that all branches have returned too, so
+	// that only the settlement is left.
 	returned bool
 	over     atomic.Bool
 
@@ -75,13 +73,13 @@ type Run struct {
 	result  result
 }
 
-// stop says that the run ends here although its function has more to do.
+// stop says that the run ends before its function is done, and why.
 type stop uint8
 
 const (
 	stopNot     stop = iota
 	stopSuspend      // every branch waits
-	stopGive         // somebody asked for it back
+	stopGive         // an operator asked for the execution back
 )
 
 // New prepares the run of an assignment that has just arrived.
@@ -105,7 +103,7 @@ func New(s *Session, a belay.Assignment) *Run {
 	return r
 }
 
-// restore takes over what earlier runs saved.
+// restore takes over the checkpoints of earlier runs.
 func (r *Run) restore(saved []belay.Checkpoint) {
 	if len(saved) == 0 {
 		return
@@ -113,7 +111,7 @@ func (r *Run) restore(saved []belay.Checkpoint) {
 	if r.names == nil {
 		r.names = make(map[string]entry, len(saved))
 	}
-	late := time.Since(r.began) // ages count from then
+	late := time.Since(r.began) // the ages of the checkpoints were measured before began
 	for _, c := range saved {
 		if c.Kind == belay.KindState {
 			r.state = c.Data
@@ -124,7 +122,8 @@ func (r *Run) restore(saved []belay.Checkpoint) {
 	r.a.Checkpoints = nil
 }
 
-// resume reads what the claim's reply had no room for. It is called before the function.
+// resume reads the input, checkpoints and signals for which the claim's reply had no room. It is
+// called before the function.
 func (r *Run) resume() error {
 	for more := r.a.More; more; {
 		part, err := read(r.life, r, func(ctx context.Context) (belay.Resumed, error) {
@@ -145,13 +144,13 @@ func (r *Run) resume() error {
 	return nil
 }
 
-// Context is what the function is called with.
+// Context is the context with which the function is called.
 func (r *Run) Context() context.Context { return r.ctx }
 
-// Assignment is what the run was claimed as, without its checkpoints.
+// Assignment is the assignment of the claim, without its checkpoints.
 func (r *Run) Assignment() *belay.Assignment { return &r.a }
 
-// ID names the run.
+// ID is the id of the run.
 func (r *Run) ID() belay.RunID { return r.a.Lease.Run() }
 
 // Held is the run as a heartbeat names it.
@@ -163,23 +162,24 @@ func (r *Run) Held() belay.Held {
 	return h
 }
 
-// Progress notes that the run did something.
+// Progress notes that the run makes progress.
 func (r *Run) Progress() {
 	if r.a.Policy.IdleTimeout > 0 {
 		r.progress.Store(int64(time.Since(r.began)))
 	}
 }
 
-// AddCost adds to the execution's cost with the next thing that is saved.
+// AddCost adds tokens to the execution's cost. The sum is sent with the next checkpoint or
+// settlement.
 func (r *Run) AddCost(tokens int64) { r.cost.Add(tokens) }
 
-// OnFreeze registers what to stop while the worker is cut off; see Fence.
+// OnFreeze registers functions that are called when the fence closes and opens; see Fence.
 func (r *Run) OnFreeze(freeze, thaw func()) (remove func()) {
 	return r.s.Fence.OnFreeze(freeze, thaw)
 }
 
-// Lose ends the run because its lease does not hold any more. Nothing more is
-// written, and its context ends with a cause that is belay.ErrLeaseLost.
+// Lose ends the run because its lease is lost. The run writes nothing more, and its context ends
+// with a cause that is belay.ErrLeaseLost.
 func (r *Run) Lose(why error) {
 	r.mu.Lock()
 	first := r.lost == nil
@@ -200,12 +200,12 @@ func (r *Run) Lost() bool {
 	return r.lost != nil
 }
 
-// Over reports whether the function has returned, with all its branches, or was never
+// Over reports whether the function and all its branches have returned, or the function was never
 // called.
 func (r *Run) Over() bool { return r.over.Load() }
 
-// Cancel ends the function's context because the execution was cancelled; it
-// may still save until the cancel's grace is over.
+// Cancel ends the function's context because the execution was cancelled. The function may still
+// save until the grace period is over.
 func (r *Run) Cancel(cause error) {
 	r.mu.Lock()
 	first := !r.cancelled
@@ -216,8 +216,8 @@ func (r *Run) Cancel(cause error) {
 	}
 }
 
-// Stop ends the function's context because its worker stops; what it returns
-// with an error is released.
+// Stop ends the function's context because its worker stops. If the function then returns an error,
+// the execution is released.
 func (r *Run) Stop() {
 	r.mu.Lock()
 	r.stopped = true
@@ -240,7 +240,7 @@ func (r *Run) Ask(o belay.Outcome) {
 	r.wakeAllLocked()
 }
 
-// Asked is closed once somebody has asked for the execution back.
+// Asked returns a channel that is closed once an operator has asked for the execution back.
 func (r *Run) Asked() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +253,7 @@ func (r *Run) Asked() <-chan struct{} {
 	return r.askedCh
 }
 
-// Drain makes the run give its worker back as soon as all of it waits.
+// Drain makes the run suspend as soon as all of its branches wait.
 func (r *Run) Drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,8 +261,8 @@ func (r *Run) Drain() {
 	r.lookLocked()
 }
 
-// op is a new operation id: what is random is drawn once a run, so that
-// concurrent runs do not depend on whose turn it is.
+// op is a new operation id. Its random part is drawn once for each run, so that in a simulation the
+// ids do not depend on the order of concurrent runs.
 func (r *Run) op() belay.OpID {
 	id := belay.OpID(r.ops)
 	binary.BigEndian.PutUint64(id[8:], binary.BigEndian.Uint64(id[8:])+r.opN.Add(1))

@@ -20,7 +20,7 @@ type scope struct {
 
 type scopeKey struct{}
 
-// Value finds the scope itself under its key.
+// Value returns the scope itself for scopeKey.
 func (c *scope) Value(key any) any {
 	if key == (scopeKey{}) {
 		return c
@@ -50,8 +50,8 @@ func StepKey(ctx context.Context) string {
 	return ""
 }
 
-// within is the scope of a call that only the workflow itself may make, not a
-// step of it, and the full key of the name it gives.
+// within is the scope and the full key of a call that only the workflow itself may make, and not a
+// step of it.
 func within(ctx context.Context, what, name, key string) (*scope, string, error) {
 	c := find(ctx)
 	if c == nil {
@@ -59,7 +59,7 @@ func within(ctx context.Context, what, name, key string) (*scope, string, error)
 	}
 	op := call{what, name}
 	if c.step != "" {
-		return nil, "", refuse(op, "it is called inside of step %q; call it from the workflow itself", c.step)
+		return nil, "", refuse(op, "the call is inside step %q; make it from the workflow itself", c.step)
 	}
 	if err := checkName(op); err != nil {
 		return nil, "", err
@@ -78,20 +78,18 @@ func within(ctx context.Context, what, name, key string) (*scope, string, error)
 	return c, full, nil
 }
 
-// call is what an author called under which name, for errors: the text is made
-// when there is one.
+// call is the kind and the name of an author's call, for error messages.
 type call struct{ what, name string }
 
 func (c call) String() string { return c.what + " " + c.name }
 
-// checkName refuses what the store would refuse, before anything is done under
-// that name.
+// checkName refuses a name that the store would refuse, before the call has an effect.
 func checkName(op call) error {
 	switch name := op.name; {
 	case name == "":
 		return refuse(op, "the name is empty; give one")
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return refuse(op, "the name %q holds what is no text", name)
+		return refuse(op, "the name %q has control characters or invalid UTF-8", name)
 	case strings.HasSuffix(name, "]"):
 		return refuse(op, "the name %q ends like a key; give the key with Key", name)
 	}

@@ -8,23 +8,23 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// signals are those delivered to the execution and not consumed.
+// signals has the signals that were delivered to the execution and not consumed.
 type signals struct {
 	list []belay.Signal // by seq
-	// seen is the newest that list covers; told the newest there is, as far
-	// as a heartbeat said.
-	seen, told int64
-	reading    bool
+	// seen is the seq of the newest signal that was read; announced is the seq of the newest signal
+	// that a heartbeat has announced.
+	seen, announced int64
+	reading         bool
 }
 
 func (s *signals) start(a belay.Assignment) {
-	s.list, s.seen, s.told = a.Signals, a.SignalSeq, a.SignalSeq
+	s.list, s.seen, s.announced = a.Signals, a.SignalSeq, a.SignalSeq
 	if n := len(a.Signals); n > 0 {
 		s.seen = max(s.seen, a.Signals[n-1].Seq)
 	}
 }
 
-// add takes in signals that are newer than those in the list.
+// add appends signals that are newer than those in the list.
 func (s *signals) add(more []belay.Signal) {
 	if len(more) > 0 {
 		s.list = append(slices.Clip(s.list), more...)
@@ -32,11 +32,12 @@ func (s *signals) add(more []belay.Signal) {
 	}
 }
 
-// Told notes that there are signals up to seq. Whoever waits for one reads them.
-func (r *Run) Told(seq int64) {
+// SignalsUpTo notes that signals up to seq were delivered. A branch that waits for a signal then
+// reads them.
+func (r *Run) SignalsUpTo(seq int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.signals.told = max(r.signals.told, seq)
+	r.signals.announced = max(r.signals.announced, seq)
 	r.pokeLocked()
 }
 
@@ -55,14 +56,14 @@ func (s *signals) takeLocked(want func(*belay.Signal) bool) (belay.Signal, bool)
 	return belay.Signal{}, false
 }
 
-// takeNow takes a signal that is there already.
+// takeNow takes a signal that has been read already.
 func (r *Run) takeNow(want func(*belay.Signal) bool) (belay.Signal, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.signals.takeLocked(want)
 }
 
-// has reports whether a signal is there.
+// has reports whether a wanted signal has been read already.
 func (r *Run) has(want func(*belay.Signal) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +75,7 @@ func (r *Run) has(want func(*belay.Signal) bool) bool {
 	return false
 }
 
-// untake puts back a signal whose wait could not be saved.
+// untake puts a signal back if the checkpoint of its wait could not be saved.
 func (r *Run) untake(x belay.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,18 +84,18 @@ func (r *Run) untake(x belay.Signal) {
 	s.list = slices.Insert(slices.Clone(s.list), i, x)
 }
 
-// readLocked reads the first signals that are newer than those known, and wakes who
-// wants them. It reports whether it found any: then there may be others.
+// readLocked reads the next signals after seen, and wakes the waits that want them. It reports
+// whether it found any; then there may be further ones.
 func (r *Run) readLocked() (some bool, err error) {
 	s := &r.signals
-	after, told := s.seen, s.told
+	after, announced := s.seen, s.announced
 	s.reading = true
 	r.mu.Unlock()
 	fresh, err := r.readSignals(after)
 	r.mu.Lock()
 	s.reading = false
 	if err != nil {
-		r.pokeLocked() // another one may have more luck
+		r.pokeLocked() // let another branch try
 		return false, err
 	}
 	fresh = slices.DeleteFunc(fresh, func(x belay.Signal) bool { return x.Seq <= s.seen }) // another branch has read it
@@ -104,17 +105,17 @@ func (r *Run) readLocked() (some bool, err error) {
 			r.wakeLocked(w)
 		}
 	}
-	if s.told == told && len(fresh) == 0 {
-		s.told = s.seen // what was told and not read was consumed by us
+	if s.announced == announced && len(fresh) == 0 {
+		s.announced = s.seen // the announced signals that are not there were consumed by this run
 	}
 	r.pokeLocked()
 	return len(fresh) > 0, nil
 }
 
-// pokeLocked has one of those who wait for signals read what came meanwhile, if
-// anything did; it wakes the others.
+// pokeLocked wakes one branch that waits for signals if signals were announced and not read. That
+// branch reads them and wakes the others.
 func (r *Run) pokeLocked() {
-	if r.signals.told <= r.signals.seen || r.signals.reading {
+	if r.signals.announced <= r.signals.seen || r.signals.reading {
 		return
 	}
 	for _, w := range r.waits.list {
@@ -125,12 +126,12 @@ func (r *Run) pokeLocked() {
 	}
 }
 
-// await blocks until a signal that w wants is there, and takes it, or until the
-// wait is over: then ok is false. A wait for time alone wants none.
+// await blocks until a signal that w wants has arrived, and takes it, or until the wait times out:
+// then ok is false. A wait for time alone wants no signals.
 func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.pokeLocked() // whoever was woken to read and leaves passes that on
+	defer r.pokeLocked() // if this branch was woken to read and leaves, another must read
 	s := &r.signals
 	looked := false
 	for {
@@ -149,9 +150,9 @@ func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err 
 		switch {
 		case over && (w.wants == nil || looked):
 			return x, false, nil
-		case over || w.wants != nil && s.told > s.seen && !s.reading:
-			// Also at the end of the time: a signal accepted before it counts,
-			// though no heartbeat has told of it.
+		case over || w.wants != nil && s.announced > s.seen && !s.reading:
+			// Read also when the time is over: a signal that was accepted before counts, even if no
+			// heartbeat has announced it.
 			some, err := r.readLocked()
 			if err != nil {
 				return x, false, err

@@ -9,16 +9,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Retry says how often and how soon a step is tried again within its run.
+// Retry configures how often and after which delay a step is tried again within its run.
 type Retry struct {
-	// Attempts is how often in all; 0 and 1 mean once.
+	// Attempts is the number of tries in all; 0 and 1 mean one try.
 	Attempts int
-	// Base is the wait after the first failure; it doubles up to Cap.
+	// Base is the delay after the first failure; it doubles up to Cap.
 	Base, Cap time.Duration
 }
 
-// Step carries out fn once and saves what it returned, or answers with what was
-// saved before.
+// Step calls fn and saves its result, or returns the result that was saved before.
 func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx context.Context) (json.RawMessage,
 	error)) (json.RawMessage, error) {
 	c, full, err := within(ctx, "step", name, key)
@@ -64,7 +63,7 @@ func (r *Run) carryOut(ctx context.Context, retry Retry, fn func(ctx context.Con
 	}
 }
 
-// delay is the wait after the n-th failure.
+// delay is the delay after the n-th failure.
 func (t Retry) delay(n int) time.Duration {
 	d := t.Base
 	for range n - 1 {
@@ -76,8 +75,8 @@ func (t Retry) delay(n int) time.Duration {
 	return min(d, t.Cap)
 }
 
-// pause waits between two tries of a step, or until there is a reason to give
-// up.
+// pause waits for d between two tries of a step, or until ctx ends or an operator asks for the
+// execution back.
 func (r *Run) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -88,7 +87,8 @@ func (r *Run) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// busy counts the steps being carried out: a run with one does not wait.
+// busy changes the number of steps that are being carried out. A run with such a step does not
+// count as waiting.
 func (r *Run) busy(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,7 @@ func (r *Run) busy(n int) {
 	}
 }
 
-// Checkpoint saves free-form state, in place of what was saved so before.
+// Checkpoint saves free-form state, in place of the state saved before.
 func (r *Run) Checkpoint(data json.RawMessage) error {
 	if err := r.save(belay.KindState, "state", data, 0); err != nil {
 		return err

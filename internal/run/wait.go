@@ -12,32 +12,31 @@ import (
 // wait is one blocked call.
 type wait struct {
 	b    *Branch
-	text string // for people: signal "approved"
-	// until is when the wait is over by itself; zero for never.
+	text string // for people, such as: signal "approved"
+	// until is when the wait times out; zero for never.
 	until time.Time
-	// wants picks the signals that are a reason to look again.
+	// wants selects the signals that end the wait.
 	wants func(*belay.Signal) bool
-	// inner waits for another branch of the run and not for the world.
+	// inner says that the wait is for another branch of the run.
 	inner bool
 
 	ready   chan struct{}
 	blocked bool
 }
 
-// waits is what all branches of a run wait for.
+// waits has the waits of all branches of a run.
 type waits struct {
-	list     []*wait // in the order in which they came
+	list     []*wait // in the order in which they began
 	branches int     // alive
-	waiting  int     // of them, blocked in a wait
+	waiting  int     // branches that are blocked in a wait
 	busy     int     // steps being carried out
 	draining bool
 
-	idleSince time.Time // since when all of it waits and has come no further
+	idleSince time.Time // since when all branches have been waiting
 	timer     *time.Timer
 	allOver   chan struct{}
 
-	// Of a suspend that was decided: when it is over by itself, and for what
-	// it waits.
+	// The timeout and the text of a suspend that was decided.
 	until time.Time
 	text  string
 }
@@ -59,7 +58,7 @@ func (r *Run) blockLocked(ctx context.Context, w *wait) {
 	r.wakeLocked(w)
 }
 
-// wakeLocked makes w look again. From now on it does not count as waiting.
+// wakeLocked unblocks w, which does not count as waiting from now on.
 func (r *Run) wakeLocked(w *wait) {
 	if !w.blocked {
 		return
@@ -80,8 +79,8 @@ func (r *Run) wakeAllLocked() {
 	}
 }
 
-// lookLocked decides, whenever something about the waits has changed, whether
-// the run suspends, and when to look again if not.
+// lookLocked is called after each change of the waits. It decides whether the run suspends, and
+// sets the timer for the next decision if it does not.
 func (r *Run) lookLocked() {
 	s := &r.waits
 	if r.stop != stopNot || r.fault != nil || r.returned || len(s.list) == 0 {
@@ -103,7 +102,7 @@ func (r *Run) lookLocked() {
 	r.armLocked(now, next)
 }
 
-// next is the first moment at which a wait is over by itself.
+// next is the earliest timeout of a wait, zero if there is none.
 func (s *waits) next() time.Time {
 	var next time.Time
 	for _, w := range s.list {
@@ -114,8 +113,8 @@ func (s *waits) next() time.Time {
 	return next
 }
 
-// suspendAt is when a run all of which waits should stop keeping its worker, or
-// the end of its first wait if that is soon enough to stay.
+// suspendAt is when a run whose branches all wait should suspend, or the end of its first wait if
+// the run should keep its worker until then.
 func (r *Run) suspendAt(now, next time.Time) time.Time {
 	s := &r.waits
 	if s.idleSince.IsZero() {
@@ -129,13 +128,13 @@ func (r *Run) suspendAt(now, next time.Time) time.Time {
 		return laterThan(now, next)
 	}
 	if !slices.ContainsFunc(s.list, func(w *wait) bool { return w.wants != nil }) || r.s.Full() {
-		return now // only time can end it, or others need the slot
+		return now // only time can end the waits, or other executions need the slot
 	}
 	return s.idleSince.Add(linger)
 }
 
-// laterThan keeps a wait whose time is just over from looking like a suspend:
-// the timer wakes it.
+// laterThan is next, or a moment after now if next has passed: the timer then wakes the wait,
+// instead of the run suspending.
 func laterThan(now, next time.Time) time.Time {
 	if next.After(now) {
 		return next
@@ -143,7 +142,7 @@ func laterThan(now, next time.Time) time.Time {
 	return now.Add(1)
 }
 
-// suspendLocked ends the run here; every wait answers ErrYield from now on.
+// suspendLocked decides that the run suspends; every wait returns ErrYield from now on.
 func (r *Run) suspendLocked(next time.Time) {
 	s := &r.waits
 	r.stop = stopSuspend
@@ -154,14 +153,14 @@ func (r *Run) suspendLocked(next time.Time) {
 			texts = append(texts, w.text)
 		}
 	}
-	slices.Sort(texts) // whoever came first to its wait
+	slices.Sort(texts) // so that the text does not depend on the order of the branches
 	s.text = strings.ToValidUTF8(clip(strings.Join(texts, ", "), belay.MaxName), "")
 	r.wakeAllLocked()
 }
 
 func clip(s string, limit int) string { return s[:min(len(s), limit)] }
 
-// armLocked has the run look again at the moment given.
+// armLocked sets the timer to the given moment.
 func (r *Run) armLocked(now, at time.Time) {
 	if at.IsZero() {
 		return
@@ -174,7 +173,7 @@ func (r *Run) armLocked(now, at time.Time) {
 	r.waits.timer.Reset(d)
 }
 
-// tick wakes the waits whose time is over.
+// tick wakes the waits that have timed out.
 func (r *Run) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,8 +186,8 @@ func (r *Run) tick() {
 	r.lookLocked()
 }
 
-// stopLocked is why no step or wait may begin: the run has reached its end, or
-// reaches it here because somebody asked for the execution back.
+// stopLocked is the reason why no step or wait may begin: the run has ended, or ends now because an
+// operator asked for the execution back. It is nil if there is none.
 func (r *Run) stopLocked() error {
 	switch {
 	case r.lost != nil:
@@ -207,8 +206,8 @@ func (r *Run) stopLocked() error {
 	return nil
 }
 
-// pass is the safe point before something new begins: it refuses when the run
-// gives its execution back or ctx has ended, and waits at the fence.
+// pass is the safe point before a new step or wait: it returns an error if the run gives its
+// execution back or ctx has ended, and waits while the fence is closed.
 func (r *Run) pass(ctx context.Context) error {
 	r.mu.Lock()
 	err := r.stopLocked()

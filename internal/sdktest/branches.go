@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// work is a step that takes time and ends with its context.
+// work is a step that takes the time d, or ends with its context.
 func work(ctx context.Context, name string, d time.Duration) (string, error) {
 	return workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
 		timer := time.NewTimer(d)
@@ -25,7 +25,7 @@ func work(ctx context.Context, name string, d time.Duration) (string, error) {
 }
 
 var branches = []testCase{
-	{"branches run beside each other and have names of their own", func(e *env) {
+	{"branches run concurrently and have names of their own", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			var futures []*workflow.Future[string]
 			for i := range 3 {
@@ -143,7 +143,7 @@ var branches = []testCase{
 		}
 	}},
 
-	{"branches that wait for each other are told", func(e *env) {
+	{"branches that wait for each other fail with a deadlock", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			var self *workflow.Future[string]
 			ready := make(chan struct{})
@@ -157,7 +157,7 @@ var branches = []testCase{
 		wantEnd(e, e.start(nil), belay.Failed, "deadlock")
 	}},
 
-	{"errors of branches are their author's to handle", func(e *env) {
+	{"the author handles the errors of branches", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			f := workflow.Go(ctx, "a", func(context.Context) (string, error) { return "", errors.New("no luck") })
 			if _, err := f.Wait(ctx); err == nil || err.Error() != "no luck" {

@@ -11,8 +11,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// family registers "w", which starts a child "c" and answers with its output,
-// and the child.
+// family registers the workflow "c", and "w", which starts "c" as a child and returns its output.
 func family(child func(context.Context, int) (int, error), opts ...workflow.ChildOption) func(*worker.Worker) {
 	return func(w *worker.Worker) {
 		worker.Register(w, "c", child)
@@ -32,7 +31,7 @@ func (e *env) childOf(id belay.ExecutionID) belay.Execution {
 }
 
 var children = []testCase{
-	{"a child's output is the call's answer", func(e *env) {
+	{"Child returns the output of the child", func(e *env) {
 		e.hire(family(func(_ context.Context, in int) (int, error) { return 2 * in, nil }))
 		id := e.start(21)
 		want(e, id, 42)
@@ -57,7 +56,7 @@ var children = []testCase{
 		e.within("end", time.Since(e.began), time.Minute, time.Minute+time.Second)
 	}},
 
-	{"a child that failed is an error that says how", func(e *env) {
+	{"the error of a failed child has its failure", func(e *env) {
 		e.hire(func(w *worker.Worker) {
 			worker.Register(w, "c", func(context.Context, any) (int, error) {
 				return 0, belay.Permanent(belay.WithOutput(errors.New("broken"), 7))
@@ -108,7 +107,7 @@ var children = []testCase{
 		e.childOf(id)
 	}},
 
-	{"children run beside each other", func(e *env) {
+	{"children run concurrently", func(e *env) {
 		e.hire(func(w *worker.Worker) {
 			worker.Register(w, "c", func(ctx context.Context, in int) (int, error) {
 				_, err := work(ctx, "work", time.Minute)
@@ -151,7 +150,7 @@ var children = []testCase{
 		e.within("end", time.Since(e.began)-time.Minute, 0, 2*time.Second)
 	}},
 
-	{"after a retry by hand what succeeded counts and what failed starts anew", func(e *env) {
+	{"after an operator's retry children that succeeded keep their results and failed ones run again", func(e *env) {
 		var good, bad atomic.Int32
 		e.hire(func(w *worker.Worker) {
 			worker.Register(w, "good", func(context.Context, any) (int, error) { return int(good.Add(1)), nil })

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// threeSteps are steps of a minute each.
+// threeSteps is a workflow of three steps of a minute each.
 func threeSteps(ctx context.Context, _ any) (string, error) {
 	for i := range 3 {
 		if _, err := work(ctx, fmt.Sprint("step ", i), time.Minute); err != nil {
@@ -22,7 +22,7 @@ func threeSteps(ctx context.Context, _ any) (string, error) {
 }
 
 var control = []testCase{
-	{"a cancelled run hears why and may still save", func(e *env) {
+	{"a cancelled run gets the cause and may still save", func(e *env) {
 		var cause error
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			_, err := work(ctx, "long", time.Hour)
@@ -43,7 +43,7 @@ var control = []testCase{
 		}
 	}},
 
-	{"a run that does not hear its cancel is ended by force", func(e *env) {
+	{"a run that ignores its cancel is ended by the engine", func(e *env) {
 		var late error
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			time.Sleep(time.Minute)
@@ -70,7 +70,7 @@ var control = []testCase{
 		e.wantState(id, belay.Cancelled)
 	}},
 
-	{"a preempted run gives its execution back between steps and goes on later", func(e *env) {
+	{"a preempted run gives its execution back between steps and continues later", func(e *env) {
 		e.hire(register("w", threeSteps))
 		id := e.start(nil)
 		e.sleep(90 * time.Second)
@@ -81,7 +81,7 @@ var control = []testCase{
 			"step:step 2", "succeeded")
 	}},
 
-	{"a long step that looks can give way at once", func(e *env) {
+	{"a long step that checks Preempted can give its execution back at once", func(e *env) {
 		var runs atomic.Int32
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			return workflow.Step(ctx, "long", func(ctx context.Context) (int, error) {
@@ -93,7 +93,7 @@ var control = []testCase{
 				case <-workflow.Preempted(ctx):
 					return 0, errors.Join(workflow.Checkpoint(ctx, 7), workflow.ErrYield)
 				case <-time.After(time.Hour):
-					return 0, errors.New("nobody asked")
+					return 0, errors.New("the run was not asked to give its execution back")
 				}
 			})
 		}))
@@ -135,11 +135,11 @@ var control = []testCase{
 		e.sleep(time.Minute)
 		e.act(id, belay.ActionPause)
 		e.sleep(8 * time.Minute)
-		e.wantState(id, belay.Running) // a step on its way may finish
+		e.wantState(id, belay.Running) // the current step may finish
 		e.sleep(2 * time.Minute)
 		e.wantState(id, belay.Paused)
 		if e.count(id, "step:who/w") != 1 {
-			e.Error("the step on its way was not saved\n" + e.history(id))
+			e.Error("the current step was not saved\n" + e.history(id))
 		}
 		e.act(id, belay.ActionResume)
 		want(e, id, "restedw")
@@ -157,7 +157,7 @@ var control = []testCase{
 		want(e, id, "ann")
 	}},
 
-	{"a run that lasts too long is timed out and tried again", func(e *env) {
+	{"a run that lasts too long times out and is retried", func(e *env) {
 		var cause error
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			if workflow.Attempt(ctx) == 2 {
@@ -187,7 +187,7 @@ var control = []testCase{
 		e.within("end", time.Since(e.began), 10*time.Minute, 10*time.Minute+15*time.Second)
 	}},
 
-	{"silence is timed out, progress is not silence", func(e *env) {
+	{"a run without progress times out, a run with progress does not", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, progress bool) (string, error) {
 			return workflow.Step(ctx, "quiet", func(ctx context.Context) (string, error) {
 				for range 10 {
@@ -209,7 +209,7 @@ var control = []testCase{
 		wantEnd(e, quiet, belay.Failed, "progress")
 	}},
 
-	{"a stolen execution goes on elsewhere, its old owner is refused", func(e *env) {
+	{"a stolen execution continues with another owner, and its old owner is refused", func(e *env) {
 		var tokens []belay.Token
 		var lost, cause error
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {

@@ -1,15 +1,14 @@
-// Package sdktest is the one suite of what packages workflow and worker promise
-// on a Backend. A Backend's test is a few lines:
+// Package sdktest is the suite of behavioural tests of packages workflow and worker, for any
+// Backend. The test of a Backend is a few lines:
 //
 //	func TestSDK(t *testing.T) {
 //		sdktest.Run(t, func(t *testing.T) belay.Backend { … })
 //	}
 //
-// Each case runs in a testing/synctest bubble: an hour of sleep takes no time,
-// and "nothing more happens" can be waited for. The Backend is opened inside of
-// the bubble and closed in it by the suite; one that speaks over a network must
-// do so over in-process connections.
+// Each case runs in a testing/synctest bubble: an hour of sleep takes no time, and a case can wait
+// until all goroutines are idle. The suite opens the Backend inside the bubble and closes it there.
+// A Backend that uses a network must use in-process connections.
 //
-// Between each worker and the Backend lies a wire that a case can cut, hold and
-// bend: calls that never arrive, replies that never come back.
+// Each worker calls the Backend through a wire: a Backend on which a case can make calls fail
+// before they arrive, delay them, or lose their replies.
 package sdktest

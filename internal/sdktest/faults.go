@@ -19,7 +19,7 @@ func always(err error) func(context.Context, call) error {
 }
 
 var faults = []testCase{
-	{"writes whose replies are lost happen once", func(e *env) {
+	{"a write whose reply is lost happens once", func(e *env) {
 		for _, op := range []string{"save", "settle"} {
 			var steps atomic.Int32
 			c := e.hire(register(op, func(ctx context.Context, _ any) (int, error) {
@@ -38,7 +38,7 @@ var faults = []testCase{
 		}
 	}},
 
-	{"writes that do not get through are made later", func(e *env) {
+	{"a write that does not get through is repeated", func(e *env) {
 		for _, op := range []string{"open", "claim", "save", "settle", "heartbeat", "drain", "close"} {
 			c := e.hire(register(op, func(ctx context.Context, _ any) (int, error) {
 				return workflow.Step(ctx, "step", func(context.Context) (int, error) { return 1, nil })
@@ -56,7 +56,7 @@ var faults = []testCase{
 		}
 	}},
 
-	{"a claim whose reply was lost gets what it won when asked again", func(e *env) {
+	{"a repeated claim gets the executions that the claim with the lost reply won", func(e *env) {
 		var runs atomic.Int32
 		c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))
 		c.wire.on("claim", true, 2, func(_ context.Context, c call) error { return errCut })
@@ -65,10 +65,10 @@ var faults = []testCase{
 		e.wantKinds(id, "submitted", "started", "succeeded")
 	}},
 
-	{"a claim whose answer is refused each time is given up, and what it won besides runs", func(e *env) {
+	{"a claim that fails each time is given up, and the other executions that it won run", func(e *env) {
 		var runs atomic.Int32
 		c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))
-		var large atomic.Pointer[belay.ExecutionID] // of which no answer gets through
+		var large atomic.Pointer[belay.ExecutionID] // each claim that won this execution fails
 		c.wire.set(func(ctx context.Context, c call) error {
 			id := large.Load()
 			if c.op != "claim" || !c.done || c.err != nil || id == nil {
@@ -101,16 +101,16 @@ var faults = []testCase{
 		}
 	}},
 
-	{"what a claim won that was given up is released at once", func(e *env) {
-		// The worker stops while the reply to its claim is on the way: another one
-		// goes on without waiting for a TTL.
+	{"executions that a given-up claim won are released at once", func(e *env) {
+		// The worker stops while the reply to its claim is in flight. Another worker continues the
+		// executions without waiting for the TTL.
 		c := e.hire(register("w", threeSteps), func(o *worker.Options) { o.Grace = time.Minute })
 		busy := e.start(nil) // keeps the stopping worker alive for a while
 		e.settle()
 		won := make(chan struct{})
 		c.wire.on("claim", true, 1, func(ctx context.Context, _ call) error {
 			close(won)
-			<-ctx.Done() // the reply does not come
+			<-ctx.Done() // the reply never arrives
 			return errCut
 		})
 		id := e.start(nil)
@@ -127,14 +127,15 @@ var faults = []testCase{
 		}
 	}},
 
-	{"a lost worker's execution goes on elsewhere from its last step", func(e *env) {
+	{"another worker continues a lost worker's execution after its last step", func(e *env) {
 		first := e.hire(register("w", threeSteps))
 		id := e.start(nil)
 		e.sleep(90 * time.Second)
 		first.crash()
 		e.hire(register("w", threeSteps))
 		want(e, id, "done")
-		// Lost at 1:30, found after the TTL at the latest, a minute of work again.
+		// Lost at 1:30, noticed after the TTL at the latest; then the interrupted minute of work is
+		// repeated.
 		e.within("end", time.Since(e.began), 3*time.Minute+30*time.Second, 3*time.Minute+50*time.Second)
 		e.wantKinds(id, "submitted", "started", "step:step 0", "lost", "started", "step:step 1", "step:step 2",
 			"succeeded")
@@ -168,8 +169,8 @@ var faults = []testCase{
 		}
 	}},
 
-	{"a worker that is refused for its TTL ends, and says why", func(e *env) {
-		// As with a key that was revoked: nobody tells it that its session is over.
+	{"a worker whose heartbeats are refused for the TTL ends with the reason", func(e *env) {
+		// With a revoked key the server does not report that the session has ended.
 		refusal := &belay.Error{Code: belay.CodeUnauthorized, Message: "the key was revoked"}
 		var first atomic.Bool
 		var lost error
@@ -184,7 +185,7 @@ var faults = []testCase{
 		c := e.hire(fn)
 		id := e.start(nil)
 		e.wantState(id, belay.Running)
-		c.crashed.Store(true) // its end is an error, which is wanted
+		c.crashed.Store(true) // the worker ends with an error, which this case expects
 		c.wire.set(always(refusal))
 		refused := time.Now()
 		select {
@@ -216,7 +217,7 @@ var faults = []testCase{
 			switch {
 			case c.op == "heartbeat" && !c.done:
 				beats.Add(1)
-			case c.op == "save" && !c.done: // checkpoints that take for ever
+			case c.op == "save" && !c.done: // checkpoints that never return
 				<-hold
 			}
 			return nil
@@ -235,7 +236,7 @@ var faults = []testCase{
 		}
 	}},
 
-	{"errors of the store itself do not repeat for ever", func(e *env) {
+	{"a call is not repeated for ever after internal errors of the store", func(e *env) {
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			return workflow.Step(ctx, "step", func(context.Context) (int, error) { return 1, nil })
 		}))

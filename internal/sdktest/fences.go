@@ -14,11 +14,11 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// writers writes with n goroutines for as long as writing works and reports how
-// each of them ended.
+// writers is a function body in which n goroutines write until a write fails. It records the
+// effects and the error of each goroutine.
 type writers struct {
 	mu      sync.Mutex
-	wrote   []time.Duration // when each outside effect happened
+	wrote   []time.Duration // when each effect happened
 	ends    []error
 	saves   atomic.Int32
 	stopped chan struct{}
@@ -35,7 +35,7 @@ func (ws *writers) run(e *env, ctx context.Context, n int) error {
 					ws.end(err)
 					return
 				}
-				ws.mu.Lock() // the outside effect
+				ws.mu.Lock() // the effect
 				ws.wrote = append(ws.wrote, time.Since(e.began))
 				ws.mu.Unlock()
 				if err := workflow.Checkpoint(ctx, fmt.Sprintf("writer %d, %d", i, k)); err != nil {
@@ -66,8 +66,8 @@ func (ws *writers) last() time.Duration {
 	return slices.Max(ws.wrote)
 }
 
-// jumping is a clock that can jump while timers stand still, as in a process
-// that was stopped and continued.
+// jumping is a clock that can jump while timers stand still, as it does for a process that was
+// stopped and continued.
 type jumping struct {
 	e    *env
 	jump atomic.Int64
@@ -76,7 +76,7 @@ type jumping struct {
 func (c *jumping) Boottime() time.Duration { return c.e.Boottime() + time.Duration(c.jump.Load()) }
 
 var fences = []testCase{
-	{"a worker cut off writes nothing from the fence on, and is told when it is over", func(e *env) {
+	{"a worker that is cut off writes nothing after the fence has closed, and its writers get lease_lost", func(e *env) {
 		var ws writers
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			if workflow.Token(ctx)&0xffff > 1 {
@@ -103,8 +103,8 @@ var fences = []testCase{
 	}},
 
 	{"a process stopped past its TTL and continued writes nothing late", func(e *env) {
-		// Its timers have not fired, and its clock of suspend has gone on: the
-		// check stands at the effect.
+		// Its timers have not fired, but its boot-time clock has gone on. The check right before
+		// the effect reads the clock.
 		var ws writers
 		clock := &jumping{e: e}
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
@@ -119,7 +119,7 @@ var fences = []testCase{
 		if err != nil || len(all) != 1 {
 			e.Fatal(all, err)
 		}
-		c.wire.set(func(_ context.Context, c call) error { // what was on its way is held up
+		c.wire.set(func(_ context.Context, c call) error { // no heartbeat or claim gets through
 			if c.op == "heartbeat" || c.op == "claim" {
 				return errCut
 			}
@@ -142,7 +142,7 @@ var fences = []testCase{
 		want(e, id, 2)
 	}},
 
-	{"a short cut freezes and thaws, and costs no work", func(e *env) {
+	{"a worker that is cut off for a short time freezes its runs, thaws them, and loses no work", func(e *env) {
 		var mu sync.Mutex
 		var log []string
 		note := func(what string) func() {
@@ -171,7 +171,7 @@ var fences = []testCase{
 		}
 	}},
 
-	{"a freeze longer than its bound ends the work", func(e *env) {
+	{"a freeze longer than MaxFreeze ends the runs", func(e *env) {
 		var cause error
 		var ended time.Duration
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
@@ -199,7 +199,7 @@ var fences = []testCase{
 		}
 	}},
 
-	{"no step begins behind the fence", func(e *env) {
+	{"no step begins while the fence is closed", func(e *env) {
 		var began []time.Duration
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			for i := 0; ; i++ {
@@ -230,7 +230,7 @@ var fences = []testCase{
 	}},
 }
 
-// wantLost checks that n writers were told that the lease is lost.
+// wantLost checks that n writers have ended with lease_lost.
 func wantLost(e *env, ends []error, n int) {
 	e.Helper()
 	if len(ends) != n {
@@ -238,7 +238,7 @@ func wantLost(e *env, ends []error, n int) {
 	}
 	for _, err := range ends {
 		if !errors.Is(err, belay.ErrLeaseLost) || belay.CodeOf(err) != belay.CodeLeaseLost {
-			e.Errorf("a writer was told %v, want lease_lost", err)
+			e.Errorf("a writer got %v, want lease_lost", err)
 		}
 	}
 }

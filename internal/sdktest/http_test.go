@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// overHTTP is a Backend at the other end of in-process connections. It is closed
-// before the one it speaks to.
+// overHTTP is a client that talks to a server over in-process connections. It is closed before the
+// server's Backend.
 type overHTTP struct {
 	*client.Client
 	t      *testing.T
@@ -23,7 +23,7 @@ type overHTTP struct {
 	behind engineBackend
 }
 
-// engineBackend is a Backend with what a server asks about keys.
+// engineBackend is a Backend with the calls with which a server checks keys.
 type engineBackend interface {
 	belay.Backend
 	httpapi.Keys
@@ -36,7 +36,7 @@ func (b overHTTP) Close() error {
 	return b.behind.Close()
 }
 
-// WithKey is another client, which has a key.
+// WithKey returns another client, which sends the key.
 func (b overHTTP) WithKey(secret string) belay.Backend {
 	c, err := client.Dial(b.t.Context(), "http://belay.test", b.dial, client.Key(secret), client.Logger(quiet))
 	if err != nil {
@@ -58,14 +58,14 @@ func serve(t *testing.T, behind engineBackend) belay.Backend {
 	return overHTTP{c, t, dial, behind}
 }
 
-// The suite holds over HTTP, with the store in memory.
+// A client over HTTP passes the suite, with the store in memory.
 func TestHTTPMemory(t *testing.T) {
 	sdktest.Run(t, func(t *testing.T) belay.Backend {
 		return serve(t, engine.New(memory.New(time.Now), engine.Options{Log: quiet}))
 	})
 }
 
-// The suite holds over HTTP, with the store in SQLite.
+// A client over HTTP passes the suite, with the store in SQLite.
 func TestHTTPSQLite(t *testing.T) {
 	sdktest.Run(t, func(t *testing.T) belay.Backend {
 		b, err := embedded.Open(t.Context(), "sqlite:"+t.TempDir(), embedded.Logger(quiet))

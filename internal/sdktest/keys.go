@@ -8,7 +8,7 @@ import (
 )
 
 var keys = []testCase{
-	{"a key is shown once, listed without its secret, and revoked for good", func(e *env) {
+	{"a key is shown once, listed without its secret, and revoked for ever", func(e *env) {
 		admin, err := e.b.CreateKey(e.ctx, belay.KeySpec{Name: "ops", Scopes: []belay.Scope{belay.ScopeAdmin}})
 		if err != nil || !strings.HasPrefix(admin.Secret, "bly_") || !admin.Allows(belay.ScopeWorker) {
 			e.Fatalf("key %+v, %v", admin.Key, err)
@@ -35,7 +35,7 @@ var keys = []testCase{
 	}},
 }
 
-// with is the Backend for a program that has a key.
+// with is the Backend for a program that sends a key.
 func (e *env) with(secret string) belay.Backend {
 	if k, ok := e.b.(interface{ WithKey(string) belay.Backend }); ok {
 		return k.WithKey(secret)

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// The suite holds on the engine with the store in memory.
+// The engine with the store in memory passes the suite.
 func TestMemory(t *testing.T) {
 	sdktest.Run(t, func(*testing.T) belay.Backend {
 		return engine.New(memory.New(time.Now), engine.Options{Log: slog.New(slog.DiscardHandler)})

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// stored is what is stored of a log or artifact.
+// stored reads the stored bytes of a log or artifact.
 func (e *env) stored(id belay.ExecutionID, name string) []byte {
 	e.Helper()
 	var all []byte
@@ -33,11 +33,11 @@ func (e *env) stored(id belay.ExecutionID, name string) []byte {
 	}
 }
 
-// line is the n-th line of a long log, always of the same length.
+// line is the n-th line of a long log. All lines have the same length.
 func line(n int) string { return fmt.Sprintf("%063d\n", n) }
 
-// large is a case that carries tens of megabytes. With the race detector it takes a minute
-// and shows no more than a small one, so that it is run without: make unit does.
+// large marks a case that writes tens of megabytes. With the race detector it takes a minute and
+// finds no more than a small case, so that make unit runs it without.
 func large(test func(*env)) func(*env) {
 	return func(e *env) {
 		if raced.On {
@@ -65,7 +65,7 @@ var output = []testCase{
 		want(e, id, 0)
 	}},
 
-	{"a later run writes on where the last one ended", func(e *env) {
+	{"a later run appends to the log of the run before", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			log := workflow.Output(ctx, "log")
 			for i := range 3 {
@@ -88,7 +88,7 @@ var output = []testCase{
 		}
 	}},
 
-	{"of a long log the head and the tail are kept, over several runs", large(func(e *env) {
+	{"the store keeps the head and the tail of a long log, also over several runs", large(func(e *env) {
 		const lines, runs = 250_000, 2
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			log := workflow.Output(ctx, "log")
@@ -140,7 +140,7 @@ var output = []testCase{
 		}
 	}},
 
-	{"an artifact is stored whole and replaced by a later run", func(e *env) {
+	{"an artifact is stored completely and replaced by a later run", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (int64, error) {
 			content := strings.Repeat(fmt.Sprint(workflow.Attempt(ctx)), belay.MaxChunk+100*workflow.Attempt(ctx))
 			n, err := workflow.Artifact(ctx, "result", strings.NewReader(content))
@@ -156,10 +156,10 @@ var output = []testCase{
 		}
 	}},
 
-	{"an artifact is replaced by the run that stored it, as often as it likes", large(func(e *env) {
+	{"a run may replace its own artifact any number of times", large(func(e *env) {
 		content := func(n int) string { return strings.Repeat(fmt.Sprint(n), belay.MaxArtifact*3/4) }
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
-			for n := range 3 { // two of them would not fit
+			for n := range 3 { // two artifacts together would exceed the limit
 				if _, err := workflow.Artifact(ctx, "work", strings.NewReader(content(n))); err != nil {
 					return 0, err
 				}
@@ -174,7 +174,7 @@ var output = []testCase{
 		}
 	})},
 
-	{"an artifact beyond the limit is refused with the limit", large(func(e *env) {
+	{"an artifact beyond the limit is refused with an error that names the limit", large(func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (int64, error) {
 			return workflow.Artifact(ctx, "huge", io.LimitReader(zeros{}, belay.MaxArtifact+1))
 		}))
@@ -184,7 +184,7 @@ var output = []testCase{
 		}
 	})},
 
-	{"output is progress", func(e *env) {
+	{"output counts as progress", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			log := workflow.Output(ctx, "log")
 			for range 10 {
@@ -204,7 +204,7 @@ var output = []testCase{
 	}},
 }
 
-// zeros reads as zeros without end.
+// zeros is a reader of endless zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

@@ -14,7 +14,7 @@ import (
 
 const lockTTL = 10 * time.Second
 
-// external submits an execution that workers leave alone.
+// external submits an execution that workers do not claim.
 func (e *env) external(p belay.Policy) belay.ExecutionID {
 	e.Helper()
 	out, err := e.b.Submit(e.ctx, belay.Submission{
@@ -39,7 +39,7 @@ func (e *env) lock(id belay.ExecutionID, owner string, change ...func(*belay.Loc
 	return l
 }
 
-// op is an operation id that does not repeat.
+// op is a new operation id.
 func (e *env) op() belay.OpID {
 	e.ops++
 	return belay.OpID{0xed, byte(e.ops), byte(e.ops >> 8)}
@@ -55,7 +55,7 @@ func (e *env) refused(what string, err error, code belay.Code, cause belay.Cause
 	return r
 }
 
-// everything is each write that a lease allows.
+// everything makes one write of each kind that a lease allows, and returns their errors.
 func (e *env) everything(l belay.Lease) map[string]error {
 	_, renewed := e.b.Renew(e.ctx, l)
 	_, saved := e.b.Save(e.ctx, belay.Save{
@@ -76,7 +76,7 @@ func (e *env) must(err error) {
 }
 
 var owners = []testCase{
-	{"a lock is lease, execution and last checkpoint in one answer", func(e *env) {
+	{"the answer to a lock has the lease, the execution and the last checkpoint", func(e *env) {
 		id := e.external(belay.Policy{})
 		ann := e.lock(id, "ann")
 		if ann.ExpiresIn != lockTTL || ann.Heartbeat <= 0 || ann.Heartbeat > lockTTL/3 || ann.Replayed ||
@@ -89,7 +89,7 @@ var owners = []testCase{
 		}
 		again := e.lock(id, "ann", func(r *belay.LockRequest) { r.ID = ann.Lease.Worker })
 		if !again.Replayed || again.Lease != ann.Lease {
-			e.Errorf("asked again under its id: %+v", again)
+			e.Errorf("locked again with the same id: %+v", again)
 		}
 		seq, err := e.b.Save(e.ctx, belay.Save{Lease: ann.Lease, Op: e.op(), Kind: belay.KindState, Key: "state",
 			Data: json.RawMessage(`{"turn":3}`), CostTokens: 12})
@@ -103,7 +103,7 @@ var owners = []testCase{
 		bob := e.lock(id, "bob")
 		if len(bob.Checkpoints) != 1 || bob.Checkpoints[0].Seq != seq ||
 			string(bob.Checkpoints[0].Data) != `{"turn":3}` {
-			e.Errorf("goes on from %+v", bob.Checkpoints)
+			e.Errorf("continues from %+v", bob.Checkpoints)
 		}
 		if bob.Lease.Token <= ann.Lease.Token || len(bob.Signals) != 1 || bob.Signals[0].Name != "answer" {
 			e.Errorf("token %d after %d, signals %+v", bob.Lease.Token, ann.Lease.Token, bob.Signals)
@@ -119,7 +119,7 @@ var owners = []testCase{
 		e.wantKinds(id, "submitted", "started", "state:state", "suspended", "signal:answer", "started", "succeeded")
 	}},
 
-	{"who cannot have a lock is told who has it and for how long", func(e *env) {
+	{"the error of a lock that another owner has names the owner and the remaining time", func(e *env) {
 		id := e.external(belay.Policy{})
 		ann := e.lock(id, "ann")
 		e.sleep(4 * time.Second)
@@ -127,14 +127,14 @@ var owners = []testCase{
 		held := e.refused("bob's lock", err, belay.CodeLeaseHeld, "")
 		if h := held.Holder; h == nil || h.Owner != "ann" || h.Worker != ann.Lease.Worker ||
 			h.Token != ann.Lease.Token || h.ExpiresIn != 6*time.Second {
-			e.Errorf("held by %+v", h)
+			e.Errorf("the holder is %+v", h)
 		}
 		if held.RetryAfter <= 0 {
 			e.Error("it does not say when to try again")
 		}
 	}},
 
-	{"a lock lives as long as its heartbeats come, and is given up a second after its time", func(e *env) {
+	{"a lock is valid as long as heartbeats arrive, and is declared lost within a second after it expires", func(e *env) {
 		id := e.external(belay.Policy{})
 		ann := e.lock(id, "ann")
 		for range 5 {
@@ -152,14 +152,14 @@ var owners = []testCase{
 		e.within("until a watcher knows", time.Since(silent), lockTTL, lockTTL+time.Second)
 		x := e.wantState(id, belay.Failed)
 		if x.Error == nil || x.Error.Class != belay.ClassLost || !strings.Contains(x.Error.Message, "ann") {
-			e.Errorf("it does not say why: %+v", x.Error)
+			e.Errorf("the error has no reason: %+v", x.Error)
 		}
 		for what, err := range e.everything(ann.Lease) {
 			e.refused(what, err, belay.CodeLeaseLost, belay.CauseFinished)
 		}
 	}},
 
-	{"with requeue the next owner goes on and the last one is refused everything", func(e *env) {
+	{"with OnLost requeue the next owner continues, and all writes of the last owner are refused", func(e *env) {
 		id := e.external(belay.Policy{OnLost: belay.Requeue})
 		ann := e.lock(id, "ann")
 		_, err := e.b.Save(e.ctx, belay.Save{
@@ -170,7 +170,7 @@ var owners = []testCase{
 		e.wantState(id, belay.Pending)
 		bob := e.lock(id, "bob")
 		if len(bob.Checkpoints) != 1 || string(bob.Checkpoints[0].Data) != `1` {
-			e.Errorf("goes on from %+v", bob.Checkpoints)
+			e.Errorf("continues from %+v", bob.Checkpoints)
 		}
 		before := len(e.kinds(id))
 		for what, err := range e.everything(ann.Lease) {
@@ -187,7 +187,7 @@ var owners = []testCase{
 		e.wantState(id, belay.Succeeded)
 	}},
 
-	{"workers leave alone what is for owners from outside", func(e *env) {
+	{"workers do not claim external executions", func(e *env) {
 		e.hire(register("w", sleeper))
 		id := e.external(belay.Policy{})
 		e.sleep(time.Minute)
@@ -197,7 +197,7 @@ var owners = []testCase{
 		e.lock(id, "ann")
 	}},
 
-	{"a lock takes what waits for a worker, and the worker gets it back", func(e *env) {
+	{"a lock takes an execution that waits for a worker, and a worker claims it after the release", func(e *env) {
 		id := e.start(time.Millisecond)
 		ann := e.lock(id, "ann")
 		e.hire(register("w", sleeper))
@@ -206,7 +206,7 @@ var owners = []testCase{
 		want(e, id, "rested")
 	}},
 
-	{"an owner from outside hears of a cancel with its next heartbeat", func(e *env) {
+	{"the reply to the next heartbeat of a lock reports a cancel", func(e *env) {
 		id := e.external(belay.Policy{})
 		ann := e.lock(id, "ann")
 		e.act(id, belay.ActionCancel)
@@ -218,7 +218,7 @@ var owners = []testCase{
 		e.wantState(id, belay.Cancelled)
 	}},
 
-	{"a lock can be stolen, and the history says by whom", func(e *env) {
+	{"a lock can be stolen, and the history names the actor", func(e *env) {
 		id := e.external(belay.Policy{OnLost: belay.Requeue})
 		ann := e.lock(id, "ann")
 		_, err := e.b.Control(e.ctx, belay.Control{
@@ -236,7 +236,7 @@ var owners = []testCase{
 		}
 	}},
 
-	{"a failed execution is locked again only if it is to be reopened", func(e *env) {
+	{"a failed execution can be locked only with Reopen", func(e *env) {
 		id := e.external(belay.Policy{MaxAttempts: 1})
 		ann := e.lock(id, "ann")
 		e.must(e.b.Settle(e.ctx, belay.Settlement{
@@ -277,7 +277,7 @@ var owners = []testCase{
 	}},
 }
 
-// threeTries fails twice.
+// threeTries is a workflow that fails twice and then succeeds.
 func threeTries(ctx context.Context, _ any) (string, error) {
 	if workflow.Attempt(ctx) < 3 {
 		return "", errors.New("again")

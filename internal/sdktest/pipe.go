@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Serve serves h over in-process connections, as a bubble needs them, until the
-// test ends. It gives what opens one.
+// Serve serves h over in-process connections, which a synctest bubble requires, until the test
+// ends. It returns the function that opens a connection.
 func Serve(t testing.TB, h http.Handler) (dial func(context.Context) (net.Conn, error)) {
 	t.Helper()
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}

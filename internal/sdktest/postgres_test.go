@@ -13,10 +13,10 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// onPostgres opens an engine on a database of its own, whose clock is that of the
-// bubble. Time stands still in a bubble while somebody waits for a socket, so that
-// the database takes none of it; a connection that listens would wait for ever, so
-// the store is one that hears nobody.
+// onPostgres opens an engine on a database of its own, whose clock is the virtual time of the
+// bubble. Virtual time stands still while a goroutine waits for a socket, so that calls to the
+// database take no virtual time. A connection that listens for notifications would wait for ever,
+// so the engine gets a store without that ability.
 func onPostgres(t *testing.T, srv *pgtest.Server) *onDatabase {
 	t.Helper()
 	url := srv.From(t, "sdktest", func(url string) error {
@@ -30,7 +30,7 @@ func onPostgres(t *testing.T, srv *pgtest.Server) *onDatabase {
 	return &onDatabase{engine.New(struct{ store.Store }{s}, engine.Options{Log: quiet}), s}
 }
 
-// onDatabase is an engine that closes its store.
+// onDatabase is an engine whose Close also closes its store.
 type onDatabase struct {
 	*engine.Engine
 	store store.Store
@@ -43,7 +43,7 @@ func (b *onDatabase) Close() error {
 	return b.store.Close()
 }
 
-// The suite holds on the engine with the store in PostgreSQL.
+// The engine with the store in PostgreSQL passes the suite.
 func TestPostgres(t *testing.T) {
 	srv := pgtest.Start(t, pgtest.Options{NoSync: true})
 	sdktest.Run(t, func(t *testing.T) belay.Backend { return onPostgres(t, srv) }, sdktest.Part...)

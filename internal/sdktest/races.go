@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// suspending calls then when a suspend is on its way and has not arrived.
+// suspending calls then when the worker has sent a suspend that has not arrived yet.
 func suspending(c *crew, then func()) {
 	var once atomic.Bool
 	c.wire.set(func(_ context.Context, x call) error {
@@ -31,7 +31,7 @@ var races = []testCase{
 		want(e, id, "ann")
 		e.within("wake-up", time.Since(e.began), 0, 3*time.Second)
 		if e.count(id, "suspended") != 1 {
-			e.Error("the suspend came first\n" + e.history(id))
+			e.Error("the suspend arrived first\n" + e.history(id))
 		}
 	}},
 
@@ -76,7 +76,7 @@ var races = []testCase{
 		}
 	}},
 
-	{"cancel against complete: the cancel came first", func(e *env) {
+	{"cancel against complete: the cancel arrives first", func(e *env) {
 		c := e.hire(register("w", func(context.Context, any) (int, error) { return 1, nil }))
 		id := belay.ExecutionID{0: 1, 6: 0x70, 8: 0x80}
 		c.wire.on("settle", false, 1, func(context.Context, call) error {
@@ -88,7 +88,7 @@ var races = []testCase{
 		e.within("end", time.Since(e.began), 0, time.Second)
 	}},
 
-	{"cancel against complete: the end came first", func(e *env) {
+	{"cancel against complete: the end arrives first", func(e *env) {
 		c := e.hire(register("w", func(context.Context, any) (int, error) { return 1, nil }))
 		id := belay.ExecutionID{0: 1, 6: 0x70, 8: 0x80}
 		var refused error
@@ -100,7 +100,7 @@ var races = []testCase{
 		want(e, id, 1)
 		e.settle()
 		if belay.CodeOf(refused) != belay.CodeConflict {
-			e.Errorf("cancel of what has ended: %v", refused)
+			e.Errorf("cancel of an ended execution: %v", refused)
 		}
 	}},
 
@@ -115,7 +115,7 @@ var races = []testCase{
 		c.wire.set(func(_ context.Context, x call) error {
 			if x.op == "claim" && x.done && !once.Load() && e.get(id).State == belay.Running &&
 				once.CompareAndSwap(false, true) {
-				e.act(id, belay.ActionPause) // won, and its worker does not know yet
+				e.act(id, belay.ActionPause) // the claim won the execution, and the worker does not know it yet
 			}
 			return nil
 		})
@@ -130,8 +130,8 @@ var races = []testCase{
 	}},
 
 	{"heartbeat against claim reply", func(e *env) {
-		// The reply to a claim is late; heartbeats that pass it must not give the
-		// runs it won away.
+		// The reply to a claim is late. Heartbeats that are sent meanwhile must not release the
+		// runs that the claim won.
 		var runs atomic.Int32
 		c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))
 		e.settle()
@@ -149,8 +149,8 @@ var races = []testCase{
 	}},
 
 	{"heartbeat against settle reply", func(e *env) {
-		// A run is named until its settlement is acknowledged: the store answers
-		// that it is revoked, and that must hurt nobody.
+		// The heartbeat names a run until its settlement is acknowledged. If the settlement has
+		// arrived, the reply reports the run as revoked, which must have no effect.
 		c := e.hire(register("w", func(_ context.Context, in int) (int, error) {
 			return in, nil
 		}), func(o *worker.Options) { o.Concurrency = 1 })
@@ -169,7 +169,7 @@ var races = []testCase{
 	}},
 
 	{"loss against save", func(e *env) {
-		// The session ends while a checkpoint is on its way.
+		// The session ends while a checkpoint is in flight.
 		var refused error
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			n, err := workflow.Step(ctx, "step", func(ctx context.Context) (int, error) {

@@ -22,9 +22,8 @@ import (
 // Open opens a fresh Backend for one case.
 type Open func(t *testing.T) belay.Backend
 
-// Part are the groups in which a store or a transport shows most of itself: what
-// concurrent and cut calls do, and what is read back. The others ask more of the worker
-// than of what lies below it.
+// Part are the groups that depend most on the store or the transport: concurrent calls, lost calls
+// and replies, and reads. The other groups depend more on the worker.
 var Part = []string{"Children", "Faults", "Races", "Owners", "Keys"}
 
 // Run runs the suite against the Backend: the named groups, all if none is named or the
@@ -50,8 +49,8 @@ func Run(t *testing.T, open Open, groups ...string) {
 					synctest.Test(t, func(t *testing.T) {
 						e := newEnv(t, open)
 						c.test(e)
-						// What a hook has begun is answered before the context of
-						// the case ends: its execution may end without it.
+						// Wait until calls that a hook has begun are answered, since the execution
+						// may end before them and the case's context ends next.
 						e.settle()
 					})
 				})
@@ -65,7 +64,7 @@ type testCase struct {
 	test func(e *env)
 }
 
-// env is what a case works with.
+// env is the environment of a case: the test, the Backend and helpers.
 type env struct {
 	*testing.T
 	b     belay.Backend
@@ -84,19 +83,19 @@ func newEnv(t *testing.T, open Open) *env {
 	return e
 }
 
-// Boottime makes the bubble's time the clock of the fences.
+// Boottime is the clock of the fences: the virtual time of the bubble.
 func (e *env) Boottime() time.Duration { return time.Since(e.began) }
 
-// sleep lets time pass.
+// sleep lets virtual time pass and waits until all goroutines are idle.
 func (e *env) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// settle waits until nothing happens any more without time passing.
+// settle waits until all goroutines are idle.
 func (e *env) settle() { synctest.Wait() }
 
-// crew is a worker at work, with its wire.
+// crew is a running worker with its wire.
 type crew struct {
 	e    *env
 	wire *wire
@@ -107,8 +106,7 @@ type crew struct {
 	crashed atomic.Bool
 }
 
-// hire starts a worker. It is stopped at the end of the case, if it has not been
-// before.
+// hire starts a worker, which is stopped at the end of the case at the latest.
 func (e *env) hire(register func(w *worker.Worker), change ...func(*worker.Options)) *crew {
 	e.Helper()
 	c := &crew{e: e, wire: &wire{Backend: e.b}, done: make(chan struct{})}
@@ -142,8 +140,8 @@ func (c *crew) end() error {
 	return c.err
 }
 
-// crash makes the worker disappear without a word: nothing it does from now on
-// reaches anybody, and its functions end.
+// crash simulates a crash of the worker: none of its calls reaches the Backend from now on, and the
+// contexts of its functions end.
 func (c *crew) crash() {
 	c.crashed.Store(true)
 	c.wire.set(func(_ context.Context, c call) error {
@@ -154,7 +152,7 @@ func (c *crew) crash() {
 	})
 }
 
-// register is one workflow for hire.
+// register makes a function that registers one workflow, for hire.
 func register[In, Out any](name string, fn func(context.Context, In) (Out, error)) func(*worker.Worker) {
 	return func(w *worker.Worker) { worker.Register(w, name, fn) }
 }
@@ -169,8 +167,7 @@ func (e *env) start(input any, opts ...belay.SubmitOption) belay.ExecutionID {
 	return h.ID()
 }
 
-// patience is how long a case waits for a result before it fails, in the
-// bubble's time.
+// patience is how long a case waits for a result before it fails, in virtual time.
 const patience = 6 * time.Hour
 
 // result waits for the end of an execution.
@@ -194,7 +191,7 @@ func want[T comparable](e *env, id belay.ExecutionID, output T) {
 	}
 }
 
-// wantEnd checks that the execution ends in a state, with a text in its error.
+// wantEnd checks that the execution ends in the state, with the text in its error.
 func wantEnd(e *env, id belay.ExecutionID, state belay.State, text string) *workflow.EndedError {
 	e.Helper()
 	_, err := result[json.RawMessage](e, id)
@@ -214,7 +211,7 @@ func (e *env) get(id belay.ExecutionID) belay.Execution {
 	return x
 }
 
-// wantState checks where the execution stands when nothing happens any more.
+// wantState checks the state of the execution when all goroutines are idle.
 func (e *env) wantState(id belay.ExecutionID, state belay.State) belay.Execution {
 	e.Helper()
 	e.settle()
@@ -225,7 +222,7 @@ func (e *env) wantState(id belay.ExecutionID, state belay.State) belay.Execution
 	return x
 }
 
-// kinds are the events of an execution, each as its kind or kind:name.
+// kinds returns the events of an execution, each as its kind or kind:name.
 func (e *env) kinds(id belay.ExecutionID) []string {
 	e.Helper()
 	events, err := e.b.Events(e.ctx, belay.EventQuery{Execution: id})
@@ -263,7 +260,7 @@ func (e *env) history(id belay.ExecutionID) string {
 	return b.String()
 }
 
-// count is how often an event is in the history.
+// count is how many events of the kind are in the history.
 func (e *env) count(id belay.ExecutionID, kind string) int {
 	e.Helper()
 	n := 0
@@ -296,7 +293,7 @@ func (e *env) act(id belay.ExecutionID, a belay.Action) {
 	}
 }
 
-// within checks that d lies between least and most.
+// within checks that d is between least and most.
 func (e *env) within(what string, d, least, most time.Duration) {
 	e.Helper()
 	if d < least || d > most {

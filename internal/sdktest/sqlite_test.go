@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/sdktest"
 )
 
-// The suite holds on the engine with the store in SQLite.
+// The engine with the store in SQLite passes the suite.
 func TestSQLite(t *testing.T) {
 	sdktest.Run(t, func(t *testing.T) belay.Backend {
 		b, err := embedded.Open(t.Context(), "sqlite:"+t.TempDir(), embedded.Logger(slog.New(slog.DiscardHandler)))

@@ -51,7 +51,7 @@ var steps = []testCase{
 		}
 	}},
 
-	{"a name used twice is refused, a key tells the calls apart", func(e *env) {
+	{"a name that is used twice is refused, unless the calls have different keys", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, in string) (int, error) {
 			sum := 0
 			for i := range 3 {
@@ -94,7 +94,7 @@ var steps = []testCase{
 		e.wantKinds(id, "submitted", "started", "step:try", "succeeded")
 	}},
 
-	{"a step is retried within its run when it asks for that", func(e *env) {
+	{"a step with the option Retry is retried within its run", func(e *env) {
 		var at []time.Duration
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			return workflow.Step(ctx, "try", func(context.Context) (int, error) {
@@ -155,7 +155,7 @@ var steps = []testCase{
 		}
 	}},
 
-	{"input that does not fit fails for good", func(e *env) {
+	{"an execution whose input cannot be decoded fails without a retry", func(e *env) {
 		e.hire(register("w", func(_ context.Context, in int) (int, error) { return in, nil }))
 		ended := wantEnd(e, e.start("text"), belay.Failed, "read the input as int")
 		if ended.Failure.Class != belay.ClassPermanent {
@@ -163,7 +163,7 @@ var steps = []testCase{
 		}
 	}},
 
-	{"results that the store refuses fail for good", func(e *env) {
+	{"an execution with a result that the store refuses fails without a retry", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, in string) (string, error) {
 			big := strings.Repeat("x", belay.MaxPayload)
 			switch in {
@@ -182,7 +182,7 @@ var steps = []testCase{
 		}
 	}},
 
-	{"a failed run keeps what it has to show", func(e *env) {
+	{"a failed run keeps the output given by WithOutput", func(e *env) {
 		e.hire(register("w", func(context.Context, any) (int, error) {
 			return 0, belay.Permanent(belay.WithOutput(errors.New("exit code 3"), map[string]int{"exit_code": 3}))
 		}))
@@ -215,7 +215,7 @@ var steps = []testCase{
 		}
 	}},
 
-	{"state is what was saved last", func(e *env) {
+	{"State is the state that Checkpoint saved last", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			n, ok, err := workflow.State[int](ctx)
 			if err != nil || ok != (workflow.Attempt(ctx) > 1) {
@@ -229,7 +229,7 @@ var steps = []testCase{
 		want(e, e.start(nil), 20)
 	}},
 
-	{"versions of a workflow are taken by those who registered them", func(e *env) {
+	{"an execution with a version runs with the function registered for that version", func(e *env) {
 		e.hire(func(w *worker.Worker) {
 			worker.Register(w, "w", func(context.Context, any) (string, error) { return "none", nil })
 			worker.Register(w, "w", func(context.Context, any) (string, error) {
@@ -242,7 +242,7 @@ var steps = []testCase{
 		e.wantState(e.start(nil, belay.Version("v3")), belay.Pending)
 	}},
 
-	{"calls that make no sense are refused", func(e *env) {
+	{"calls with invalid names or contexts are refused", func(e *env) {
 		if _, err := workflow.Step(e.ctx, "s", func(context.Context) (int, error) { return 1, nil }); err == nil {
 			e.Error("a step outside of a run was carried out")
 		}
@@ -264,7 +264,7 @@ var steps = []testCase{
 		}
 	}},
 
-	{"the same key finds the same execution", func(e *env) {
+	{"a submission with the same idempotency key finds the same execution", func(e *env) {
 		e.hire(register("w", func(_ context.Context, in int) (int, error) { return in, nil }))
 		a, b := e.start(1, belay.IdempotencyKey("k")), e.start(1, belay.IdempotencyKey("k"))
 		if a != b {

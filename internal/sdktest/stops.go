@@ -11,7 +11,7 @@ import (
 )
 
 var stops = []testCase{
-	{"running work may finish within the grace, and nothing is claimed meanwhile", func(e *env) {
+	{"running functions may finish within the grace period, and the worker claims nothing meanwhile", func(e *env) {
 		c := e.hire(register("w", func(ctx context.Context, in string) (string, error) {
 			_, err := work(ctx, "work", 20*time.Second)
 			return in, err
@@ -34,7 +34,7 @@ var stops = []testCase{
 		}
 	}},
 
-	{"what does not finish within the grace is released and nothing is charged", func(e *env) {
+	{"an execution that does not finish within the grace period is released, without a charge to its retry budget", func(e *env) {
 		var cause error
 		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			if workflow.Token(ctx)&0xffff > 1 {
@@ -55,7 +55,7 @@ var stops = []testCase{
 		}
 		x := e.wantState(id, belay.Pending)
 		if x.Attempt != 1 || x.Losses != 0 {
-			e.Errorf("charged: %+v", x)
+			e.Errorf("an attempt or a loss was charged: %+v", x)
 		}
 		e.hire(register("w", func(context.Context, any) (string, error) { return "second", nil }))
 		want(e, id, "second")
@@ -64,11 +64,11 @@ var stops = []testCase{
 		}
 	}},
 
-	{"a function that does not end is left behind, and its execution goes on once its lease is over", func(e *env) {
+	{"if a function does not return, Run gives up, and the execution continues once its lease has expired", func(e *env) {
 		let := make(chan struct{})
 		var late error
 		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
-			<-let // hears nothing
+			<-let // ignores its context
 			late = workflow.Checkpoint(ctx, 1)
 			return "first", nil
 		}), func(o *worker.Options) { o.Grace = -1 })
@@ -77,7 +77,7 @@ var stops = []testCase{
 		c.stop()
 		<-c.done
 		if c.err == nil {
-			e.Error("Run kept quiet about a function that does not end")
+			e.Error("Run returned no error about a function that does not return")
 		}
 		c.err = nil
 		stopped := time.Since(e.began)
@@ -95,7 +95,7 @@ var stops = []testCase{
 		}
 	}},
 
-	{"who waits suspends at once when the worker stops", func(e *env) {
+	{"a waiting run suspends at once when the worker stops", func(e *env) {
 		c := e.hire(register("w", approval), func(o *worker.Options) { o.Linger = time.Hour })
 		id := e.start(0)
 		e.sleep(time.Minute)
@@ -142,7 +142,7 @@ var stops = []testCase{
 		c.stop()
 		<-c.done
 		e.within("stop", time.Since(e.began)-10*time.Second, 0, worker.DefaultGrace+20*time.Second)
-		c.err = nil // the run could not be settled and was left behind
+		c.err = nil // the error says that the run could not be settled
 		c.wire.set(nil)
 		e.hire(register("w", threeSteps))
 		want(e, id, "done")

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// sleeper sleeps as long as its input says.
+// sleeper is a workflow that sleeps for the time in its input.
 func sleeper(ctx context.Context, d time.Duration) (string, error) {
 	if err := workflow.Sleep(ctx, "nap", d); err != nil {
 		return "", err
@@ -21,7 +21,7 @@ func sleeper(ctx context.Context, d time.Duration) (string, error) {
 	return "rested", nil
 }
 
-// approval waits for a signal, for as long as its input says; 0 is for ever.
+// approval is a workflow that waits for a signal with the timeout in its input; 0 means no timeout.
 func approval(ctx context.Context, timeout time.Duration) (string, error) {
 	var opts []workflow.WaitOption
 	if timeout != 0 {
@@ -34,7 +34,7 @@ func approval(ctx context.Context, timeout time.Duration) (string, error) {
 	return who, err
 }
 
-// explained wants these facts, and a reason of this code, of an execution that waits.
+// explained checks that a waiting execution has the reason code and that Explain returns the facts.
 func (e *env) explained(id belay.ExecutionID, code string, facts ...string) {
 	e.Helper()
 	if x := e.wantState(id, belay.Waiting); x.Reason == nil || x.Reason.Code != code {
@@ -45,7 +45,7 @@ func (e *env) explained(id belay.ExecutionID, code string, facts ...string) {
 	all := strings.Join(append(x.Facts, x.Summary), "\n")
 	for _, f := range facts {
 		if !strings.Contains(all, f) {
-			e.Errorf("it is not explained that %s:\n%s", f, all)
+			e.Errorf("the explanation does not say %s:\n%s", f, all)
 		}
 	}
 }
@@ -62,7 +62,7 @@ var waits = []testCase{
 		want(e, id, "you")
 	}},
 
-	{"a sleep is called a timer", func(e *env) {
+	{"the reason of a sleep is timer", func(e *env) {
 		e.hire(register("w", sleeper))
 		e.explained(e.start(time.Hour), "timer", `sleep "nap"`)
 	}},
@@ -96,7 +96,7 @@ var waits = []testCase{
 	}},
 
 	{"a crash does not start a sleep over", func(e *env) {
-		// The sleep is under way in a run that a busy branch keeps alive.
+		// The run sleeps in one branch while another branch keeps it busy.
 		begin := func(w *worker.Worker) {
 			worker.Register(w, "w", func(ctx context.Context, _ any) (string, error) {
 				nap := workflow.Go(ctx, "nap", func(ctx context.Context) (string, error) {
@@ -131,7 +131,7 @@ var waits = []testCase{
 		}
 	}},
 
-	{"a sleep woken by something else goes on sleeping", func(e *env) {
+	{"a sleep whose execution is woken early continues", func(e *env) {
 		e.hire(register("w", sleeper))
 		id := e.start(10 * time.Minute)
 		e.sleep(time.Minute)
@@ -141,7 +141,7 @@ var waits = []testCase{
 		e.within("sleep", time.Since(e.began), 10*time.Minute, 10*time.Minute+time.Second)
 	}},
 
-	{"a sleep that is over is not slept again", func(e *env) {
+	{"a later run does not repeat a finished sleep", func(e *env) {
 		var runs atomic.Int32
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			for i := range 5 {
@@ -154,7 +154,7 @@ var waits = []testCase{
 			}
 			return time.Since(e.began).Truncate(time.Second).String(), nil
 		}), func(o *worker.Options) { o.Linger = time.Second })
-		// Five naps once, and two waits for a retry of 1 s and 2 s with jitter.
+		// Five naps, each once, and two retry delays of 1 s and 2 s with jitter.
 		got, err := result[string](e, e.start(nil))
 		if d, _ := time.ParseDuration(got); err != nil || d > 8*time.Second {
 			e.Error(got, err)
@@ -181,14 +181,14 @@ var waits = []testCase{
 		}
 	}},
 
-	{"signals for nobody do not keep a run from suspending", func(e *env) {
+	{"signals of other names do not keep a run from suspending", func(e *env) {
 		e.hire(register("w", approval))
 		id := e.start(0)
 		for range 10 {
 			e.sleep(500 * time.Millisecond)
 			e.signal(id, "noise", nil)
 		}
-		e.sleep(1200 * time.Millisecond) // the last one has woken it once more
+		e.sleep(1200 * time.Millisecond) // the last signal has woken the execution once more
 		e.wantState(id, belay.Waiting)
 		if n := e.count(id, "suspended"); n < 3 {
 			e.Errorf("suspended %d times in 5 s\n%s", n, e.history(id))
@@ -225,12 +225,12 @@ var waits = []testCase{
 		}))
 		id := e.start(10 * time.Minute)
 		e.sleep(10*time.Minute + time.Second)
-		e.signal(id, "approved", "late") // the next wait gets it, also in later runs
+		e.signal(id, "approved", "late") // the next wait consumes this signal, also in later runs
 		want(e, id, "nobody then late")
 		e.within("end", time.Since(e.began), 11*time.Minute, 11*time.Minute+2*time.Second)
 	}},
 
-	{"a wait with a timeout takes a signal that comes in time", func(e *env) {
+	{"a wait with a timeout consumes a signal that arrives in time", func(e *env) {
 		e.hire(register("w", approval))
 		id := e.start(10 * time.Minute)
 		e.sleep(9 * time.Minute)
@@ -238,11 +238,11 @@ var waits = []testCase{
 		want(e, id, "ann")
 	}},
 
-	{"a signal accepted in time counts though no heartbeat told of it", func(e *env) {
+	{"a signal that was accepted in time counts, even if no heartbeat announced it", func(e *env) {
 		c := e.hire(register("w", approval), func(o *worker.Options) { o.Linger = time.Minute })
 		id := e.start(10 * time.Second)
 		e.settle()
-		c.wire.set(func(_ context.Context, c call) error { // a worker that hears of nothing
+		c.wire.set(func(_ context.Context, c call) error { // the worker gets no heartbeat replies
 			if c.op == "heartbeat" || c.op == "claim" {
 				return errCut
 			}
@@ -255,7 +255,7 @@ var waits = []testCase{
 		want(e, id, "ann")
 	}},
 
-	{"a wait of no time only looks", func(e *env) {
+	{"a wait with timeout 0 does not block", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			_, err := workflow.WaitSignal[string](ctx, "approved", workflow.Timeout(0))
 			if !errors.Is(err, workflow.ErrTimeout) {
@@ -267,7 +267,7 @@ var waits = []testCase{
 		e.within("look", time.Since(e.began), 0, 100*time.Millisecond)
 	}},
 
-	{"signals of one name are taken in order, each once", func(e *env) {
+	{"signals of one name are consumed in order, each once", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			var all string
 			for i := range 4 {
@@ -290,7 +290,7 @@ var waits = []testCase{
 		want(e, id, "abcd")
 	}},
 
-	{"a run goes on from more than one reply can carry", func(e *env) {
+	{"a run continues from more checkpoints and signals than fit into one reply", func(e *env) {
 		const steps, letters = 10, 30
 		begun := make(map[string]int)
 		e.hire(register("w", func(ctx context.Context, in string) (string, error) {
@@ -314,7 +314,7 @@ var waits = []testCase{
 					return "", err
 				}
 				if n := strings.Index(s, " "); s[:n] != fmt.Sprint(i) {
-					return "", belay.Permanent(fmt.Errorf("signal %d is the one that was sent as %s", i, s[:n]))
+					return "", belay.Permanent(fmt.Errorf("signal %d has the payload %s", i, s[:n]))
 				}
 				sum += len(s)
 			}
@@ -334,7 +334,7 @@ var waits = []testCase{
 		}
 	}},
 
-	{"a signal taken while the reply was lost is not taken twice", func(e *env) {
+	{"a signal whose checkpoint's reply was lost is not consumed twice", func(e *env) {
 		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			a, err := workflow.WaitSignal[string](ctx, "letter", workflow.Key(1))
 			if err != nil {
@@ -353,7 +353,7 @@ var waits = []testCase{
 		}
 	}},
 
-	{"an author who swallows ErrYield has suspended all the same", func(e *env) {
+	{"a function that ignores ErrYield suspends all the same", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			who, err := workflow.WaitSignal[string](ctx, "approved")
 			if err != nil {
@@ -368,7 +368,7 @@ var waits = []testCase{
 		want(e, id, "ann")
 	}},
 
-	{"nothing more is carried out after a run has suspended", func(e *env) {
+	{"no step is carried out after a run has suspended", func(e *env) {
 		var after atomic.Int32
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			_, err := workflow.WaitSignal[string](ctx, "approved")

@@ -8,19 +8,19 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// call is a worker's call on its way.
+// call is a worker's call in flight.
 type call struct {
 	op      string
 	request any
 	// done is false on the way to the Backend and true on the way back.
 	done bool
-	// err is what the Backend answered, on the way back.
+	// err is the error that the Backend returned, on the way back.
 	err error
 }
 
-// wire carries the calls of one worker. What its hook returns as an error
-// becomes the answer: before the call it never arrives, after it the reply is
-// lost.
+// wire is the Backend of one worker. It calls the hook before and after each call. If the hook
+// returns an error, the worker gets that error: before the call, so that the call never arrives;
+// after it, so that the reply is lost.
 type wire struct {
 	belay.Backend
 	mu   sync.Mutex
@@ -33,14 +33,14 @@ var (
 	errDead = &belay.Error{Code: belay.CodeForbidden, Message: "the worker has crashed"}
 )
 
-// set puts a hook in place of the last one.
+// set replaces the hook.
 func (w *wire) set(hook func(ctx context.Context, c call) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hook = hook
 }
 
-// on hooks the first n calls of one operation, on the way there or back.
+// on calls the hook for the first n calls of one operation, before the call or, if done, after it.
 func (w *wire) on(op string, done bool, n int, hook func(ctx context.Context, c call) error) {
 	var seen atomic.Int32
 	w.set(func(ctx context.Context, c call) error {
@@ -51,7 +51,7 @@ func (w *wire) on(op string, done bool, n int, hook func(ctx context.Context, c 
 	})
 }
 
-// cut lets nothing through any more.
+// cut makes all calls fail before they arrive.
 func (w *wire) cut() { w.set(func(context.Context, call) error { return errCut }) }
 
 func (w *wire) pass(ctx context.Context, c call) error {
@@ -77,7 +77,7 @@ func through[Q, A any](ctx context.Context, w *wire, op string, q Q, do func(con
 	return a, err
 }
 
-// none gives a call without an answer the form of one with.
+// none adapts a call that returns only an error to the signature of a call with a result.
 func none[Q any](do func(context.Context, Q) error) func(context.Context, Q) (struct{}, error) {
 	return func(ctx context.Context, q Q) (struct{}, error) { return struct{}{}, do(ctx, q) }
 }
