@@ -85,11 +85,11 @@ type Owner interface {
 	Resume(ctx context.Context, q ResumeQuery) (Resumed, error)
 	// Append writes a chunk of a log or artifact under a lease.
 	Append(ctx context.Context, c Chunk) error
-	// Lock makes the caller, a program that is no worker, the owner of one execution. One
-	// transaction gives the new token and reads the execution and its checkpoints. The execution
-	// must be due or waiting, and must have no owner. CodeLeaseHeld, with the Holder, while it has
-	// an owner; CodeConflict when it cannot be locked for another reason. The owner then uses
-	// Renew, Save, Append and Settle.
+	// Lock makes the caller, a program that is no worker, the owner of one execution. The new
+	// token, the execution and its checkpoints come from a single transaction. The execution must
+	// be due or waiting, and must have no owner. CodeLeaseHeld, with the Holder, while it has an
+	// owner; CodeConflict when it cannot be locked for another reason. The owner then uses Renew,
+	// Save, Append and Settle.
 	Lock(ctx context.Context, r LockRequest) (Lock, error)
 	// Renew is the heartbeat of one run: it renews the session that the lease belongs to and counts
 	// as progress. Unlike Heartbeat it does not compare the owner's list of runs with the store's.

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Code is the kind of an Error. The list of codes is closed, so that programs can switch on them.
-// One table maps the codes to HTTP statuses and to exit codes of the command line.
+// Code is the kind of an Error. The list of codes is closed, so that programs can switch on them. A
+// table maps them to HTTP statuses and to exit codes of the command line.
 type Code string
 
 // The codes.
 const (
 	CodeMalformed           Code = "malformed"            // the request cannot be parsed
-	CodeInvalid             Code = "invalid"              // the request is well formed and breaks a rule, which the message names
-	CodeLeaseLost           Code = "lease_lost"           // the caller does not own the execution any more; Cause says why
-	CodeLeaseHeld           Code = "lease_held"           // another owner has the execution
-	CodeIdempotencyMismatch Code = "idempotency_mismatch" // the same idempotency key or operation id with another body
+	CodeInvalid             Code = "invalid"              // the request breaks a rule, which the message names
+	CodeLeaseLost           Code = "lease_lost"           // the caller is not the owner any more; Cause says why
+	CodeLeaseHeld           Code = "lease_held"           // the execution has another owner
+	CodeIdempotencyMismatch Code = "idempotency_mismatch" // a known key or operation id with another body
 	CodeQueueFull           Code = "queue_full"
 	CodeNoWorker            Code = "no_worker"
 	CodeCircuitOpen         Code = "circuit_open"

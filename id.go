@@ -213,6 +213,6 @@ func malformed(what, s, prefix string) error {
 		s = s[:60] + "…"
 	}
 	return &Error{
-		Code: CodeMalformed, Message: fmt.Sprintf("%s %q is no valid id: it must have the form %s… that Belay prints", what, s, prefix),
+		Code: CodeMalformed, Message: fmt.Sprintf("%s %q is not valid: it must have the form %s…", what, s, prefix),
 	}
 }

@@ -122,7 +122,8 @@ func (k *Kit) start() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	k.wire = &wire{Backend: k.Backend, crashed: make(chan struct{}), die: func(session belay.WorkerID) {
-		_ = k.engine.Bury(context.Background(), session, "the test made the worker crash") // an error if the session had ended already
+		// Bury returns an error if the session has ended already.
+		_ = k.engine.Bury(context.Background(), session, "the test made the worker crash")
 		stop()
 	}}
 	w := worker.New(k.wire, o)

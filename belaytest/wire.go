@@ -26,7 +26,9 @@ type wire struct {
 // errCrashed is the error of calls of a crashed worker; its code ends the worker's runs.
 // errNoSession keeps a crashed worker from opening another session.
 var (
-	errCrashed   = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the test made this worker crash"}
+	errCrashed = &belay.Error{
+		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the test made this worker crash",
+	}
 	errNoSession = &belay.Error{Code: belay.CodeForbidden, Message: "the test made this worker crash"}
 )
 

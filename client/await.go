@@ -23,7 +23,7 @@ const (
 	maxEvent = 32 << 20
 )
 
-// awaiter waits for the ends of executions. One request waits for many executions, so that a
+// awaiter waits for the ends of executions. Each request waits for many executions, so that a
 // thousand callers do not make a thousand requests.
 type awaiter struct {
 	c *Client

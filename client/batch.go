@@ -135,12 +135,14 @@ func (b *batcher) await(ctx context.Context, f *operation) (wire.Result, error) 
 		return l.Result, l.err
 	default:
 	}
-	return wire.Result{}, &belay.Error{Code: belay.CodeUnavailable, Op: f.op, Message: outcomeUnknown, Err: context.Cause(ctx)}
+	return wire.Result{}, &belay.Error{
+		Code: belay.CodeUnavailable, Op: f.op, Message: outcomeUnknown, Err: context.Cause(ctx),
+	}
 }
 
 func notSent(ctx context.Context, op string) error {
 	return &belay.Error{
-		Code: belay.CodeUnavailable, Op: op, Message: "the caller gave up before the request was sent", Err: context.Cause(ctx),
+		Code: belay.CodeUnavailable, Op: op, Message: "given up before it was sent", Err: context.Cause(ctx),
 	}
 }
 

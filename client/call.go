@@ -83,7 +83,7 @@ func (c *Client) try(ctx context.Context, r *request) error {
 		defer stop()
 	}
 	err := c.exchange(sub, on, r)
-	long := small && len(r.body) > smallBody // a long body may time out on a connection that is good enough for short ones
+	long := small && len(r.body) > smallBody // a long body may time out on a slow connection
 	if err != nil && r.wait == 0 && !long && errors.Is(sub.Err(), context.DeadlineExceeded) {
 		if link.retire(on) && small {
 			c.large.retire(c.large.connection()) // the same route; a timeout there would be noticed much later

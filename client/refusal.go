@@ -92,7 +92,7 @@ func problem(p *wire.Problem) *belay.Error {
 func foreignAnswer(op string, resp *http.Response) error {
 	e := &belay.Error{
 		Code: belay.CodeUnavailable, Op: op, RetryAfter: retryAfter(resp.Header),
-		Message: fmt.Sprintf("the answer %q does not come from a Belay server: check the address, and any proxy in between",
+		Message: fmt.Sprintf("the answer %q does not come from a Belay server: check the address and any proxy",
 			resp.Status),
 	}
 	switch code := resp.StatusCode; {

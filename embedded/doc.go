@@ -3,11 +3,11 @@
 //
 //	b, err := embedded.Open(ctx, "sqlite:./belay-data")
 //
-// A data directory (mode 0700) has the files belay.db and belay.lock. One engine at a time may use
-// it: the process that has the lock. The kernel releases the lock when that process ends, also when
-// it crashes, so a new engine can start at once. The new engine proves that the old process has
-// ended, ends the processes that it left behind, and continues its executions without waiting for a
-// lease to expire.
+// A data directory (mode 0700) has the files belay.db and belay.lock. It has one engine at a time:
+// that of the process that has the lock. The kernel releases the lock when that process ends, also
+// when it crashes, so a new engine can start at once. The new engine proves that the old process
+// has ended, ends the processes that it left behind, and continues its executions without waiting
+// for a lease to expire.
 //
 // # PostgreSQL
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// One transaction creates an order and submits its execution, so that both exist or neither.
+// A transaction creates an order and submits its execution, so that both exist or neither.
 func ExampleSubmitTx() {
 	ctx := context.Background()
 	db, err := pgx.Connect(ctx, "postgres://app@localhost/app")

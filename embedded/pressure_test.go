@@ -254,7 +254,7 @@ func TestALockedTableCostsNoWorkerItsSession(t *testing.T) {
 			_, _ = a.Save(ctx, belay.Save{Lease: o.leases[0], Kind: belay.KindStep, Key: table})
 		})
 		accepted := 0
-		pace := time.NewTicker(5 * time.Millisecond) // a faster pace would only slow down the tests that run at the same time
+		pace := time.NewTicker(5 * time.Millisecond) // a faster pace would only slow other tests down
 		for end := time.NewTimer(2 * leaseTTL); ; accepted++ {
 			<-pace.C
 			if out, err := b.Submit(t.Context(), belay.Submission{Workflow: "bg"}); err != nil || out[0].Err != nil {

@@ -7,11 +7,11 @@
 //
 // # A session and its heartbeat
 //
-// A worker opens a session, and all its leases belong to that session. One heartbeat renews them
-// all. It is sent from a goroutine of its own, so that no other work delays it. Its reply has the
-// requests of operators (cancel, pause, preempt) and the arrival of signals. When the session is
-// lost, the worker ends every run with [belay.ErrLeaseLost] as the cause of its context, and opens
-// another session.
+// A worker opens a session, and all its leases belong to that session. A single heartbeat renews
+// them all. It is sent from a goroutine of its own, so that no other work delays it. Its reply has
+// the requests of operators (cancel, pause, preempt) and the arrival of signals. When the session
+// is lost, the worker ends every run with [belay.ErrLeaseLost] as the cause of its context, and
+// opens another session.
 //
 // # The fence
 //

@@ -95,7 +95,7 @@ func supervise(ctx context.Context, b belay.Backend, concurrency int) (kills int
 
 // Rule: an execution that kills every worker fails with class lost, and the executions that ran
 // beside it succeed.
-func TestAnExecutionThatKillsWorkersFailsAloneAndItsNeighboursSucceed(t *testing.T) {
+func TestAnExecutionThatKillsWorkersFailsAlone(t *testing.T) {
 	for _, concurrency := range []int{1, 2, 10} {
 		t.Run(fmt.Sprintf("concurrency %d", concurrency), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -26,11 +26,11 @@ func TestRunReturnsAnErrorForImpossibleOptions(t *testing.T) {
 		workflow string
 		text     string
 	}{
-		"no workflow":            {text: "no workflow is registered"},
-		"a TTL that is short":    {worker.Options{TTL: time.Millisecond}, "w", "too short"},
-		"a slow heartbeat":       {worker.Options{TTL: 5 * time.Second, Heartbeat: 6 * time.Second}, "w", "cannot keep"},
-		"a name that is invalid": {worker.Options{}, "w\n", "control character"},
-		"a queue with no name":   {worker.Options{Queues: []string{""}}, "w", "empty"},
+		"no workflow":          {text: "no workflow is registered"},
+		"a TTL that is short":  {worker.Options{TTL: time.Millisecond}, "w", "too short"},
+		"a slow heartbeat":     {worker.Options{TTL: 5 * time.Second, Heartbeat: 6 * time.Second}, "w", "cannot keep"},
+		"an invalid name":      {worker.Options{}, "w\n", "control character"},
+		"a queue with no name": {worker.Options{Queues: []string{""}}, "w", "empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.options.Log = quiet

@@ -76,7 +76,7 @@ type jumping struct {
 func (c *jumping) Boottime() time.Duration { return c.e.Boottime() + time.Duration(c.jump.Load()) }
 
 var fences = []testCase{
-	{"a worker that is cut off writes nothing after the fence has closed, and its writers get lease_lost", func(e *env) {
+	{"a worker that is cut off writes nothing once the fence is closed, and its writers get lease_lost", func(e *env) {
 		var ws writers
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			if workflow.Token(ctx)&0xffff > 1 {

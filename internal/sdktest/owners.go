@@ -134,7 +134,7 @@ var owners = []testCase{
 		}
 	}},
 
-	{"a lock is valid as long as heartbeats arrive, and is declared lost within a second after it expires", func(e *env) {
+	{"a lock is valid as long as heartbeats arrive, and declared lost within a second after its TTL", func(e *env) {
 		id := e.external(belay.Policy{})
 		ann := e.lock(id, "ann")
 		for range 5 {

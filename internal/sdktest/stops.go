@@ -34,7 +34,7 @@ var stops = []testCase{
 		}
 	}},
 
-	{"an execution that does not finish within the grace period is released, without a charge to its retry budget", func(e *env) {
+	{"an execution that does not finish within the grace period is released, and no attempt is charged", func(e *env) {
 		var cause error
 		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			if workflow.Token(ctx)&0xffff > 1 {
@@ -64,7 +64,7 @@ var stops = []testCase{
 		}
 	}},
 
-	{"if a function does not return, Run gives up, and the execution continues once its lease has expired", func(e *env) {
+	{"if a function does not return, Run ends, and the execution continues once its lease has expired", func(e *env) {
 		let := make(chan struct{})
 		var late error
 		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
