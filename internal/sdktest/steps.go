@@ -260,7 +260,7 @@ var steps = []testCase{
 			})
 		}))
 		for _, in := range []string{"step", "sleep", "go", "signal"} {
-			wantEnd(e, e.start(in), belay.Failed, `inside of step "outer"`)
+			wantEnd(e, e.start(in), belay.Failed, `inside step "outer"`)
 		}
 	}},
 
