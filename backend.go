@@ -83,7 +83,7 @@ type Owner interface {
 	// Resume reads the input, checkpoints and signals for which the reply to Claim or Lock had no
 	// room. CodeLeaseLost as with Save.
 	Resume(ctx context.Context, q ResumeQuery) (Resumed, error)
-	// Append writes a chunk of a log or artifact under a lease.
+	// Append writes a chunk of a log or artifact under a lease. CodeLeaseLost as with Save.
 	Append(ctx context.Context, c Chunk) error
 	// Lock makes the caller, a program that is no worker, the owner of one execution. The new
 	// token, the execution and its checkpoints come from a single transaction. The execution must

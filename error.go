@@ -94,7 +94,7 @@ const (
 
 // Error is the error type of all calls of Belay.
 type Error struct {
-	// Code is the kind of refusal.
+	// Code is the kind of the error.
 	Code Code `json:"code"`
 	// Op names the operation that failed, as in "settle ex_01…".
 	Op string `json:"op,omitempty"`
@@ -190,7 +190,8 @@ func RetryAfter(err error, d time.Duration) error {
 	return delayed{err, d}
 }
 
-// RetryDelay is the longest delay that err asks for with RetryAfter.
+// RetryDelay is the longest delay with which RetryAfter marked err or an error that it wraps; 0 if
+// there is none.
 func RetryDelay(err error) time.Duration {
 	var d delayed
 	if !errors.As(err, &d) {

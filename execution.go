@@ -20,7 +20,7 @@ type Reason struct {
 // GateID names a gate by its kind and its name, as in "limit:crawler".
 type GateID string
 
-// Failure is how a run or an execution failed.
+// Failure is the error of a failed run or execution.
 type Failure struct {
 	Class   Class  `json:"class"`
 	Message string `json:"message"`

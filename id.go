@@ -23,7 +23,7 @@ type WorkerID [16]byte
 // bytes for example.
 type OpID [16]byte
 
-// Secret is the half of a lease that cannot be guessed.
+// Secret is the secret part of a lease: 16 random bytes.
 type Secret [16]byte
 
 // RunID names a run, one attempt at an execution, written run_…. It contains the execution's id and

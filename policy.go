@@ -50,7 +50,7 @@ const (
 	MaxName = 200
 	// MaxLabels is the largest number of labels of one execution or worker.
 	MaxLabels = 32
-	// MaxPriority bounds priorities: -MaxPriority … MaxPriority.
+	// MaxPriority is the highest priority; the lowest is -MaxPriority.
 	MaxPriority = 100
 )
 

@@ -11,7 +11,7 @@ type State uint8
 const (
 	// Pending waits in a queue for a worker, from its due time on.
 	Pending State = iota + 1
-	// Scheduled is assigned to a named worker that has not accepted it yet.
+	// Scheduled is assigned to a named worker that has not accepted the execution yet.
 	Scheduled
 	// Running has an owner: a worker whose session has not expired.
 	Running
@@ -54,8 +54,8 @@ func (s *State) UnmarshalText(b []byte) error {
 // Outcome is the way in which a run ended.
 type Outcome uint8
 
-// The outcomes of a run. Only OutcomeFailed and OutcomeTimedOut spend the retry
-// budget; OutcomeLost has a cap of its own.
+// The outcomes of a run. Only OutcomeFailed and OutcomeTimedOut spend the retry budget; OutcomeLost
+// has a limit of its own, Policy.MaxLosses.
 const (
 	// OutcomeSucceeded: the workflow returned its result.
 	OutcomeSucceeded Outcome = iota + 1
@@ -105,7 +105,7 @@ const (
 	ClassPermanent
 	// ClassTimeout exceeded a timeout of the policy.
 	ClassTimeout
-	// ClassCircuitOpen was refused by an open circuit breaker.
+	// ClassCircuitOpen was caused by an open circuit breaker.
 	ClassCircuitOpen
 	// ClassLost lost its owner more often than the policy allows.
 	ClassLost

@@ -40,7 +40,7 @@ type WorkerSpec struct {
 	TTL       Duration `json:"ttl,omitempty"`
 	Heartbeat Duration `json:"heartbeat,omitempty"`
 	Process   Process  `json:"process,omitzero"`
-	Version   string   `json:"version,omitempty"` // of the worker's program
+	Version   string   `json:"version,omitempty"` // the version of the worker's program
 	// External marks a session that Lock opened for an owner that is no worker.
 	External bool `json:"external,omitempty"`
 }

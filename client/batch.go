@@ -41,7 +41,7 @@ type batcher struct {
 
 // operation is one operation that is queued or in flight.
 type operation struct {
-	op    string // for errors
+	op    string // the name of the operation in errors
 	body  []byte
 	kind  int            // the queue it waits in: 0 for a submission of a root
 	reply chan outcome   // buffered, so that sending the answer never blocks

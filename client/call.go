@@ -26,9 +26,9 @@ const (
 	smallBody = 64 << 10
 )
 
-// request is one call.
+// request describes one HTTP call.
 type request struct {
-	op     string // for errors, without secrets
+	op     string // the name of the call in errors, without secrets
 	method string
 	path   string // relative to the path of the server's URL
 	query  url.Values
@@ -165,7 +165,7 @@ func (c *Client) stream(ctx context.Context, r *request) (*answer, error) {
 		stop()
 		end(nil)
 	}
-	resp, err := c.openStream(ctx, on, r) //nolint:bodyclose // by the answer
+	resp, err := c.openStream(ctx, on, r) //nolint:bodyclose // closed by the answer
 	if err != nil {
 		defer closing()
 		if cause := context.Cause(ctx); cause != nil {

@@ -24,7 +24,7 @@ type Client struct {
 	close context.CancelFunc
 
 	mu      sync.Mutex     // serializes begin and Close
-	running sync.WaitGroup // calls and batches
+	running sync.WaitGroup // counts calls and batches in progress
 }
 
 var _ belay.Backend = (*Client)(nil)

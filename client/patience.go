@@ -64,7 +64,7 @@ func (c *Client) pause(n int, err error) time.Duration {
 		d += e.RetryAfter
 		spread += e.RetryAfter / 4
 	}
-	id := c.set.ids() // its last bytes are random
+	id := c.set.ids() // the last bytes of an id are random
 	return d + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(spread))
 }
 

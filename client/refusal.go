@@ -80,7 +80,7 @@ func refusal(op string, resp *http.Response, body []byte) error {
 // becomes CodeInvalid.
 func problem(p *wire.Problem) *belay.Error {
 	e := p.Error()
-	if e.Code.Status() == belay.CodeInternal.Status() && p.Status != 0 && p.Status < 500 { // a newer server's
+	if e.Code.Status() == belay.CodeInternal.Status() && p.Status != 0 && p.Status < 500 { // a code of a newer server
 		e.Code, e.Message = belay.CodeInvalid, string(p.Code)+": "+e.Message
 	}
 	return e

@@ -17,7 +17,7 @@ const unixHost = "localhost"
 // target is the address of a server, parsed from the URL given to Dial.
 type target struct {
 	base *url.URL // the prefix of all request paths
-	unix string   // the socket, if it is one
+	unix string   // the path of the socket, "" if the target is not a socket
 }
 
 func parseTarget(text string) (target, error) {

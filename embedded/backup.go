@@ -176,7 +176,7 @@ func name(made, to string, force bool) error {
 	return syncDir(filepath.Dir(to))
 }
 
-// syncDir makes the names in a directory survive power loss.
+// syncDir syncs a directory, so that its file names survive a power loss.
 func syncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

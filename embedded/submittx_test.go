@@ -28,7 +28,7 @@ func application(t *testing.T, url string) *pgx.Conn {
 
 var errRollback = errors.New("no")
 
-// submitTx submits in a transaction that ends with err.
+// submitTx submits in a transaction, which is rolled back if end is an error.
 func submitTx(t *testing.T, c *pgx.Conn, end error, s ...belay.Submission) []belay.Submitted {
 	t.Helper()
 	var out []belay.Submitted

@@ -80,13 +80,14 @@ func benchmark(b *testing.B, fn func(context.Context, string) (string, error)) {
 	}
 }
 
-// The SDK's own cost of one execution that does nothing, 1,000 at a time.
+// BenchmarkNoop measures the SDK's own cost of an execution that does nothing, with 1,000 at a
+// time.
 func BenchmarkNoop(b *testing.B) {
 	benchmark(b, func(_ context.Context, in string) (string, error) { return in, nil })
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "executions/s")
 }
 
-// The SDK's own cost of an execution of ten steps, 1,000 at a time.
+// BenchmarkTenSteps measures the SDK's own cost of an execution of ten steps, with 1,000 at a time.
 func BenchmarkTenSteps(b *testing.B) {
 	names := [10]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
 	benchmark(b, func(ctx context.Context, in string) (string, error) {

@@ -44,7 +44,7 @@ func Example() {
 		return
 	}
 	fmt.Println(h.Result(ctx))
-	stop() // claims nothing more, lets running work finish within Options.Grace
+	stop() // the worker claims nothing more; running functions may finish within Options.Grace
 	fmt.Println(<-done)
 	// Output:
 	// hello ann <nil>

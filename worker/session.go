@@ -27,13 +27,13 @@ type session struct {
 	end context.CancelCauseFunc
 
 	mu        sync.Mutex
-	held      []*run.Run // from their claim's reply until their settlement is acknowledged
+	held      []*run.Run // the runs, from their claim's reply until their settlement is acknowledged
 	index     map[belay.RunID]*run.Run
 	claimSeen int64
 	lost      bool
 
-	now     chan chan struct{} // asks for a heartbeat now, and to hear of its end
-	soon    chan struct{}      // asks for a heartbeat now
+	now     chan chan struct{} // requests for a heartbeat now; the sent channel is closed when the heartbeat has ended
+	soon    chan struct{}      // requests for a heartbeat now
 	drained chan struct{}      // closed when an operator drains the worker
 	drain   sync.Once
 	beats   sync.WaitGroup

@@ -28,7 +28,7 @@ func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 	}
 	var size int64
 	for n := old; ; n++ {
-		buf := make([]byte, belay.MaxChunk) // the Backend may keep it
+		buf := make([]byte, belay.MaxChunk) // a new buffer for each chunk, since the Backend may keep the data
 		got, err := io.ReadFull(r, buf)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {

@@ -49,7 +49,7 @@ func ExampleRunID() {
 	// Output: true <nil>
 }
 
-// The first run fails; the second knows that it is the second.
+// The first run fails; the second run reads its own number.
 func ExampleAttempt() {
 	call := func(ctx context.Context, _ any) (string, error) {
 		if workflow.Attempt(ctx) == 1 {

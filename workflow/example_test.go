@@ -106,7 +106,7 @@ func ExampleKey() {
 	// Output: 14 <nil>
 }
 
-// A step without a result.
+// A step without a result sends a mail.
 func ExampleDo() {
 	notify := func(ctx context.Context, name string) (string, error) {
 		err := workflow.Do(ctx, "send mail", func(context.Context) error {
@@ -296,8 +296,8 @@ func ExampleIdempotencyKey() {
 	// Output: execution/charge%20card, token 1 <nil>
 }
 
-// Right before each effect of a long step that nothing else fences, Guard makes
-// sure that the run still owns its execution.
+// A long step calls Guard right before each effect that no fencing token protects, to make sure
+// that the run still owns its execution.
 func ExampleGuard() {
 	deploy := func(ctx context.Context, hosts []string) (int, error) {
 		return workflow.Step(ctx, "deploy", func(ctx context.Context) (int, error) {
@@ -317,7 +317,7 @@ func ExampleGuard() {
 	// 2 <nil>
 }
 
-// A log and an artifact of an execution, read from outside.
+// Another program reads the log of an execution.
 func ExampleOutput() {
 	build := func(ctx context.Context, _ any) (string, error) {
 		log := workflow.Output(ctx, "log")

@@ -16,8 +16,8 @@ const flushDelay = 200 * time.Millisecond
 // logHead is how many bytes at the beginning of a log are never dropped.
 const logHead = 1 << 20
 
-// Log stores what is written to it as a log of the execution. Its methods are
-// safe for concurrent use.
+// Log is a writer that stores its data as a log of the execution. Its methods are safe for
+// concurrent use.
 type Log struct {
 	r    *run.Run
 	name string
@@ -153,7 +153,7 @@ func (l *Log) open() error {
 // kept describes the chunks of a log that the store keeps.
 type kept struct {
 	next int64 // the number of the next chunk
-	head int64 // bytes of the chunks that stay for ever
+	head int64 // bytes of the chunks that are never dropped
 	tail []sized
 	size int64 // bytes of tail
 }
@@ -183,8 +183,8 @@ func (k *kept) add(size int64) (dropFrom, dropTo int64) {
 	return dropFrom, dropTo
 }
 
-// first reports whether the run is the first of its execution, so that nothing
-// can be stored already.
+// first reports whether the run is the first of its execution, so that no earlier run can have
+// stored anything.
 func first(r *run.Run) bool { return r.Assignment().First }
 
 // eachChunk reads all stored chunks of the name.

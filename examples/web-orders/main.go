@@ -112,7 +112,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends.
+// run serves HTTP and runs a worker until ctx ends.
 func run(ctx context.Context, database, address string) error {
 	quiet := slog.New(slog.DiscardHandler)
 	b, err := embedded.Open(ctx, database, embedded.Logger(quiet)) // creates Belay's tables

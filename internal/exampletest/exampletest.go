@@ -54,7 +54,7 @@ func Open(ctx context.Context, url string) (belay.Backend, error) {
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	//nolint:gosec // it serves its own test alone
+	//nolint:gosec // only its own test uses this server
 	s := &http.Server{Handler: httpapi.New(b, httpapi.Options{Log: quiet}), Protocols: new(http.Protocols)}
 	s.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = s.Serve(l) }()

@@ -28,7 +28,7 @@ var (
 	errGoexit   = errors.New("the workflow ended its goroutine instead of returning")
 )
 
-// Panic is a panic as an error.
+// Panic is the error of a function that panicked.
 type Panic struct {
 	Value any
 	Stack string

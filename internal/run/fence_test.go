@@ -71,8 +71,8 @@ func entered(ok <-chan bool) bool {
 	}
 }
 
-// Rule: effects pass up to two thirds of the TTL after the sending of the last
-// acknowledged heartbeat, and wait from then on.
+// Rule: effects pass until two thirds of the TTL have passed since the last acknowledged heartbeat
+// was sent, and wait from then on.
 func TestEffectsPassUpToTheFence(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		time.Sleep(10*time.Second - 1)

@@ -21,7 +21,7 @@ type record struct {
 	Child   belay.ExecutionID `json:"child,omitzero"`
 }
 
-// How a wait ended.
+// The values of record.Ended.
 const (
 	endedSignal  = "signal"
 	endedChild   = "child"

@@ -27,7 +27,7 @@ type Session struct {
 	IDs func() [16]byte
 }
 
-// Run is one attempt at an execution. Its methods are safe for concurrent use.
+// Run is one run (attempt) of an execution. Its methods are safe for concurrent use.
 type Run struct {
 	s *Session
 	a belay.Assignment
@@ -153,7 +153,7 @@ func (r *Run) Assignment() *belay.Assignment { return &r.a }
 // ID is the id of the run.
 func (r *Run) ID() belay.RunID { return r.a.Lease.Run() }
 
-// Held is the run as a heartbeat names it.
+// Held is the entry of the run in a heartbeat.
 func (r *Run) Held() belay.Held {
 	h := belay.Held{Execution: r.a.Lease.Execution, Token: r.a.Lease.Token}
 	if r.a.Policy.IdleTimeout > 0 {
@@ -225,8 +225,8 @@ func (r *Run) Stop() {
 	r.end(ErrReleased)
 }
 
-// Ask asks for the execution back at the next safe point, as OutcomePreempted
-// or OutcomeReleased.
+// Ask makes the run give its execution back at the next safe point, with the outcome
+// OutcomePreempted or OutcomeReleased.
 func (r *Run) Ask(o belay.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,7 +27,7 @@ type wait struct {
 // waits has the waits of all branches of a run.
 type waits struct {
 	list     []*wait // in the order in which they began
-	branches int     // alive
+	branches int     // branches that have not returned
 	waiting  int     // branches that are blocked in a wait
 	busy     int     // steps being carried out
 	draining bool

@@ -120,7 +120,7 @@ var branches = []testCase{
 	{"a panic in a branch fails the run", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			workflow.Go(ctx, "a", func(context.Context) (int, error) { panic("out of cheese") })
-			return work(ctx, "long", time.Hour) // ends with its context
+			return work(ctx, "long", time.Hour) // the step ends with its context
 		}))
 		id := e.start(nil, belay.WithPolicy(belay.Policy{MaxAttempts: 1}))
 		wantEnd(e, id, belay.Failed, "panic: out of cheese")

@@ -105,7 +105,7 @@ var faults = []testCase{
 		// The worker stops while the reply to its claim is in flight. Another worker continues the
 		// executions without waiting for the TTL.
 		c := e.hire(register("w", threeSteps), func(o *worker.Options) { o.Grace = time.Minute })
-		busy := e.start(nil) // keeps the stopping worker alive for a while
+		busy := e.start(nil) // keeps the stopping worker running for a while
 		e.settle()
 		won := make(chan struct{})
 		c.wire.on("claim", true, 1, func(ctx context.Context, _ call) error {
@@ -243,7 +243,7 @@ var faults = []testCase{
 		broken := &belay.Error{Code: belay.CodeInternal, Message: "something broke"}
 		c.wire.on("save", false, 4, always(broken))
 		id := e.start(nil)
-		want(e, id, 1) // in its second attempt
+		want(e, id, 1) // succeeds in the second attempt
 		if e.count(id, "failed") != 1 {
 			e.Error(e.history(id))
 		}

@@ -128,7 +128,7 @@ var fences = []testCase{
 		clock.jump.Add(int64(time.Minute))
 		stopped := time.Since(e.began)
 		before := ws.saves.Load()
-		if err := e.b.CloseWorker(e.ctx, all[0].ID); err != nil { // as the reaper does
+		if err := e.b.CloseWorker(e.ctx, all[0].ID); err != nil { // the reaper would do this
 			e.Fatal(err)
 		}
 		e.sleep(3 * time.Second)
@@ -190,7 +190,7 @@ var fences = []testCase{
 		if !errors.Is(cause, belay.ErrLeaseLost) {
 			e.Errorf("cause %v", cause)
 		}
-		e.wantState(id, belay.Running) // the store still waits for the TTL
+		e.wantState(id, belay.Running) // the session has not expired in the store yet
 		c.wire.set(nil)
 		want(e, id, 2)
 		e.within("end", time.Since(e.began), 29*time.Minute, 30*time.Minute+30*time.Second)

@@ -101,7 +101,7 @@ type crew struct {
 	wire *wire
 	stop context.CancelFunc
 	done chan struct{}
-	err  error // of Run, once done is closed
+	err  error // the error of the worker's Run, once done is closed
 
 	crashed atomic.Bool
 }

@@ -124,7 +124,8 @@ var waits = []testCase{
 		e.sleep(time.Minute)
 		e.hire(begin)
 		want(e, id, "rested")
-		// Lost at 4:00 and found 15 s later, the step takes until 10:00 at least.
+		// The execution is lost at 4:00, which is noticed 15 s later, so the step ends at 10:00 at
+		// the earliest.
 		e.within("sleep and step", time.Since(e.began), 10*time.Minute, 10*time.Minute+2*time.Second)
 		if n := e.count(id, "wait:nap/nap"); n != 1 {
 			e.Errorf("the sleep was begun %d times\n%s", n, e.history(id))
@@ -357,7 +358,7 @@ var waits = []testCase{
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			who, err := workflow.WaitSignal[string](ctx, "approved")
 			if err != nil {
-				return "gave up", nil // the mistake under test
+				return "gave up", nil // the mistake that this case tests
 			}
 			return who, nil
 		}))
