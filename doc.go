@@ -1,11 +1,11 @@
 // Package belay has the types of Belay, its error codes and the Backend interface through which
 // programs use it.
 //
-// An [Execution] is one instance of a workflow. At most one worker owns it at a time. The owner has
-// a [Lease]: a secret and a fencing [Token], a number that grows with every claim of that execution
-// and never starts again. Each write of an owner is checked against the lease in the same
-// transaction, so a worker that lost the execution can neither overwrite the work of the next owner
-// nor end the execution.
+// An [Execution] is one instance of a workflow. It has at most one owner at a time, usually a
+// worker. The owner has a [Lease]: a secret and a fencing [Token], a number that grows with every
+// claim of that execution and never starts again. Each write of an owner is checked against the
+// lease in the same transaction, so a worker that lost the execution can neither overwrite the work
+// of the next owner nor end the execution.
 //
 // A program uses Belay through a [Backend]. Package embedded opens one whose engine runs in the
 // caller's own process; package client opens one that talks to a server over HTTP. Packages
