@@ -90,6 +90,13 @@ type Output struct {
 	Text string `json:"text"`
 }
 
+// JobEnd is the last event of a job's log.
+type JobEnd struct {
+	Status   string  `json:"status" enum:"completed,failed,timeout,error"`
+	ExitCode *int    `json:"exit_code" nullable:"true"`
+	Error    *string `json:"error" nullable:"true"`
+}
+
 // follower sends the log of a job as it grows.
 type follower struct {
 	*endpoint
@@ -141,11 +148,7 @@ func (f *follower) run() {
 		switch {
 		case x.State.Terminal(): // the output from before the end was read after it
 			j := jobOf(&x, "", nil)
-			f.out.event("end", "", struct {
-				Status   string  `json:"status"`
-				ExitCode *int    `json:"exit_code"`
-				Error    *string `json:"error"`
-			}{j.Status, j.ExitCode, j.Error})
+			f.out.event("end", "", JobEnd{j.Status, j.ExitCode, j.Error})
 			return
 		case wrote:
 			last = now

@@ -14,6 +14,7 @@ import (
 
 // ChatRequest is a chat request in OpenAI's format, with the fields that are used here.
 type ChatRequest struct {
+	_             struct{}       `additionalProperties:"true"`
 	Model         string         `json:"model,omitempty" doc:"Any name; there is one agent."`
 	Messages      []ChatMessage  `json:"messages"`
 	Stream        bool           `json:"stream,omitempty"`
@@ -23,14 +24,16 @@ type ChatRequest struct {
 
 // StreamOptions are the options of a streamed chat.
 type StreamOptions struct {
-	IncludeUsage bool `json:"include_usage,omitempty"`
+	_            struct{} `additionalProperties:"true"`
+	IncludeUsage bool     `json:"include_usage,omitempty"`
 }
 
 // ChatMessage is a message of a chat. Its content is a string, or a list of parts of type text.
 type ChatMessage struct {
-	Role    string          `json:"role"`
+	_       struct{}        `additionalProperties:"true"`
+	Role    string          `json:"role" enum:"system,developer,user,assistant,tool,function"`
 	Name    string          `json:"name,omitempty"`
-	Content json.RawMessage `json:"content,omitempty"`
+	Content json.RawMessage `json:"content,omitempty" doc:"A text, or a list of parts of type text; null for none."`
 }
 
 // Completion is the response to a chat.
@@ -88,7 +91,7 @@ type ChatError struct {
 type ChatFault struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
-	Param   *string `json:"param"`
+	Param   *string `json:"param" nullable:"true"`
 	Code    string  `json:"code"`
 }
 

@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"reflect"
@@ -82,12 +83,19 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 	read, submit := []belay.Scope{belay.ScopeRead, belay.ScopeSubmit}, []belay.Scope{belay.ScopeSubmit}
 	cancel := []belay.Scope{belay.ScopeSubmit, belay.ScopeOperate}
 	job, accepted := reflect.TypeFor[Job](), reflect.TypeFor[Accepted]()
+	const position = `^[0-9]+(\.[0-9]+){2}$`
+	log := []httpapi.Event{
+		{Schema: "OutputEvent", Name: "output", ID: position, Data: reflect.TypeFor[Output]()},
+		{Schema: "ProgressEvent", Name: "progress", ID: position, Data: reflect.TypeFor[json.RawMessage]()},
+		{Schema: "JobEndEvent", Name: "end", Data: reflect.TypeFor[JobEnd]()},
+	}
 	routes := []httpapi.Route{
 		{
 			ID: "execute", Method: http.MethodPost, Path: "/execute", Summary: "Send a prompt to the agent",
-			Scopes: submit,
-			Doc:    "A repeated request with the same Idempotency-Key returns the first job.",
-			Body:   reflect.TypeFor[Execute](), Answer: accepted, Status: http.StatusAccepted,
+			Scopes:  submit,
+			Doc:     "A repeated request with the same Idempotency-Key returns the first job.",
+			Request: reflect.TypeFor[executeParameters](), Headers: reflect.TypeFor[acceptedHeaders](),
+			Body: reflect.TypeFor[Execute](), Answer: accepted, Status: http.StatusAccepted,
 			Also: []int{http.StatusConflict}, Handler: d.execute,
 		},
 		{
@@ -95,22 +103,25 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Scopes: read,
 			Doc: "With wait=30 the response comes when the job has ended, or after 30 seconds; the maximum is 60. " +
 				"Accept: text/event-stream follows its output.",
-			Answer: job, Stream: true, Handler: d.job,
+			Request: reflect.TypeFor[jobParameters](),
+			Answer:  job, Stream: true, Events: log, Handler: d.job,
 		},
 		{
 			ID: "followJob", Method: http.MethodGet, Path: "/jobs/{id}/log", Summary: "Follow the output of a job",
-			Scopes: read,
-			Doc:    "Events output, progress and end. Last-Event-ID resumes after that event.", Stream: true,
-			Handler: d.follow,
+			Scopes:  read,
+			Doc:     "Events output, progress and end. Last-Event-ID resumes after that event.",
+			Request: reflect.TypeFor[logParameters](),
+			Stream:  true, Events: log, Handler: d.follow,
 		},
 		{
 			ID: "cancelJob", Method: http.MethodPost, Path: "/jobs/{id}/cancel", Summary: "Cancel a job",
-			Scopes: cancel,
+			Scopes: cancel, Request: reflect.TypeFor[cancelParameters](),
 			Answer: accepted, Status: http.StatusAccepted, Also: []int{http.StatusConflict}, Handler: d.cancel,
 		},
 		{
 			ID: "deleteJob", Method: http.MethodDelete, Path: "/jobs/{id}", Summary: "Cancel a job", Scopes: cancel,
-			Answer: accepted, Status: http.StatusAccepted, Also: []int{http.StatusConflict}, Handler: d.cancel,
+			Request: reflect.TypeFor[cancelParameters](),
+			Answer:  accepted, Status: http.StatusAccepted, Also: []int{http.StatusConflict}, Handler: d.cancel,
 		},
 		{
 			ID: "agentHealth", Method: http.MethodGet, Path: "/health", Summary: "Read the load of the agents",
@@ -121,16 +132,25 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Scopes: submit,
 			Doc: "The request has OpenAI's format, and any model is accepted. The last message is the question; the " +
 				"earlier messages are the conversation so far.",
+			Request: reflect.TypeFor[executeParameters](), Headers: reflect.TypeFor[chatHeaders](),
 			Body: reflect.TypeFor[ChatRequest](), Answer: reflect.TypeFor[Completion](), Stream: true,
-			Refuse: refuseChat, Handler: d.chat,
+			Events: []httpapi.Event{
+				{Schema: "ChunkEvent", Data: reflect.TypeFor[Completion]()},
+				{Schema: "ChatErrorEvent", Data: reflect.TypeFor[ChatError]()},
+				{Schema: "DoneEvent", Word: "[DONE]"},
+			},
+			Refuse: refuseChat, Fault: reflect.TypeFor[ChatError](), Handler: d.chat,
 		},
 		{
 			ID: "listModels", Method: http.MethodGet, Path: "/v1/models", Summary: "List the models", Scopes: read,
-			Answer: reflect.TypeFor[Models](), Refuse: refuseChat, Handler: d.models,
+			Answer: reflect.TypeFor[Models](), Refuse: refuseChat, Fault: reflect.TypeFor[ChatError](),
+			Handler: d.models,
 		},
 		{
 			ID: "getModel", Method: http.MethodGet, Path: "/v1/models/{model}", Summary: "Read the model", Scopes: read,
-			Answer: reflect.TypeFor[Model](), Refuse: refuseChat, Handler: d.model,
+			Request: reflect.TypeFor[modelParameters](),
+			Answer:  reflect.TypeFor[Model](), Refuse: refuseChat, Fault: reflect.TypeFor[ChatError](),
+			Handler: d.model,
 		},
 	}
 	for i := range routes {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -27,9 +28,11 @@ func (a *api) await() {
 		scopes:  []belay.Scope{belay.ScopeRead}, body: true, stream: true,
 	}, a.awaitMany)
 	doc := a.documented(a.routes["POST /v1/await"])
-	doc.Responses["200"].Content = map[string]*huma.MediaType{
-		"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}},
-	}
+	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": a.eventStream(
+		Event{Schema: "EndedEvent", Name: wire.EventEnded, Data: reflect.TypeFor[belay.Execution]()},
+		Event{Schema: "RefusedEvent", Name: wire.EventRefused, Data: reflect.TypeFor[wire.Refused]()},
+		Event{Schema: "OverEvent", Name: wire.EventOver, Data: reflect.TypeFor[wire.Over]()},
+	)}
 }
 
 // maxAwaiting bounds how many executions are awaited by all requests of this kind:

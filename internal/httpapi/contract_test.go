@@ -12,7 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agentapi"
 	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/internal/wire"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -22,7 +25,7 @@ const golden = "testdata/openapi.json"
 // A change of the contract is a change of a file that somebody reads: clients are
 // generated from it.
 func TestContractIsTheGoldenFile(t *testing.T) {
-	s := serve(t, httpapi.Options{})
+	s := serve(t, httpapi.Options{Extra: agentapi.New(nil, agentapi.Options{}).Routes(nil)})
 	got := s.want(http.StatusOK, nil, http.MethodGet, "/openapi.json", "").body
 	if *update {
 		if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
@@ -43,7 +46,7 @@ func TestContractIsTheGoldenFile(t *testing.T) {
 // every schema compiles, every operation has a name of its own, a summary, what it
 // needs, what it answers and what it refuses with.
 func TestDocumentIsWhole(t *testing.T) {
-	d := documentOf(t, serve(t, httpapi.Options{}))
+	d := documentOf(t, serve(t, httpapi.Options{Extra: agentapi.New(nil, agentapi.Options{}).Routes(nil)}))
 	var walk func(at string, v any)
 	walk = func(at string, v any) {
 		switch v := v.(type) {
@@ -85,6 +88,55 @@ func TestDocumentIsWhole(t *testing.T) {
 	}
 }
 
+// A document says nothing in words that JSON Schema and OpenAPI do not have.
+func TestDocumentHasNoWordsOfItsOwn(t *testing.T) {
+	text, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "patternDescription") {
+		t.Error("the document has the word patternDescription, which is none of JSON Schema's")
+	}
+}
+
+// The patterns of ids take exactly what the parsers take: the first digit of an id has no more bits than its
+// bytes need.
+func TestPatternsOfIDsAreAsStrictAsTheirParsers(t *testing.T) {
+	d := documentOf(t, serve(t, httpapi.Options{}))
+	schemas := d.raw["components"].(map[string]any)["schemas"].(map[string]any)
+	pattern := func(schema, field string) *regexp.Regexp {
+		properties := schemas[schema].(map[string]any)["properties"].(map[string]any)
+		return regexp.MustCompile(properties[field].(map[string]any)["pattern"].(string))
+	}
+	const more = "zzzzzzzzzzzzzzzzzzzzzzzzz" // 25 digits
+	for _, c := range []struct {
+		schema, field, prefix, rest string
+		parse                       func(string) error
+	}{
+		{"Execution", "id", "ex_", more, func(s string) error {
+			return new(belay.ExecutionID).UnmarshalText([]byte(s))
+		}},
+		{"Worker", "id", "wk_", more, func(s string) error { return new(belay.WorkerID).UnmarshalText([]byte(s)) }},
+		{"Key", "id", "key_", more, func(s string) error { return new(belay.KeyID).UnmarshalText([]byte(s)) }},
+		{"Run", "id", "run_", more + "zzzzzzzzzzzzz", func(s string) error {
+			return new(belay.RunID).UnmarshalText([]byte(s))
+		}},
+		{"Lease", "lease_id", "ls_", more + "7" + more, func(s string) error {
+			return new(wire.LeaseID).UnmarshalText([]byte(s))
+		}},
+		{"Lease", "lease_id", "ls_7" + more, more, func(s string) error {
+			return new(wire.LeaseID).UnmarshalText([]byte(s))
+		}},
+	} {
+		for _, first := range "0123456789abcdefghjkmnpqrstvwxyz" + "ilouAZ" {
+			id := c.prefix + string(first) + c.rest
+			if taken := c.parse(id) == nil; pattern(c.schema, c.field).MatchString(id) != taken {
+				t.Errorf("%s: the parser takes it: %v; the pattern says otherwise", id, taken)
+			}
+		}
+	}
+}
+
 func documented(t *testing.T, at string, r documentedRoute) {
 	t.Helper()
 	var named []string
@@ -101,7 +153,7 @@ func documented(t *testing.T, at string, r documentedRoute) {
 		t.Errorf("%s: parameters of the path:\n%s", at, diff)
 	}
 	responses := r.operation["responses"].(map[string]any)
-	need := []string{"400", "403", "429", "500", "503"}
+	need := []string{"400", "403", "405", "429", "500", "503"}
 	if scopes, _ := r.operation["x-scopes"].([]any); len(scopes) > 0 {
 		need = append(need, "401")
 	}

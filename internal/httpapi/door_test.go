@@ -171,6 +171,7 @@ func TestInsidesStayInside(t *testing.T) {
 func TestRefusalsHaveTheirStatus(t *testing.T) {
 	b := &backend{}
 	s := serveOn(t, b, httpapi.Options{Log: slog.New(slog.DiscardHandler)})
+	s.pretends = true
 	for _, code := range []belay.Code{
 		belay.CodeMalformed, belay.CodeInvalid, belay.CodeLeaseLost, belay.CodeLeaseHeld, belay.CodeIdempotencyMismatch,
 		belay.CodeQueueFull,

@@ -19,20 +19,27 @@ type Route struct {
 	ID, Method, Path, Tag, Summary, Doc string
 	// Scopes are those of which one is needed; none: everybody may.
 	Scopes []belay.Scope
+	// Request is a struct whose fields are the parameters, named by the tags path, query and header; nil if
+	// there are none.
+	Request reflect.Type
 	// Body is the type of the request's body, nil if there is none, and Limit
 	// the most bytes of it; 0 means that of other routes.
 	Body  reflect.Type
 	Limit int64
-	// Answer is the type of the body of a success, and Status its status; 0
-	// means 200. A Stream has no end.
-	Answer reflect.Type
-	Status int
+	// Answer is the type of the body of a success, and Status its status; 0 means 200. Headers is a struct
+	// whose fields are the headers of a success, named by the tag header.
+	Answer  reflect.Type
+	Headers reflect.Type
+	Status  int
+	// Stream says that an answer may have no end, and Events are the server-sent events of such an answer.
 	Stream bool
-	// Also are further statuses that it answers with.
+	Events []Event
+	// Also are further statuses of refusals.
 	Also []int
 	// Refuse writes what was refused before the handler, in another form than a
-	// problem; nil writes a problem.
+	// problem, and Fault is the type of that form; nil writes a problem.
 	Refuse func(http.ResponseWriter, wire.Problem)
+	Fault  reflect.Type
 	// Handler answers. Each of its writes must be done within the write timeout;
 	// whoever streams moves the deadline with http.ResponseController.
 	Handler http.HandlerFunc
@@ -44,6 +51,7 @@ func (a *api) extra() {
 		rt := &route{
 			id: x.ID, method: x.Method, path: x.Path, tag: x.Tag, summary: x.Summary, doc: x.Doc, scopes: x.Scopes,
 			status: x.Status, body: x.Body != nil, limit: x.Limit, stream: x.Stream, errors: x.Also, refuse: x.Refuse,
+			fault: x.Fault, heads: x.Headers,
 		}
 		if rt.status == 0 {
 			rt.status = http.StatusOK
@@ -51,6 +59,7 @@ func (a *api) extra() {
 		a.routes[rt.pattern()] = rt
 		op := a.operation(rt)
 		schemas := a.huma.OpenAPI().Components.Schemas
+		op.Parameters = parametersOf(schemas, x.Request)
 		if x.Body != nil {
 			op.RequestBody = &huma.RequestBody{
 				Required: true, Content: map[string]*huma.MediaType{
@@ -62,12 +71,14 @@ func (a *api) extra() {
 		if x.Answer != nil {
 			content["application/json"] = &huma.MediaType{Schema: schemas.Schema(x.Answer, true, x.ID)}
 		}
-		if x.Stream {
-			content["text/event-stream"] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+		if len(x.Events) > 0 {
+			content["text/event-stream"] = a.eventStream(x.Events...)
 		}
-		op.Responses[strconv.Itoa(rt.status)] = &huma.Response{
-			Description: http.StatusText(rt.status), Content: content,
+		success := &huma.Response{
+			Description: http.StatusText(rt.status), Content: content, Headers: make(map[string]*huma.Param),
 		}
+		headersOf(schemas, x.Headers, success)
+		op.Responses[strconv.Itoa(rt.status)] = success
 		a.huma.OpenAPI().AddOperation(&op)
 		entered{a}.HandleFunc(rt.pattern(), x.Handler)
 	}

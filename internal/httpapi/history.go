@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -52,9 +53,13 @@ func (a *api) history() {
 		scopes: read, errors: []int{http.StatusGone}, stream: true,
 	}, a.follow)
 	doc := a.documented(a.routes["GET /v1/executions/{id}/events"])
-	doc.Responses["200"].Content = map[string]*huma.MediaType{
-		"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}},
-	}
+	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": a.eventStream(
+		Event{Schema: "SnapshotEvent", Name: "snapshot", Data: reflect.TypeFor[belay.Execution]()},
+		Event{
+			Schema: "HistoryEvent", Name: "event", ID: "^[0-9]+$", Data: reflect.TypeFor[belay.Event](),
+		},
+		Event{Schema: "EndEvent", Name: "end", Data: reflect.TypeFor[wire.End]()},
+	)}
 }
 
 func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, error) {

@@ -47,7 +47,7 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 		},
 	}
 	for _, name := range rt.headers {
-		success.Headers[name] = &huma.Param{Schema: &huma.Schema{Type: huma.TypeString}}
+		success.Headers[name] = &huma.Param{Schema: headerSchema(schemas, name)}
 	}
 	op.Responses[strconv.Itoa(rt.status)] = success
 	for _, status := range rt.also {
@@ -67,6 +67,18 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 			respond(w, rt.status, reply)
 		}
 	})
+}
+
+// headerSchema is the schema of a header of a claim's answer.
+func headerSchema(schemas huma.Registry, name string) *huma.Schema {
+	switch name {
+	case "Lease-Id":
+		return leaseID{}.Schema(schemas)
+	case "Lease-Token":
+		return token{}.Schema(schemas)
+	default:
+		return &huma.Schema{Type: huma.TypeString}
+	}
 }
 
 func answer[B, R any](r *http.Request, out http.Header, h func(context.Context, *http.Request, *B, http.Header) (*R,

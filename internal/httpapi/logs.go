@@ -131,6 +131,9 @@ func (p *pour) chunks(part []belay.StoredChunk, give func(), left int) {
 	for between := ""; ok; {
 		read := len(part)
 		for _, c := range part {
+			if c.Data == nil {
+				c.Data = []byte{} // an empty text in JSON, not null
+			}
 			text, err := json.Marshal(&c)
 			ok = ok && err == nil && p.send(append([]byte(between), text...))
 			between, p.q.From = ",", c.N+1

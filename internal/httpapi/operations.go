@@ -120,14 +120,3 @@ func (a *api) describe() {
 		_, _ = w.Write(spec())
 	})
 }
-
-// amend says in the document what types cannot say.
-func amend(doc *huma.OpenAPI) {
-	schemas := doc.Components.Schemas.Map()
-	if lock := schemas["LockReply"]; lock != nil {
-		was := lock.Properties["checkpoint"]
-		lock.Properties["checkpoint"] = &huma.Schema{
-			Description: was.Description, AnyOf: []*huma.Schema{{Ref: was.Ref}, {Type: "null"}},
-		}
-	}
-}

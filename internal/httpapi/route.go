@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -36,6 +37,8 @@ type route struct {
 	submits bool                                    // may say in a header that it submits only
 	headers []string                                // of a success, where no type says so
 	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
+	fault   reflect.Type                            // of the body of refusals in another form
+	heads   reflect.Type                            // the headers of a success of a route of another package
 	shape   *shape                                  // the body's names, where its decoder is not strict about them
 }
 
@@ -62,6 +65,7 @@ func (rt *route) refusals() []int {
 		http.StatusServiceUnavailable,
 	}
 	out = append(out, http.StatusForbidden) // hosts and pages of other sites
+	out = append(out, http.StatusMethodNotAllowed)
 	if len(rt.scopes) > 0 {
 		out = append(out, http.StatusUnauthorized)
 	}
@@ -98,9 +102,28 @@ func (a *api) operation(rt *route) huma.Operation {
 		}
 	}
 	for _, status := range rt.refusals() {
-		op.Responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + problemName(status)}
+		op.Responses[strconv.Itoa(status)] = a.refused(rt, status)
 	}
 	return op
+}
+
+// refused is the response of the route's refusals with a status.
+func (a *api) refused(rt *route, status int) *huma.Response {
+	if rt.fault == nil {
+		return &huma.Response{Ref: "#/components/responses/" + problemName(status)}
+	}
+	schemas := a.huma.OpenAPI().Components.Schemas
+	content := map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(rt.fault, true, "")}}
+	switch status {
+	case http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusInternalServerError:
+		// The server may refuse the request before it knows the route, or after the route's handler broke.
+		content[wire.ProblemType] = &huma.MediaType{Schema: schemas.Schema(reflect.TypeFor[wire.Problem](), true, "")}
+	}
+	response := refusalResponse(status, content)
+	if rt.stream && status == http.StatusServiceUnavailable {
+		headersOf(schemas, rt.heads, response)
+	}
+	return response
 }
 
 // add registers a route: huma reads its parameters and body by the types of I and

@@ -35,12 +35,12 @@ type (
 	code           struct{}
 )
 
-func (executionID) Schema(huma.Registry) *huma.Schema { return idSchema("ex_", 26) }
-func (workerID) Schema(huma.Registry) *huma.Schema    { return idSchema("wk_", 26) }
-func (runID) Schema(huma.Registry) *huma.Schema       { return idSchema("run_", 39) }
-func (keyID) Schema(huma.Registry) *huma.Schema       { return idSchema("key_", 26) }
-func (leaseID) Schema(huma.Registry) *huma.Schema     { return idSchema("ls_", 52) }
-func (opID) Schema(huma.Registry) *huma.Schema        { return idSchema("", 26) }
+func (executionID) Schema(huma.Registry) *huma.Schema { return idSchema("ex_", digits16) }
+func (workerID) Schema(huma.Registry) *huma.Schema    { return idSchema("wk_", digits16) }
+func (runID) Schema(huma.Registry) *huma.Schema       { return idSchema("run_", `[0-3]`+digit+`{38}`) }
+func (keyID) Schema(huma.Registry) *huma.Schema       { return idSchema("key_", digits16) }
+func (leaseID) Schema(huma.Registry) *huma.Schema     { return idSchema("ls_", digits16+digits16) }
+func (opID) Schema(huma.Registry) *huma.Schema        { return idSchema("", digits16) }
 func (token) Schema(huma.Registry) *huma.Schema {
 	least, most := 0.0, float64(1<<53-1)
 	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: &least, Maximum: &most}
@@ -103,8 +103,15 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[refusal]():              reflect.TypeFor[wire.Problem](),
 }
 
-func idSchema(prefix string, n int) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Pattern: fmt.Sprintf("^%s[0-9a-hjkmnp-tv-z]{%d}$", prefix, n)}
+// The digits of ids. Each has five bits, of which the first digit has as many as the bytes of the id need;
+// the parser of package belay refuses other digits there.
+const (
+	digit    = `[0-9a-hjkmnp-tv-z]`
+	digits16 = `[0-7]` + digit + `{25}`
+)
+
+func idSchema(prefix, digits string) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: "^" + prefix + digits + "$"}
 }
 
 // words lists the words of a type whose values are numbered.
@@ -152,9 +159,14 @@ func (a *api) config() huma.Config {
 			Info: &huma.Info{
 				Title: "Belay", Version: "1",
 				Description: "Durable executions with one owner at a time. Times are RFC 3339; fields that end in " +
-					"_ms are milliseconds. Every refusal is a problem (RFC 9457) with a stable code.",
+					"_ms are milliseconds. Every refusal is a problem (RFC 9457) with a stable code; those of the " +
+					"chat have the form of OpenAI's. A stream of server-sent events (text/event-stream) is described " +
+					"as an array whose items are its events, with their data parsed as JSON.",
+				Contact: &huma.Contact{Name: "Belay", URL: "https://github.com/belaydev/belay"},
+				License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
 			},
-			Tags: tags,
+			Servers: []*huma.Server{{URL: "/", Description: "The server that this document comes from."}},
+			Tags:    tags,
 			Components: &huma.Components{
 				Schemas:   registry,
 				Responses: problems(registry),
@@ -177,6 +189,7 @@ var tags = []*huma.Tag{
 	{Name: "runs", Description: "One attempt at an execution, by its owner."},
 	{Name: "workers", Description: "Sessions that claim executions."},
 	{Name: "keys", Description: "Who may do what."},
+	{Name: "agents", Description: "Prompts, jobs and chats of agents, on a server that runs agents."},
 	{Name: "operations", Description: "The server itself."},
 }
 
@@ -207,25 +220,34 @@ func problemName(status int) string {
 
 // problems are the responses of refusals, which all routes share.
 func problems(r huma.Registry) map[string]*huma.Response {
-	schema := r.Schema(reflect.TypeFor[wire.Problem](), true, "")
 	out := make(map[string]*huma.Response)
 	for _, status := range problemStatuses {
-		response := &huma.Response{
-			Description: http.StatusText(status), Headers: make(map[string]*huma.Param),
-			Content: map[string]*huma.MediaType{wire.ProblemType: {Schema: schema}},
-		}
-		header := func(name, doc, kind string) {
-			response.Headers[name] = &huma.Param{Description: doc, Required: true, Schema: &huma.Schema{Type: kind}}
-		}
-		switch status {
-		case http.StatusConflict, http.StatusLocked, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-			header("Retry-After", "When to ask again, in seconds.", huma.TypeInteger)
-		case http.StatusUnauthorized:
-			header("WWW-Authenticate", "What is wanted.", huma.TypeString)
-		case http.StatusMethodNotAllowed:
-			header("Allow", "The methods there are.", huma.TypeString)
-		}
-		out[problemName(status)] = response
+		out[problemName(status)] = refusalResponse(status, map[string]*huma.MediaType{
+			wire.ProblemType: {Schema: r.Schema(reflect.TypeFor[wire.Problem](), true, "")},
+		})
 	}
 	return out
+}
+
+// refusalResponse is the response of a refusal with a status, and the headers that it always has.
+func refusalResponse(status int, content map[string]*huma.MediaType) *huma.Response {
+	response := &huma.Response{
+		Description: http.StatusText(status), Headers: make(map[string]*huma.Param), Content: content,
+	}
+	header := func(name, doc, kind string) {
+		response.Headers[name] = &huma.Param{Description: doc, Required: true, Schema: &huma.Schema{Type: kind}}
+	}
+	switch status {
+	case http.StatusConflict, http.StatusLocked, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		header("Retry-After", "When to ask again, in seconds.", huma.TypeInteger)
+	case http.StatusUnauthorized:
+		header("WWW-Authenticate", "How the request must prove who sends it.", huma.TypeString)
+	case http.StatusForbidden:
+		response.Headers["WWW-Authenticate"] = &huma.Param{
+			Description: "The scope that the key lacks.", Schema: &huma.Schema{Type: huma.TypeString},
+		}
+	case http.StatusMethodNotAllowed:
+		header("Allow", "The methods that the address takes.", huma.TypeString)
+	}
+	return response
 }

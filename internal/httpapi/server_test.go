@@ -25,6 +25,8 @@ type server struct {
 	url string
 	key string // sent with every request, if any
 	log *logged
+	// pretends says that the backend refuses what no real one does, so that answers are not held against the document.
+	pretends bool
 	// ended gets one for each request whose handler has returned, on a server
 	// of serveNarrow.
 	ended <-chan struct{}
@@ -115,6 +117,9 @@ func (s *server) do(method, path, body string, h ...string) *answer {
 	a, err := s.try(s.t.Context(), method, path, body, h...)
 	if err != nil {
 		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	if !s.pretends {
+		contract(s.t).checkKnown(method, path, a)
 	}
 	return a
 }

@@ -42,6 +42,11 @@ func (a *api) workers() {
 		if list == nil {
 			list = []belay.Worker{}
 		}
+		for i := range list {
+			if list[i].Workflows == nil { // an outside owner has none
+				list[i].Workflows = []belay.Registration{}
+			}
+		}
 		return &struct{ Body wire.Workers }{wire.Workers{Workers: list}}, err
 	})
 	add(a, route{

@@ -22,6 +22,9 @@ const (
 	EventOver = "over"
 )
 
+// Over is the data of EventOver.
+type Over struct{}
+
 // Refused is an execution that cannot be awaited.
 type Refused struct {
 	Execution belay.ExecutionID `json:"execution"`

@@ -1,0 +1,37 @@
+package agentapi
+
+import "github.com/belaydev/belay"
+
+// The types below stand for the parameters and headers of the routes in the OpenAPI document. The handlers read
+// them by themselves.
+type (
+	executeParameters struct {
+		Key string `header:"Idempotency-Key" maxLength:"200" doc:"A repeat finds the first job."`
+	}
+	jobParameters struct {
+		ID   belay.ExecutionID `path:"id" doc:"The job's id."`
+		Wait string            `query:"wait" doc:"How long to wait for the end of the job: a duration like 30s, or seconds; 60 s at most."`
+		Last string            `header:"Last-Event-ID" doc:"Of a stream: the id of the last event that was seen."`
+	}
+	logParameters struct {
+		ID   belay.ExecutionID `path:"id" doc:"The job's id."`
+		Last string            `header:"Last-Event-ID" doc:"The id of the last event that was seen."`
+	}
+	cancelParameters struct {
+		ID  belay.ExecutionID `path:"id" doc:"The job's id."`
+		Key string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the action: repeated, it is done once."`
+	}
+	modelParameters struct {
+		Model string `path:"model" doc:"The name of the model."`
+	}
+
+	acceptedHeaders struct {
+		Location string `header:"Location" doc:"The address of the job."`
+		Replayed string `header:"Idempotency-Replayed" enum:"true" doc:"The job was there before."`
+	}
+	chatHeaders struct {
+		Execution belay.ExecutionID `header:"X-Execution-Id" doc:"The id of the job that answers the chat, and of its execution."`
+		Replayed  string            `header:"Idempotency-Replayed" enum:"true" doc:"The job was there before."`
+		Again     string            `header:"X-Should-Retry" enum:"false" doc:"OpenAI's clients must not ask again by themselves: the same request would end the same."`
+	}
+)

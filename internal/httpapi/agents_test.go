@@ -1,0 +1,170 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agentapi"
+	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// serveAgents starts the API with the routes for agents, and a worker that plays the agent: it repeats its prompt,
+// fails if it shall, or waits until its execution is cancelled.
+func serveAgents(t *testing.T, depth int) *server {
+	t.Helper()
+	b := &lateBackend{}
+	agents := agentapi.New(b, agentapi.Options{
+		Setup:    agent.Setup{Command: agent.Template{"agent"}, Timeout: time.Minute},
+		Capacity: 2, QueueDepth: depth, ChatTimeout: 20 * time.Second, Model: "belay",
+		Policy: belay.Policy{MaxAttempts: 1},
+	})
+	s := serve(t, httpapi.Options{Extra: agents.Routes(nil)})
+	b.Backend = s.b
+	w := worker.New(s.b, worker.Options{Concurrency: 2, Log: slog.New(slog.DiscardHandler)})
+	worker.Register(w, agent.Prompted, pretend)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// lateBackend is a backend that is known only after the routes on it.
+type lateBackend struct{ belay.Backend }
+
+// pretend plays an agent.
+func pretend(ctx context.Context, p agent.Prompt) (agent.Answer, error) {
+	for log, text := range map[string]string{
+		agent.PhaseLog: "{}\n", agent.OutputLog: p.Text + "\n", agent.ProgressLog: `{"said": 1}` + "\n",
+		agent.AnswerLog: p.Text,
+	} {
+		if _, err := workflow.Output(ctx, log).Write([]byte(text)); err != nil {
+			return agent.Answer{}, err
+		}
+	}
+	switch p.Text {
+	case "wait":
+		<-ctx.Done()
+		return agent.Answer{}, context.Cause(ctx)
+	case "fail":
+		return agent.Answer{}, belay.Permanent(errors.New("the agent did not want to"))
+	}
+	return agent.Answer{
+		Text: p.Text, Isolation: "none", Usage: &agent.Usage{InputTokens: 3, OutputTokens: 4},
+		Notes: []string{"a note"}, Session: "s", Commit: "abc", Changes: &agent.Changes{},
+	}, nil
+}
+
+// Everything that the routes for agents answer is as the document says: jobs, their streams, chats whole and in
+// pieces, models, and refusals in both forms.
+func TestAnswersForAgentsAreAsDocumented(t *testing.T) {
+	s := serveAgents(t, 100)
+	w := &walker{s, documentOf(t, s)}
+	w.step(200, "GET", "/health", "")
+	w.jobs()
+	w.chats()
+	for _, r := range w.doc.routes {
+		tags, _ := r.operation["tags"].([]any)
+		for status := range r.operation["responses"].(map[string]any) {
+			at := r.method + " " + r.path + " " + status
+			if len(tags) == 1 && tags[0] == "agents" && status < "400" && !w.doc.seen[at] {
+				t.Errorf("%s is documented and was not walked", at)
+			}
+		}
+	}
+}
+
+func (w *walker) jobs() {
+	w.t.Helper()
+	const full = `{"prompt": "hello", "metadata": {"a": [1]}, "timeout_seconds": 30}`
+	job := w.step(202, "POST", "/execute", full, "Idempotency-Key", "one")["location"].(string)
+	w.step(202, "POST", "/execute", full, "Idempotency-Key", "one")
+	w.step(422, "POST", "/execute", `{"prompt": "other"}`, "Idempotency-Key", "one")
+	w.step(422, "POST", "/execute", `{"prompt": ""}`)
+	w.step(422, "POST", "/execute", `{"prompt": "x", "zz": 1}`)
+	w.step(400, "POST", "/execute", `{"prompt": `)
+	w.step(415, "POST", "/execute", full, "Content-Type", "text/plain")
+	w.step(405, "GET", "/execute", "")
+	w.step(200, "GET", job+"?wait=20", "")
+	w.step(200, "GET", job, "", "Accept", "text/event-stream")
+	w.step(200, "GET", job+"/log", "")
+	w.step(200, "GET", job+"/log", "", "Last-Event-ID", "1.0.0")
+	w.step(400, "GET", job+"/log", "", "Last-Event-ID", "x")
+	w.step(400, "GET", job+"?wait=x", "")
+	w.step(409, "POST", job+"/cancel", "")
+	w.step(404, "GET", "/jobs/ex_0000000000000000000000000b", "")
+	w.step(404, "GET", "/jobs/nonsense", "")
+	failed := w.step(202, "POST", "/execute", `{"prompt": "fail"}`)["location"].(string)
+	w.step(200, "GET", failed+"?wait=20", "")
+	w.step(200, "GET", failed+"/log", "")
+	for _, end := range [][2]string{{"POST", "/cancel"}, {"DELETE", ""}} {
+		waiting := w.step(202, "POST", "/execute", `{"prompt": "wait"}`)["location"].(string)
+		w.step(200, "GET", waiting, "")
+		w.step(202, end[0], waiting+end[1], "", "Idempotency-Key", "c")
+		w.step(200, "GET", waiting+"?wait=20", "")
+	}
+}
+
+func (w *walker) chats() {
+	w.t.Helper()
+	const said = `"messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}]`
+	w.step(200, "POST", "/v1/chat/completions", `{"model": "any", `+said+`, "temperature": 0.5, "n": 1}`, "Idempotency-Key", "k")
+	w.step(200, "POST", "/v1/chat/completions", `{"model": "any", `+said+`}`, "Idempotency-Key", "k")
+	w.step(200, "POST", "/v1/chat/completions", `{"stream": true, "stream_options": {"include_usage": true}, `+said+`}`)
+	w.step(200, "POST", "/v1/chat/completions", `{"stream": true, "messages": [{"role": "user", "content": "fail"}]}`)
+	w.step(503, "POST", "/v1/chat/completions", `{"messages": [{"role": "user", "content": "fail"}]}`)
+	w.step(422, "POST", "/v1/chat/completions", `{"messages": [{"role": "user", "content": "other"}]}`, "Idempotency-Key", "k")
+	w.step(400, "POST", "/v1/chat/completions", `{"messages": []}`)
+	w.step(400, "POST", "/v1/chat/completions", `{"messages": `)
+	w.step(415, "POST", "/v1/chat/completions", `{`+said+`}`, "Content-Type", "text/plain")
+	w.step(413, "POST", "/v1/chat/completions", `{"model": "`+strings.Repeat("x", 2<<20)+`"}`)
+	w.step(405, "DELETE", "/v1/chat/completions", "")
+	w.step(200, "GET", "/v1/models", "")
+	w.step(200, "GET", "/v1/models/belay", "")
+	w.step(404, "GET", "/v1/models/other", "")
+	w.step(403, "POST", "/v1/chat/completions", `{`+said+`}`, "Sec-Fetch-Site", "cross-site", "Origin", "http://evil.test")
+	reader := w.withKey("reader", belay.ScopeRead)
+	(&walker{reader, w.doc}).step(403, "POST", "/v1/chat/completions", `{`+said+`}`)
+	w.key = "bly_nobody"
+	w.step(401, "GET", "/v1/models", "")
+	w.key = ""
+}
+
+// A full queue refuses a job with 429 and a chat with 503, as callers of the service for agents expect it, and
+// says in Retry-After when to ask again. A repeat of a job that is known is answered all the same.
+func TestAFullQueueSaysWhenToAskAgain(t *testing.T) {
+	s := serveAgents(t, 1)
+	job := s.want(http.StatusAccepted, nil, "POST", "/execute", `{"prompt": "wait"}`, "Idempotency-Key", "k").
+		Header.Get("Location")
+	const chat = `{"messages": [{"role": "user", "content": "hi"}], "stream": %t}`
+	for _, c := range []struct {
+		status     int
+		path, body string
+	}{
+		{429, "/execute", `{"prompt": "more"}`}, {503, "/v1/chat/completions", fmt.Sprintf(chat, false)},
+		{503, "/v1/chat/completions", fmt.Sprintf(chat, true)},
+	} {
+		a := s.want(c.status, nil, "POST", c.path, c.body)
+		if a.Header.Get("Retry-After") != "5" || a.Header.Get("X-Should-Retry") != "" ||
+			!strings.Contains(string(a.body), `"queue_full"`) {
+			t.Errorf("%s: %v %s", c.path, a.Header, a.body)
+		}
+	}
+	s.want(http.StatusAccepted, nil, "POST", "/execute", `{"prompt": "wait"}`, "Idempotency-Key", "k")
+	s.want(http.StatusAccepted, nil, "DELETE", job, "")
+}
