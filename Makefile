@@ -71,7 +71,7 @@ NEEDED := git git-crypt curl initdb:postgresql pgbouncer
 unit unit-long raced plain: export BELAY_TEST_REQUIRE := 1
 
 # All modules: the patterns of the main module do not match packages of the others.
-MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod))
+MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod test/openapi/go.mod))
 
 TIERS      := check+simulation unit blackbox chaos-short
 LONG_TIERS := check unit-long fuzz simulation-long blackbox-long chaos-long
@@ -131,10 +131,10 @@ test-long: $(REPORT) ## the same tiers in full: every crash point, $(LONG) of si
 	@scripts/tiers.sh $(LONG_TIERS)
 
 .PHONY: check
-check: $(LINT) $(VULN) $(REPORT) ## gofmt, go mod tidy, go vet, golangci-lint, govulncheck, and the repository's own tests (layers, docs, pins)
-	@$(MAKE) -k gofmt tidy vet lint vulnerabilities repository
+check: $(LINT) $(VULN) $(REPORT) ## gofmt, go mod tidy, go vet, golangci-lint, govulncheck, linters of the OpenAPI document, and the repository's own tests (layers, docs, pins)
+	@$(MAKE) -k gofmt tidy vet lint openapi vulnerabilities repository
 
-.PHONY: gofmt tidy vet lint vulnerabilities repository
+.PHONY: gofmt tidy vet lint openapi vulnerabilities repository
 gofmt:
 	@bad=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r ls -d 2>/dev/null | xargs -r gofmt -l); \
 	  if [ -n "$$bad" ]; then printf 'not formatted (make fmt does it):\n%s\n' "$$bad"; exit 1; fi
@@ -149,6 +149,29 @@ vet:
 lint: $(LINT)
 	@bad=; $(foreach m,$(MODULES),echo "lint $(m)"; (cd $(m) && GOGC=200 $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...) || bad="$$bad $(m)";) \
 	  if [ -n "$$bad" ]; then echo "lint: findings in$$bad"; exit 1; fi
+
+# Spectral and Redocly lint the OpenAPI document. They are installed again when their lock file changes, and run again when
+# the document or their rules change.
+OPENAPI := bin/openapi-npm
+
+openapi: $(OPENAPI)/linted
+
+$(OPENAPI)/linted: $(OPENAPI)/installed internal/httpapi/testdata/openapi.json $(wildcard test/openapi-npm/*.yaml)
+	@echo "lint internal/httpapi/testdata/openapi.json"
+	@$(OPENAPI)/node_modules/.bin/spectral lint --quiet --ruleset test/openapi-npm/spectral.yaml --fail-severity warn \
+	  internal/httpapi/testdata/openapi.json
+	@REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true $(OPENAPI)/node_modules/.bin/redocly lint \
+	  --config test/openapi-npm/redocly.yaml internal/httpapi/testdata/openapi.json 2>$(OPENAPI)/redocly.txt \
+	  || { cat $(OPENAPI)/redocly.txt; exit 1; }
+	@touch $@
+
+$(OPENAPI)/installed: test/openapi-npm/package.json test/openapi-npm/package-lock.json
+	@scripts/need.sh node:nodejs npm
+	@echo "installing the linters of the OpenAPI document (once)"
+	@mkdir -p $(OPENAPI)
+	@cp test/openapi-npm/package.json test/openapi-npm/package-lock.json $(OPENAPI)
+	@npm ci --prefix $(OPENAPI) --ignore-scripts --no-audit --no-fund --prefer-offline --silent
+	@touch $@
 
 # The known vulnerabilities that the product's code can reach; tools and benchmarks are not shipped.
 vulnerabilities: $(VULN)
