@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/wire"
 )
 
@@ -89,7 +90,8 @@ func (s *Service) problem(r *http.Request, err error) wire.Problem {
 	}
 	p := wire.ProblemOf(err)
 	if p.Code == belay.CodeInternal {
-		s.o.Log.ErrorContext(r.Context(), "belay: a request about agents failed", "route", r.Pattern, "error", err)
+		s.o.Log.ErrorContext(r.Context(), "belay: a request about agents failed", "route", r.Pattern, "request",
+			httpapi.RequestID(r.Context()), "error", err)
 	}
 	return p
 }
@@ -98,6 +100,7 @@ func (s *Service) problem(r *http.Request, err error) wire.Problem {
 func (s *Service) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.problem(r, err)
 	retry(w, &p)
+	p.RequestID = httpapi.RequestID(r.Context())
 	w.Header().Set("Content-Type", wire.ProblemType)
 	body, err := json.Marshal(&p)
 	if err != nil { // strings and numbers can always be marshalled

@@ -58,21 +58,30 @@ func (s *Service) page(ctx context.Context, id belay.ExecutionID, name string, f
 }
 
 // position is the position of a client in a job's log: the next chunk of output, a chunk of
-// progress, and the number of lines sent of that chunk.
-type position struct{ output, progress, lines int64 }
+// progress, and the number of lines sent of that chunk. After the end event of the job it has the
+// seq at which the job's execution ended.
+type position struct{ output, progress, lines, ended int64 }
 
-func (p position) String() string { return fmt.Sprintf("%d.%d.%d", p.output, p.progress, p.lines) }
+func (p position) String() string {
+	text := fmt.Sprintf("%d.%d.%d", p.output, p.progress, p.lines)
+	if p.ended > 0 {
+		text += fmt.Sprintf(".%d", p.ended)
+	}
+	return text
+}
 
 func positionOf(text string) (p position, err error) {
 	if text == "" {
 		return p, nil
 	}
 	parts := strings.Split(text, ".")
-	if len(parts) != 3 {
+	if len(parts) != 3 && len(parts) != 4 {
 		return p, errPosition
 	}
-	for i, to := range []*int64{&p.output, &p.progress, &p.lines} {
-		n, err := strconv.ParseUint(parts[i], 10, 63)
+	fields := []*int64{&p.output, &p.progress, &p.lines, &p.ended}
+	for i, part := range parts {
+		to := fields[i]
+		n, err := strconv.ParseUint(part, 10, 63)
 		if err != nil {
 			return p, errPosition
 		}
@@ -97,6 +106,10 @@ type JobEnd struct {
 	Error    *string `json:"error" nullable:"true"`
 }
 
+// reconnect tells browsers how long to wait, in milliseconds, before they ask again for a stream
+// that ended.
+const reconnect = "retry: 2000\n\n"
+
 // follower sends the log of a job as it grows.
 type follower struct {
 	*endpoint
@@ -119,10 +132,17 @@ func (d *endpoint) follow(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, err)
 		return
 	}
+	if x.State.Terminal() && at.ended > 0 && at.ended == x.Seq {
+		w.WriteHeader(http.StatusNoContent) // which tells a browser not to ask again
+		return
+	}
+	at.ended = 0 // the job went on since
 	ctx, done := d.waiting(r.Context())
 	defer done()
 	f := &follower{endpoint: d, ctx: ctx, out: d.stream(w), id: x.ID, at: at, next: at.progress}
-	f.run()
+	if f.out.send([]byte(reconnect)) {
+		f.run()
+	}
 }
 
 func (f *follower) run() {
@@ -148,7 +168,8 @@ func (f *follower) run() {
 		switch {
 		case x.State.Terminal(): // the output from before the end was read after it
 			j := jobOf(&x, "", nil)
-			f.out.event("end", "", JobEnd{j.Status, j.ExitCode, j.Error})
+			f.at.ended = x.Seq
+			f.out.event("end", f.at.String(), JobEnd{j.Status, j.ExitCode, j.Error})
 			return
 		case wrote:
 			last = now

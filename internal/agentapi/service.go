@@ -83,11 +83,15 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 	read, submit := []belay.Scope{belay.ScopeRead, belay.ScopeSubmit}, []belay.Scope{belay.ScopeSubmit}
 	cancel := []belay.Scope{belay.ScopeSubmit, belay.ScopeOperate}
 	job, accepted := reflect.TypeFor[Job](), reflect.TypeFor[Accepted]()
-	const position = `^[0-9]+(\.[0-9]+){2}$`
+	const (
+		position = `^[0-9]+(\.[0-9]+){2}$`
+		final    = `^[0-9]+(\.[0-9]+){3}$`
+		over     = "The job has ended, and Last-Event-ID is the id of its last event: there is nothing to ask for again."
+	)
 	log := []httpapi.Event{
 		{Schema: "OutputEvent", Name: "output", ID: position, Data: reflect.TypeFor[Output]()},
 		{Schema: "ProgressEvent", Name: "progress", ID: position, Data: reflect.TypeFor[json.RawMessage]()},
-		{Schema: "JobEndEvent", Name: "end", Data: reflect.TypeFor[JobEnd]()},
+		{Schema: "JobEndEvent", Name: "end", ID: final, Data: reflect.TypeFor[JobEnd]()},
 	}
 	routes := []httpapi.Route{
 		{
@@ -104,14 +108,14 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Doc: "With wait=30 the response comes when the job has ended, or after 30 seconds; the maximum is 60. " +
 				"Accept: text/event-stream follows its output.",
 			Request: reflect.TypeFor[jobParameters](),
-			Answer:  job, Stream: true, Events: log, Handler: d.job,
+			Answer:  job, Stream: true, Events: log, Over: over, Handler: d.job,
 		},
 		{
 			ID: "followJob", Method: http.MethodGet, Path: "/jobs/{id}/log", Summary: "Follow the output of a job",
 			Scopes:  read,
 			Doc:     "Events output, progress and end. Last-Event-ID resumes after that event.",
 			Request: reflect.TypeFor[logParameters](),
-			Stream:  true, Events: log, Handler: d.follow,
+			Stream:  true, Events: log, Over: over, Handler: d.follow,
 		},
 		{
 			ID: "cancelJob", Method: http.MethodPost, Path: "/jobs/{id}/cancel", Summary: "Cancel a job",

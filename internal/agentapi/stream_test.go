@@ -261,7 +261,7 @@ func TestLogResumesAfterAnyEvent(t *testing.T) {
 
 // An invalid Last-Event-ID is refused, and one beyond the end costs nothing.
 func TestInvalidPositionsAreRefused(t *testing.T) {
-	for _, text := range []string{"x", "1", "1.2", "1.2.3.4", "-1.0.0", "1.+2.3", "1.2.99999999999999999999", " 1.2.3",
+	for _, text := range []string{"x", "1", "1.2", "1.2.3.4.5", "-1.0.0", "1.+2.3", "1.2.99999999999999999999", " 1.2.3",
 		"1.2.3\n"} {
 		if _, err := positionOf(text); belay.CodeOf(err) != belay.CodeMalformed {
 			t.Errorf("%q: %v", text, err)
@@ -270,7 +270,7 @@ func TestInvalidPositionsAreRefused(t *testing.T) {
 	f := &follower{
 		endpoint: &endpoint{Service: New(nil, Options{})},
 		out:      New(nil, Options{}).stream(httptest.NewRecorder()),
-		at:       position{0, 0, 1<<63 - 1}}
+		at:       position{lines: 1<<63 - 1}}
 	if !f.steps(belay.StoredChunk{Data: []byte("{}\n")}) {
 		t.Error("the stream ended")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
 )
 
 // api is the API on one Backend.
@@ -62,6 +63,13 @@ var settle = sync.OnceFunc(func() {
 	huma.DefaultArrayNullable = false
 	huma.ValidateStrictCasing = true
 	huma.NewError = humaError
+	huma.NewErrorWithContext = func(c huma.Context, status int, message string, errs ...error) huma.StatusError {
+		err := humaError(status, message, errs...)
+		if f, ok := err.(*refusal); ok && c != nil {
+			f.problem.RequestID = RequestID(c.Context())
+		}
+		return err
+	}
 })
 
 // ServeHTTP answers a request: those that are not for us are refused, and what
@@ -73,16 +81,35 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer a.recover(rep, r)
 	h := w.Header()
+	h.Set(wire.HeaderRequest, requestID(r))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	h.Set("Referrer-Policy", "no-referrer")
+	if len(a.gate.origins) > 0 {
+		h.Add("Vary", "Origin")
+	}
 	if err := a.gate.address(r); err != nil {
 		rep.routed = true
 		refuse(err).write(rep)
 		return
 	}
+	if a.gate.cors(h, r) {
+		rep.routed = true
+		a.preflight(rep, r)
+		return
+	}
 	a.mux.ServeHTTP(rep, r)
+}
+
+// preflight answers a page of a listed origin that asks what it may send.
+func (a *api) preflight(w http.ResponseWriter, r *http.Request) {
+	var in admitted
+	if err := a.gate.limits.take(r, remote(r), &in); err != nil {
+		refuse(err).write(w)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // recover answers for a handler that panicked. An answer that its client did not
@@ -96,7 +123,8 @@ func (a *api) recover(w *reply, r *http.Request) {
 	if err, ok := p.(error); w.cut || ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler)
 	}
-	a.o.Log.ErrorContext(r.Context(), "belay: a request broke", "route", r.Pattern, "panic", p, "stack",
+	a.o.Log.ErrorContext(r.Context(), "belay: a request broke", "route", r.Pattern, "request",
+		w.Header().Get(wire.HeaderRequest), "panic", p, "stack",
 		string(debug.Stack()))
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // half an answer must not look whole
@@ -111,11 +139,13 @@ var errBroken = &belay.Error{Code: belay.CodeInternal, Message: "something went 
 // failed logs a refusal that is our fault.
 func (a *api) failed(ctx context.Context, rt *route, f *refusal) {
 	a.away(ctx, f.cause)
+	f.problem.RequestID = RequestID(ctx)
 	switch {
 	case f.problem.Status >= 500 && f.problem.Code != belay.CodeUnavailable:
-		a.o.Log.ErrorContext(ctx, "belay: a request failed", "route", rt.pattern(), "error", f.cause)
+		a.o.Log.ErrorContext(ctx, "belay: a request failed", "route", rt.pattern(), "request",
+			f.problem.RequestID, "error", f.cause)
 	case a.o.Log.Enabled(ctx, slog.LevelDebug):
-		a.o.Log.DebugContext(ctx, "belay: refused", "route", rt.pattern(), "code", f.problem.Code, "why",
-			f.problem.Detail)
+		a.o.Log.DebugContext(ctx, "belay: refused", "route", rt.pattern(), "request", f.problem.RequestID, "code",
+			f.problem.Code, "why", f.problem.Detail)
 	}
 }

@@ -49,6 +49,11 @@ func (a *api) eventStream(events ...Event) *huma.MediaType {
 	return &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeArray, Items: items}}
 }
 
+// noContent is a response without a body.
+func noContent(doc string) *huma.Response {
+	return &huma.Response{Description: doc, Headers: make(map[string]*huma.Param)}
+}
+
 // places are the tags of a parameter's field, each the place of the parameter in a request.
 var places = []string{"path", "query", "header"}
 
@@ -69,6 +74,13 @@ func parametersOf(schemas huma.Registry, t reflect.Type) []*huma.Param {
 		}
 	}
 	return out
+}
+
+// headerOf are the headers that the fields of T are.
+func headerOf[T any](a *api) map[string]*huma.Param {
+	r := &huma.Response{Headers: make(map[string]*huma.Param)}
+	headersOf(a.huma.OpenAPI().Components.Schemas, reflect.TypeFor[T](), r)
+	return r.Headers
 }
 
 // headersOf adds the headers that the fields of a struct are to a response.
@@ -110,9 +122,46 @@ func amend(doc *huma.OpenAPI) {
 			delete(doc.Components.Responses, name)
 		}
 	}
+	common(doc)
 	eachSchema(doc, func(s *huma.Schema) {
 		s.PatternDescription = "" // the messages of refusals that say it are made by now
 	})
+}
+
+// common adds the headers that every answer may have.
+func common(doc *huma.OpenAPI) {
+	number := &huma.Schema{Type: huma.TypeInteger}
+	doc.Components.Headers = map[string]*huma.Header{
+		"X-Request-Id": {
+			Description: "The id of the request: that of the request's header X-Request-Id if it is a word of at most " +
+				"64 letters, digits, dots, hyphens and underscores, or else a new one. The server's log names it.",
+			Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: "^[A-Za-z0-9._-]{1,64}$"},
+		},
+		"RateLimit-Limit": {
+			Description: "How many requests the caller may make at once, where a limit applies.", Schema: number,
+		},
+		"RateLimit-Remaining": {Description: "How many of them are left.", Schema: number},
+		"RateLimit-Reset":     {Description: "In how many seconds all of them are left again.", Schema: number},
+	}
+	add := func(r *huma.Response) {
+		if r.Ref != "" {
+			return
+		}
+		if r.Headers == nil {
+			r.Headers = make(map[string]*huma.Param)
+		}
+		for name := range doc.Components.Headers {
+			r.Headers[name] = &huma.Param{Ref: "#/components/headers/" + name}
+		}
+	}
+	for _, r := range doc.Components.Responses {
+		add(r)
+	}
+	for _, op := range operationsOf(doc) {
+		for _, r := range op.Responses {
+			add(r)
+		}
+	}
 }
 
 // operationsOf are the operations of a document.

@@ -41,17 +41,45 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 		panic("httpapi: a request came past ServeHTTP")
 	}
 	rep.routed = true
-	in := new(admitted)
+	in := &admitted{id: w.Header().Get(wire.HeaderRequest)}
+	r = r.WithContext(context.WithValue(r.Context(), admittedKey{}, in))
 	defer in.end()
 	buffer, err := a.prepare(rep, r, rt, in)
 	defer buffers.Put(buffer)
+	in.quota.headers(w.Header())
 	if err != nil {
 		f := refuse(err)
 		a.failed(r.Context(), rt, f)
 		rt.answer(rep, f)
 		return
 	}
-	next(rep, r.WithContext(context.WithValue(r.Context(), admittedKey{}, in)))
+	a.answer(rep, r, rt, next)
+}
+
+// answer has the handler write its answer, which is compressed and gets an ETag where the route and the caller want it.
+func (a *api) answer(rep *reply, r *http.Request, rt *route, next func(http.ResponseWriter, *http.Request)) {
+	if rt.zipped() {
+		rep.Header().Add("Vary", "Accept-Encoding")
+		if takesGzip(r.Header) {
+			zip := &zipper{ResponseWriter: rep}
+			tag(zip, r, rt, next)
+			zip.finish()
+			return
+		}
+	}
+	tag(rep, r, rt, next)
+}
+
+// tag gives the answer an ETag where the route has one.
+func tag(w http.ResponseWriter, r *http.Request, rt *route, next func(http.ResponseWriter, *http.Request)) {
+	if !rt.tagged {
+		next(w, r)
+		return
+	}
+	tagged := &tagger{ResponseWriter: w, have: r.Header.Get("If-None-Match"), body: buffers.Get()}
+	defer buffers.Put(tagged.body)
+	next(tagged, r)
+	tagged.finish()
 }
 
 // buffers hold bodies while they are decoded.

@@ -54,8 +54,9 @@ func (a *api) executions() {
 		id: "getExecution", method: http.MethodGet, path: "/v1/executions/{id}", tag: "executions",
 		summary: "Read an execution, or wait for its end",
 		doc:     "With Prefer: wait, input, labels and policy may be left out of the answer.",
-		scopes:  []belay.Scope{belay.ScopeRead}, wait: true,
+		scopes:  []belay.Scope{belay.ScopeRead}, wait: true, tagged: true, also: []int{http.StatusNotModified},
 	}, a.execution)
+	a.describeTag("GET /v1/executions/{id}")
 	add(a, route{
 		id: "explain", method: http.MethodGet, path: "/v1/executions/{id}/explain", tag: "executions",
 		summary: "Say in sentences why an execution is where it is", scopes: []belay.Scope{belay.ScopeRead},
@@ -133,6 +134,7 @@ func (a *api) awaited(ctx context.Context, id belay.ExecutionID, wait wait) (*ex
 
 type getRequest struct {
 	ID     belay.ExecutionID `path:"id"`
+	Have   string            `header:"If-None-Match" doc:"The ETag that is known; 304 if the answer is still the same."`
 	Prefer string            `header:"Prefer" doc:"wait=30 answers when it has ended, or after so many seconds, 60 at most."`
 }
 

@@ -34,6 +34,8 @@ type Route struct {
 	// Stream says that an answer may have no end, and Events are the server-sent events of such an answer.
 	Stream bool
 	Events []Event
+	// Over says when a stream is answered with 204, since there is nothing more to ask for; empty for never.
+	Over string
 	// Also are further statuses of refusals.
 	Also []int
 	// Refuse writes what was refused before the handler, in another form than a
@@ -79,6 +81,9 @@ func (a *api) extra() {
 		}
 		headersOf(schemas, x.Headers, success)
 		op.Responses[strconv.Itoa(rt.status)] = success
+		if x.Over != "" {
+			op.Responses["204"] = noContent(x.Over)
+		}
 		a.huma.OpenAPI().AddOperation(&op)
 		entered{a}.HandleFunc(rt.pattern(), x.Handler)
 	}

@@ -51,7 +51,7 @@ func framesOf(ctx context.Context, b belay.Client, events []belay.Event) ([]fram
 
 // endOf is the frame that closes a stream.
 func endOf(x *belay.Execution) ([]byte, error) {
-	return sse("end", "", wire.End{State: x.State, Seq: x.Seq})
+	return sse("end", strconv.FormatInt(x.Seq, 10), wire.End{State: x.State, Seq: x.Seq})
 }
 
 // sse is one server-sent event. JSON has no raw line breaks.

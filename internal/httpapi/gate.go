@@ -26,6 +26,8 @@ type gate struct {
 	hosts  []string
 	limits *limits
 	origin *http.CrossOriginProtection
+	// origins are those whose pages may read and write.
+	origins []string
 	// closed is set once a key was seen: revoking the last one must not open
 	// the door.
 	closed atomic.Bool
@@ -40,6 +42,12 @@ func newGate(o Options) *gate {
 	}
 	if o.InsecureNoAuth {
 		g.keys, g.demand, g.stranger, g.hire = nil, "", nil, nil
+	}
+	for _, origin := range o.Origins {
+		if err := g.origin.AddTrustedOrigin(origin); err != nil {
+			panic("httpapi: an origin that the configuration should have refused: " + err.Error())
+		}
+		g.origins = append(g.origins, origin)
 	}
 	for _, h := range o.Hosts {
 		g.hosts = append(g.hosts, bareHost(h))
@@ -71,6 +79,8 @@ type admitted struct {
 	who    string
 	give   func()
 	leave  func()
+	id     string // of the request
+	quota  quota
 }
 
 type admittedKey struct{}
@@ -109,7 +119,7 @@ func callerOf(ctx context.Context) caller {
 // address refuses a request that is addressed to another host, or that a page of
 // another site makes a browser send.
 func (g *gate) address(r *http.Request) error {
-	if len(g.hosts) > 0 && !overSocket(r) && !slices.Contains(g.hosts, bareHost(r.Host)) {
+	if len(g.hosts) > 0 && !overSocket(r) && !hostless(r) && !slices.Contains(g.hosts, bareHost(r.Host)) {
 		return &belay.Error{
 			Code: belay.CodeForbidden, Message: "this server does not answer under that name; see its setting hosts",
 		}
@@ -118,6 +128,17 @@ func (g *gate) address(r *http.Request) error {
 		return &belay.Error{Code: belay.CodeForbidden, Message: "a page of another site may not do this"}
 	}
 	return nil
+}
+
+// hostless reports whether a request has no host because HTTP/1.0 knows none, and comes from this machine. Browsers,
+// against whose pages the names of hosts are checked, always send one.
+func hostless(r *http.Request) bool {
+	if r.Host != "" || r.ProtoAtLeast(1, 1) {
+		return false
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return ok && local.IP.IsLoopback() && err == nil && from.Addr().Unmap().IsLoopback()
 }
 
 // bareHost is a host in lower case without port and brackets.
@@ -141,13 +162,17 @@ func socketed(ctx context.Context) bool {
 func (g *gate) admit(r *http.Request, rt *route, in *admitted) (err error) {
 	in.who = remote(r)
 	scopes := rt.scopes
+	if rt.probe {
+		// Probes have a limit of their own: a flood of bad keys from the same address must not make a server look dead.
+		return g.limits.take(r, "probe "+in.who, in)
+	}
 	if len(scopes) == 0 {
-		return g.limits.take(r, in.who)
+		return g.limits.take(r, in.who, in)
 	}
 	in.caller, err = g.caller(r)
 	if err != nil {
 		// Guessing keys is counted as well.
-		if limited := g.limits.take(r, in.who); limited != nil {
+		if limited := g.limits.take(r, in.who, in); limited != nil {
 			return limited
 		}
 		var f *refusal
@@ -159,7 +184,7 @@ func (g *gate) admit(r *http.Request, rt *route, in *admitted) (err error) {
 	if !in.caller.open {
 		in.who = in.caller.key.ID.String()
 	}
-	if err := g.limits.take(r, in.who); err != nil {
+	if err := g.limits.take(r, in.who, in); err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(scopes, in.caller.allows) {

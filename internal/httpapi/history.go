@@ -58,8 +58,10 @@ func (a *api) history() {
 		Event{
 			Schema: "HistoryEvent", Name: "event", ID: "^[0-9]+$", Data: reflect.TypeFor[belay.Event](),
 		},
-		Event{Schema: "EndEvent", Name: "end", Data: reflect.TypeFor[wire.End]()},
+		Event{Schema: "EndEvent", Name: "end", ID: "^[0-9]+$", Data: reflect.TypeFor[wire.End]()},
 	)}
+	doc.Responses["204"] = noContent("The execution has ended, and Last-Event-ID is the id of its last event: there is " +
+		"nothing to ask for again.")
 }
 
 func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, error) {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -66,17 +67,39 @@ func (l *limits) wait(r *http.Request, who string) (leave func(), err error) {
 	}, nil
 }
 
-// take counts a request of who, and refuses it if there were too many.
-func (l *limits) take(r *http.Request, who string) error {
+// quota is what the rate limit leaves to a caller.
+type quota struct {
+	limit, left int
+	full        time.Duration // until all of the limit is left again
+}
+
+// headers tells the caller of its quota; there is none where no limit applies.
+func (q quota) headers(h http.Header) {
+	if q.limit == 0 {
+		return
+	}
+	h.Set("RateLimit-Limit", strconv.Itoa(q.limit))
+	h.Set("RateLimit-Remaining", strconv.Itoa(q.left))
+	h.Set("RateLimit-Reset", strconv.FormatInt(int64((q.full+time.Second-1)/time.Second), 10))
+}
+
+// take counts a request of who, and refuses it if there were too many. It notes the caller's quota.
+func (l *limits) take(r *http.Request, who string, in *admitted) error {
 	if l.rate.PerSecond < 0 || overSocket(r) {
 		return nil
 	}
 	now := l.now()
 	b := l.bucket(who, now)
-	if b.AllowN(now, 1) {
+	allowed := b.AllowN(now, 1)
+	left := b.TokensAt(now)
+	in.quota = quota{
+		l.rate.Burst, max(0, int(left)),
+		time.Duration((float64(l.rate.Burst) - left) / l.rate.PerSecond * float64(time.Second)),
+	}
+	if allowed {
 		return nil
 	}
-	wait := time.Duration((1 - b.TokensAt(now)) / l.rate.PerSecond * float64(time.Second))
+	wait := time.Duration((1 - left) / l.rate.PerSecond * float64(time.Second))
 	return &belay.Error{
 		Code: belay.CodeRateLimited, Message: "too many requests from one caller; wait as Retry-After says",
 		RetryAfter: max(wait, time.Millisecond),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"reflect"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -18,11 +19,11 @@ type healthReply struct{ Body wire.Health }
 // operations are the routes at the root, for those who run the server.
 func (a *api) operations() {
 	add(a, route{
-		id: "healthz", method: http.MethodGet, path: "/healthz", tag: "operations",
+		id: "healthz", method: http.MethodGet, path: "/healthz", tag: "operations", probe: true,
 		summary: "Whether the server answers",
 	}, func(context.Context, *struct{}) (*healthReply, error) { return a.health(), nil })
 	add(a, route{
-		id: "readyz", method: http.MethodGet, path: "/readyz", tag: "operations",
+		id: "readyz", method: http.MethodGet, path: "/readyz", tag: "operations", probe: true,
 		summary: "Whether the server takes work",
 	}, func(ctx context.Context, _ *struct{}) (*healthReply, error) {
 		h := a.health()
@@ -95,6 +96,7 @@ func (a *api) pages(path string) {
 func (a *api) describe() {
 	rt := route{
 		id: "openapi", method: http.MethodGet, path: "/openapi.json", tag: "operations", summary: "This document",
+		tagged: true,
 	}
 	a.routes[rt.pattern()] = &rt
 	op := a.operation(&rt)
@@ -102,9 +104,15 @@ func (a *api) describe() {
 		Description: "OK", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}},
 		},
+		Headers: make(map[string]*huma.Param),
 	}
+	op.Responses["304"] = noContent("Not Modified")
+	op.Parameters = parametersOf(a.huma.OpenAPI().Components.Schemas, reflect.TypeFor[struct {
+		Have string `header:"If-None-Match" doc:"The ETag that is known; 304 if the document is still the same."`
+	}]())
 	doc := a.huma.OpenAPI()
 	doc.AddOperation(&op)
+	a.describeTag(rt.pattern())
 	amend(doc)
 	spec := sync.OnceValue(func() []byte { // most never ask
 		text, err := json.MarshalIndent(doc, "", "  ")

@@ -58,6 +58,9 @@ type Options struct {
 	// empty means any. It keeps web pages that point a name of their own at
 	// this machine from speaking to it.
 	Hosts []string
+	// Origins are those whose pages may read and write, each as a browser writes it: https://app.example.org. A page
+	// needs a key as every other caller does. Empty means none.
+	Origins []string
 	// Log gets what went wrong inside; nil means slog.Default().
 	Log *slog.Logger
 	// Ready is asked by /readyz; nil means always ready. Notes are worth knowing though

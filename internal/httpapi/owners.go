@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/wire"
@@ -220,10 +219,8 @@ func (a *api) token(ctx context.Context, in *tokenRequest) (*tokenReply, error) 
 	}
 	t := wire.TokenOf(&x)
 	out := &tokenReply{Status: http.StatusOK, ETag: fmt.Sprintf(`"%d-%s"`, t.Token, t.State), Body: &t}
-	for tag := range strings.SplitSeq(in.Have, ",") {
-		if tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/"); tag == out.ETag || tag == "*" {
-			return &tokenReply{Status: http.StatusNotModified, ETag: out.ETag}, nil
-		}
+	if matches(in.Have, out.ETag) {
+		return &tokenReply{Status: http.StatusNotModified, ETag: out.ETag}, nil
 	}
 	return out, nil
 }

@@ -154,6 +154,7 @@ func (f *refusal) write(w http.ResponseWriter) {
 		h[k] = values
 	}
 	h.Set("Content-Type", wire.ProblemType)
+	f.problem.RequestID = h.Get(wire.HeaderRequest)
 	body, err := json.Marshal(&f.problem)
 	if err != nil { // a struct of texts and numbers always marshals
 		body = nil

@@ -34,8 +34,14 @@ func (a *api) follow(ctx context.Context, in *eventsRequest) (*stream, error) {
 	if err := checkCursor(&x, after); err != nil {
 		return nil, err
 	}
+	// A browser asks again whenever a stream ends, and only 204 lets it stop.
+	over := in.Last != "" && x.State.Terminal() && after >= x.Seq
 	return &stream{Body: func(c huma.Context) {
 		r, w := humago.Unwrap(c)
+		if over {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		s := &watcher{
 			api: a, request: r, ctx: r.Context(), sender: sender{w, a.o.WriteTimeout}, key: feedKey{in.ID, in.Data},
 			seq: after,
@@ -43,6 +49,9 @@ func (a *api) follow(ctx context.Context, in *eventsRequest) (*stream, error) {
 		s.run(&x)
 	}}, nil
 }
+
+// reconnect tells browsers how long to wait, in milliseconds, before they ask again for a stream that ended.
+const reconnect = "retry: 2000\n\n"
 
 // clientBuffer is how many bytes a client must accept within the write timeout.
 const clientBuffer = 64 << 10
@@ -60,7 +69,7 @@ type watcher struct {
 func (s *watcher) run(x *belay.Execution) {
 	s.head()
 	first, err := sse("snapshot", "", x)
-	if err != nil || !s.send(first) {
+	if err != nil || !s.send(append([]byte(reconnect), first...)) {
 		return
 	}
 	fd, g, leave := s.feeds.watch(s.key, s.seq)

@@ -80,6 +80,9 @@ func (s *stream) next() (sent, error) {
 				return e, err
 			}
 		case line == "\n" && e.name != "":
+			if e.name == "end" {
+				return e, nil // with the id of the last event
+			}
 			if e.id != 0 && s.last != 0 && e.id != s.last+1 {
 				return e, fmt.Errorf("seq %d after %d", e.id, s.last)
 			}
@@ -189,15 +192,15 @@ func TestStreamResumes(t *testing.T) {
 	if err := final.until(8); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := final.next(); err != nil || e.name != "end" || e.data != `{"state":"succeeded","seq":8}` {
+	if e, err := final.next(); err != nil || e.name != "end" || e.id != 8 || e.data != `{"state":"succeeded","seq":8}` {
 		t.Errorf("at the end came %+v, %v", e, err)
 	}
 	if _, err := final.next(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v, want the stream closed", err)
 	}
 	all := s.want(http.StatusOK, nil, http.MethodGet, o.path+"/events", "")
-	if n := strings.Count(string(all.body), "\nid: "); n != 8 || !strings.HasSuffix(string(all.body),
-		"event: end\ndata: {\"state\":\"succeeded\",\"seq\":8}\n\n") {
+	if n := strings.Count(string(all.body), "event: event\nid: "); n != 8 || !strings.HasSuffix(string(all.body),
+		"event: end\nid: 8\ndata: {\"state\":\"succeeded\",\"seq\":8}\n\n") {
 		t.Errorf("%d events of one that has ended, want 8:\n%s", n, all.body)
 	}
 	s.refused(http.StatusGone, belay.CodeCursorExpired, http.MethodGet, o.path+"/events?after=9", "")

@@ -73,7 +73,8 @@ func (w *walker) operations() {
 	w.step(200, "GET", "/healthz", "")
 	w.step(200, "GET", "/readyz", "")
 	w.step(200, "GET", "/metrics", "")
-	w.step(200, "GET", "/openapi.json", "")
+	etag := w.step(200, "GET", "/openapi.json", "")["etag"].(string)
+	w.step(304, "GET", "/openapi.json", "", "If-None-Match", etag)
 	w.step(400, "GET", "/healthz?x=1", "")
 }
 
@@ -91,7 +92,8 @@ func (w *walker) executions() {
 	w.step(200, "GET", "/v1/executions?state=pending&state=running&label=team:web&queue=q&workflow=w&key=k"+
 		"&limit=5&children=true", "")
 	w.step(400, "GET", "/v1/executions?cursor=nonsense", "")
-	w.step(200, "GET", path, "")
+	etag := w.step(200, "GET", path, "")["etag"].(string)
+	w.step(304, "GET", path, "", "If-None-Match", etag)
 	w.step(200, "GET", path, "", "Prefer", "wait=0.01")
 	w.step(404, "GET", "/v1/executions/ex_0000000000000000000000000b", "")
 	w.step(200, "GET", path+"/explain", "")
@@ -107,6 +109,8 @@ func (w *walker) executions() {
 	w.step(409, "POST", path+"/retry", `{}`)
 	w.step(200, "POST", path+"/cancel", `{"grace": "1s"}`, "Idempotency-Key", "c1")
 	w.step(200, "GET", path+"/events", "")
+	seq := fmt.Sprint(w.step(200, "GET", path, "")["seq"])
+	w.step(204, "GET", path+"/events", "", "Last-Event-ID", seq)
 	w.step(409, "POST", path+"/signal", `{"name": "go"}`)
 	w.step(200, "POST", path+"/retry", ``)
 	w.step(200, "POST", path+"/cancel", ``)

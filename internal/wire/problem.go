@@ -8,6 +8,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
+// HeaderRequest is the header with the id of a request.
+const HeaderRequest = "X-Request-Id"
+
 // ProblemType is the media type of a Problem.
 const ProblemType = "application/problem+json"
 
@@ -25,6 +28,7 @@ type Problem struct {
 	Cause        belay.Cause `json:"cause,omitempty" enum:"expired,reassigned,cancelled,finished"`
 	RetryAfterMS int64       `json:"retry_after_ms,omitempty"`
 	Holder       *Holder     `json:"holder,omitempty"`
+	RequestID    string      `json:"request_id,omitempty" doc:"The request that was refused, as the header X-Request-Id and the server's log name it."`
 	Errors       []Detail    `json:"errors,omitempty" doc:"The fields that break the schema, where that is what is wrong."`
 }
 

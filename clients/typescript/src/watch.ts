@@ -50,6 +50,11 @@ export async function* watch(source: Source, id: string, o: WatchOptions = {}): 
     const silent = setTimeout(() => stop.abort(), o.silenceMs ?? 45_000);
     try {
       const body = await open(source, id, last, o.data ?? false, signal);
+      if (body === undefined) {
+        const x = await read(source, id, signal);
+        o.onSnapshot?.(x);
+        return { state: x.state, seq: x.seq };
+      }
       const alive = () => {
         seen = performance.now();
         silent.refresh();
@@ -78,14 +83,23 @@ export async function* watch(source: Source, id: string, o: WatchOptions = {}): 
   }
 }
 
-/** open asks for the stream after a seq. */
-async function open(source: Source, id: string, after: number, data: boolean, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+/** read reads the execution as it is. */
+async function read(source: Source, id: string, signal: AbortSignal): Promise<Execution> {
+  const address = `${source.url}/v1/executions/${encodeURIComponent(id)}`;
+  const response = await source.fetch(new Request(address, { headers: new Headers(source.headers), signal }));
+  if (!response.ok) throw refusal(response, await response.json().catch(() => undefined));
+  return (await response.json()) as Execution;
+}
+
+/** open asks for the stream after a seq; undefined if the execution ended with the event of that seq. */
+async function open(source: Source, id: string, after: number, data: boolean, signal: AbortSignal): Promise<ReadableStream<Uint8Array> | undefined> {
   const headers = new Headers(source.headers);
   headers.set("Accept", "text/event-stream");
   if (after > 0) headers.set("Last-Event-ID", String(after));
   const address = `${source.url}/v1/executions/${encodeURIComponent(id)}/events${data ? "?data=true" : ""}`;
   const response = await source.fetch(new Request(address, { headers, signal }));
   if (!response.ok) throw refusal(response, await response.json().catch(() => undefined));
+  if (response.status === 204) return undefined;
   if (response.body === null) throw new BelayError("unavailable", "the server answered without a stream");
   return response.body;
 }

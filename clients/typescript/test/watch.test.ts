@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Belay, BelayError, type WatchOptions } from "../src/index.js";
-import { cut, end, event, problem, stream, stub, type Stub } from "./stub.js";
+import { cut, end, event, json, problem, stream, stub, type Stub } from "./stub.js";
 
 async function seqs(s: Stub, o?: WatchOptions): Promise<number[]> {
   const all: number[] = [];
@@ -42,6 +42,16 @@ test("a watch begins after a seq", async (t) => {
   assert.deepEqual(await seqs(s, { after: 7, data: true }), [8]);
   assert.equal(s.headers[0]!["last-event-id"], "7");
   assert.match(s.seen[0]!, /\?data=true$/);
+});
+
+test("a watch that lost nothing but the end asks how the execution ended", async (t) => {
+  const none = (res: import("node:http").ServerResponse) => void res.writeHead(204).end();
+  const s = await stub(t, stream(event(1), event(2)), none, json(200, { id: "ex_1", state: "succeeded", seq: 2 }));
+  const events = new Belay({ url: s.url }).watch("ex_1");
+  assert.equal((await events.next()).value.seq, 1);
+  assert.equal((await events.next()).value.seq, 2);
+  assert.deepEqual(await events.next(), { done: true, value: { state: "succeeded", seq: 2 } });
+  assert.match(s.seen[2]!, /^GET \/v1\/executions\/ex_1$/);
 });
 
 test("a refusal ends the watch; so does a server that stays away", async (t) => {

@@ -1,0 +1,121 @@
+package httpapi
+
+import (
+	"compress/gzip"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// leastZipped is how long an answer is at least that is compressed.
+const leastZipped = 1 << 10
+
+// zippers are compressors that are free.
+var zippers = sync.Pool{New: func() any {
+	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	if err != nil {
+		panic(err) // the level is one
+	}
+	return z
+}}
+
+// zipped reports whether the answers of a route may be compressed: those of reads that end. Streams would not arrive.
+// The answers of writes hold secrets beside text that others choose (a new key, the leases of a claim and of a lock),
+// and the length of both together, compressed, would tell whether they resemble each other.
+func (rt *route) zipped() bool { return rt.method == http.MethodGet && !rt.stream && !rt.probe }
+
+// takesGzip reports whether a client takes compressed answers.
+func takesGzip(h http.Header) bool {
+	for _, list := range h["Accept-Encoding"] {
+		for one := range strings.SplitSeq(list, ",") {
+			name, quality, _ := strings.Cut(one, ";")
+			if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
+				continue
+			}
+			_, q, weighed := strings.Cut(strings.ReplaceAll(quality, " ", ""), "=")
+			least, err := strconv.ParseFloat(q, 64)
+			return !weighed || err == nil && least > 0
+		}
+	}
+	return false
+}
+
+// zipper compresses an answer that turns out to be long.
+type zipper struct {
+	http.ResponseWriter
+	status int
+	first  []byte // what came before there was enough
+	zip    *gzip.Writer
+	plain  bool // the answer is sent as it is
+}
+
+// Unwrap is for http.ResponseController.
+func (z *zipper) Unwrap() http.ResponseWriter { return z.ResponseWriter }
+
+// WriteHeader notes the status, and sends it where nothing will be compressed.
+func (z *zipper) WriteHeader(status int) {
+	if z.status != 0 {
+		return
+	}
+	z.status = status
+	h := z.Header()
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	text := kind == "application/json" || strings.HasPrefix(kind, "text/") && kind != "text/event-stream"
+	size, err := strconv.Atoi(h.Get("Content-Length"))
+	if status != http.StatusOK || !text || h.Get("Content-Encoding") != "" || err == nil && size < leastZipped {
+		z.sendPlain()
+	}
+}
+
+func (z *zipper) sendPlain() {
+	z.plain = true
+	z.ResponseWriter.WriteHeader(z.status)
+}
+
+// Write adds to the body.
+func (z *zipper) Write(b []byte) (int, error) {
+	z.WriteHeader(http.StatusOK)
+	switch {
+	case z.plain:
+		return z.ResponseWriter.Write(b)
+	case z.zip == nil && len(z.first)+len(b) < leastZipped:
+		z.first = append(z.first, b...)
+		return len(b), nil
+	case z.zip == nil:
+		if err := z.begin(); err != nil {
+			return 0, err
+		}
+	}
+	return z.zip.Write(b)
+}
+
+// begin begins to compress.
+func (z *zipper) begin() error {
+	h := z.Header()
+	h.Set("Content-Encoding", "gzip")
+	h.Del("Content-Length")
+	z.ResponseWriter.WriteHeader(z.status)
+	zip, ok := zippers.Get().(*gzip.Writer)
+	if !ok {
+		panic("httpapi: the pool of compressors has something else")
+	}
+	zip.Reset(z.ResponseWriter)
+	z.zip = zip
+	_, err := zip.Write(z.first)
+	return err
+}
+
+// finish sends what is left. It is not called after a panic, so that half an answer does not look whole.
+func (z *zipper) finish() {
+	switch {
+	case z.zip != nil:
+		_ = z.zip.Close() // the client did not take it
+		zippers.Put(z.zip)
+	case !z.plain && z.status != 0:
+		z.Header().Set("Content-Length", strconv.Itoa(len(z.first)))
+		z.sendPlain()
+		_, _ = z.ResponseWriter.Write(z.first)
+	}
+}
