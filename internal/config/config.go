@@ -15,6 +15,7 @@ type Config struct {
 	TLSKey         string
 	InsecureNoAuth bool
 	Hosts          []string
+	Origins        []string      // whose pages may read and write; none for no page of another site
 	Retention      time.Duration // 0 keeps everything
 	Grace          time.Duration
 	Concurrency    int

@@ -75,6 +75,7 @@ func TestEveryKeyCanBeSetByFileEnvironmentAndFlag(t *testing.T) {
 		"listen": "localhost:1", "store": "sqlite:x", "data": "d", "tls_cert": "c.pem", "tls_key": "k.pem",
 		"insecure_no_auth": "true",
 		"hosts":            "a.example,b.example", "retention": "36h", "grace": "1.5s", "concurrency": "3",
+		"origins":        "https://app.example.org,http://localhost:3000",
 		"log.level":      "warn",
 		"log.format":     "json",
 		"limits.headers": "8KiB", "limits.rate": "7", "limits.burst": "8", "limits.connections": "9",

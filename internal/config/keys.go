@@ -41,6 +41,10 @@ var keys = append([]Key{
 	{Name: "hosts", Doc: "Host names under which the server answers. On a loopback address it answers under these " +
 		"and the names of this machine; on other addresses, unless set, under any name.",
 		of: func(c *Config) kind { return list{&c.Hosts, "names, such as belay.example.org"} }},
+	{Name: "origins", Doc: "Origins of other web sites whose pages may read and write, each exactly as browsers name " +
+		"it. The pages must send an API key; where no key is required they may do everything that a program on this " +
+		"machine may.",
+		of: func(c *Config) kind { return origins{list{&c.Origins, wantOrigins}} }},
 	{Name: "retention", Doc: "How long an execution is kept after its end; 0 keeps executions for ever.",
 		of: func(c *Config) kind { return duration{&c.Retention, 0, maxDuration} }},
 	{Name: "grace", Doc: "The grace period of a shutdown, in which requests and runs in flight may finish.",

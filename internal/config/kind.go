@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -196,6 +197,38 @@ func (k list) want() string { return k.what }
 func (k list) show() string { return strings.Join(*k.to, ",") }
 func (list) word() string   { return "list" }
 func (list) tags() []string { return []string{"!!seq"} }
+
+// origins are web pages' origins. Browsers write them in one way only, and no other is taken: one that never matches
+// would be a mistake without a sign.
+type origins struct{ list }
+
+const wantOrigins = "origins as browsers write them, such as https://app.example.org or http://localhost:3000, and no *"
+
+func (k origins) set(s string) bool {
+	var items []string
+	for item := range strings.SplitSeq(s, ",") {
+		item = strings.TrimSpace(item)
+		if !isOrigin(item) {
+			return false
+		}
+		items = append(items, item)
+	}
+	*k.to = items
+	return true
+}
+
+// isOrigin reports whether s is an origin of a web page as browsers write it: scheme, host in lower case, and a port
+// unless it is the scheme's own.
+func isOrigin(s string) bool {
+	scheme, host, ok := strings.Cut(s, "://")
+	own := map[string]string{"http": ":80", "https": ":443"}[scheme]
+	if !ok || own == "" || strings.HasSuffix(host, own) || s != strings.ToLower(s) ||
+		strings.ContainsAny(host, "*/\\?#@% \t\r\n\x00\"'<>") {
+		return false
+	}
+	u, err := url.Parse(s)
+	return err == nil && u.Hostname() != "" && u.Host == host && !strings.HasSuffix(host, ":")
+}
 
 type choice struct {
 	to   *string

@@ -15,7 +15,7 @@ var refusals = []struct{ name, file, says string }{
 	{"unknown key", "listen: :1\nlisten_on: :2\n",
 		`F:2: listen_on: there is no such key; did you mean listen?`},
 	{"nothing like it", "colour: blue\n",
-		`F:1: colour: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, retention, grace, concurrency, log, limits, agent`},
+		`F:1: colour: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, origins, retention, grace, concurrency, log, limits, agent`},
 	{"unknown in a section", "log:\n  lvel: info\n",
 		`F:2: log.lvel: there is no such key; did you mean level?`},
 	{"in the wrong place", "idle_timeout: 3s\n",
@@ -36,6 +36,16 @@ var refusals = []struct{ name, file, says string }{
 		`F:1: insecure_no_auth: the text "yes", where a bool should be; write true or false`},
 	{"a list for text", "listen: [a, b]\n",
 		`F:1: listen: a list, where an address should be; write HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420, or :7420 for every address of the machine`},
+	{"every origin", "origins: ['*']\n", `F:1: origins: "*" is not valid` + originsAre},
+	{"no origin", "origins: ['null']\n", `F:1: origins: "null" is not valid` + originsAre},
+	{"a page", "origins: ['https://a.example/x']\n", `F:1: origins: "https://a.example/x" is not valid` + originsAre},
+	{"a slash", "origins: ['https://a.example/']\n", `F:1: origins: "https://a.example/" is not valid` + originsAre},
+	{"a wildcard", "origins: ['https://*.example']\n", `F:1: origins: "https://*.example" is not valid` + originsAre},
+	{"the port of https", "origins: ['https://a.example:443']\n", `F:1: origins: "https://a.example:443" is not valid` + originsAre},
+	{"capitals", "origins: ['https://A.example']\n", `F:1: origins: "https://A.example" is not valid` + originsAre},
+	{"a user", "origins: ['https://u@a.example']\n", `F:1: origins: "https://u@a.example" is not valid` + originsAre},
+	{"a file", "origins: ['file://']\n", `F:1: origins: "file://" is not valid` + originsAre},
+	{"no scheme", "origins: [a.example]\n", `F:1: origins: "a.example" is not valid` + originsAre},
 	{"text for a list", "hosts: a.example\n",
 		`F:1: hosts: the text "a.example", where a list should be; write names, such as belay.example.org`},
 	{"a number in a list", "hosts:\n- a.example\n- 7\n",
@@ -74,7 +84,7 @@ var refusals = []struct{ name, file, says string }{
 		`F:1: log: anchors and aliases (& and *) are not supported; write the value out
 F:2: limits: anchors and aliases (& and *) are not supported; write the value out`},
 	{"a merge", "<<: {listen: x}\n",
-		`F:1: <<: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, retention, grace, concurrency, log, limits, agent`},
+		`F:1: <<: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, origins, retention, grace, concurrency, log, limits, agent`},
 	{"a key that is a list", "[a]: b\n",
 		`F:1: a list, where the name of a key should be`},
 	{"two documents", "listen: :1\n---\nlisten: :2\n",
@@ -149,3 +159,7 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// originsAre is the end of what is said of an origin that is none.
+const originsAre = "; write origins as browsers write them, such as https://app.example.org or " +
+	"http://localhost:3000, and no *"

@@ -105,7 +105,7 @@ func (s *Server) Engine() []embedded.Option {
 // the port, and callers, who are processes of this user, need no key.
 func (s *Server) Local(b *embedded.Backend, stopping <-chan struct{}) http.Handler {
 	o := s.api(b, stopping)
-	o.InsecureNoAuth, o.Hosts = true, nil
+	o.InsecureNoAuth, o.Hosts, o.Origins = true, nil, nil
 	return httpapi.New(b, o)
 }
 
@@ -133,10 +133,10 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	return httpapi.Options{
 		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
 		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit,
-		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
-		Crowded:     b.Crowded,
-		Ready:       func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
-		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
+		Pages:   webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
+		Crowded: b.Crowded,
+		Ready:   func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
+		Origins: s.cfg.Origins, BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
 	}
 }
 
