@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -79,6 +81,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		rep.unread = a.o.BodyTimeout
 	}
+	if a.o.Requests != nil {
+		began := time.Now()
+		defer func() { a.count(rep, r, began) }()
+	}
 	defer a.recover(rep, r)
 	h := w.Header()
 	h.Set(wire.HeaderRequest, requestID(r))
@@ -100,6 +106,21 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.mux.ServeHTTP(rep, r)
+}
+
+// count reports a request whose answer is over. Paths that no route has are one, so that callers cannot make series.
+func (a *api) count(rep *reply, r *http.Request, began time.Time) {
+	const none = "none"
+	rt := a.routes[r.Pattern]
+	switch {
+	case rep.status == 0: // cut off before there was an answer
+	case rt == nil:
+		a.o.Requests(none, none, rep.status, 0)
+	case rt.waits() || strings.HasSuffix(rt.path, "/claim"):
+		a.o.Requests(rt.method, rt.path, rep.status, 0)
+	default:
+		a.o.Requests(rt.method, rt.path, rep.status, max(time.Since(began), 1))
+	}
 }
 
 // preflight answers a page of a listed origin that asks what it may send.

@@ -10,8 +10,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/httpapi"
@@ -284,6 +287,45 @@ func TestPagesOfListedOriginsAreLetIn(t *testing.T) {
 	// A listed origin does not make up for a host that is not ours.
 	named := serve(t, httpapi.Options{Origins: []string{good}, Hosts: []string{"belay.example.org"}})
 	named.want(http.StatusForbidden, nil, "OPTIONS", "/v1/executions", "", asked...)
+}
+
+// Requests are counted by their routes and statuses. A caller cannot make a series: unknown paths, methods and hosts are
+// all one route.
+func TestRequestsAreCountedByRoute(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	timed := map[string]bool{}
+	s := serve(t, httpapi.Options{
+		Hosts: []string{"127.0.0.1"}, Requests: func(method, route string, status int, took time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			at := fmt.Sprint(method, " ", route, " ", status)
+			seen[at]++
+			timed[at] = took > 0
+		},
+	})
+	path := s.cancelled("x")
+	for i := range 20 {
+		s.do("GET", fmt.Sprintf("/v1/executions/ex_%026d", i%8), "")
+		s.do("GET", fmt.Sprintf("/nowhere/%d", i), "")
+		s.do(fmt.Sprintf("METHOD%d", i), "/v1/executions", "")
+		s.do("GET", "/healthz?"+fmt.Sprint("x", i), "")
+	}
+	s.do("HEAD", path, "")
+	s.do("GET", path+"/events", "")
+	mu.Lock()
+	defer mu.Unlock()
+	want := map[string]int{
+		"POST /v1/executions 201": 1, "POST /v1/executions/{id}/cancel 200": 1, "GET /v1/executions/{id} 404": 20,
+		"none none 404": 20, "none none 405": 20, "GET /healthz 400": 20, "GET /v1/executions/{id} 200": 1,
+		"GET /v1/executions/{id}/events 200": 1,
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Error(diff)
+	}
+	if timed["GET /v1/executions/{id}/events 200"] || !timed["POST /v1/executions/{id}/cancel 200"] {
+		t.Errorf("timed were %v", timed)
+	}
 }
 
 // zipped asks for a compressed answer, which the client leaves as it is.

@@ -71,6 +71,9 @@ type Options struct {
 	// to those with the scope read. nil serves neither.
 	Metrics http.Handler
 	Pages   http.Handler
+	// Requests gets every request when its answer is over: its method and the path of its route, both "none" where
+	// no route took it, and the status. took is 0 for requests that may wait or stream. nil is told nothing.
+	Requests func(method, route string, status int, took time.Duration)
 	// Extra are further routes behind the same checks.
 	Extra []Route
 	// Version is told by /healthz and the OpenAPI document.

@@ -133,10 +133,10 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	return httpapi.Options{
 		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
 		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit,
-		Pages:   webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
-		Crowded: b.Crowded,
-		Ready:   func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
-		Origins: s.cfg.Origins, BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
+		Pages:    webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
+		Crowded:  b.Crowded,
+		Ready:    func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
+		Requests: s.metrics.Request, Origins: s.cfg.Origins, BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
 	}
 }
 

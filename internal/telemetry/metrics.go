@@ -3,7 +3,9 @@ package telemetry
 import (
 	"net/http"
 	"runtime"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -23,6 +25,9 @@ type Metrics struct {
 	submitted, finished, runs, timeouts, refused *prometheus.CounterVec
 
 	started, claim, commit, batch, detection prometheus.Histogram
+
+	requests *prometheus.CounterVec
+	answered *prometheus.HistogramVec
 
 	mu        sync.Mutex
 	workflows map[string]string // the label of each workflow name
@@ -69,13 +74,19 @@ func New(version, commit string) *Metrics {
 		detection: histogram("belay_detection_seconds",
 			"Time from the last heartbeat of a lost worker until its executions were taken back.", detected),
 	}
+	m.requests = counter("belay_http_requests_total", "HTTP requests, by the path of their route and the status of "+
+		"their answer.", "method", "route", "code")
+	m.answered = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "belay_http_request_seconds", Buckets: short,
+		Help: "How long HTTP requests took, without those that may wait or stream.",
+	}, []string{"method", "route"})
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "belay_build_info", Help: "Always 1; its labels describe the program.",
 	}, []string{"version", "commit", "go_version"})
 	build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.started, m.claim, m.commit, m.batch, m.detection,
-		build,
+		build, m.requests, m.answered,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.begin()
@@ -107,6 +118,15 @@ func (m *Metrics) begin() {
 // Handler answers with all metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// Request counts an HTTP request: for httpapi.Options.Requests. The routes are those of the server, so that there are
+// few.
+func (m *Metrics) Request(method, route string, status int, took time.Duration) {
+	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
+	if took > 0 {
+		m.answered.WithLabelValues(method, route).Observe(took.Seconds())
+	}
 }
 
 // Observe counts the events of a batch. It is meant for engine.Options.Observe.

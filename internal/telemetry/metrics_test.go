@@ -327,6 +327,7 @@ func TestThePageNamesTheMetrics(t *testing.T) {
 	defer e.Close()
 	submit(t, e, belay.Submission{Workflow: "w", Policy: belay.Policy{StartTimeout: belay.MinTTL}})
 	m.Observe(&engine.Observation{Finished: []engine.FinishedOne{{Workflow: "w", State: belay.Succeeded}}})
+	m.Request("GET", "/healthz", 200, time.Millisecond)
 	there := make(map[string]bool)
 	histogram := regexp.MustCompile(`_(bucket|sum|count)$`)
 	for name := range scrape(t, m) {
@@ -345,5 +346,25 @@ func TestThePageNamesTheMetrics(t *testing.T) {
 	}
 	if diff := cmp.Diff(there, named); diff != "" {
 		t.Errorf("- exists, + on the page\n%s", diff)
+	}
+}
+
+// HTTP requests are counted by route and status, and those that may wait are not timed.
+func TestRequestsAreCounted(t *testing.T) {
+	m := telemetry.New("1", "abc")
+	m.Request("GET", "/v1/executions/{id}", 200, time.Millisecond)
+	m.Request("GET", "/v1/executions/{id}", 404, time.Millisecond)
+	m.Request("GET", "/v1/executions/{id}/events", 200, 0)
+	got := scrape(t, m)
+	for name, want := range map[string]float64{
+		`belay_http_requests_total{code="200",method="GET",route="/v1/executions/{id}"}`:        1,
+		`belay_http_requests_total{code="404",method="GET",route="/v1/executions/{id}"}`:        1,
+		`belay_http_requests_total{code="200",method="GET",route="/v1/executions/{id}/events"}`: 1,
+		`belay_http_request_seconds_count{method="GET",route="/v1/executions/{id}"}`:            2,
+		`belay_http_request_seconds_count{method="GET",route="/v1/executions/{id}/events"}`:     0,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
 	}
 }
