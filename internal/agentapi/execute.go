@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -152,9 +153,29 @@ func same(a, b json.RawMessage) bool {
 	if json.Unmarshal(a, &p) != nil || json.Unmarshal(b, &q) != nil {
 		return false
 	}
+	if !sameValue(p.Metadata, q.Metadata) {
+		return false
+	}
+	p.Metadata, q.Metadata = nil, nil
 	p.Timeout, q.Timeout = 0, 0
 	p.Stream, q.Stream = false, false
 	left, err := json.Marshal(&p)
 	right, err2 := json.Marshal(&q)
 	return err == nil && err2 == nil && bytes.Equal(left, right)
+}
+
+// sameValue reports whether two JSON texts, or none, are of the same value.
+func sameValue(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	var values [2]any
+	for i, text := range []json.RawMessage{a, b} {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		if d.Decode(&values[i]) != nil {
+			return false
+		}
+	}
+	return reflect.DeepEqual(values[0], values[1])
 }

@@ -146,6 +146,8 @@ func TestSameRequestIgnoresTimeoutAndStreaming(t *testing.T) {
 		{`{"prompt":"x","timeout":"1m0s"}`, `{"timeout":"2m0s", "prompt":"x"}`, true},
 		{`{"prompt":"x","chat":true,"stream":true}`, `{"prompt":"x","chat":true}`, true},
 		{`{"prompt":"x"}`, `{"prompt":"y"}`, false}, {`{"prompt":"x"}`, `{"prompt":"x","chat":true}`, false},
+		{`{"prompt":"x","metadata":{"a":1,"b":2}}`, `{"prompt":"x","metadata":{"b":2, "a":1}}`, true},
+		{`{"prompt":"x","metadata":{"a":1}}`, `{"prompt":"x"}`, false},
 		{`{"prompt":"x","metadata":{"a":1}}`, `{"prompt":"x","metadata":{"a":2}}`, false}, {`{}`, `7`, false},
 	} {
 		if got := same(json.RawMessage(c.a), json.RawMessage(c.b)); got != c.want {

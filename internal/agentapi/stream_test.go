@@ -261,8 +261,8 @@ func TestLogResumesAfterAnyEvent(t *testing.T) {
 
 // An invalid Last-Event-ID is refused, and one beyond the end costs nothing.
 func TestInvalidPositionsAreRefused(t *testing.T) {
-	for _, text := range []string{"x", "1", "1.2", "1.2.3.4.5", "-1.0.0", "1.+2.3", "1.2.99999999999999999999", " 1.2.3",
-		"1.2.3\n"} {
+	for _, text := range []string{"x", "1", "1.2", "1.2.3.4.5", "-1.0.0", "1.+2.3", "1.2.99999999999999999999",
+		" 1.2.3", "1.2.3\n"} {
 		if _, err := positionOf(text); belay.CodeOf(err) != belay.CodeMalformed {
 			t.Errorf("%q: %v", text, err)
 		}

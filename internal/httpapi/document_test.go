@@ -180,8 +180,8 @@ func (d *document) check(method, path string, a *answer) {
 
 // general are the headers of answers that mean the same everywhere and stand in no document.
 var general = []string{
-	"Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Security-Policy", "Content-Type", "Date",
-	"Referrer-Policy", "Vary", "X-Accel-Buffering", "X-Content-Type-Options",
+	"Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Security-Policy", "Content-Type",
+	"Date", "Referrer-Policy", "Vary", "X-Accel-Buffering", "X-Content-Type-Options",
 }
 
 // checkHeaders holds the headers of an answer against the document: each is documented, those that must be there

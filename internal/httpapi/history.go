@@ -60,8 +60,8 @@ func (a *api) history() {
 		},
 		Event{Schema: "EndEvent", Name: "end", ID: "^[0-9]+$", Data: reflect.TypeFor[wire.End]()},
 	)}
-	doc.Responses["204"] = noContent("The execution has ended, and Last-Event-ID is the id of its last event: there is " +
-		"nothing to ask for again.")
+	doc.Responses["204"] = noContent("The execution has ended, and Last-Event-ID is the id of its last event: there " +
+		"is nothing to ask for again.")
 }
 
 func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, error) {

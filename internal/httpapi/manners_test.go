@@ -67,7 +67,7 @@ func TestABrowserStopsAfterTheEndOfAJob(t *testing.T) {
 // might be taken for another field of the log, another header or a page, is replaced.
 func TestRequestsHaveIDs(t *testing.T) {
 	s := serve(t, httpapi.Options{})
-	const missing = "/v1/executions/ex_0000000000000000000000000b"
+	const missing = unknown
 	for _, said := range []string{"r-1", "a", strings.Repeat("x", 64), "A.b_c-9"} {
 		var p struct {
 			RequestID string `json:"request_id"`
@@ -202,7 +202,7 @@ func TestETags(t *testing.T) {
 	submit := s.withKey("submits", belay.ScopeSubmit)
 	s.want(http.StatusUnauthorized, nil, "GET", path, "", "If-None-Match", "*")
 	submit.want(http.StatusForbidden, nil, "GET", path, "", "If-None-Match", "*")
-	s.want(http.StatusUnauthorized, nil, "GET", "/v1/executions/ex_0000000000000000000000000b", "", "If-None-Match", "*")
+	s.want(http.StatusUnauthorized, nil, "GET", unknown, "", "If-None-Match", "*")
 }
 
 // Pages of the origins that are listed may read and write, with a key that they send by themselves; no other page may,
@@ -214,7 +214,8 @@ func TestPagesOfListedOriginsAreLetIn(t *testing.T) {
 		"Access-Control-Request-Headers", "authorization,content-type,idempotency-key"}
 	for _, path := range []string{"/v1/executions", "/v1/keys", "/v1/executions/x/lock/y", "/nowhere"} {
 		h := s.want(http.StatusNoContent, nil, "OPTIONS", path, "", asked...).Header
-		if h.Get("Access-Control-Allow-Origin") != good || !strings.Contains(h.Get("Access-Control-Allow-Methods"), "PUT") ||
+		if h.Get("Access-Control-Allow-Origin") != good ||
+			!strings.Contains(h.Get("Access-Control-Allow-Methods"), "PUT") ||
 			!strings.Contains(h.Get("Access-Control-Allow-Headers"), "Idempotency-Key") ||
 			h.Get("Access-Control-Allow-Private-Network") != "" || !slices.Contains(h.Values("Vary"), "Origin") {
 			t.Errorf("%s: %v", path, h)
@@ -226,7 +227,7 @@ func TestPagesOfListedOriginsAreLetIn(t *testing.T) {
 		!strings.Contains(h.Get("Access-Control-Expose-Headers"), "X-Request-Id") {
 		t.Errorf("%v", h)
 	}
-	problem := s.want(http.StatusNotFound, nil, "GET", "/v1/executions/ex_0000000000000000000000000b", "", "Origin", good)
+	problem := s.want(http.StatusNotFound, nil, "GET", unknown, "", "Origin", good)
 	if problem.Header.Get("Access-Control-Allow-Origin") != good {
 		t.Errorf("a page cannot read why it is refused: %v", problem.Header)
 	}
@@ -289,8 +290,8 @@ func TestPagesOfListedOriginsAreLetIn(t *testing.T) {
 	named.want(http.StatusForbidden, nil, "OPTIONS", "/v1/executions", "", asked...)
 }
 
-// Requests are counted by their routes and statuses. A caller cannot make a series: unknown paths, methods and hosts are
-// all one route.
+// Requests are counted by their routes and statuses. A caller cannot make a series: unknown paths, methods and hosts
+// are all one route.
 func TestRequestsAreCountedByRoute(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -327,6 +328,9 @@ func TestRequestsAreCountedByRoute(t *testing.T) {
 		t.Errorf("timed were %v", timed)
 	}
 }
+
+// unknown is the address of an execution that there is not.
+const unknown = "/v1/executions/ex_0000000000000000000000000b"
 
 // zipped asks for a compressed answer, which the client leaves as it is.
 func (s *server) zipped(method, path, body string, h ...string) *answer {

@@ -181,3 +181,18 @@ func TestOutsideOwner(t *testing.T) {
 		t.Errorf("third parties are told %+v", token)
 	}
 }
+
+// A repeat of a submit is known however its input is written; a value that differs makes it another.
+func TestInputsAreComparedByValue(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	key := []string{"Idempotency-Key", "k"}
+	s.want(http.StatusCreated, nil, "POST", "/v1/executions", `{"workflow": "w", "input": {"b": [1, 2.0], "a": "x"}}`, key...)
+	for body, status := range map[string]int{
+		`{"input": {"a": "\u0078", "b": [1e0, 2]}, "workflow": "w"}`:         http.StatusOK,
+		`{"input": {"a": "x", "b": [2, 1]}, "workflow": "w"}`:                http.StatusUnprocessableEntity,
+		`{"input": {"a": "x", "b": [1, 2], "c": 0}, "workflow": "w"}`:        http.StatusUnprocessableEntity,
+		`{"input": {"a": "x", "b": [1, 2]}, "workflow": "w", "priority": 1}`: http.StatusUnprocessableEntity,
+	} {
+		s.want(status, nil, "POST", "/v1/executions", body, key...)
+	}
+}

@@ -31,7 +31,7 @@ type route struct {
 	lists   []string                                // parameters of the query that may be repeated
 	stream  bool                                    // answers without an end
 	wait    bool                                    // may be asked to wait for news
-	tagged  bool                                    // a success has an ETag, and is not repeated to a caller that has it
+	tagged  bool                                    // a success has an ETag, which a caller may have
 	probe   bool                                    // tells whether the server works, and is counted apart
 	alive   bool                                    // keeps a session, and waits for room before all others
 	page    bool                                    // is for browsers: they are asked for a password

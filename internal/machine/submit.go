@@ -23,7 +23,7 @@ func (c *Submit) Judge() {
 	}
 	c.judged = &judged{err: c.check()}
 	if c.judged.err == nil {
-		c.judged.hash = c.hash()
+		c.judged.hash = c.hash(canonicalInput)
 	}
 }
 
@@ -47,7 +47,7 @@ func (c *Submit) apply(w *world) (Reply, error) {
 		return Reply{}, c.judged.err
 	}
 	hash := c.judged.hash
-	if r, found, err := c.replay(w, hash); found || err != nil {
+	if r, found, err := c.replay(w); found || err != nil {
 		return r, err
 	}
 	var parent *Execution
@@ -95,9 +95,9 @@ func (c *Submit) apply(w *world) (Reply, error) {
 }
 
 // replay answers a submission that was accepted before, found by its key or its id (G9).
-func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
+func (c *Submit) replay(w *world) (Reply, bool, error) {
 	if row, ok := w.keys[c.key()]; ok && c.IdempotencyKey != "" {
-		if row.Hash != hash {
+		if !c.says(row.Hash) {
 			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit",
 				"key %q of workflow %q belongs to %s, which was submitted with another body", c.IdempotencyKey,
 				c.Workflow, row.Execution)
@@ -106,7 +106,7 @@ func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
 	}
 	if e := w.execs[c.ID]; e != nil {
 		// With another key the same id would lead to an execution that the key does not name.
-		if s := w.specs[c.ID]; s == nil || s.Hash != hash || s.Key != c.IdempotencyKey {
+		if s := w.specs[c.ID]; s == nil || !c.says(s.Hash) || s.Key != c.IdempotencyKey {
 			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit",
 				"id %s was submitted with another body or key", c.ID)
 		}
@@ -179,8 +179,15 @@ func (c *Submit) lane() Lane {
 	return NewLane(c.Queue, c.Workflow, c.Version, c.Priority, c.WorkerLabels)
 }
 
-// hash covers all of the submission except its id, its key and its trigger.
-func (c *Submit) hash() [32]byte {
+// says reports whether a stored hash is the hash of an equal submission. Submissions that an older
+// server accepted have the hash of an older version.
+func (c *Submit) says(hash [32]byte) bool {
+	return hash == c.judged.hash || hash == c.hash(plainInput)
+}
+
+// hash covers all of the submission except its id, its key and its trigger. The version is the
+// version of the form of the input, and becomes the last byte of the hash.
+func (c *Submit) hash(version byte) [32]byte {
 	b := make([]byte, 0, 256+len(c.Input))
 	for _, s := range []string{c.Workflow, c.Version, c.Queue, c.ParentKey} {
 		b = appendString(b, s)
@@ -193,7 +200,12 @@ func (c *Submit) hash() [32]byte {
 	if c.External {
 		b = append(b, 1)
 	}
-	return sha256.Sum256(appendJSON(b, c.Input))
+	if version == plainInput {
+		return sha256.Sum256(appendJSON(b, c.Input))
+	}
+	hash := sha256.Sum256(appendCanonical(b, c.Input))
+	hash[len(hash)-1] = version
+	return hash
 }
 
 // appendJSON adds JSON without the white space between its parts, which may differ between two

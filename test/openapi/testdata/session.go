@@ -1,5 +1,6 @@
 // Command session uses a client that oapi-codegen made from the OpenAPI document: it submits an execution, watches its
-// events until it has ended, reads it, and chats with the agent, whole and in pieces. Its argument is the server's address.
+// events until it has ended, reads it, and chats with the agent, whole and in pieces. Its argument is the server's
+// address.
 package main
 
 import (
@@ -51,7 +52,8 @@ func session(ctx context.Context, url string) error {
 	if err := <-ended; err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	if got, err := c.GetExecutionWithResponse(ctx, id, nil); err != nil || got.JSON200.State != gen.ExecutionState("cancelled") {
+	got, err := c.GetExecutionWithResponse(ctx, id, nil)
+	if err != nil || got.JSON200.State != gen.ExecutionState("cancelled") {
 		return fmt.Errorf("read: %w %s", err, got.Body)
 	}
 	const unknown = "ex_0000000000000000000000000b"

@@ -1,0 +1,235 @@
+package machine
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// The versions of the form in which a submission's input is hashed. The last byte of a hash is the version, except in
+// hashes of plainInput, which have none: they are older than versions.
+const (
+	plainInput     = 1 // the input's bytes without white space between its parts
+	canonicalInput = 2 // the input's canonical form
+)
+
+// appendCanonical adds JSON in the one form that all texts of the same value have: the form of RFC 8785, but that
+// numbers keep all of their digits. Members of objects are ordered by their names as UTF-16, strings have no escapes
+// but those that they need, and a number is its digits without zeros at both ends and the power of ten behind them:
+// 1200, 1200.0 and 1.2e3 are 12e2. Two numbers that differ never become one, as they would where numbers are floating
+// points. The text must be valid JSON.
+func appendCanonical(b, text []byte) []byte {
+	c := canonical{text}
+	return c.value(b)
+}
+
+// canonical reads valid JSON.
+type canonical struct{ rest []byte }
+
+// next is the next byte that is no white space; it is not consumed.
+func (c *canonical) next() byte {
+	c.rest = bytes.TrimLeft(c.rest, " \t\r\n")
+	if len(c.rest) == 0 {
+		return 0
+	}
+	return c.rest[0]
+}
+
+// skip consumes the next byte that is no white space.
+func (c *canonical) skip() {
+	if c.next() != 0 {
+		c.rest = c.rest[1:]
+	}
+}
+
+// value adds the next value.
+func (c *canonical) value(b []byte) []byte {
+	switch c.next() {
+	case '{':
+		return c.object(b)
+	case '[':
+		return c.array(b)
+	case '"':
+		return appendText(b, c.text())
+	}
+	end := bytes.IndexAny(c.rest, ",]} \t\r\n")
+	if end < 0 {
+		end = len(c.rest)
+	}
+	word := c.rest[:end]
+	c.rest = c.rest[end:]
+	if len(word) > 0 && (word[0] == '-' || word[0] >= '0' && word[0] <= '9') {
+		return appendNumber(b, string(word))
+	}
+	return append(b, word...)
+}
+
+func (c *canonical) array(b []byte) []byte {
+	b = append(b, '[')
+	c.skip()
+	for first := true; c.next() != ']' && c.next() != 0; first = false {
+		if !first {
+			b = append(b, ',')
+			c.skip()
+		}
+		b = c.value(b)
+	}
+	c.skip()
+	return append(b, ']')
+}
+
+// member is a member of an object: what its name means, and where its canonical form lies.
+type member struct {
+	name     []byte
+	from, to int
+}
+
+func (c *canonical) object(b []byte) []byte {
+	var members []member
+	b = append(b, '{')
+	start, sorted := len(b), true
+	c.skip()
+	for c.next() != '}' && c.next() != 0 {
+		if len(members) > 0 {
+			b = append(b, ',')
+			c.skip()
+			c.next()
+		}
+		m := member{from: len(b)}
+		name := c.text()
+		m.name = meaning(name)
+		b = append(appendText(b, name), ':')
+		c.skip() // the colon
+		b = c.value(b)
+		m.to = len(b)
+		sorted = sorted && (len(members) == 0 || compareUTF16(members[len(members)-1].name, m.name) <= 0)
+		members = append(members, m)
+	}
+	c.skip()
+	if !sorted {
+		// Members of one name keep their order: which of them counts depends on the reader.
+		slices.SortStableFunc(members, func(a, b member) int { return compareUTF16(a.name, b.name) })
+		written := bytes.Clone(b[start:])
+		b = b[:start]
+		for i, m := range members {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, written[m.from-start:m.to-start]...)
+		}
+	}
+	return append(b, '}')
+}
+
+// text consumes a string, with its quotes.
+func (c *canonical) text() []byte {
+	for i := 1; i < len(c.rest); i++ {
+		switch c.rest[i] {
+		case '\\':
+			i++
+		case '"':
+			text := c.rest[:i+1]
+			c.rest = c.rest[i+1:]
+			return text
+		}
+	}
+	text := c.rest
+	c.rest = nil
+	return text
+}
+
+// meaning is what a string in quotes means.
+func meaning(text []byte) []byte {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return bytes.Trim(text, `"`)
+	}
+	var s string
+	if json.Unmarshal(text, &s) != nil {
+		return text
+	}
+	return []byte(s)
+}
+
+// appendText adds a string with no escapes but those that it needs. A string that is not Unicode stands as it is:
+// reading it would replace what is wrong, and make strings equal that are not.
+func appendText(b, text []byte) []byte {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return append(b, text...)
+	}
+	s := meaning(text)
+	if bytes.ContainsRune(s, utf8.RuneError) {
+		return append(b, text...)
+	}
+	b = append(b, '"')
+	for _, ch := range s {
+		switch {
+		case ch == '"' || ch == '\\':
+			b = append(b, '\\', ch)
+		case ch == '\b':
+			b = append(b, `\b`...)
+		case ch == '\t':
+			b = append(b, `\t`...)
+		case ch == '\n':
+			b = append(b, `\n`...)
+		case ch == '\f':
+			b = append(b, `\f`...)
+		case ch == '\r':
+			b = append(b, `\r`...)
+		case ch < ' ':
+			b = append(append(b, `\u00`...), "0123456789abcdef"[ch>>4], "0123456789abcdef"[ch&15])
+		default:
+			b = append(b, ch)
+		}
+	}
+	return append(b, '"')
+}
+
+// maxExponent is the most digits of an exponent that is reckoned with. A number with more of them stands as it is.
+const maxExponent = 15
+
+// appendNumber adds a number as its digits and a power of ten.
+func appendNumber(b []byte, text string) []byte {
+	digits, sign := strings.CutPrefix(text, "-")
+	digits, power, _ := strings.Cut(strings.ToLower(digits), "e")
+	whole, fraction, _ := strings.Cut(digits, ".")
+	digits = strings.TrimLeft(whole+fraction, "0")
+	if digits == "" {
+		return append(b, '0') // -0 too
+	}
+	exponent := int64(0)
+	if power = strings.TrimPrefix(power, "+"); power != "" {
+		var err error
+		if len(power) > maxExponent {
+			return append(b, text...)
+		}
+		if exponent, err = strconv.ParseInt(power, 10, 64); err != nil {
+			return append(b, text...)
+		}
+	}
+	significant := strings.TrimRight(digits, "0")
+	exponent += int64(len(digits)-len(significant)) - int64(len(fraction))
+	if sign {
+		b = append(b, '-')
+	}
+	b = append(b, significant...)
+	if exponent != 0 {
+		b = strconv.AppendInt(append(b, 'e'), exponent, 10)
+	}
+	return b
+}
+
+// compareUTF16 orders texts by their code units in UTF-16, as RFC 8785 has it. That is the order of their bytes, unless
+// a character of one is so high that its units are surrogates.
+func compareUTF16(a, b []byte) int {
+	const high = 0xee // the first byte of U+E000, which is above the surrogates, and of all characters behind it
+	for _, text := range [][]byte{a, b} {
+		if slices.ContainsFunc(text, func(b byte) bool { return b >= high }) {
+			return slices.Compare(utf16.Encode([]rune(string(a))), utf16.Encode([]rune(string(b))))
+		}
+	}
+	return bytes.Compare(a, b)
+}

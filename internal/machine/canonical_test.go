@@ -1,0 +1,176 @@
+package machine
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"math/big"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// Texts of one value have one canonical form, and those of two values have two.
+func TestCanonicalJSON(t *testing.T) {
+	for want, texts := range map[string][]string{
+		`{"a":1,"b":[true,false,null,"x"]}`: {
+			"{\"b\":[true,false , null,\"x\"],\n \"a\":1}", ` { "a" : 1.0 , "b" : [ true,false,null , "\u0078" ] } `,
+			`{"\u0062":[true,false,null,"x"],"a":1e0}`,
+		},
+		`12e2`: {"1200", "1200.0", "1.2e3", "0.0012E+6", "12000e-1", "120e1"}, `-12e2`: {"-1200", "-1.2E3"},
+		`0`: {"0", "-0", "0.0", "0e99999999999999999999", "-0.000E-5"}, `5e-1`: {"0.5", "5e-1", "0.50"},
+		`9007199254740993`: {"9007199254740993", "9007199254740993.0"}, `9007199254740992`: {"9007199254740992"},
+		`1e-9000`: {"1e-9000", "0.1e-8999"}, `1E99999999999999999999`: {"1E99999999999999999999"},
+		`"/\u0000\b\t\n\f\r\u001f\"\\é😀"`: {
+			`"\/\u0000\u0008\u0009\u000a\u000c\u000d\u001F\u0022\u005c\u00e9\ud83d\ude00"`,
+			`"/\u0000\b\t\n\f\r\u001f\"\\é😀"`,
+		},
+		// The order of UTF-16, in which the surrogates of 😀 come before ﬁ.
+		`{"":0,"a":0,"é":0,"😀":0,"ﬁ":0}`: {`{"ﬁ":0,"😀":0,"é":0,"a":0,"":0}`},
+		`{}`:                             {"{}", " { } "}, `[]`: {"[]", "[ ]"}, `[[],{}]`: {"[[ ],{ }]"}, `null`: {" null "},
+		`{"a":1,"a":2}`: {`{"a":1,"a":2}`}, `{"a":2,"a":1}`: {`{"a":2,"a":1}`},
+		`"\ud800"`: {`"\ud800"`}, `"\ud801"`: {`"\ud801"`},
+	} {
+		for _, text := range texts {
+			if !json.Valid([]byte(text)) {
+				t.Fatalf("%s is no JSON", text)
+			}
+			if got := string(appendCanonical(nil, []byte(text))); got != want {
+				t.Errorf("%s: %s, want %s", text, got, want)
+			}
+		}
+	}
+}
+
+// A canonical form is JSON of the same value, is its own canonical form, and nothing in it is lost, whatever the text.
+func FuzzCanonicalJSON(f *testing.F) {
+	for _, text := range []string{
+		`{"b":[1,2.50,{"a":"\u0041"}],"a":null}`, `"\ud83d\ude00"`, `-1.5e-7`, `[[[[]]]]`, `{"":{"":{}}}`, ` 1 `,
+		"\"\xff\"", `{"a":1,"a":1.0}`, `"\u2028"`, `1e999999999999999`, `"\\"`, `"a\\"`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got := appendCanonical(nil, []byte(text)) // of nonsense too: it must not break
+		if !json.Valid([]byte(text)) {
+			return
+		}
+		if again := appendCanonical(nil, got); !json.Valid(got) || string(again) != string(got) {
+			t.Fatalf("%s becomes %s and then %s", text, got, again)
+		}
+		if !sameJSON(t, text, string(got)) {
+			t.Fatalf("%s becomes %s", text, got)
+		}
+	})
+}
+
+// sameJSON compares two texts by their values, with exact numbers.
+func sameJSON(t *testing.T, a, b string) bool {
+	t.Helper()
+	read := func(text string) any {
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		var v any
+		if err := d.Decode(&v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	return sameValue(read(a), read(b))
+}
+
+func sameValue(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		if !ok || len(a) != len(b) {
+			return false
+		}
+		for k, v := range a {
+			w, ok := b[k]
+			if !ok || !sameValue(v, w) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		b, ok := b.([]any)
+		if !ok || len(a) != len(b) {
+			return false
+		}
+		for i := range a {
+			if !sameValue(a[i], b[i]) {
+				return false
+			}
+		}
+		return true
+	case json.Number:
+		b, ok := b.(json.Number)
+		if !ok || a == b {
+			return ok
+		}
+		_, power, _ := strings.Cut(strings.ToLower(string(a)), "e")
+		if len(power) > 4 { // its digits would fill the memory
+			return true
+		}
+		x, ok1 := new(big.Rat).SetString(string(a))
+		y, ok2 := new(big.Rat).SetString(string(b))
+		return ok1 && ok2 && x.Cmp(y) == 0
+	default:
+		return a == b
+	}
+}
+
+// A submission is the same under its key or id however its input is written, and another as soon as a value differs.
+// The hash of an older server, which knew the bytes alone, is known as well.
+func TestInputsAreComparedByValue(t *testing.T) {
+	submission := func(input string) *Submit {
+		c := &Submit{Submission: belay.Submission{
+			ID: belay.ExecutionID{1}, Workflow: "w", IdempotencyKey: "k", Input: json.RawMessage(input),
+			Labels: map[string]string{"a": "b"},
+		}}
+		if c.Judge(); c.judged.err != nil {
+			t.Fatal(c.judged.err)
+		}
+		return c
+	}
+	first := submission(`{"b": [1, 2.0], "a": "x"}`)
+	if version := first.judged.hash[31]; version != canonicalInput {
+		t.Errorf("the hash says version %d", version)
+	}
+	for input, same := range map[string]bool{
+		`{"a":"x","b":[1,2]}`: true, `{"a":"\u0078","b":[1e0,2]}`: true, `{"a":"x","b":[2,1]}`: false,
+		`{"a":"x","b":[1,2],"c":null}`: false, `{"a":"X","b":[1,2]}`: false, `{"a":"x","b":[1,"2"]}`: false, ``: false,
+	} {
+		if got := submission(input).says(first.judged.hash); got != same {
+			t.Errorf("%s says the same: %v", input, got)
+		}
+	}
+	old := first.hash(plainInput) // as a server before versions stored it
+	const stored = "c2b196982cfc6174b2ce4844cb5a07641319a70c5ed8f1efdb928d06b01d14f8"
+	if got := hex.EncodeToString(old[:]); got != stored {
+		t.Errorf("the hash of the older version is %s, want %s: keys that were stored would not be known", got, stored)
+	}
+	if !submission(`{"b":[1,2.0],"a":"x"}`).says(old) || submission(`{"a":"x","b":[1,2]}`).says(old) {
+		t.Error("an old hash is not of the same bytes alone")
+	}
+}
+
+func BenchmarkCanonicalJSON(b *testing.B) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var list []map[string]any
+	for i := range 100 {
+		list = append(list, map[string]any{
+			"id": i, "name": "a name", "price": random.Float64(), "tags": []string{"x", "y"},
+		})
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		appendCanonical(nil, text)
+	}
+}
