@@ -14,8 +14,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Hand a prompt to the agent
-         * @description An Idempotency-Key makes a repeat find the first job.
+         * Send a prompt to the agent
+         * @description A repeated request with the same Idempotency-Key returns the first job.
          */
         post: operations["execute"];
         delete?: never;
@@ -31,7 +31,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How busy the agents are */
+        /** Read the load of the agents */
         get: operations["agentHealth"];
         put?: never;
         post?: never;
@@ -67,7 +67,7 @@ export interface paths {
         };
         /**
          * Read a job, or wait for its end
-         * @description With wait=30 it answers when the job has ended, or after so many seconds, 60 at most. Accept: text/event-stream follows its output.
+         * @description With wait=30 the response comes when the job has ended, or after 30 seconds; the maximum is 60. Accept: text/event-stream follows its output.
          */
         get: operations["getJob"];
         put?: never;
@@ -105,7 +105,7 @@ export interface paths {
         };
         /**
          * Follow the output of a job
-         * @description Events output, progress and end. Last-Event-ID goes on from there.
+         * @description Events output, progress and end. Last-Event-ID resumes after that event.
          */
         get: operations["followJob"];
         put?: never;
@@ -218,7 +218,7 @@ export interface paths {
         put?: never;
         /**
          * Chat with the agent
-         * @description As OpenAI's. Any model is accepted. The last of several messages is what is asked, those before it are what was said.
+         * @description The request has OpenAI's format, and any model is accepted. The last message is the question; the earlier messages are the conversation so far.
          */
         post: operations["chat"];
         delete?: never;
@@ -983,19 +983,19 @@ export interface components {
         AgentHealth: {
             /**
              * Format: int64
-             * @description Jobs that run.
+             * @description The number of running jobs.
              */
             active: number;
-            /** @description Whether every slot is taken. */
+            /** @description Whether every slot is in use. */
             busy: boolean;
             /**
              * Format: int64
-             * @description How many jobs may run at the same time.
+             * @description The number of jobs that may run at the same time.
              */
             capacity: number;
             /**
              * Format: int64
-             * @description Jobs that wait.
+             * @description The number of waiting jobs.
              */
             queued: number;
             /** @enum {string} */
@@ -1104,7 +1104,7 @@ export interface components {
         };
         ChatRequest: {
             messages: components["schemas"]["ChatMessage"][];
-            /** @description Any; there is one agent. */
+            /** @description Any name; there is one agent. */
             model?: string;
             /**
              * Format: int64
@@ -1246,17 +1246,17 @@ export interface components {
             events: components["schemas"]["Event"][];
         };
         Execute: {
-            /** @description The caller's own; shown with the job. */
+            /** @description Data of the caller, returned with the job. */
             metadata?: unknown;
-            /** @description What the agent is asked to do. */
+            /** @description The task for the agent. */
             prompt: string;
-            /** @description Its branch, tag or commit; its HEAD, unless given. */
+            /** @description The branch, tag or commit of the repository; the default is its HEAD. */
             ref?: string;
-            /** @description The repository to work on; that of the server, unless given. */
+            /** @description The repository to work on; the default is the server's repository. */
             repo?: string;
             /**
              * Format: double
-             * @description How long the agent may run, counted from when it starts.
+             * @description The time limit of the agent, from its start, in seconds.
              */
             timeout_seconds?: number;
         };
@@ -1407,13 +1407,13 @@ export interface components {
             worker: string;
         };
         Job: {
-            /** @description The artifacts that hold what was changed. */
+            /** @description The artifacts with the changes. */
             changes?: components["schemas"]["Changes"];
-            /** @description What was checked out. */
+            /** @description The commit that was checked out. */
             commit?: string;
             /** Format: date-time */
             created_at: string;
-            /** @description The tools that the agent wanted to use and was not permitted to. */
+            /** @description The tools that the agent was not permitted to use. */
             denied?: string[];
             error: string | null;
             /**
@@ -1423,33 +1423,33 @@ export interface components {
             exit_code: number | null;
             /** Format: date-time */
             finished_at: string | null;
-            /** @description Also the id of its execution. */
+            /** @description The id of the job and of its execution. */
             job_id: string;
             metadata?: unknown;
-            /** @description What the agent could not find in its workspace, what of the network it was refused, and why. */
+            /** @description Parts of the repository that the workspace lacked and network requests that were refused, with the reasons. */
             notes?: string[];
-            /** @description What the agent has written so far, standard error too; the last MiB of it. */
+            /** @description The output of the agent so far, with standard error; the last MiB of it. */
             output: string;
             /**
-             * @description Of a job that is running: its workspace is made, or the agent runs.
+             * @description Only while the job runs: its workspace is being prepared, or the agent works.
              * @enum {string}
              */
             phase?: "preparing" | "working";
             /** @description The agent's final text, or its standard output. */
             result: string | null;
-            /** @description The job was interrupted and went on with what it had done. */
+            /** @description The job was interrupted and continued with the work that it had done. */
             resumed?: boolean;
             /** @description The id of the conversation with the agent. */
             session?: string;
             /**
              * Format: date-time
-             * @description When the agent was first started; null before.
+             * @description The time at which the agent was first started; null before.
              */
             started_at: string | null;
             /** @enum {string} */
             status: "queued" | "running" | "completed" | "failed" | "timeout" | "error";
             usage?: components["schemas"]["Usage"];
-            /** @description What held the agent. */
+            /** @description The sandbox in which the agent ran. */
             walls?: string;
         };
         JobEnd: {
