@@ -129,8 +129,8 @@ func TestDialRefusesInvalidAddressesAndMissingServers(t *testing.T) {
 	}
 }
 
-// The error of Dial describes what answers at the address instead of a Belay server. It does not
-// say that the call may have happened.
+// The error of Dial describes the server at the address if it is not a Belay server. The error does not
+// warn that a request may have taken effect, since Dial sends none that has an effect.
 func TestTheErrorOfDialDescribesTheOtherServer(t *testing.T) {
 	plain := httptest.NewServer(echo) // HTTP/1.1 alone
 	t.Cleanup(plain.Close)

@@ -74,7 +74,7 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 		}
 	}
 	r := p.belay("explain", "@last").want(0)
-	for _, says := range []string{"no engine runs on this data directory", "when the last engine ended: It runs",
+	for _, says := range []string{"no engine runs on this data directory", "when the last engine ended: It has run",
 		"type its line again, with --resume", "belay cancel ex_"} {
 		if !strings.Contains(r.out, says) {
 			t.Errorf("explain does not say %q\n%s", says, r)

@@ -218,7 +218,8 @@ func TestAServerEndsWhenItsDiskFails(t *testing.T) {
 		t.Fatalf("strace is needed: %v (scripts/need.sh strace)", err)
 	}
 	cmd := p.command("serve", "--listen", "127.0.0.1:0")
-	// strace counts system calls per thread: from some commit on, those of one thread fail.
+	// strace lets each fsync of a thread fail after its 24th. It counts for each thread, so the first
+	// failure comes at a commit that the test cannot predict.
 	cmd.Args = append([]string{
 		strace, "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e",
 		"inject=fsync,fdatasync:error=EIO:when=25+",

@@ -23,16 +23,16 @@ import (
 // situations bring a server into each situation of the table in docs/operations.md and check that
 // the outputs contain what the table quotes.
 var situations = map[string]func(telling){
-	"the clock was set back":              telling.clock,
-	"an epoch began":                      telling.epoch,
-	"somebody has locked a table":         telling.locked,
-	"the disk is full":                    telling.full,
-	"the database only takes reads":       telling.readOnly,
-	"the database is a standby":           telling.standby,
-	"pages are damaged":                   telling.damaged,
-	"the data directory can only be read": telling.frozen,
-	"no engine runs":                      telling.nobody,
-	"the engine's process was stopped":    telling.stopped,
+	"the clock was set back":                 telling.clock,
+	"an epoch began":                         telling.epoch,
+	"another transaction has locked a table": telling.locked,
+	"the disk is full":                       telling.full,
+	"the database only takes reads":          telling.readOnly,
+	"the database is a standby":              telling.standby,
+	"pages are damaged":                      telling.damaged,
+	"the data directory can only be read":    telling.frozen,
+	"no engine runs":                         telling.nobody,
+	"the engine's process was stopped":       telling.stopped,
 }
 
 // Rule: in each situation /readyz, doctor, explain and the metrics contain the phrases that the

@@ -148,7 +148,8 @@ func chatStatus(p wire.Problem) int {
 // refuseChat sends a problem in OpenAI's format.
 func refuseChat(w http.ResponseWriter, p wire.Problem) { refuseField(w, p, nil) }
 
-// refuseField also names the wrong field, unless it is nil.
+// refuseField answers with the problem p, as refuseChat does, and names the invalid field unless
+// field is nil.
 func refuseField(w http.ResponseWriter, p wire.Problem, field *string) {
 	p.Status = chatStatus(p)
 	retry(w, &p)

@@ -12,8 +12,8 @@ import (
 // sayAgain is how often the log is told of an outage while it lasts.
 const sayAgain = time.Minute
 
-// errBusy is below refusals of CodeUnavailable that are the server's own: a bound of its
-// was hit, and the store has nothing to do with it.
+// errBusy is wrapped by errors with CodeUnavailable that the server itself causes: one of its
+// limits was reached, and the store is not at fault.
 var errBusy = errors.New("a bound of the server was hit")
 
 // outage is when the log was last told that the store is away.

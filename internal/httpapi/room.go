@@ -57,8 +57,8 @@ func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
 	return r.enter(ctx, n, false)
 }
 
-// first is take for a body that goes before the others that wait, as long as such bodies
-// have no more than their part.
+// first is like take, but its body goes ahead of the bodies that wait, as long as all bodies
+// admitted by first together have no more than their reserved share of the room.
 func (r *room) first(ctx context.Context, n int64) (give func(), err error) {
 	return r.enter(ctx, n, true)
 }

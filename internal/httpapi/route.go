@@ -44,8 +44,9 @@ type route struct {
 	shape   *shape                                  // the body's names, where its decoder is not strict about them
 }
 
-// waits reports whether a request of the route may take long. Claims may too, and are as
-// many as there are workers.
+// waits reports whether a request of the route may take long and is counted against the limit of
+// waiting requests. It is false for claims: they may take long too, but their number is bounded by
+// the number of workers.
 func (rt *route) waits() bool {
 	return rt.stream || rt.wait
 }

@@ -89,7 +89,8 @@ func (x *subject) lost() {
 	x.do(&Expire{x.owner})
 }
 
-// overdue lets only the owner's session expire, and does not end it.
+// overdue moves time past the expiry of the owner's session and of no other session. The session is
+// not marked as ended yet.
 func (x *subject) overdue() {
 	x.pass(8 * time.Second)
 	for id := range x.workers {

@@ -78,7 +78,8 @@ func within(ctx context.Context, what, name, key string) (*scope, string, error)
 	return c, full, nil
 }
 
-// call is the kind and the name of an author's call, for error messages.
+// call is the kind (step, sleep, signal, …) and the name of an operation that workflow code called,
+// for error messages.
 type call struct{ what, name string }
 
 func (c call) String() string { return c.what + " " + c.name }

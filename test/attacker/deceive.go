@@ -74,7 +74,8 @@ func swapRepo(s *spec) (string, error) {
 	}
 }
 
-// loot reports whose files are in the checkout: those of the server's user, or the job's.
+// loot reports whether the checkout has files of the server's user, so that the attack succeeded, or
+// only files of the job's user.
 func loot(*spec) (string, error) {
 	if raw, err := os.ReadFile("private.txt"); err == nil {
 		return fmt.Sprintf("%d bytes of the server's user", len(raw)), nil

@@ -56,6 +56,7 @@ type Taken struct {
 	UID uint32    `json:"uid"`
 	Run string    `json:"run"`
 	At  time.Time `json:"at"`
-	// Left tells that the process that took the user has ended.
+	// Left reports that the process that had taken this system user from the pool ended without
+	// giving the user back.
 	Left bool `json:"left,omitempty"`
 }

@@ -31,8 +31,8 @@ type floor struct {
 const (
 	// floorAge is the minimum age of a floor: longer than most transactions take.
 	floorAge = 250 * time.Millisecond
-	// belowInterval is the shortest time between two looks below a floor. The next look also waits
-	// belowShare times as long as the last one took.
+	// belowInterval is the shortest time between two queries for executions that are due before the
+	// floor (see doc.go). The next query also waits belowShare times as long as the last one took.
 	belowInterval = time.Second
 	belowShare    = 20
 )

@@ -27,8 +27,8 @@ UPDATE workers
 SET heartbeat_at = heartbeat_at
 WHERE id = $1::uuid AND EXISTS (SELECT 1 FROM executions WHERE worker = $1::uuid)`
 
-	// The first server to come deletes old marks, and none waits for it. The last marks of life
-	// stay.
+	// dropMarks deletes old marks of life (see doc.go). The server that gets the lock first deletes
+	// them, and the others skip the deletion instead of waiting. The newest marks are kept.
 	dropMarks = `
 DELETE FROM servers s
 USING (
