@@ -210,7 +210,7 @@ func TestClaudeIsDeniedATool(t *testing.T) {
 		got.string("error") != "the agent was not permitted to use Bash; see agent.permissions" {
 		t.Errorf("%s", got.text)
 	}
-	a.server.says("agent.permissions says so")
+	a.server.says("the agent may edit files and nothing else (agent.permissions)")
 	a.stop()
 }
 

@@ -16,7 +16,7 @@ const here = "/executions/"
 func TestExecutionShowsOwnerAndCountdown(t *testing.T) {
 	f := running()
 	a := get(t, f, here+id(1).String())
-	a.says("review running", "It runs for 3s, with token 2.", "anna's laptop", "process 4711 on anna",
+	a.says("review running", "It has run for 3s, with token 2.", "anna's laptop", "process 4711 on anna",
 		"Its lease ends in 12s unless",
 		"3s ago", "each renews the lease for 15s", owning.String(), "Token 2", "Queue default", "Attempt 1",
 		"Label team blue")

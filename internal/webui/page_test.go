@@ -212,7 +212,7 @@ func running() *fake {
 			ProgressAt: ago(time.Second),
 			Labels:     map[string]string{"team": "blue"},
 		},
-		why: belay.Explanation{Summary: "It runs for 3s, with token 2.", Facts: []string{
+		why: belay.Explanation{Summary: "It has run for 3s, with token 2.", Facts: []string{
 			"`belay watch x` follows it", "checkpoints saved: 2",
 		}},
 		events: []belay.Event{
