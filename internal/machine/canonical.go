@@ -23,12 +23,30 @@ const (
 // 1200, 1200.0 and 1.2e3 are 12e2. Two numbers that differ never become one, as they would where numbers are floating
 // points. The text must be valid JSON.
 func appendCanonical(b, text []byte) []byte {
-	c := canonical{text}
-	return c.value(b)
+	c := canonical{rest: text}
+	start := len(b)
+	b = c.value(b)
+	if len(c.unsorted) == 0 {
+		return b
+	}
+	written := bytes.Clone(b)
+	return appendSorted(b[:start], written, start, len(b), c.unsorted)
 }
 
-// canonical reads valid JSON.
-type canonical struct{ rest []byte }
+// canonical reads valid JSON, and writes its canonical form except for the order of members.
+type canonical struct {
+	rest []byte
+	// unsorted are the objects read so far whose members have to be put into order, outermost objects only,
+	// in the order in which they were written. Ordering them at the end copies each byte once, however deep
+	// the objects are nested.
+	unsorted []unsorted
+}
+
+// unsorted is an object whose members, written from from to to, are not in the canonical order.
+type unsorted struct {
+	from, to int
+	members  []member
+}
 
 // next is the next byte that is no white space; it is not consumed.
 func (c *canonical) next() byte {
@@ -82,16 +100,17 @@ func (c *canonical) array(b []byte) []byte {
 	return append(b, ']')
 }
 
-// member is a member of an object: what its name means, and where its canonical form lies.
+// member is a member of an object: the meaning of its name, and where it was written.
 type member struct {
 	name     []byte
 	from, to int
+	inner    []unsorted // objects in its value
 }
 
 func (c *canonical) object(b []byte) []byte {
 	var members []member
 	b = append(b, '{')
-	start, sorted := len(b), true
+	start, sorted, outer := len(b), true, len(c.unsorted)
 	c.skip()
 	for c.next() != '}' && c.next() != 0 {
 		if len(members) > 0 {
@@ -111,18 +130,38 @@ func (c *canonical) object(b []byte) []byte {
 	}
 	c.skip()
 	if !sorted {
-		// Members of one name keep their order: which of them counts depends on the reader.
-		slices.SortStableFunc(members, func(a, b member) int { return compareUTF16(a.name, b.name) })
-		written := bytes.Clone(b[start:])
-		b = b[:start]
-		for i, m := range members {
+		c.unsorted = append(c.unsorted[:outer], newUnsorted(start, len(b), members, slices.Clone(c.unsorted[outer:])))
+	}
+	return append(b, '}')
+}
+
+// newUnsorted puts the members of an object into order, each with the objects that lie in its value.
+func newUnsorted(from, to int, members []member, inner []unsorted) unsorted {
+	for i := range members {
+		n := 0
+		for n < len(inner) && inner[n].to <= members[i].to {
+			n++
+		}
+		members[i].inner, inner = inner[:n], inner[n:]
+	}
+	// Members of one name keep their order: the reader decides which of them counts.
+	slices.SortStableFunc(members, func(a, b member) int { return compareUTF16(a.name, b.name) })
+	return unsorted{from, to, members}
+}
+
+// appendSorted adds what was written from from to to, with the members of the objects in it in order.
+func appendSorted(b, written []byte, from, to int, objects []unsorted) []byte {
+	for _, o := range objects {
+		b = append(b, written[from:o.from]...)
+		for i, m := range o.members {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(b, written[m.from-start:m.to-start]...)
+			b = appendSorted(b, written, m.from, m.to, m.inner)
 		}
+		from = o.to
 	}
-	return append(b, '}')
+	return append(b, written[from:to]...)
 }
 
 // text consumes a string, with its quotes.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math/big"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -40,6 +41,31 @@ func TestCanonicalJSON(t *testing.T) {
 				t.Errorf("%s: %s, want %s", text, got, want)
 			}
 		}
+	}
+}
+
+// Rule: objects within objects are all put into order, and the depth of nesting does not multiply
+// the work: each byte is copied a fixed number of times.
+func TestDeepJSONIsOrderedAtOnce(t *testing.T) {
+	nested := func(depth int) []byte {
+		text := strings.Repeat(`{"b":[{"d":0,"c":1}],"a":`, depth) + `"` + strings.Repeat("x", 1<<18) + `"`
+		return []byte(text + strings.Repeat("}", depth))
+	}
+	want := strings.Repeat(`{"a":`, 3) + `"` + strings.Repeat("x", 1<<18) + `"` +
+		strings.Repeat(`,"b":[{"c":1,"d":0}]}`, 3)
+	if got := string(appendCanonical(nil, nested(3))); got != want {
+		t.Errorf("nested in three objects it becomes %.200s", got)
+	}
+	bytes := func(depth int) int64 {
+		text := nested(depth)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		appendCanonical(nil, text)
+		runtime.ReadMemStats(&after)
+		return int64(after.TotalAlloc - before.TotalAlloc)
+	}
+	if flat, deep := bytes(20), bytes(1000); deep > 4*flat {
+		t.Errorf("nested in 20 objects it takes %d bytes, in 1000 it takes %d", flat, deep)
 	}
 }
 
