@@ -62,8 +62,8 @@ export class Lock {
   }
 
   /**
-   * guard throws if the lock is lost, or may be: if no heartbeat was answered for so long that somebody else may own the
-   * execution soon. Call it right before every effect on the world outside.
+   * guard throws if the lock is lost, or may be: if no heartbeat was answered for so long that another owner may get
+   * the execution soon. Call it right before every effect on the world outside.
    */
   guard(): void {
     this.#lost.signal.throwIfAborted();

@@ -86,8 +86,8 @@ func TestAClientReachesWhatIsListed(t *testing.T) {
 			resp.Body.Close()
 		}
 	}
-	// A name that only a wildcard allows, and which anybody may make up, must be resolved without
-	// the machine's search list.
+	// A name that only a wildcard allows, so that the job can invent it, must be resolved without the
+	// machine's search list.
 	if names := p.lookups(); slices.Contains(names, "other.org") || !slices.Contains(names, "a.example.com.") ||
 		!slices.Contains(names, "example.com") {
 		t.Errorf("names were looked up: %q", names)

@@ -47,7 +47,7 @@ func (s *supervisor) start() *report {
 	r := report{Event: started, Walls: s.walls}
 	s.freezer.describe(&r)
 	if err := s.parent.send(r, time.Second); err != nil {
-		s.killAll() // the parent is gone and nobody wants the command; run notices the end of the socket
+		s.killAll() // the parent is gone, and no process waits for the command; run notices the end of the socket
 	}
 	return nil
 }
