@@ -44,7 +44,7 @@ PACKAGES = $$($(LISTED))
 UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false
 
 # Tests that do less, or nothing, under the race detector, and that make unit therefore also runs without it: they
-# process large amounts of data, or measure memory (internal/raced).
+# process large amounts of data, or measure memory (internal/testkit/raced).
 HEAVY := ReadersOfLogsShareTheirRoom ThousandWatchers ManyReadersOfAJob ManyLargeCheckpointsAreWritten
 
 # Tests that make unit runs only without the race detector. In the conformance suite of a store one call follows the
@@ -197,14 +197,14 @@ raced:
 plain:
 	@{ bad=; \
 	  $(TEST) -p 2 -count=1 -timeout 15m $(PLAIN) || bad=1; \
-	  $(TEST) -p 2 -count=1 -timeout 15m -run '$(heavy)|$(call tests,$(UNRACED))' ./embedded ./internal/sdktest ./internal/httpapi ./internal/server ./internal/store/... || bad=1; \
+	  $(TEST) -p 2 -count=1 -timeout 15m -run '$(heavy)|$(call tests,$(UNRACED))' ./embedded ./internal/testkit/sdktest ./internal/httpapi ./internal/server ./internal/store/... || bad=1; \
 	  [ -z "$$bad" ]; } | $(REPORT)
 
 unit-long: export BELAY_TEST_LONG := 1
 unit-long: $(REPORT)
 	@scripts/need.sh $(NEEDED)
 	@$(RACE) -p 4 -count=1 -timeout 1h $(PACKAGES) | $(REPORT)
-	@$(TEST) -count=1 -timeout 1h -run '$(heavy)' ./embedded ./internal/sdktest ./internal/httpapi ./internal/server | $(REPORT)
+	@$(TEST) -count=1 -timeout 1h -run '$(heavy)' ./embedded ./internal/testkit/sdktest ./internal/httpapi ./internal/server | $(REPORT)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ=1m; failing inputs are kept in testdata and run in every later test

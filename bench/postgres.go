@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // postgres is the private server that all contenders share, with PostgreSQL's default settings.

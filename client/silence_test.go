@@ -15,7 +15,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
-	"github.com/belaydev/belay/internal/sdktest"
+	"github.com/belaydev/belay/internal/testkit/sdktest"
 	"github.com/belaydev/belay/internal/wire"
 )
 

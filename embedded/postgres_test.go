@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/pgtest"
-	"github.com/belaydev/belay/internal/raced"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
+	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
 // leaseTTL is the TTL of the workers in these tests: short enough that a defect loses a session,

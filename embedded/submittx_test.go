@@ -12,7 +12,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // application is an application's own connection to the database that Belay uses.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // Rule: the agents of several servers on one database form one service: each server reports on all

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // Rule: the image needs only the binary: the binary is static, and serves from a root directory

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // The parts of docs/go.md: commands to run with the output that the page shows, if any; a file to

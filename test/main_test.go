@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belaydev/belay/internal/gitwatch"
+	"github.com/belaydev/belay/internal/testkit/gitwatch"
 )
 
 var (

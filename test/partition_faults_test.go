@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belaydev/belay/internal/faultproxy"
+	"github.com/belaydev/belay/internal/testkit/faultproxy"
 )
 
 // anyNumber marks faults that cause an unknown number of losses.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
-	"github.com/belaydev/belay/internal/faultproxy"
+	"github.com/belaydev/belay/internal/testkit/faultproxy"
 	"github.com/belaydev/belay/workflow"
 )
 

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/belaydev/belay/internal/gitwatch"
+	"github.com/belaydev/belay/internal/testkit/gitwatch"
 )
 
 // sourceOf makes a repository that belongs to a user, with a git-crypt key if git-crypt is

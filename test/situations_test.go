@@ -16,8 +16,8 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
-	"github.com/belaydev/belay/internal/pgtest"
 	"github.com/belaydev/belay/internal/store/sqlite"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // situations bring a server into each situation of the table in docs/operations.md and check that

@@ -11,7 +11,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // rollout is servers on one database, each with a worker, that are replaced by those of another

@@ -3,7 +3,7 @@ package worker_test
 import (
 	"testing"
 
-	"github.com/belaydev/belay/internal/exampletest"
+	"github.com/belaydev/belay/internal/testkit/exampletest"
 )
 
 // open opens the Backend that an Example runs on.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
-	"github.com/belaydev/belay/internal/agentapi"
+	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/server"
 )

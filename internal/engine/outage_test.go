@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // An outage of the database, by a shutdown or a crash, costs no worker its lease, however much

@@ -11,9 +11,9 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
-	"github.com/belaydev/belay/internal/pgtest"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // database makes a database with the newest schema.

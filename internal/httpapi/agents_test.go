@@ -12,7 +12,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
-	"github.com/belaydev/belay/internal/agentapi"
+	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"

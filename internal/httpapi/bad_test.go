@@ -17,7 +17,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/httpapi"
-	"github.com/belaydev/belay/internal/raced"
+	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
 // corpusSize is how many bad requests there are. Whoever adds a route or a field

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/agentapi"
+	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/wire"
 )

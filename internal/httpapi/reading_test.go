@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/httpapi"
-	"github.com/belaydev/belay/internal/raced"
+	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
 // peak measures how much more memory is in use at most while f runs.

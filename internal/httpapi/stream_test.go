@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/httpapi"
-	"github.com/belaydev/belay/internal/raced"
+	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
 // stream reads server-sent events.

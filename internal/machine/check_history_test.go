@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // checkHistories checks the histories that the public API shows against the promises, and the

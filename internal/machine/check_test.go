@@ -10,7 +10,7 @@ import (
 
 // The checkers check the rows after every fold. They follow from the promises and not from the
 // code: where both need a formula, the checker has its own. The checkers of the public history
-// are in internal/promise. TestCheckersCatchPlantedBugs shows for each checker that it fails on a
+// are in internal/testkit/promise. TestCheckersCatchPlantedBugs shows for each checker that it fails on a
 // planted bug.
 
 // faults lists the promises that were found broken.

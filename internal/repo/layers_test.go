@@ -33,7 +33,7 @@ var layers = map[string]layer{
 	"internal/machine": {down: []string{"."}},
 
 	// The checkers of the promises, for tests. They use only what clients can see, not the rules.
-	"internal/promise": {down: []string{"."}},
+	"internal/testkit/promise": {down: []string{"."}},
 
 	// The store: its interface, its implementations, and the suite that checks that they behave
 	// the same.
@@ -52,9 +52,11 @@ var layers = map[string]layer{
 		modules: []string{"github.com/jackc/pgx/v5", "github.com/pressly/goose/v3"},
 	},
 	// A private PostgreSQL for tests, from the binaries of this machine.
-	"internal/pgtest": {modules: []string{"golang.org/x/sys"}},
+	"internal/testkit/pgtest": {modules: []string{"golang.org/x/sys"}},
 	"internal/store/storetest": {
-		down:    []string{".", "internal/machine", "internal/promise", "internal/store", "internal/store/memory"},
+		down: []string{
+			".", "internal/machine", "internal/testkit/promise", "internal/store", "internal/store/memory",
+		},
 		modules: []string{"github.com/google/go-cmp", "pgregory.net/rapid"},
 	},
 
@@ -71,7 +73,7 @@ var layers = map[string]layer{
 	"internal/peer": {modules: []string{"golang.org/x/sys"}},
 
 	// Says whether the race detector is on, for tests.
-	"internal/raced": {},
+	"internal/testkit/raced": {},
 
 	// Makes ids.
 	"internal/uid": {modules: []string{"github.com/google/uuid"}},
@@ -100,8 +102,8 @@ var layers = map[string]layer{
 
 	// The tests of the promises of workflow and worker on any Backend, as one suite, on virtual
 	// time.
-	"internal/sdktest": {down: []string{
-		".", "workflow", "worker", "internal/raced",
+	"internal/testkit/sdktest": {down: []string{
+		".", "workflow", "worker", "internal/testkit/raced",
 	}, modules: []string{"github.com/google/go-cmp"}},
 
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
@@ -129,7 +131,7 @@ var layers = map[string]layer{
 	"internal/socket": {down: []string{".", "internal/peer", "internal/wire"}},
 
 	// Agents over HTTP: prompts as jobs and as chats, on any Backend.
-	"internal/agentapi": {down: []string{".", "internal/wire", "internal/agent", "internal/httpapi"}},
+	"internal/agent/agentapi": {down: []string{".", "internal/wire", "internal/agent", "internal/httpapi"}},
 
 	// The Backend over HTTP.
 	"client": {down: []string{".", "internal/uid", "internal/wire"}},
@@ -147,7 +149,7 @@ var layers = map[string]layer{
 	// The server: listening, limits, certificates, graceful shutdown.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi",
+			".", "embedded", "internal/agent/agentapi", "internal/config", "internal/engine", "internal/httpapi",
 			"internal/peer", "internal/secret",
 			"internal/telemetry", "internal/webui",
 		},
@@ -173,7 +175,7 @@ var layers = map[string]layer{
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
 			"internal/agent/process",
-			"internal/agent/workspace", "internal/agent/egress", "internal/agentapi", "internal/config",
+			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/config",
 			"internal/peer", "internal/screen",
 			"internal/secret", "internal/server", "internal/socket",
 			"internal/datadir", "internal/demo",
@@ -191,14 +193,14 @@ var layers = map[string]layer{
 	},
 
 	// Tests only.
-	"internal/faultproxy":  {},
-	"internal/gitwatch":    {},
-	"internal/exampletest": {down: []string{".", "client", "embedded", "internal/httpapi"}},
-	"internal/simulation":  {},
-	"internal/repo":        {},
-	"test":                 {},
-	"test/chaos":           {},
-	"test/attacker":        {modules: []string{"golang.org/x/sys"}},
+	"internal/testkit/faultproxy":  {},
+	"internal/testkit/gitwatch":    {},
+	"internal/testkit/exampletest": {down: []string{".", "client", "embedded", "internal/httpapi"}},
+	"internal/simulation":          {},
+	"internal/repo":                {},
+	"test":                         {},
+	"test/chaos":                   {},
+	"test/attacker":                {modules: []string{"golang.org/x/sys"}},
 }
 
 // Rule: imports agree with the table of layers. Tests may import more: an Example of the root package

@@ -12,10 +12,10 @@ var sleepers = map[string]string{
 		"millisecond at a time, with a deadline",
 	"internal/agent/process/freezer_linux.go": "the kernel does not report when a process has stopped; a " +
 		"millisecond at a time, with a deadline",
-	"internal/simulation": "runs completely in a synctest bubble: sleeping moves its virtual clock",
-	"internal/sdktest":    "runs completely in a synctest bubble: sleeping moves its virtual clock",
-	"test/attacker":       "keeps the memory and disk space that it has taken until the limits are checked",
-	"bench":               "measures for a fixed time, and generates load at a fixed rate",
+	"internal/simulation":      "runs completely in a synctest bubble: sleeping moves its virtual clock",
+	"internal/testkit/sdktest": "runs completely in a synctest bubble: sleeping moves its virtual clock",
+	"test/attacker":            "keeps the memory and disk space that it has taken until the limits are checked",
+	"bench":                    "measures for a fixed time, and generates load at a fixed rate",
 }
 
 // Rule: nothing sleeps to wait. A test that sleeps is slow or flaky, mostly both: instead, it waits

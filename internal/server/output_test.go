@@ -15,8 +15,8 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
-	"github.com/belaydev/belay/internal/agentapi"
-	"github.com/belaydev/belay/internal/raced"
+	"github.com/belaydev/belay/internal/agent/agentapi"
+	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
 // Rule: 150 clients that read a job with 8 MiB of output each get its last MiB, in whole characters,

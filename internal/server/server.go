@@ -13,7 +13,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/agentapi"
+	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/telemetry"

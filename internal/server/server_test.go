@@ -14,7 +14,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/agentapi"
+	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/server"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
-	"github.com/belaydev/belay/internal/promise"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // book is a history in the form that the checkers need: the rows of each execution and of each

@@ -3,7 +3,7 @@ package simulation
 import (
 	"fmt"
 
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // check is the checker of one promise.

@@ -45,7 +45,7 @@
 // A checker reads only the history of a run: the answers to callers, every commit, and the
 // store's rows at the end. The history in the form that the checkers need is a book; it has a
 // story for each execution and a shift for each session. Each promise has a checker:
-// internal/promise checks the public history, and the files g2 to g12 of this package check
+// internal/testkit/promise checks the public history, and the files g2 to g12 of this package check
 // commits and rows. Mutants are planted bugs: each changes what passes a seam (a call, a reply,
 // the rows of a fold), and the checker of the promise that it breaks must find it.
 //

@@ -2,7 +2,7 @@ package simulation
 
 import (
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // g2: no stale effect, checked by the rows of sessions: each write of an owner was made while the

@@ -6,7 +6,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // g3: nothing acknowledged is lost, for the rows that the public history does not show: chunks

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // sign is a sign of life: a call of a worker that renews its session, as the worker saw it.

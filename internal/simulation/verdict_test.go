@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // result is the result of one seed.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // book is a record in the form that the checkers use.

@@ -2,7 +2,7 @@ package chaos
 
 import (
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // check is the checker of one promise.

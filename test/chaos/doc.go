@@ -36,7 +36,7 @@
 // Every caller records the result of each call: ok, refused with the reason, or unknown. Workers
 // write these results to ledgers, files that outlive them. After the last fault every execution
 // must settle; then the content of the store is read through the API. The checkers see these two
-// histories and nothing else. There is one checker for each promise, in internal/promise; faults,
+// histories and nothing else. There is one checker for each promise, in internal/testkit/promise; faults,
 // bounds of time, and everything else that only chaos has are checked here.
 //
 // All times in both histories come from the clock of one machine, so that they can be compared. A

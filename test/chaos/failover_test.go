@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belaydev/belay/internal/pgtest"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // standby is a PostgreSQL server that replicates the primary asynchronously.

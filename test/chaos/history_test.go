@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // history collects the results of calls in this process while they happen.

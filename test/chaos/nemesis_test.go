@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/belaydev/belay/internal/faultproxy"
+	"github.com/belaydev/belay/internal/testkit/faultproxy"
 )
 
 // carryOut carries out the plan: one goroutine for each victim. It returns when the plan is over and

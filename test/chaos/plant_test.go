@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // planted is the result of the planted bugs.

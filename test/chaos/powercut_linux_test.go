@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // disk is a separate ext4 file system in an image that is mounted through a loop device.

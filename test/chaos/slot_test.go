@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/belaydev/belay/internal/faultproxy"
+	"github.com/belaydev/belay/internal/testkit/faultproxy"
 )
 
 // slot is the place of one worker, which has one process after the other.

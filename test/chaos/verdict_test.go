@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // The verdict in one word.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // The number of watchers; each follows one execution at a time.

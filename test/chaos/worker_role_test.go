@@ -12,7 +12,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
-	"github.com/belaydev/belay/internal/promise"
+	"github.com/belaydev/belay/internal/testkit/promise"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
 )

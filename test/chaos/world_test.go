@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/belaydev/belay/client"
-	"github.com/belaydev/belay/internal/faultproxy"
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/faultproxy"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // The size of the world.

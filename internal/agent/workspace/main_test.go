@@ -17,7 +17,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/process"
-	"github.com/belaydev/belay/internal/gitwatch"
+	"github.com/belaydev/belay/internal/testkit/gitwatch"
 )
 
 // open returns a Manager on a new directory.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belaydev/belay/internal/gitwatch"
+	"github.com/belaydev/belay/internal/testkit/gitwatch"
 )
 
 // as runs a script as a user, with the real git.

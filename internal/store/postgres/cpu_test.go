@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // cpu is the processor time that a benchmark has used, in this process and in the database server.

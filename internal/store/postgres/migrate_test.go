@@ -10,9 +10,9 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
-	"github.com/belaydev/belay/internal/pgtest"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 	"github.com/jackc/pgx/v5"
 )
 

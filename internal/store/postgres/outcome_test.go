@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // After a crash a database gives out the number of a transaction again if the transaction left no

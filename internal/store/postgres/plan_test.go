@@ -9,8 +9,8 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
-	"github.com/belaydev/belay/internal/pgtest"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // testStore opens an empty database.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
-	"github.com/belaydev/belay/internal/pgtest"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
 	"github.com/belaydev/belay/internal/store/storetest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // server is one of two stores that share a database.

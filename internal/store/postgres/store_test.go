@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belaydev/belay/internal/pgtest"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
 	"github.com/belaydev/belay/internal/store/storetest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 func TestStore(t *testing.T) {

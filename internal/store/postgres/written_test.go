@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 // A writer's connection waits for its commits to be written even if the database is set to

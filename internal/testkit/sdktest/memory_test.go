@@ -7,8 +7,8 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
-	"github.com/belaydev/belay/internal/sdktest"
 	"github.com/belaydev/belay/internal/store/memory"
+	"github.com/belaydev/belay/internal/testkit/sdktest"
 )
 
 // The engine with the store in memory passes the suite.

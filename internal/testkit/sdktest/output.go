@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/raced"
+	"github.com/belaydev/belay/internal/testkit/raced"
 	"github.com/belaydev/belay/workflow"
 )
 

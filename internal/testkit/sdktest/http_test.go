@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/httpapi"
-	"github.com/belaydev/belay/internal/sdktest"
 	"github.com/belaydev/belay/internal/store/memory"
+	"github.com/belaydev/belay/internal/testkit/sdktest"
 )
 
 // overHTTP is a client that talks to a server over in-process connections. It is closed before the

@@ -7,10 +7,10 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
-	"github.com/belaydev/belay/internal/pgtest"
-	"github.com/belaydev/belay/internal/sdktest"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
+	"github.com/belaydev/belay/internal/testkit/sdktest"
 )
 
 // onPostgres opens an engine on a database of its own, whose clock is the virtual time of the

@@ -6,7 +6,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/sdktest"
+	"github.com/belaydev/belay/internal/testkit/sdktest"
 )
 
 // The engine with the store in SQLite passes the suite.

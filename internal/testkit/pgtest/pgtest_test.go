@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
 func query(t *testing.T, s *pgtest.Server, url, sql string) string {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belaydev/belay/internal/faultproxy"
+	"github.com/belaydev/belay/internal/testkit/faultproxy"
 )
 
 // patience is how long a test waits for an event that must happen.
