@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/retry"
 	"github.com/belaydev/belay/internal/wire"
 )
 
@@ -69,7 +70,7 @@ func left(over time.Time) time.Duration { return max(0, min(time.Until(over), wi
 // sleeps first, so that a server that never waits does not cause a busy loop.
 func (c *Client) more(ctx context.Context, began time.Time, asked time.Duration, over time.Time) bool {
 	early := asked - time.Since(began)
-	return left(over) > 0 && (early <= 0 || c.sleep(ctx, min(early, waitBase)))
+	return left(over) > 0 && (early <= 0 || c.sleep(ctx, min(early, retry.Base)))
 }
 
 // seconds formats a wait for the header Prefer and for queries.

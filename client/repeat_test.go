@@ -10,6 +10,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/internal/retry"
 )
 
 // losing is a server that carries out the first n requests and does not answer them.
@@ -185,6 +186,11 @@ func TestRepetitionEndsWithThePatience(t *testing.T) {
 			t.Errorf("%d tries, %v", len(s.got()), err)
 		}
 	}, client.Patience(0))
+	inBubble(t, busy, func(t *testing.T, c *client.Client) { // as package worker and its runs do
+		if _, err := c.Execution(retry.Once(t.Context()), belay.ExecutionID{1}); err == nil || len(s.got()) != 1 {
+			t.Errorf("%d tries for a caller that repeats its calls itself, %v", len(s.got()), err)
+		}
+	})
 }
 
 // The client does not repeat a refused call.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/retry"
 	"github.com/belaydev/belay/internal/wire"
 )
 
@@ -52,7 +53,7 @@ func (c *Client) submit(ctx context.Context, s []belay.Submission, out []belay.S
 		if r.Submitted != nil && refused == nil {
 			out[i] = *r.Submitted
 		}
-		if refused != nil && mayPass(refused) && s[i].Parent == nil {
+		if refused != nil && retry.Transient(refused) && s[i].Parent == nil {
 			again, err = append(again, i), refused
 		}
 	}

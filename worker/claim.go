@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/retry"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 func (s *session) claims(ctx context.Context) {
 	number, slots, repeat := int64(1), 0, false
 	refused, most := 0, manySlots
-	b := backoff{w: s.w}
+	delays := retry.NewDelays(s.w.o.IDs)
 	for ctx.Err() == nil {
 		if !repeat {
 			slots = min(s.slots(ctx), most)
@@ -45,7 +46,8 @@ func (s *session) claims(ctx context.Context) {
 		case err == nil && ctx.Err() != nil:
 			repeat = len(reply.Assignments) > 0 // the worker stops: the number is given up below
 		case err == nil:
-			b.n, repeat, refused = 0, false, 0
+			repeat, refused = false, 0
+			delays.Reset()
 			if len(reply.Assignments) > 0 {
 				s.won(number, reply.Assignments)
 				number++
@@ -61,24 +63,24 @@ func (s *session) claims(ctx context.Context) {
 			if !s.w.full() {
 				break // cancelled because a slot is free; it won nothing
 			}
-			b.wait(ctx)
+			delays.Wait(ctx, err)
 		case belay.CodeOf(err) == belay.CodeConflict:
 			s.w.o.Log.Error("the server refused a claim; the worker gives up its number", "worker", s.id, "number",
 				number, "error", err)
 			s.gaveUp(number)
 			number, repeat = number+1, false
-			b.wait(ctx)
+			delays.Wait(ctx, err)
 		case !mayPass(err) && refused >= claimRefusals-1:
 			s.w.o.Log.Error("a claim failed each time; the worker gives up its number and the executions that it won",
 				"worker", s.id, "number", number, "error", err)
 			s.gaveUp(number)
 			number, repeat, refused, most = number+1, false, 0, 1
-			b.wait(ctx)
+			delays.Wait(ctx, err)
 		default:
 			if repeat = true; !mayPass(err) {
 				refused++
 			}
-			b.wait(ctx)
+			delays.Wait(ctx, err)
 		}
 	}
 	if repeat {
@@ -89,12 +91,8 @@ func (s *session) claims(ctx context.Context) {
 // mayPass reports whether a claim that got the error may succeed when it is repeated, since the
 // error has nothing to do with the executions that the claim won.
 func mayPass(err error) bool {
-	switch belay.CodeOf(err) {
-	case belay.CodeUnavailable, belay.CodeRateLimited, belay.CodeUnauthorized, belay.CodeForbidden:
-		return true
-	default:
-		return false
-	}
+	code := belay.CodeOf(err)
+	return code == belay.CodeUnauthorized || code == belay.CodeForbidden || retry.Transient(err)
 }
 
 // slots is the number of free slots. A full worker waits a moment for a free one.
@@ -150,7 +148,7 @@ func (s *session) heartbeatNow(ctx context.Context) {
 	}
 	select {
 	case <-done:
-		pause(ctx, attentionPause)
+		retry.Sleep(ctx, attentionPause)
 	case <-ctx.Done():
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/retry"
 	"github.com/belaydev/belay/workflow"
 )
 
@@ -17,7 +18,7 @@ func (s *session) heartbeats() {
 	defer timer.Stop()
 	defer alarm.Stop()
 	alarm.Reset(s.beat + alarmDelay)
-	b := backoff{w: s.w}
+	delays := retry.NewDelays(s.w.o.IDs)
 	for {
 		var asked chan struct{}
 		select {
@@ -42,10 +43,10 @@ func (s *session) heartbeats() {
 		alarm.Reset(s.ttl) // no alarm while this heartbeat is in flight
 		next := s.beat
 		if err := s.heartbeat(); err != nil {
-			next = min(s.beat, b.next())
+			next = min(s.beat, delays.Next(err))
 			s.w.o.Log.Debug("heartbeat", "worker", s.id, "error", err)
 		} else {
-			b.n = 0
+			delays.Reset()
 		}
 		if asked != nil {
 			close(asked)

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -129,14 +128,4 @@ func or(d, zero time.Duration) time.Duration {
 		return zero
 	}
 	return max(d, 0)
-}
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

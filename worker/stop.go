@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/retry"
 )
 
 // farewell is for how long the worker tries to tell the store that its session ends.
@@ -69,10 +70,13 @@ var errStopped = errors.New("the worker has stopped")
 func (s *session) tell(ctx context.Context, call func(context.Context, belay.WorkerID) error) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
-	for b := (backoff{w: s.w}); ctx.Err() == nil && !s.isLost(); b.wait(ctx) {
-		if err := call(ctx, s.id); err == nil || !unknown(err) {
+	delays := retry.NewDelays(s.w.o.IDs)
+	for ctx.Err() == nil && !s.isLost() {
+		err := call(retry.Once(ctx), s.id)
+		if err == nil || !unknown(err) {
 			return
 		}
+		delays.Wait(ctx, err)
 	}
 }
 

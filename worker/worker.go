@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/retry"
 	"github.com/belaydev/belay/internal/run"
 	"github.com/belaydev/belay/internal/uid"
 )
@@ -132,9 +132,10 @@ func (w *Worker) open(ctx context.Context) (*session, error) {
 		Capacity: w.o.Concurrency, TTL: belay.Duration(w.o.TTL), Heartbeat: belay.Duration(w.o.Heartbeat),
 		Process: w.o.Process, Version: w.o.Version,
 	}
-	for b := (backoff{w: w}); ctx.Err() == nil; b.wait(ctx) {
+	delays := retry.NewDelays(w.o.IDs)
+	for ctx.Err() == nil {
 		sent := w.o.Clock.Boottime()
-		got, err := w.b.OpenWorker(ctx, spec)
+		got, err := w.b.OpenWorker(retry.Once(ctx), spec)
 		switch {
 		case err == nil:
 			if got.Warning != "" {
@@ -146,6 +147,7 @@ func (w *Worker) open(ctx context.Context) (*session, error) {
 		case !unknown(err):
 			return nil, fmt.Errorf("open a worker session: %w", err)
 		}
+		delays.Wait(ctx, err)
 	}
 	return nil, context.Cause(ctx)
 }
@@ -157,7 +159,7 @@ func unknown(err error) bool {
 	if !errors.As(err, &e) {
 		return true
 	}
-	return e.Code == belay.CodeUnavailable || e.Code == belay.CodeInternal || e.Code == belay.CodeRateLimited
+	return e.Code == belay.CodeInternal || retry.Transient(err)
 }
 
 func (w *Worker) newID() belay.WorkerID { return belay.WorkerID(uid.At(time.Now(), w.o.IDs())) }
@@ -242,19 +244,3 @@ func (w *Worker) unsettled() int {
 }
 
 func (w *Worker) full() bool { return w.free() == 0 }
-
-// backoff computes the delay between tries of a call that does not get through.
-type backoff struct {
-	w *Worker
-	n int
-}
-
-// next is the next delay, which doubles up to two seconds; jitter subtracts up to half.
-func (b *backoff) next() time.Duration {
-	d := min(50*time.Millisecond<<min(b.n, 8), 2*time.Second)
-	b.n++
-	id := b.w.o.IDs()
-	return d/2 + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(d/2))
-}
-
-func (b *backoff) wait(ctx context.Context) { pause(ctx, b.next()) }

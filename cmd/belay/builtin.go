@@ -92,7 +92,7 @@ func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Wor
 }
 
 func (b *builtins) worker(name string, most int) *worker.Worker {
-	return worker.New(&reported{Backend: b.backend, log: b.log}, worker.Options{
+	return worker.New(newReported(b.backend, b.log), worker.Options{
 		Name: name, Version: version, Concurrency: most, Queues: b.queues, Labels: b.labels, TTL: b.ttl,
 		Grace: b.grace, Unwind: b.unwind, Log: b.log,
 	})

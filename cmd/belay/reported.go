@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/belaydev/belay"
 )
@@ -11,9 +10,18 @@ import (
 // reported is the Backend of a worker, with a log of the worker's claims, the ends of its runs,
 // and outages of the server.
 type reported struct {
-	belay.Backend
-	log  *slog.Logger
-	away atomic.Bool
+	outages
+	log *slog.Logger
+}
+
+func newReported(b belay.Backend, log *slog.Logger) *reported {
+	return &reported{log: log, outages: outages{
+		Backend: b,
+		began: func(runs int, err error) {
+			log.Warn("the heartbeat fails; runs are frozen before their leases end", "runs", runs, "error", err)
+		},
+		ended: func(runs int) { log.Info("the heartbeat gets through again", "runs", runs) },
+	}}
 }
 
 // Claim logs the runs that the worker begins.
@@ -39,19 +47,6 @@ func (r *reported) Settle(ctx context.Context, s belay.Settlement) error {
 	}
 	r.log.Info("run ended", facts...)
 	return nil
-}
-
-// Heartbeat logs when heartbeats begin to fail, and when they get through again.
-func (r *reported) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
-	reply, err := r.Backend.Heartbeat(ctx, h)
-	// A lost lease is no outage, and package worker logs it.
-	away := err != nil && ctx.Err() == nil && belay.CodeOf(err) != belay.CodeLeaseLost
-	if was := r.away.Swap(away); away && !was {
-		r.log.Warn("the heartbeat fails; runs are frozen before their leases end", "runs", len(h.Holds), "error", err)
-	} else if was && err == nil {
-		r.log.Info("the heartbeat gets through again", "runs", len(h.Holds))
-	}
-	return reply, err
 }
 
 // failing is a Backend in this process whose store may fail for good. Failed is closed then, and

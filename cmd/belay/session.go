@@ -42,7 +42,7 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view, isolated
 	if s.backend, err = a.backend(ctx, screen.Brief(purpose, 120)); err != nil {
 		return nil, err
 	}
-	s.own = &announced{Backend: s.backend, view: v}
+	s.own = newAnnounced(s.backend, v)
 	if s.runner, err = runnerOf(ctx, dir, isolated); err != nil {
 		return nil, errors.Join(err, s.backend.Close())
 	}

@@ -93,9 +93,11 @@ var layers = map[string]layer{
 
 	// The SDK, which knows the Backend and nothing below it. internal/run executes one attempt;
 	// workflow is the API of workflow functions, and worker starts attempts.
-	"internal/run": {down: []string{"."}},
-	"workflow":     {down: []string{".", "internal/run", "internal/uid"}},
-	"worker":       {down: []string{".", "internal/run", "internal/host", "internal/uid", "workflow"}},
+	// internal/retry decides when each of them, and package client, repeats a call.
+	"internal/retry": {down: []string{"."}},
+	"internal/run":   {down: []string{".", "internal/retry"}},
+	"workflow":       {down: []string{".", "internal/run", "internal/uid"}},
+	"worker": {down: []string{".", "internal/retry", "internal/run", "internal/host", "internal/uid", "workflow"}},
 
 	// The kit for testing workflows: a store in memory, and a worker that tests can crash.
 	"belaytest": {down: []string{".", "workflow", "worker", "internal/store/memory", "internal/engine"}},
@@ -134,7 +136,7 @@ var layers = map[string]layer{
 	"internal/agent/agentapi": {down: []string{".", "internal/wire", "internal/agent", "internal/httpapi"}},
 
 	// The Backend over HTTP.
-	"client": {down: []string{".", "internal/uid", "internal/wire"}},
+	"client": {down: []string{".", "internal/retry", "internal/uid", "internal/wire"}},
 
 	// The web UI, on any Backend.
 	"internal/webui": {down: []string{"."}},

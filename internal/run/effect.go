@@ -2,27 +2,26 @@ package run
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/retry"
 )
 
-// Bounds of the delay between two tries of a call whose outcome is unknown.
-const (
-	retryBase = 50 * time.Millisecond
-	retryCap  = 2 * time.Second
-	// maxInternal is how often a call is repeated after CodeInternal.
-	maxInternal = 3
-)
+// maxInternal is how often a call is repeated after CodeInternal.
+const maxInternal = 3
 
-// tries counts the tries of one call to the Backend.
+// tries are the tries of one call to the Backend.
 type tries struct {
-	n        int
+	delays   retry.Delays
 	internal int
+}
+
+// calls returns the context of a call that the run itself repeats, and its tries.
+func (r *Run) calls(ctx context.Context) (context.Context, tries) {
+	return retry.Once(ctx), tries{delays: retry.NewDelays(r.s.IDs)}
 }
 
 // Enter blocks until it is certain that the run still owns its execution. It returns an error if
@@ -48,17 +47,7 @@ func (r *Run) again(ctx context.Context, t *tries, err error) bool {
 		r.Lose(err)
 		return false
 	}
-	if !t.retryable(err) {
-		return false
-	}
-	t.n++
-	timer := time.NewTimer(r.jitter(min(retryBase<<min(t.n-1, 8), retryCap)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
+	return t.retryable(err) && t.delays.Wait(ctx, err)
 }
 
 // retryable reports whether a repetition of the call may have another outcome: the Backend was not
@@ -69,19 +58,13 @@ func (t *tries) retryable(err error) bool {
 		return true
 	}
 	switch e.Code {
-	case belay.CodeUnavailable, belay.CodeRateLimited, belay.CodeQueueFull:
+	case belay.CodeQueueFull:
 		return true
 	case belay.CodeInternal:
 		t.internal++
 		return t.internal <= maxInternal
 	}
-	return false
-}
-
-// jitter is a random duration between half of d and d.
-func (r *Run) jitter(d time.Duration) time.Duration {
-	id := r.s.IDs()
-	return d/2 + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(d/2+1))
+	return retry.Transient(err)
 }
 
 // refused wraps the error of a refused write, and marks it as permanent if the next run would get
@@ -102,12 +85,12 @@ func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, 
 	s := belay.Save{
 		Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, CostTokens: r.cost.Swap(0),
 	}
-	var t tries
+	ctx, t := r.calls(r.life)
 	for {
 		if err := r.enter(); err != nil {
 			return err
 		}
-		_, err := r.s.Backend.Save(r.life, s)
+		_, err := r.s.Backend.Save(ctx, s)
 		if err == nil {
 			r.Progress()
 			if r.s.Saved != nil {
@@ -115,7 +98,7 @@ func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, 
 			}
 			return nil
 		}
-		if !r.again(r.life, &t, err) {
+		if !r.again(ctx, &t, err) {
 			r.cost.Add(s.CostTokens)
 			return r.answer("save "+key, err)
 		}
@@ -134,17 +117,17 @@ func (r *Run) answer(op string, err error) error {
 // Append writes a chunk of a log or artifact.
 func (r *Run) Append(c belay.Chunk) error {
 	c.Lease = r.a.Lease
-	var t tries
+	ctx, t := r.calls(r.life)
 	for {
 		if err := r.enter(); err != nil {
 			return err
 		}
-		err := r.s.Backend.Append(r.life, c)
+		err := r.s.Backend.Append(ctx, c)
 		if err == nil {
 			r.Progress()
 			return nil
 		}
-		if !r.again(r.life, &t, err) {
+		if !r.again(ctx, &t, err) {
 			return r.answer("append to "+c.Name, err)
 		}
 	}
@@ -172,19 +155,19 @@ func (r *Run) Number(name string, next int64) {
 // submit submits a child.
 func (r *Run) submit(s belay.Submission) error {
 	s.Parent = &r.a.Lease
-	var t tries
+	ctx, t := r.calls(r.life)
 	for {
 		if err := r.enter(); err != nil {
 			return err
 		}
-		answers, err := r.s.Backend.Submit(r.life, s)
+		answers, err := r.s.Backend.Submit(ctx, s)
 		if err == nil && len(answers) == 1 {
 			err = answers[0].Err
 		}
 		if err == nil {
 			return nil
 		}
-		if !r.again(r.life, &t, err) {
+		if !r.again(ctx, &t, err) {
 			return r.answer("start "+s.ParentKey, err)
 		}
 	}
@@ -192,7 +175,7 @@ func (r *Run) submit(s belay.Submission) error {
 
 // read makes a call that only reads, with repetitions, until it is answered or ctx ends.
 func read[T any](ctx context.Context, r *Run, call func(ctx context.Context) (T, error)) (T, error) {
-	var t tries
+	ctx, t := r.calls(ctx)
 	for {
 		v, err := call(ctx)
 		if err == nil {

@@ -68,12 +68,12 @@ func (r *Run) Settle() error {
 	r.over.Store(true)
 	defer r.discard()
 	s := r.settlement()
-	var t tries
+	ctx, t := r.calls(r.life)
 	for {
 		if err := r.enter(); err != nil {
 			return err
 		}
-		err := r.s.Backend.Settle(r.life, s)
+		err := r.s.Backend.Settle(ctx, s)
 		switch {
 		case err == nil:
 			return nil
@@ -84,7 +84,7 @@ func (r *Run) Settle() error {
 				s.Outcome = belay.OutcomeFailed
 				s.Failure = &belay.Failure{Class: belay.ClassPermanent, Message: "save the output: " + err.Error()}
 			}
-		case !r.again(r.life, &t, err):
+		case !r.again(ctx, &t, err):
 			return r.answer("settle as "+s.Outcome.String(), err)
 		default:
 			s.Repeat = true

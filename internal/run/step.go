@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/retry"
 )
 
 // Retry configures how often and after which delay a step is tried again within its run.
@@ -43,7 +44,7 @@ func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx contex
 	return data, nil
 }
 
-func (r *Run) carryOut(ctx context.Context, retry Retry, fn func(ctx context.Context) (json.RawMessage,
+func (r *Run) carryOut(ctx context.Context, policy Retry, fn func(ctx context.Context) (json.RawMessage,
 	error)) (json.RawMessage, error) {
 	r.busy(1)
 	defer r.busy(-1)
@@ -56,10 +57,11 @@ func (r *Run) carryOut(ctx context.Context, retry Retry, fn func(ctx context.Con
 			return data, nil
 		}
 		r.Progress()
-		if n >= retry.Attempts || belay.IsPermanent(err) || errors.Is(err, ErrYield) || ctx.Err() != nil {
+		if n >= policy.Attempts || belay.IsPermanent(err) || errors.Is(err, ErrYield) || ctx.Err() != nil {
 			return nil, err
 		}
-		r.pause(ctx, max(r.jitter(retry.delay(n)), belay.RetryDelay(err)))
+		delay := policy.delay(n)
+		r.pause(ctx, max(retry.Spread(r.s.IDs, delay, delay/2), belay.RetryDelay(err)))
 	}
 }
 
