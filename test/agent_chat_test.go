@@ -71,8 +71,8 @@ func TestConcurrentChats(t *testing.T) {
 	a.stop()
 }
 
-// Rule: the prompt keeps the role of each message apart, even if a message pretends to contain
-// several; invalid requests are refused in OpenAI's form.
+// Rule: the prompt keeps the role of each message apart, even if the text of one message imitates
+// several messages. The server refuses invalid requests with an error in OpenAI's form.
 func TestMessagesBecomeAPrompt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -111,9 +111,9 @@ func TestMessagesBecomeAPrompt(t *testing.T) {
 	a.stop()
 }
 
-// Rule: a chat is answered 503, with the reason, when the agent fails and when the chat takes
-// longer than allowed, including its wait for a slot; after that answer nothing of the chat goes
-// on.
+// Rule: the server answers a chat with 503 and the reason if the agent fails, or if the chat takes
+// longer than allowed, the wait for a slot included. After that answer, nothing of the chat runs
+// any more.
 func TestAFailedChatIsAnsweredWith503(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -143,7 +143,7 @@ func TestAFailedChatIsAnsweredWith503(t *testing.T) {
 	a.stop()
 }
 
-// chat begins a chat whose connection the test may cut.
+// chat starts a chat whose connection the test may cut.
 func (a agents) chat(body, key string) (cut func(), done <-chan error) {
 	a.api.t.Helper()
 	ctx, cancel := context.WithCancel(a.api.t.Context())
@@ -167,9 +167,9 @@ func (a agents) chat(body, key string) (cut func(), done <-chan error) {
 	return cancel, ended
 }
 
-// Rule: a chat without a key ends with its connection, streamed or not, queued or running. A chat
-// with a key goes on: a repeated request joins it or is answered at once, also after a kill -9 of
-// the server.
+// Rule: a chat without a key ends with its connection, whether it is streamed or not, queued or
+// running. A chat with a key continues: a repeated request joins the chat, or gets its answer at
+// once if the chat has ended, also after a kill -9 of the server.
 func TestAChatEndsWithItsConnectionUnlessItHasAKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -209,7 +209,7 @@ func TestAChatEndsWithItsConnectionUnlessItHasAKey(t *testing.T) {
 		t.Errorf("again: %s", again.text)
 	}
 	stream := a.stream(chatOf("words\n"+a.hold("keyed"), `"stream":true`), "Idempotency-Key", "k1")
-	// the output of the killed run is not repeated
+	// the stream does not repeat the output of the killed run
 	if text := contentOf(t, stream); text != "words\nfreed keyed\n" {
 		t.Errorf("again, streamed: %q", text)
 	}
@@ -220,7 +220,7 @@ func TestAChatEndsWithItsConnectionUnlessItHasAKey(t *testing.T) {
 	a.stop()
 }
 
-// stream starts a streamed chat and returns its events.
+// stream starts a streamed chat and returns the events of its stream.
 func (a agents) stream(body string, headers ...string) <-chan frame {
 	a.api.t.Helper()
 	ctx, cancel := context.WithTimeout(a.api.t.Context(), patience)
@@ -261,8 +261,8 @@ func contentOf(t *testing.T, events <-chan frame) string {
 	return text.String()
 }
 
-// Rule: a streamed chat passes plain output on while the agent works, in whole characters; a
-// failure after the start appears as an error in the stream.
+// Rule: a streamed chat passes plain output on while the agent works, in whole characters. A
+// failure after the start of the stream appears as an error in the stream.
 func TestAStreamedChat(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -274,7 +274,7 @@ func TestAStreamedChat(t *testing.T) {
 		}
 	}
 	if a.held("held") == "" {
-		a.holds("held") // the stream had content before the agent's end
+		a.holds("held") // the stream had content while the agent still ran
 	}
 	a.free("held")
 	var rest []string
@@ -297,8 +297,8 @@ func TestAStreamedChat(t *testing.T) {
 	a.stop()
 }
 
-// Rule: a streamed chat passes on the texts of an agent with structured output while the agent
-// works, text by text; the final answer is that of a chat without a stream.
+// Rule: while the agent works, a streamed chat passes on each text of an agent with structured
+// output. The final answer is the same as that of a chat without a stream.
 func TestAStreamedChatOfStructuredOutput(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -310,7 +310,7 @@ func TestAStreamedChatOfStructuredOutput(t *testing.T) {
 			break
 		}
 	}
-	a.holds("held") // the text was passed on before the agent's end
+	a.holds("held") // the stream had the text while the agent still ran
 	a.free("held")
 	if rest := contentOf(t, events); rest != "\n\nfreed held" {
 		t.Errorf("the rest is %q", rest)
@@ -326,8 +326,8 @@ func TestAStreamedChatOfStructuredOutput(t *testing.T) {
 	a.stop()
 }
 
-// Rule: once an API key exists, each route except for the health check requires its scope; a chat
-// is refused in OpenAI's form.
+// Rule: once an API key exists, each route except for the health check requires a key with the
+// route's scope. The refusal of a chat has OpenAI's form.
 func TestAgentRoutesRequireAKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: kill -9 of the server in the middle of ten jobs loses none: each job continues to its end,
-// in a workspace with its earlier changes; no process and no workspace is left.
+// Rule: a kill -9 of the server in the middle of ten jobs loses none of them: each job continues to
+// its end, in a workspace with its earlier changes. No process and no workspace is left.
 func TestAKilledServerLosesNoJob(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -55,8 +55,8 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 	p.sound()
 }
 
-// Rule: after kill -9 a job still has its stashes, tags, staged changes and HOME, and works in the
-// same directory. When the job has ended, its HOME is not kept anywhere.
+// Rule: after a kill -9 of the server, a job still has its stashes, tags, staged changes and HOME,
+// and works in the same directory. After the job's end no copy of its HOME is left.
 func TestAKilledServerLosesNothingOfAJob(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -102,7 +102,7 @@ git config --global --add agent.talk so-far
 	p.sound()
 }
 
-// Rule: with the policy "fail", a job whose server dies has failed with that reason, and its
+// Rule: with the policy "fail", a job fails when its server dies; the job's error says so, and its
 // changes are kept.
 func TestALostJobFailsUnderThePolicyFail(t *testing.T) {
 	t.Parallel()
@@ -148,8 +148,8 @@ func TestAStoppedServerReleasesItsJobs(t *testing.T) {
 	a.stop()
 }
 
-// Rule: a job's output can be followed while it is written, and from a given event on; the last
-// event says how the job ended.
+// Rule: a client can follow a job's output while the job writes it, also from a given event on. The
+// last event says how the job ended.
 func TestTheLogOfAJobIsFollowed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -11,14 +11,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// far is an agent worker on another machine: it has its own data directory, and shares nothing with
-// the server except for the server's address.
+// far is an agent worker on another machine: it has its own data directory, and shares only the
+// server's address with the server.
 type far struct {
 	agents
 	worker *started
 }
 
-// startWorker starts such a worker, whose session the server ends after two seconds without a heartbeat.
+// startWorker starts an agent worker with its own data directory. The server ends the worker's
+// session after two seconds without a heartbeat.
 func (a agents) startWorker(name string, env ...string) far {
 	a.api.t.Helper()
 	place := *a.place
@@ -65,23 +66,23 @@ func (a agents) waitSaved(id string) {
 	a.api.t.Helper()
 	until(a.api.t, "the changes are stored", func() bool {
 		c := a.kept(id).Changes
-		if c.Commits != 1 || c.Patch == "" { // the state may be saved between the commit and the edit after it
+		if c.Commits != 1 || c.Patch == "" { // the state was saved before the edit
 			return false
 		}
 		return strings.Contains(a.artifact(parse(a.api.t, id), c.Patch), "+half")
 	})
 }
 
-// begun is the beginning of a job's prompt: it runs before the interruption, and again when the job
-// continues.
+// begun is the beginning of a job's prompt. The agent runs it before the interruption, and again
+// when the job continues.
 const begun = "edit work.txt begun\ncommit work\nedit loose.txt half\nshow BELAY_RESUMED\ngit log --format=%s\n"
 
 // noLocalAgents are the flags of a server that runs no agents itself and requires no keys.
 var noLocalAgents = []string{"--agent-local=false", "--insecure-no-auth"}
 
-// Rule: a job whose machine is lost in the middle continues on another machine, with its commits
-// and its uncommitted changes, although nothing of the first machine's disk is available there.
-// When the first machine is back, it cannot influence the job.
+// Rule: a job whose machine fails continues on another machine with its commits and its uncommitted
+// changes, although the new machine cannot read the disk of the first. When the first machine is
+// back, it cannot influence the job.
 func TestAJobContinuesOnAnotherMachine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -97,7 +98,7 @@ func TestAJobContinuesOnAnotherMachine(t *testing.T) {
 	if exists(p.path("data/workspaces")) {
 		t.Error("the server has workspaces although it runs no agents")
 	}
-	back := s.startWorker("one") // the worker keeps the workspaces that it finds on its own disk
+	back := s.startWorker("one") // the worker does not delete the workspaces that it finds on its own disk
 	two.free("held")
 	got := s.wantEnd(id, "completed", 0.0)
 	if result := got.string("result"); !strings.HasPrefix(result, "1\nwork\nwork\nfirst\n") {
@@ -120,8 +121,8 @@ func TestAJobContinuesOnAnotherMachine(t *testing.T) {
 	s.stop()
 }
 
-// Rule: with the policy "fail", a job whose machine is lost has failed with that reason, and its
-// changes can be restored from the server alone.
+// Rule: with the policy "fail", a job fails when its machine fails, with that reason. The server
+// alone has all the data needed to restore the job's changes.
 func TestALostJobLeavesItsChanges(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -150,8 +151,8 @@ func TestALostJobLeavesItsChanges(t *testing.T) {
 	s.stop()
 }
 
-// Rule: an attempt that ended by itself is retried from the beginning, even if changes of it were
-// stored in the meantime.
+// Rule: if an attempt of a job fails by itself, the next attempt starts from the beginning, even if
+// the server has stored changes of the failed attempt.
 func TestARetryBeginsWithoutTheChangesOfTheFailedAttempt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -167,7 +168,7 @@ func TestARetryBeginsWithoutTheChangesOfTheFailedAttempt(t *testing.T) {
 	one.free("held")
 	until(t, "the job is retried", func() bool {
 		now, err := os.Stat(one.held("held"))
-		// in the same workspace
+		// the file is made anew in the same workspace
 		return err == nil && (!now.ModTime().Equal(first.ModTime()) || !os.SameFile(first, now))
 	})
 	one.free("held")
@@ -201,8 +202,8 @@ func TestAStoppedWorkersJobsContinueOnAnother(t *testing.T) {
 	s.stop()
 }
 
-// Rule: agents on a worker get the secrets of that machine, from files, and only the worker's own
-// configuration lists the repositories in which they may work.
+// Rule: agents on a worker get the secrets from files of the worker's machine, and only the
+// worker's own configuration lists the repositories in which they may work.
 func TestAWorkerHasItsOwnSecretsAndRepositories(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -226,7 +227,7 @@ func TestAWorkerHasItsOwnSecretsAndRepositories(t *testing.T) {
 	s.stop()
 }
 
-// Rule: a worker with options that contradict each other is refused at the start.
+// Rule: belay worker refuses options that contradict each other when it starts.
 func TestAWorkerWithContradictoryOptionsIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

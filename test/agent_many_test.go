@@ -52,8 +52,8 @@ func (p *place) goSources(most int) (repo string, files int) {
 }
 
 // Rule: many jobs that edit, commit and run git at once on one large repository never affect each
-// other: no job waits for a git lock of another, and none sees another's changes. The changes of
-// each job are its own commits and nothing else.
+// other: no job waits for another job's lock of git, and none sees another's changes. The stored
+// changes of a job are its own commits and nothing else.
 func TestManyJobsOnOneRepository(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -104,8 +104,8 @@ func TestManyJobsOnOneRepository(t *testing.T) {
 	}
 }
 
-// contents checks the stored changes of each job by content: applied to the repository, the job's
-// commits change its own two files and no other.
+// contents checks the content of each job's stored changes: when they are applied to the
+// repository, the job's commits change the two files of that job and no other file.
 func (p *place) contents(repo string, ids []string) {
 	p.t.Helper()
 	for i, id := range ids {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Rule: OpenAI's own client for Python finds what it expects: models, answers, streams, usage,
-// errors, and one execution for one key.
+// Rule: OpenAI's client for Python works with the server: models, answers, streams, usage, errors,
+// and one execution for one key.
 func TestOpenAIsClient(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -21,8 +21,9 @@ func TestOpenAIsClient(t *testing.T) {
 	a.stop()
 }
 
-// Rule: OpenAI's client for npm finds the same. It also retries by itself where a retry helps, and
-// not where that would run a failed agent again; aborting a request cancels the job.
+// Rule: OpenAI's client for npm works with the server. The client retries a request by itself where
+// a retry helps, and does not retry where that would run a failed agent again. If the client aborts
+// a request, the server cancels the job.
 func TestOpenAIsClientOfNPM(t *testing.T) {
 	t.Parallel()
 	_, run := npmProject(t, "openai-npm", "package.json", "package-lock.json", "check.js")

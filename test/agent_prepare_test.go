@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// flaky is the server of a repository whose first requests fail.
+// flaky is the server of a repository. It breaks the connection of its first requests.
 type flaky struct {
 	url string
-	ca  string // the file of the server's certificate
-	// fails is the number of requests that are still to fail; asked counts all requests.
+	ca  string // the file that contains the server's certificate
+	// fails is the number of further requests that must fail; asked counts all requests.
 	fails, asked atomic.Int64
 }
 
@@ -43,8 +43,9 @@ func (p *place) flaky() *flaky {
 	return f
 }
 
-// Rule: a network that fails for a moment while a workspace is prepared ends no job: the clone is
-// retried, and the job's log says so. Until then the job has not started, and can be cancelled.
+// Rule: a short failure of the network while a workspace is prepared does not end a job: the server
+// retries the clone, and the job's log says so. Until the clone succeeds, the job has not started,
+// and a client can cancel it.
 func TestACloneIsRetriedAfterANetworkFailure(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -44,7 +44,7 @@ func stepwise(t *testing.T) []string {
 	return []string{"BELAY_AGENT_COMMAND=" + command("begin"), "BELAY_AGENT_RESUME_COMMAND=" + command("continue")}
 }
 
-// kinds are the steps that the agent takes in one round.
+// kinds are the kinds of steps that the agent takes in one round.
 const kinds = "commit stash tag stage leave"
 
 // stepped returns the text that a job of the stepwise agent prints at its end, after the given
@@ -56,7 +56,7 @@ func stepped(rounds int) string {
 		}
 		return all
 	}
-	list := func(kind int, form string) string { // sorted as git and the shell sort names
+	list := func(kind int, form string) string { // the names are in the order in which git and the shell sort names
 		all := numbered(kind, form)
 		slices.Sort(all)
 		return strings.Join(all, "")
@@ -73,9 +73,9 @@ func stepped(rounds int) string {
 }
 
 // Rule: thirty jobs, ten at a time, on a repository of 800 commits survive three kills of the
-// server: all end with their commits, stashes, tags, index and files, no conversation is begun
-// twice, and no step is done twice. With -long there are sixty jobs, twenty at a time, and nine
-// kills.
+// server: all end with their commits, stashes, tags, index and files; no job starts its
+// conversation twice, and none repeats a step. With -long there are sixty jobs, twenty at a time,
+// and nine kills.
 func TestNoStepIsRepeatedAfterKillsOfTheServer(t *testing.T) {
 	if *long {
 		users(t, func(t *testing.T, p *place) { repeatNothing(t, p, 60, 20, 3, 9) })

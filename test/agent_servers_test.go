@@ -11,8 +11,8 @@ import (
 )
 
 // Rule: the agents of several servers on one database form one service: each server reports on all
-// jobs, the health and the queue depth of each count all jobs, and a chat that was started at one
-// server can be joined at another.
+// jobs, each server's health and queue depth count all jobs, and a client can join a chat at
+// another server than the one that started the chat.
 func TestAgentsOfTwoServers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Shared(t).Database(t)
@@ -57,8 +57,8 @@ func TestAgentsOfTwoServers(t *testing.T) {
 	two.stop()
 }
 
-// Rule: a server that leaves agents to workers has as many slots as all its workers, and reports
-// itself busy while no worker is connected.
+// Rule: a server that leaves agents to workers has as many slots as all its workers together. While
+// no worker is connected, the server reports that it is busy.
 func TestAServerHasTheSlotsOfItsWorkers(t *testing.T) {
 	t.Parallel()
 	s := newPlace(t).assisted(nil, noLocalAgents...)

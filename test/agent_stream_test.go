@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// frame is a server-sent event; the name of a comment is ":".
+// frame is a server-sent event. A comment in the stream is a frame with the name ":".
 type frame struct{ id, name, data string }
 
-// follow reads a stream of events until its end or until the test cuts it. Headers are given as
+// follow reads a stream of events until the stream ends or the test cuts it. Headers are given as
 // pairs.
 func (a api) follow(path, last string, headers ...string) (events <-chan frame, cut func()) {
 	a.t.Helper()

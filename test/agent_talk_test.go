@@ -7,8 +7,8 @@ import (
 )
 
 // Rule: when a job's conversation continues in a new run, its stream continues too: the output of
-// the new run follows the output that was streamed before, and nothing is repeated. A chat that
-// joins later gets all of it.
+// the new run follows the output of the old run, and nothing is repeated. A chat that joins later
+// gets the whole output.
 func TestAStreamContinuesWithItsConversation(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// agents is a server with an agent service, as its clients see it.
+// agents is a server with an agent service, as its clients use it.
 type agents struct {
 	api
 	*place
@@ -38,7 +38,8 @@ func smallAgent(t *testing.T, flags ...string) string {
 	return string(argv)
 }
 
-// program finds a program in PATH that every user may run: jobs run it as their own users.
+// program finds a program in PATH that every user may run, since each job runs it as the job's own
+// user.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
@@ -64,7 +65,7 @@ func forEverybody(path string) bool {
 	}
 }
 
-// assisted starts a server with the small agent and with these variables in its environment.
+// assisted starts a server with the small agent and with the variables env in its environment.
 func (p *place) assisted(env []string, args ...string) agents {
 	p.t.Helper()
 	cmd := p.command(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
@@ -91,14 +92,14 @@ func (a agents) killAndRestart(env []string, args ...string) agents {
 	b := a.assisted(env, args...)
 	for file, text := range was {
 		until(a.api.t, "the workspaces of the dead server are gone", func() bool {
-			now, err := os.ReadFile(file) // the next run of the job may use the same directory
+			now, err := os.ReadFile(file) // the job's next run may have made it anew
 			return err != nil || string(now) != text
 		})
 	}
 	return b
 }
 
-// stop stops the server gracefully and checks that nothing is left.
+// stop stops the server gracefully and checks that no process and no workspace is left.
 func (a agents) stop() result {
 	a.api.t.Helper()
 	a.server.signal(syscall.SIGTERM)
@@ -169,12 +170,13 @@ func (a agents) wantHealth(busy bool, active, queued, capacity int) {
 	}
 }
 
-// hold returns a prompt that makes a file when it runs and then waits until the test frees it.
+// hold returns a prompt that makes a file when it runs and then waits until the test calls free.
 func (a agents) hold(name string) string {
 	return "touch $TMPDIR/" + name + "\nuntil $TMPDIR/free-" + name + "\nfreed " + name
 }
 
-// held returns the path of the file that a prompt of hold has made; "" if the prompt does not run.
+// held returns the path of the file that a prompt of hold has made, or "" while no such prompt
+// runs.
 func (a agents) held(name string) string {
 	a.api.t.Helper()
 	found, err := filepath.Glob(filepath.Join(a.data, "workspaces", "jobs", "*", "tmp", name))
@@ -203,8 +205,8 @@ func (a agents) free(name string) {
 	}
 }
 
-// Rule: two jobs run at the same time, each in its own workspace; the agent's output is the result,
-// and the workspaces are removed at the end.
+// Rule: two jobs run at the same time, each in its own workspace. The agent's output is the job's
+// result, and the workspaces are removed at the end of the jobs.
 func TestTwoExecutesRunAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -263,8 +265,9 @@ func TestAThirdJobWaitsForASlot(t *testing.T) {
 	a.wantHealth(false, 0, 0, 2)
 }
 
-// Rule: a timeout counts from the start of the agent: it does not include the wait for a slot, and
-// is not that of another job. It kills the agent, and the job says so.
+// Rule: the timeout of a job counts from the start of its agent: the wait for a slot does not
+// count, and each job has a timeout of its own. A timeout kills the agent, and the job's error says
+// so.
 func TestATimeoutDoesNotCountTheQueue(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -291,7 +294,7 @@ func TestATimeoutDoesNotCountTheQueue(t *testing.T) {
 	a.stop()
 }
 
-// Rule: /jobs answers for a job until JOB_TTL_SECONDS after its end; the job's execution is kept.
+// Rule: /jobs returns a job until JOB_TTL_SECONDS after the job's end; the job's execution is kept.
 func TestJobsAreEvicted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -322,9 +325,9 @@ func TestJobsAreEvicted(t *testing.T) {
 	a.wantEnd(held, "completed", 0.0)
 }
 
-// Rule: no more than MAX_QUEUE_DEPTH jobs run or wait, however many requests come at once and also
-// after restarts. A request beyond that is refused with the time to retry after; the repeat of an
-// accepted request does not count.
+// Rule: no more than MAX_QUEUE_DEPTH jobs run or wait, however many requests arrive at once, also
+// after a restart of the server. The server refuses a further request with the time to retry after;
+// a repeat of an accepted request does not count.
 func TestJobsBeyondTheQueueDepthAreRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -423,7 +426,7 @@ func TestJobsReportHowTheyEnded(t *testing.T) {
 	a.stop()
 }
 
-// Rule: a request that could not be run is refused before anything is stored.
+// Rule: the server refuses a request that cannot run before it stores anything.
 func TestExecuteRefusesWhatCannotRun(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -458,8 +461,8 @@ func TestExecuteRefusesWhatCannotRun(t *testing.T) {
 	}
 }
 
-// Rule: a prompt is one argument, byte for byte. No shell reads it, and it cannot be taken for an
-// option.
+// Rule: the agent gets a prompt as one argument, byte for byte. No shell reads the prompt, and the
+// agent cannot read it as an option.
 func TestAPromptIsOneArgument(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -487,8 +490,8 @@ func TestAPromptIsOneArgument(t *testing.T) {
 	}
 }
 
-// Rule: a secret from a file is in the agent's environment and nowhere else: not in stored data,
-// not in answers, not in the log.
+// Rule: a secret from a file is in the agent's environment and nowhere else: neither in stored data
+// nor in answers nor in the log.
 func TestASecretStaysASecret(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

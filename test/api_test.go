@@ -23,7 +23,7 @@ func (p *place) serve(args ...string) (*started, api) {
 	return x, api{p.t, ready.FindString(x.err.String())}
 }
 
-// api is a server as its clients see it: plain HTTP.
+// api is a server as clients over plain HTTP use it.
 type api struct {
 	t   *testing.T
 	url string
@@ -52,7 +52,7 @@ func (a answer) string(path ...string) string {
 	return s
 }
 
-// call makes one request; headers are given as pairs.
+// call makes one request. Headers are given as pairs.
 func (a api) call(method, path, body string, headers ...string) answer {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
@@ -81,7 +81,7 @@ func (a api) call(method, path, body string, headers ...string) answer {
 	return out
 }
 
-// want makes one request that must be answered with a status.
+// want makes one request and checks the status of the answer.
 func (a api) want(status int, method, path, body string, headers ...string) answer {
 	a.t.Helper()
 	got := a.call(method, path, body, headers...)

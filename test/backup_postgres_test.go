@@ -26,7 +26,7 @@ func openDatabase(t *testing.T, url string) *database {
 	return &database{t, b}
 }
 
-// own claims an execution as an owner from outside.
+// own claims an execution in the role of an owner that is not a worker.
 func (d *database) own(id belay.ExecutionID) belay.Lock {
 	d.t.Helper()
 	l, err := d.Lock(d.t.Context(), belay.LockRequest{
@@ -38,7 +38,8 @@ func (d *database) own(id belay.ExecutionID) belay.Lock {
 	return l
 }
 
-// lose reports the worker of a lease dead, and waits until the execution shows it.
+// lose reports that the worker of a lease has died, and waits until the execution has the state
+// after that.
 func (d *database) lose(l belay.Lease) {
 	d.t.Helper()
 	if err := d.Bury(d.t.Context(), l.Worker, "killed"); err != nil {
@@ -58,8 +59,9 @@ func (d *database) close() {
 }
 
 // Rule: the procedure of docs/operations.md for PostgreSQL, with PostgreSQL's own tools, has the
-// result of restoring a data directory: no write that was acknowledged before the dump is lost, no
-// token is given out twice, and no lease from before the dump is valid any more (G1, G2, G3).
+// same result as the restore of a data directory: every write that was acknowledged before the dump
+// is kept, the engine gives out no token twice, and no lease from before the dump is valid any more
+// (G1, G2, G3).
 func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Shared(t)
@@ -78,7 +80,7 @@ func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 	tool(t, s.Binary("pg_dump"), "--format=custom", "--file="+dump, "--dbname="+url)
 	d.lose(old.Lease)
 	highest := old.Lease.Token
-	for range 2 { // the dump does not contain these leases
+	for range 2 { // the engine gives out these leases after the dump
 		l := d.own(id)
 		highest = max(highest, l.Lease.Token)
 		d.lose(l.Lease)
@@ -87,7 +89,8 @@ func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 
 	fresh := s.Database(t)
 	tool(t, s.Binary("pg_restore"), "--exit-on-error", "--single-transaction", "--no-owner", "--dbname="+fresh, dump)
-	// the dump is so new that its server may still be alive
+	// the server from which the dump was made may still be running, because its mark of life is
+	// recent
 	p.belay("restore", "--epoch", "--store",
 		fresh).want(belay.CodeConflict.Exit()).saying("a server left its mark of life")
 	r := p.belay("restore", "--epoch", "--force", "--store", fresh).want(0)

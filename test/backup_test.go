@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// givenTokens records the tokens that were given to owners: the highest of each execution.
+// givenTokens records for each execution the highest token that an owner got.
 type givenTokens struct {
 	mu      sync.Mutex
 	tokens  map[belay.ExecutionID]belay.Token
@@ -39,9 +39,8 @@ func (d *givenTokens) count() int {
 	return d.claims
 }
 
-// grab claims executions from a server and never completes any, in sessions that expire after a
-// second, so that the same executions are claimed again and again; it ends when the server no
-// longer answers.
+// grab claims executions from a server and never completes any. Its sessions expire after a second,
+// so that it claims the same executions again and again. It ends when the server no longer answers.
 func (a api) grab(all *sync.WaitGroup, d *givenTokens) {
 	all.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -100,8 +99,9 @@ func (l *load) kill() {
 }
 
 // Rule: a backup made under load, while the server is killed, contains every write that was
-// acknowledged before the backup began. After it is restored, no token is given out that was given
-// out before, even after the backup, and executions that had owners are reclaimed (G1, G3, G4).
+// acknowledged before the backup began. After the restore, the server gives out no token a second
+// time, not even one that it gave out after the backup, and reclaims the executions that had owners
+// (G1, G3, G4).
 func TestABackupUnderLoadIsRestored(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -170,7 +170,7 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 		if token <= l.givenTokens.highest {
 			t.Errorf("G1: token %d after %d", token, l.givenTokens.highest)
 		}
-		history := q.history(id) // history checks that the history is well formed
+		history := q.history(id) // p.history also checks that the history is well formed
 		for i, ev := range history {
 			if ev.Kind == "started" && ev.Token == token && i > 0 && history[i-1].Kind == "lost" &&
 				history[i-1].Token < 1<<32 {
@@ -185,7 +185,7 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 	}
 }
 
-// Rule: a killed backup leaves no file that could be taken for a backup.
+// Rule: a killed backup leaves no file that a user could take for a complete backup.
 func TestAKilledBackupLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -210,8 +210,8 @@ func TestAKilledBackupLeavesNoFile(t *testing.T) {
 	p.belay("backup", filepath.Join(to, "b.db")).want(0)
 }
 
-// Rule: a restore over existing data that is killed at any moment leaves either the old database or
-// the new one, complete, and the old one is never lost.
+// Rule: belay restore over existing data, killed at any moment, leaves either the old database or
+// the new one, complete, and never loses the old one.
 func TestAKilledRestoreLeavesAWholeDatabase(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -310,7 +310,7 @@ func TestRefusedBackupsAndRestores(t *testing.T) {
 	x.wait(patience).want(0)
 }
 
-// Rule: backup and restore report the same facts to programs as to people.
+// Rule: the JSON output of backup and restore contains the same facts as their text for people.
 func TestBackupReportsTheSameToProgramsAndPeople(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

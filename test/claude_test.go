@@ -21,8 +21,8 @@ var claude struct {
 	err  error
 }
 
-// claudePath returns the directory of a program claude that every user may run. The packages of the
-// lock file in claude-npm are installed for this machine's tests, once.
+// claudePath returns the directory of a program claude that every user may run. It installs the
+// packages of the lock file in claude-npm once for all tests on this machine.
 func claudePath(t *testing.T) string {
 	t.Helper()
 	claude.once.Do(func() { claude.dir, claude.err = installClaude() })
@@ -78,8 +78,8 @@ func installClaude() (dir string, err error) {
 	if out, err := npm.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("npm ci: %w\n%s", err, clip(string(out)))
 	}
-	// The program is in the package for this machine's platform; a script of the main package would
-	// link it, but scripts are not run.
+	// The package for this machine's platform contains the program. A script of the main package
+	// would link the program, but npm ci runs no scripts here.
 	found, err := filepath.Glob(filepath.Join(fresh, "node_modules/@anthropic-ai/claude-code-*/claude"))
 	if err != nil || len(found) == 0 {
 		return "", fmt.Errorf("no program was installed: %w", err)
@@ -108,7 +108,7 @@ func installClaude() (dir string, err error) {
 // otherUser is a user other than root.
 const otherUser = 65534
 
-// users runs a test as root, where jobs have their own users, and as another user.
+// users runs a test twice: as root, where each job has its own user, and as another user.
 func users(t *testing.T, test func(t *testing.T, p *place)) {
 	t.Run("own users", func(t *testing.T) {
 		if os.Geteuid() != 0 {
@@ -139,10 +139,10 @@ func (p *place) serveClaude(m *model, args ...string) agents {
 		args...)...)
 }
 
-// workspaceOf returns the directory in which the agent works, as it was given to the model.
+// workspaceOf returns the directory in which the agent works, as the agent named it to the model.
 func workspaceOf(d dialogue) string { return d.dir }
 
-// Rule: the real Claude Code edits, runs commands and commits under the preset, inside its sandbox,
+// Rule: the real Claude Code edits, runs commands and commits with the preset, inside its sandbox,
 // and never asks for a permission. Without a sandbox the agent may only edit files, the server's
 // log says so, and a job that needs more fails.
 func TestClaudeWorksInsideItsSandbox(t *testing.T) {
@@ -193,8 +193,8 @@ func TestClaudeWorksInsideItsSandbox(t *testing.T) {
 	})
 }
 
-// Rule: a job whose agent was denied a tool has failed, whatever the agent says, and the job names
-// the tool.
+// Rule: if Claude Code was denied a tool, the job has failed, whatever the agent's answer says, and
+// the job's error names the tool.
 func TestClaudeIsDeniedATool(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -214,8 +214,9 @@ func TestClaudeIsDeniedATool(t *testing.T) {
 	a.stop()
 }
 
-// Rule: Claude Code that is killed with its server continues its conversation: the model sees
-// everything that was said and done, the prompt is not repeated, and no step is done twice.
+// Rule: after a kill of Claude Code together with its server, Claude Code continues its
+// conversation: the model gets everything that was said and done, the prompt is not repeated, and
+// no step is done twice.
 func TestClaudeContinuesItsConversation(t *testing.T) {
 	t.Parallel()
 	users(t, func(t *testing.T, p *place) {

@@ -25,17 +25,19 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// crashPoints is the number of fsyncs of a process at which it is killed.
+// crashPoints is the number of fsyncs, counted from the start of a process, at each of which a test
+// kills the process.
 const crashPoints = 30
 
-// heldFor is the time for which strace delays each fsync: long enough for the test to learn of the
-// fsync and to kill the process before it happens.
+// heldFor is the time by which strace delays each fsync: long enough for the test to read of the
+// fsync and to kill the process before the fsync happens.
 const heldFor = 40 * time.Millisecond
 
 // killAtSync runs a command under strace and kills it at its n-th fsync of the place's database,
-// before the fsync happens. strace counts system calls per thread, and a Go program changes threads
-// at any time; so strace delays each fsync for a moment, and killAt counts those that strace
-// reports. killAtSync returns false if the command ended by itself before.
+// before the fsync happens. A fault that strace itself injects at the n-th call is counted per
+// thread, and a Go program changes threads at any time; so strace only delays each fsync for a
+// moment, and killAt counts the fsyncs that strace reports. killAtSync returns false if the command ended by itself
+// before its n-th fsync.
 func (p *place) killAtSync(n int, cmd *exec.Cmd) (result, bool) {
 	p.t.Helper()
 	pipe := filepath.Join(p.path("tmp"), fmt.Sprintf("strace-%d", n))
@@ -107,9 +109,9 @@ func leader(thread int) (int, error) {
 	return 0, fmt.Errorf("thread %d belongs to no process", thread)
 }
 
-// Rule: wherever the real binary is killed between two writes, every write that it has acknowledged
-// is in the store, each transition is there completely or not at all, and the same command can
-// continue (G3, G4).
+// Rule: wherever a kill hits the real binary between two writes, every write that the binary has
+// acknowledged is in the store, each transition is there completely or not at all, and the same
+// command can continue (G3, G4).
 func TestKillAtTheNthSync(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -136,7 +138,7 @@ func TestKillAtTheNthSync(t *testing.T) {
 	}
 }
 
-// transitionsAreWhole checks that all rows of one commit are there together.
+// transitionsAreWhole checks that the store has either all rows of a transition or none.
 func (p *place) transitionsAreWhole() {
 	p.t.Helper()
 	for _, e := range p.executions() {
@@ -154,9 +156,9 @@ func (p *place) transitionsAreWhole() {
 	}
 }
 
-// Rule: wherever a program that uses the engine in its own process is killed between two writes,
-// every write that it printed as acknowledged is in the store, byte for byte: submissions with
-// their input, steps with their result (G3, G4).
+// Rule: wherever a kill hits a program with the engine in its own process between two writes, the
+// store contains every write that the program printed as acknowledged, byte for byte: submissions
+// with their input, and steps with their result (G3, G4).
 func TestKillAtTheNthSyncKeepsEveryByte(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -186,14 +188,14 @@ func TestKillAtTheNthSyncKeepsEveryByte(t *testing.T) {
 	}
 }
 
-// role returns this test binary as one of the programs that tests run beside belay.
+// role returns a command that runs this test binary as one of the programs in the map roles.
 func (p *place) role(name string, more ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Dir, cmd.Env = p.cwd, p.environment(append([]string{roleEnv + "=" + name}, more...)...)
 	return cmd
 }
 
-// ack is one line of the acknowledging program: a write that a call has confirmed.
+// ack is one line of the output of acknowledge: a write that a call has confirmed.
 type ack struct {
 	Execution belay.ExecutionID
 	Step      string          // empty for the submission
@@ -207,7 +209,7 @@ func (p *place) acknowledged(out string) {
 	for line := range strings.Lines(out) {
 		var a ack
 		if !strings.HasSuffix(line, "\n") || json.Unmarshal([]byte(line), &a) != nil {
-			continue // cut off by the kill
+			continue // the kill cut the line off
 		}
 		n++
 		if a.Step == "" {
@@ -229,15 +231,15 @@ func (p *place) acknowledged(out string) {
 	p.t.Logf("%d acknowledgements", n)
 }
 
-// The sizes of the acknowledging program's work.
+// The numbers of executions, steps and bytes that acknowledge writes.
 const (
 	ackExecutions = 4
 	ackSteps      = 5
 	ackBytes      = 3000
 )
 
-// acknowledge is a program that submits executions under keys, works on them, and prints each
-// confirmed write.
+// acknowledge is a program that submits executions under keys, runs them, and prints each write
+// once a call has confirmed it.
 func acknowledge() error {
 	ctx := context.Background()
 	b, err := embedded.Open(ctx, "sqlite:"+os.Getenv("BELAY_DATA"), embedded.Logger(slog.New(slog.DiscardHandler)))
@@ -249,7 +251,7 @@ func acknowledge() error {
 	tell := func(a ack) error {
 		telling.Lock()
 		defer telling.Unlock()
-		return json.NewEncoder(os.Stdout).Encode(a) // in one write
+		return json.NewEncoder(os.Stdout).Encode(a) // Encode prints the line in one write
 	}
 	w := worker.New(b, worker.Options{Concurrency: 1, Log: slog.New(slog.DiscardHandler)})
 	worker.Register(w, "acknowledge", func(ctx context.Context, in string) (int, error) {
@@ -297,7 +299,7 @@ func submitAll(ctx context.Context, b belay.Backend, tell func(ack) error) error
 	return nil
 }
 
-// content returns a text of a size that does not compress to one page.
+// content returns a text of about ackBytes bytes that repeats the word of and the number i.
 func content(of string, i int) string {
 	if len(of) > 20 {
 		of = of[:20]

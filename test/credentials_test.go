@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// token is the secret that a repository's server requires; it must not appear anywhere else.
+// token is the secret that a repository's server requires. It must not appear in any place that the
+// test checks.
 const token = "t0ken-5f2b8c1d9e"
 
 // vault serves a bare copy of a repository over https to clients that know the token.
@@ -52,8 +53,8 @@ func (v *vault) as(name string) string {
 	return strings.Replace(v.URL, "https://", "https://bot:"+token+"@", 1) + "/" + name + ".git"
 }
 
-// watchProcessList looks for the token in the arguments of all processes until it is stopped, except for
-// the commands in which the test itself writes the token.
+// watchProcessList looks for the token in the arguments of all processes, until the test calls
+// stop. It ignores the commands in which the test itself writes the token.
 func watchProcessList(t *testing.T) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -82,7 +83,7 @@ func watchProcessList(t *testing.T) (stop func()) {
 	}
 }
 
-// mustNotContainToken looks for the token below a directory.
+// mustNotContainToken fails the test if a file below a directory contains the token.
 func mustNotContainToken(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -100,9 +101,9 @@ func mustNotContainToken(t *testing.T, dir string) {
 	}
 }
 
-// Rule: credentials in the configuration, in a credentials file, and on the command line of a
-// user's own run open their repositories, and appear nowhere else: not in stored data, logs, pages
-// and answers, nor in a list of processes.
+// Rule: credentials in the configuration, in a credentials file, and in the command line of a
+// user's own belay run open their repositories, and appear nowhere else: neither in stored data,
+// logs, pages and answers, nor in a list of processes.
 func TestCredentialsDoNotLeak(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

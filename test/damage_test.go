@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Rule: a data directory whose write-ahead log was removed after a crash is refused with one line
-// that says what to do, and doctor calls it damaged. A user who accepts the loss starts a new epoch
-// with belay restore --epoch, and goes on (G1, G3).
+// Rule: belay refuses a data directory whose write-ahead log was removed after a crash, with one
+// line that says what to do, and doctor reports the directory as damaged. A user who accepts the
+// loss starts a new epoch with belay restore --epoch, and continues (G1, G3).
 func TestADataDirectoryWithoutItsLog(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -40,7 +40,8 @@ func TestADataDirectoryWithoutItsLog(t *testing.T) {
 	p.sound()
 }
 
-// Rule: a server that finds a damaged page is no longer ready, and says why.
+// Rule: a server that finds a damaged page is no longer ready, and its readiness check gives the
+// reason.
 func TestAServerWithDamagedPagesIsNotReady(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -96,7 +97,7 @@ func damage(t *testing.T, file string) {
 	}
 }
 
-// list returns the ids of a list.
+// list returns the ids of the items of a JSON array.
 func list(v any) (ids []string) {
 	all, _ := v.([]any)
 	for _, e := range all {

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rule: a job cannot use a server that reads files for it to get files of others, in any mode of
-// the sandbox, on serve and on worker: not by a repository in its own directory that it exchanges
-// for a link, not by files that it exchanges while they are saved, not by a credential of the
-// server's. A sparse file of one job takes no room from other files in the patch.
+// Rule: a job cannot deceive the server into reading the files of others for it, in any mode of the
+// sandbox, under serve and under worker: neither by a link in the place of a repository in the
+// job's own directory, nor by links in the place of files while the server saves them, nor by the
+// server's credentials. A sparse file of one job does not displace other files from the patch.
 func TestJobsCannotDeceiveTheirServer(t *testing.T) {
 	for _, m := range modes {
 		for _, kind := range []string{"serve", "worker"} {
@@ -46,7 +46,7 @@ func TestJobsCannotDeceiveTheirServer(t *testing.T) {
 	}
 }
 
-// prepareDeceit makes the targets of the attacks, and a vault that a credential opens.
+// prepareDeceit makes the files that the jobs attack, and a vault that requires a credential.
 func prepareDeceit(t *testing.T, m mode) (*storm, *vault) {
 	t.Helper()
 	x, v := prepareStorm(t, m, ""), newPlace(t).vault()
@@ -71,8 +71,8 @@ func prepareDeceit(t *testing.T, m mode) (*storm, *vault) {
 	return x, v
 }
 
-// winsEachRace gives the server a git that exchanges a file of the job before each call. It does so
-// with the server's rights, so that the file may get content that only the server may read.
+// winsEachRace gives the server a git that first changes a file of the job at each call. This git
+// has the server's rights, so that the file may get content that only the server may read.
 func (x *storm) winsEachRace() {
 	x.api.t.Helper()
 	git, err := exec.LookPath("git")
@@ -86,8 +86,8 @@ func (x *storm) winsEachRace() {
 	}
 }
 
-// made waits for a file that one of the jobs makes in its checkout, and returns the checkout's
-// directory.
+// made waits until one of the jobs makes a file of the given name in its checkout, and returns the
+// directory of the checkout.
 func (x *storm) made(name string) string {
 	x.api.t.Helper()
 	var found []string
@@ -111,7 +111,8 @@ func (x *storm) verdictOf(id string) (v verdict, end answer) {
 	return v, end
 }
 
-// swapsItsRepository has a job exchange the repository that other jobs are to work on.
+// swapsItsRepository starts a job that exchanges its repository for a link again and again, while
+// other jobs are started on that repository.
 func (x *storm) swapsItsRepository() {
 	x.api.t.Helper()
 	swapper := x.submit(x.token, "swap-repo")
@@ -136,7 +137,8 @@ func (x *storm) swapsItsRepository() {
 	x.want(http.StatusAccepted, "POST", "/jobs/"+swapper+"/cancel", "", x.headers()...)
 }
 
-// tryUntil repeats a request that is refused while a link is in the place of the repository.
+// tryUntil repeats a request until the server accepts it. The server refuses it while a link is in
+// the place of the repository.
 func (x *storm) tryUntil(repo string, attacks ...string) (id string) {
 	x.api.t.Helper()
 	body := x.prompt(repo, attacks...)
@@ -147,8 +149,8 @@ func (x *storm) tryUntil(repo string, attacks ...string) (id string) {
 	return id
 }
 
-// lends starts a job that passes descriptors of its directories to other jobs. From outside, lends
-// also swaps the job's files for links.
+// lends starts a job that passes descriptors of its directories to other jobs. Until stop is
+// called, lends also swaps the job's files for links.
 func (x *storm) lends() (stop func(), id string) {
 	x.api.t.Helper()
 	id = x.submit(x.token, "lend")
@@ -200,7 +202,7 @@ func (x *storm) stored(text string) bool {
 	return false
 }
 
-// keepsOthers checks the patch of a job that had a sparse file.
+// keepsOthers checks that the patch of a job with a sparse file contains the job's other files.
 func (x *storm) keepsOthers(id string) {
 	x.api.t.Helper()
 	v, end := x.verdictOf(id)
@@ -219,8 +221,8 @@ func (x *storm) openedBy(v *vault) string {
 	return x.try(v.URL+"/named.git", "credential", "work")
 }
 
-// keepsCredentials looks for a credential where jobs look, and checks that a clone that was made
-// with one credential does not serve a user with another.
+// keepsCredentials checks that the job's attacker found no credential, and that a clone that was
+// made with one credential does not serve a user with another.
 func (x *storm) keepsCredentials(v *vault, id string) {
 	x.api.t.Helper()
 	for _, route := range []string{"/execute", "/v1/executions"} {
@@ -249,7 +251,7 @@ func (x *storm) keepsCredentials(v *vault, id string) {
 	}
 }
 
-// neverStored looks for the credential in everything that server and worker have written.
+// neverStored checks that the credential is in nothing that server and worker have written.
 func (x *storm) neverStored(*vault) {
 	x.api.t.Helper()
 	for _, dir := range []string{x.data, x.path("elsewhere"), x.path("tmp")} {

@@ -32,8 +32,8 @@ type shown struct {
 	}
 }
 
-// Rule: the demo kills a real worker process in the middle of step 3; the other worker continues
-// after steps 1 and 2, under a newer token, and the late write of the killed one is refused. The
+// Rule: the demo kills a real worker process in the middle of step 3. The other worker continues
+// after step 2 under a newer token, and the server refuses the late write of the killed worker. The
 // demo leaves nothing behind.
 func TestDemo(t *testing.T) {
 	t.Parallel()
@@ -78,8 +78,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// Rule: with --data the history stays, readable by every other command, and nothing else does;
-// without a repository the demo makes one. The output has no colours unless it goes to a terminal.
+// Rule: with --data the demo leaves its history, which every other command can read, and nothing
+// else. Without a repository the demo makes one. The output has colours only on a terminal.
 func TestDemoKeepsItsHistory(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The fields of Kubernetes objects that the manifests use. Any other field is refused: it is
-// misspelt, or no test checks it.
+// The fields of Kubernetes objects that the manifests use. A manifest with another field fails the
+// test, because that field is misspelt or no test checks it.
 type (
 	metadata struct {
 		Name   string
@@ -171,7 +171,7 @@ func probes(t *testing.T) []string {
 }
 
 // Rule: the manifests fit together: labels, ports, volumes and secrets refer to each other, no
-// container runs as root, and at least one server runs while nodes are drained.
+// container runs as root, and at least one server runs while an operator drains nodes.
 func TestTheManifestsFitTogether(t *testing.T) {
 	t.Parallel()
 	m := readManifests(t)
@@ -250,9 +250,9 @@ func checkPod(t *testing.T, d *deployment) {
 	}
 }
 
-// Rule: the pod of an agent worker has the resources and the strategy that ten agents side by side
-// need according to measurements: a request of 2 GiB of memory, a limit of 12, no CPU limit, and it
-// is replaced and never doubled.
+// Rule: the pod of an agent worker has the resources that ten agents side by side need according to
+// measurements: a request of 2 GiB of memory, a limit of 12 GiB, and no CPU limit. Its strategy
+// stops the old pod before the new pod starts.
 func TestTheResourcesOfTheAgentPod(t *testing.T) {
 	t.Parallel()
 	m := readManifests(t)

@@ -21,13 +21,13 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// deployed is a belay process that a file below deploy/ starts.
+// deployed is a belay process that one of the files below deploy/ starts.
 type deployed struct {
 	what  string
 	args  []string
 	env   map[string]string
 	grace time.Duration // from the request to stop until the process is killed
-	ports []string      // on which the file says that the process listens
+	ports []string      // the ports on which the process listens, according to the file
 }
 
 func deployFile(t *testing.T, name string) string {
@@ -35,8 +35,8 @@ func deployFile(t *testing.T, name string) string {
 	return read(t, filepath.Join("..", "deploy", name))
 }
 
-// decodeStrict decodes each document of a YAML file into the value that each returns for its kind; an
-// unknown key is an error.
+// decodeStrict decodes each document of a YAML file into the value that the function each returns
+// for the document's kind. An unknown key is an error.
 func decodeStrict(t *testing.T, name string, each func(kind string) any) {
 	t.Helper()
 	text := deployFile(t, name)
@@ -73,10 +73,10 @@ func (p *place) flagsOf(command string) []string {
 	return names
 }
 
-// known are the variables that belay reads besides those of its configuration.
+// known are the variables that belay reads in addition to those of its configuration.
 var known = []string{"BELAY_SERVER", "BELAY_KEY", "BELAY_KEY_FILE", "BELAY_DATA", "BELAY_CONFIG"}
 
-// check compares a command line and its environment with the binary.
+// check checks that the binary knows each flag and variable of a command line and its environment.
 func (d *deployed) check(p *place) {
 	t := p.t
 	t.Helper()
@@ -96,7 +96,7 @@ func (d *deployed) check(p *place) {
 		}
 		value := d.env[name]
 		if name == "BELAY_KEY_FILE" {
-			value = p.path("worker.key") // the file's path is on another machine
+			value = p.path("worker.key") // the path is on the worker's machine
 			if err := os.WriteFile(value, []byte("bly_key\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +230,7 @@ func composed(t *testing.T) (all []*deployed) {
 var setting = regexp.MustCompile(`(?m)^(\w+)=(.*)$`)
 
 // units returns the systemd units. If a unit sets a name more than once, the last line counts,
-// except for the environment.
+// except for the environment, where all lines count.
 func units(t *testing.T) (all []*deployed) {
 	t.Helper()
 	for _, name := range []string{"belay.service", "belay-worker.service"} {
@@ -257,9 +257,9 @@ func units(t *testing.T) (all []*deployed) {
 	return all
 }
 
-// Rule: a worker's unit allows it to sandbox jobs: it delegates a cgroup with the subgroup in which
-// the worker expects itself, and restricts nothing in /proc and the cgroups that the kernel
-// requires for namespaces.
+// Rule: a worker's unit allows the worker to sandbox jobs: the unit delegates a cgroup with the
+// subgroup in which the worker expects to be, and does not restrict the parts of /proc and of the
+// cgroups that the kernel requires for namespaces.
 func TestTheWorkersUnitAllowsSandboxes(t *testing.T) {
 	t.Parallel()
 	has := make(map[string]string)
@@ -329,7 +329,8 @@ func TestSystemdAcceptsTheUnits(t *testing.T) {
 			}
 		}
 		out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", path).CombinedOutput()
-		// An older systemd that does not know DelegateSubgroup ignores it, as the unit says.
+		// An older systemd that does not know DelegateSubgroup ignores this key; the comment in the
+		// unit says so.
 		out = regexp.MustCompile(`(?m)^.*Unknown key (name )?'DelegateSubgroup'.*\n?`).ReplaceAll(out, nil)
 		if err != nil || strings.Contains(string(out), filepath.Base(name)) {
 			t.Errorf("systemd-analyze verify %s: %v\n%s", name, err, out)

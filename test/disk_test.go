@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a data directory that cannot be made or written gives one clear line and a documented exit
-// code, which is not that of a bug.
+// Rule: for a data directory that it cannot make or write, belay prints one clear line and ends
+// with a documented exit code, which differs from the exit code of a bug.
 func TestDataDirectoryThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -47,7 +47,7 @@ func TestDataDirectoryThatCannotBeWritten(t *testing.T) {
 	p.clean()
 }
 
-// mount mounts a small file system; only root can.
+// mount mounts a small file system. Only root may call it.
 func (p *place) mount(name, options string) string {
 	p.t.Helper()
 	dir := p.path(name)
@@ -69,7 +69,7 @@ func (p *place) mount(name, options string) string {
 	return dir
 }
 
-// needsMount skips a test that needs a mount of its own if this user cannot mount.
+// needsMount skips the test if the user of the test cannot mount a file system.
 func needsMount(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -77,8 +77,8 @@ func needsMount(t *testing.T) {
 	}
 }
 
-// Rule: a disk that is full from the beginning makes belay run refuse the job in one line; no
-// acknowledged write is lost, and the same command works once there is room.
+// Rule: on a disk that is full from the beginning, belay run refuses the job in one line. No
+// acknowledged write is lost, and the same command works once the disk has room.
 func TestDiskFullAtTheStart(t *testing.T) {
 	t.Parallel()
 	needsMount(t)
@@ -118,8 +118,8 @@ func fill(t *testing.T, disk string) string {
 	return name
 }
 
-// Rule: when the disk fills up while a command runs, the command is frozen, a line says so, and
-// nothing is lost: when there is room again, the job continues to its end (G3).
+// Rule: when the disk fills up while a command runs, belay freezes the command and says so in one
+// line, and nothing is lost: when the disk has room again, the job continues to its end (G3).
 func TestDiskFullInTheMiddle(t *testing.T) {
 	t.Parallel()
 	needsMount(t)
@@ -184,8 +184,8 @@ func TestAServerWhoseDiskIsFullIsNotReady(t *testing.T) {
 	a.want(http.StatusOK, "GET", "/readyz", "")
 }
 
-// Rule: every command that would use a damaged database refuses it in one line, doctor names it,
-// and the files stay unchanged for a repair.
+// Rule: every command that would use a damaged database refuses in one line, doctor reports the
+// damage, and the files stay unchanged so that a user can repair them.
 func TestADamagedDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Rule: with agent.egress a job reaches the listed addresses through the proxy, and nothing else of
+// Rule: with agent.egress a job reaches the listed addresses through the proxy and nothing else on
 // the network: neither another address nor the server that runs the job.
 func TestAJobReachesOnlyListedAddresses(t *testing.T) {
 	t.Parallel()
@@ -51,8 +51,8 @@ done`, "sh", "{{prompt}}"})
 	a.stop()
 }
 
-// Rule: the requests that a job was refused are noted in a few lines, and a job can put no control
-// characters into them.
+// Rule: a job's notes list in a few lines the requests that the proxy refused, and the job can put
+// no control characters into these lines.
 func TestRefusalsOfAJobAreNoted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -83,8 +83,8 @@ echo "$no_proxy"`, "sh", "{{prompt}}"})
 	a.stop()
 }
 
-// Rule: the proxy of a worker does not lead to the worker's own server on the same machine, even if
-// the list allows it: there the job would act with the worker's rights.
+// Rule: a worker's proxy does not connect a job to the worker's own server on the same machine,
+// even if the list allows that address, because the job would have the worker's rights there.
 func TestAJobOfAWorkerDoesNotReachItsServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// busy is a command that runs until a file exists.
+// busy returns a command that runs until a file exists.
 func busy(file string) string { return "while [ ! -e '" + file + "' ]; do sleep 0.02; done" }
 
 // result returns the result of an execution of belay run.
@@ -24,8 +24,8 @@ func (p *place) result(id belay.ExecutionID) agent.Result {
 	return r
 }
 
-// Rule: a job ends within its grace period even if a grandchild has left its session, ignores
-// requests to end and keeps the output open; no process is left (G7).
+// Rule: a job ends within its grace period even if a process of it has left the session, ignores
+// signals and keeps the output open. No process is left (G7).
 func TestASetsidGrandchildEndsWithinTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	const grace = 2 * time.Second
@@ -107,7 +107,8 @@ func TestInterruptKeepsTheGracePeriod(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a second Ctrl-C ends the job at once, whatever the command does, and no process is left.
+// Rule: a second Ctrl-C ends the job at once, even if the command ignores signals, and no process
+// is left.
 func TestInterruptTwiceEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -133,8 +134,8 @@ func TestInterruptTwiceEndsAtOnce(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a step's timeout counts from the step's own start, ends its whole process tree and keeps
-// its changes; the exit code is 124.
+// Rule: a step's timeout counts from the start of that step. It ends the step's whole process tree
+// and keeps the step's changes; the exit code is 124.
 func TestTimeoutCountsFromTheStart(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -188,8 +189,8 @@ func TestCancelWithoutAnEngine(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a failed execution can be retried: its finished steps count, and the failed step runs
-// again.
+// Rule: after belay retry, a failed execution runs its failed step again, and does not repeat the
+// steps that had finished.
 func TestRetryContinuesAfterTheFinishedSteps(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -199,8 +200,8 @@ func TestRetryContinuesAfterTheFinishedSteps(t *testing.T) {
 		"--step", "two=echo two >> " + ledger + "; echo $BELAY_TOKEN > two.txt; test -e one.txt && test -e " + free}
 	p.belay(args...).want(1).saying("step two failed")
 	e := p.only()
-	p.patched(e.ID, "+1\n")                         // the changes of the failed step
-	p.belay(args...).want(1).saying("ended before") // the key already has a result
+	p.patched(e.ID, "+1\n")                         // the patch has the change of the failed step
+	p.belay(args...).want(1).saying("ended before") // this key's execution has ended
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -212,11 +213,11 @@ func TestRetryContinuesAfterTheFinishedSteps(t *testing.T) {
 	if e = p.execution(e.ID); e.Generation != 2 || e.State != belay.Succeeded {
 		t.Errorf("%s in generation %d", e.State, e.Generation)
 	}
-	p.patched(e.ID, "+2\n") // the changes of the second attempt replace them
+	p.patched(e.ID, "+2\n") // the change of the second attempt replaces that of the first
 	p.clean()
 }
 
-// patched checks that an execution's patch can be applied, and contains a line.
+// patched checks that an execution's patch can be applied and contains the given line.
 func (p *place) patched(id belay.ExecutionID, line string) {
 	p.t.Helper()
 	changes := p.result(id).Changes
@@ -230,8 +231,8 @@ func (p *place) patched(id belay.ExecutionID, line string) {
 	}
 }
 
-// Rule: --resume continues the newest unfinished execution of the same command line, and starts
-// another if there is none.
+// Rule: --resume continues the newest unfinished execution of the same command line, and starts a
+// new execution if there is none.
 func TestResumeFindsTheSameLine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -244,7 +245,7 @@ func TestResumeFindsTheSameLine(t *testing.T) {
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.run("--repo", repo, "--resume", "--", "true").want(0) // another command line is another execution
+	p.run("--repo", repo, "--resume", "--", "true").want(0) // for another command line, --resume starts a new execution
 	p.belay(args...).want(0).saying(first.String() + " goes on")
 	again := p.belay(args...).want(0)
 	if second := idOf(t, again.err); second == first {
@@ -256,8 +257,8 @@ func TestResumeFindsTheSameLine(t *testing.T) {
 	p.clean()
 }
 
-// Rule: belay run does not continue a paused execution by itself; the refusal names the command
-// that resumes it.
+// Rule: belay run does not continue a paused execution. Its refusal names the command that resumes
+// the execution.
 func TestAPausedExecutionIsNotContinued(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -280,8 +281,8 @@ func TestAPausedExecutionIsNotContinued(t *testing.T) {
 	p.clean()
 }
 
-// Rule: one data directory has one engine; a second belay run uses the first one's engine, and
-// disturbs nothing. Commands that read work beside it.
+// Rule: one data directory has one engine. A second belay run uses the engine of the first, and the
+// first is not disturbed. Commands that only read work at the same time.
 func TestOneEngineManyReaders(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -291,7 +292,7 @@ func TestOneEngineManyReaders(t *testing.T) {
 	id := p.only().ID.String()
 	until(t, "the log is written while the command runs", func() bool { return p.belay("logs", id).out == "up\n" })
 	p.run("--repo", "none", "--", "true").want(0)
-	text := map[string]string{ // the word that each command prints for people
+	text := map[string]string{ // a word that each command must print as text
 		"ls": "running", "get k": "submitted", "explain k": "", "logs k": "up", "doctor": "engine",
 	}
 	for args, want := range text {
@@ -329,8 +330,8 @@ func TestOneEngineManyReaders(t *testing.T) {
 	p.clean()
 }
 
-// Rule: an interrupted watch ends like any interrupted program, and can be resumed after its last
-// seq.
+// Rule: a belay watch that Ctrl-C interrupts has the exit code of an interrupted program. A later
+// watch can continue after the last seq that the first has printed.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -343,12 +344,12 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// Rule: belay run waits for a lock whose holder is gone: if a process is killed while it starts
-// another, that other process keeps the lock open for a moment.
+// Rule: belay run waits for a lock file whose process has died, because a process that is killed
+// while it starts a child leaves the lock open in the child for a moment.
 func TestALockThatOutlivesItsProcess(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.run("--repo", "none", "--", "true").want(0) // the lock file now names a process that has ended
+	p.run("--repo", "none", "--", "true").want(0) // afterwards the lock file names a process that has ended
 	lock, err := os.OpenFile(filepath.Join(p.data, "belay.lock"), os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatal(err)

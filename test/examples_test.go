@@ -34,7 +34,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 // example starts one of the programs under examples/, in the place's working directory.
 func (p *place) example(name string, args ...string) *started {
 	p.t.Helper()
-	binary(p.t) // the examples are built into its directory
+	binary(p.t) // example expects the built examples in the directory of this binary
 	dir, err := programs()
 	if err != nil {
 		p.t.Fatal(err)
@@ -57,14 +57,15 @@ func (x *started) shows(text string) {
 	x.until("the process shows "+text, func() bool { return strings.Contains(x.out.String(), text) })
 }
 
-// lines returns the lines of a file in the working directory, none if it does not exist.
+// lines returns the lines of a file in the working directory, or no lines if the file does not
+// exist.
 func (p *place) lines(name string) []string {
 	text, _ := os.ReadFile(filepath.Join(p.cwd, name))
 	return strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), " ", "_"))
 }
 
-// Rule: an order that waits for an approval is approved by belay signal, also after its program was
-// killed, and no finished step is repeated.
+// Rule: belay signal approves an order that waits for an approval, also after a kill of the order's
+// program. No finished step is repeated.
 func TestExampleApproval(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -79,19 +80,20 @@ func TestExampleApproval(t *testing.T) {
 	}) {
 		t.Fatal("the signal is not accepted\n" + x.dump())
 	}
-	got := x.wait(patience).want(0).out // the program may repeat the question if the kill came before the checkpoint
+	// the program may print the question again if the kill came before the checkpoint
+	got := x.wait(patience).want(0).out
 	if want := "order 17: ship\norder 17: shipped, approved by ann\n"; !strings.HasSuffix(got, want) ||
 		strings.Contains(got, "reserve") {
 		t.Errorf("the program prints\n%s\nwant\n%s", got, want)
 	}
 }
 
-// Rule: children that ended before the program was killed do not run again.
+// Rule: children that ended before the kill of the program do not run again.
 func TestExampleFanOut(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	// at most eight run at a time; the results of eight may be on their way, and eight more may
-	// have just ended
+	// At most eight children run at a time. At the kill, the results of eight children may not be
+	// saved yet, and eight more children may have just ended.
 	const parts, unsaved = 20, 8
 	counted := func(x *started) int { return strings.Count(x.out.String(), " primes from ") }
 	x := p.example("fan-out", "1000000")
@@ -105,8 +107,9 @@ func TestExampleFanOut(t *testing.T) {
 	}
 }
 
-// Rule: a saga that is killed during its compensation completes the rest of the compensation, and
-// repeats no booking and no cancellation except for the one that was in progress.
+// Rule: a saga whose program is killed during the compensation completes the rest of the
+// compensation. It repeats no booking, and no cancellation except for the one that was in progress
+// at the kill.
 func TestExampleSaga(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -127,8 +130,8 @@ func TestExampleSaga(t *testing.T) {
 	}
 }
 
-// Rule: model calls that were answered before the program was killed are not repeated; calls that
-// were in progress are repeated once.
+// Rule: after a kill of the program, model calls that already had an answer are not repeated, and
+// calls that were in progress are repeated once.
 func TestExampleAgentPipeline(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -150,8 +153,8 @@ func TestExampleAgentPipeline(t *testing.T) {
 	}
 }
 
-// Rule: an order that the database refuses starts no execution, and an accepted order is shipped
-// although the application was killed immediately.
+// Rule: an order that the database refuses starts no execution. An accepted order is shipped
+// although a kill ended the application immediately after the acceptance.
 func TestExampleWebOrders(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -168,7 +171,7 @@ func TestExampleWebOrders(t *testing.T) {
 		}
 		defer r.Body.Close()
 		var body struct{ Order int64 }
-		_ = json.NewDecoder(r.Body).Decode(&body) // the body of a refusal is text
+		_ = json.NewDecoder(r.Body).Decode(&body) // a refusal has a plain text as its body, and no JSON
 		return r.StatusCode, body.Order
 	}
 	x, url := open()

@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// standby is a second PostgreSQL server that replicates a first one asynchronously. A shell in
-// between stops the server when this process ends.
+// standby is a second PostgreSQL server that replicates a first one asynchronously. The second
+// server runs below a shell that stops it when this test process ends.
 type standby struct {
 	t       *testing.T
 	primary *pgtest.Server
@@ -99,7 +99,7 @@ func (s *standby) stop() {
 	}
 }
 
-// ask returns the standby's answer to a query, or the error.
+// ask returns the standby's answer to a query, or the text of the error.
 func (s *standby) ask(sql string) string {
 	out, _ := exec.Command(s.primary.Binary("psql"), "-X", "-q", "-A", "-t", "-c", sql, "-h", s.dir, "-p", s.port, "-U",
 		"postgres", "postgres").CombinedOutput()
@@ -118,8 +118,8 @@ func (s *standby) caughtUp() {
 	})
 }
 
-// Rule: if two standbys of one primary are promoted one after the other, the second gives out only
-// tokens that are greater than those of the first (G1).
+// Rule: if an operator promotes two standbys of one primary, one after the other, the second gives
+// out only tokens that are greater than those of the first (G1).
 func TestSiblingStandbysTakeOver(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})
@@ -167,9 +167,9 @@ func TestSiblingStandbysTakeOver(t *testing.T) {
 	}
 }
 
-// Rule: a standby that lacks the newest commits takes over while a server runs. All replicated
-// writes are there, and no token is given out a second time, not even one that was lost with the
-// primary (G1).
+// Rule: a standby that lacks the newest commits of its primary takes over while a server runs. All
+// replicated writes are there, and no owner gets a token that another owner already got, not even a
+// token that only the primary had stored (G1).
 func TestAStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})
@@ -189,7 +189,7 @@ func TestAStandbyTakesOver(t *testing.T) {
 	s.caughtUp()
 	s.stop()
 	highest := first.Lease.Token
-	for range 3 { // the standby does not receive these
+	for range 3 { // the standby does not receive these claims
 		l := d.own(id)
 		highest = max(highest, l.Lease.Token)
 		d.lose(l.Lease)
@@ -215,8 +215,8 @@ func TestAStandbyTakesOver(t *testing.T) {
 	t.Logf("tokens up to %d before, %d after", highest, won.Lease.Token)
 }
 
-// Rule: a standby that is not promoted yet is unavailable, for running servers, for servers that
-// start, and for commands. Clients wait, and continue when it is promoted.
+// Rule: a standby that is not promoted yet counts as unavailable for running servers, for servers
+// that start, and for commands. Clients wait, and continue after the promotion.
 func TestAStandbyThatIsNotPromotedYetIsUnavailable(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})

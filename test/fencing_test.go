@@ -29,8 +29,8 @@ func twoOwners(a api) (execution string, stale, current int64) {
 	return at[len("/v1/executions/"):], stale, token()
 }
 
-// Rule: the fencing recipe for a table, with the page's statement and real tokens, refuses a stale
-// owner.
+// Rule: the fencing recipe of the docs for a table, with the SQL statement of the docs and real
+// tokens, refuses a stale owner.
 func TestATableRefusesAStaleOwner(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -94,8 +94,8 @@ func TestAServiceRefusesAStaleOwner(t *testing.T) {
 	put(428, "")
 }
 
-// Rule: the fencing recipe for a repository, a hook that asks Belay for the owner, refuses a stale
-// owner.
+// Rule: the fencing recipe for a git repository, a hook that requests the current owner from Belay,
+// refuses a stale owner.
 func TestARepositoryRefusesAStaleOwner(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()

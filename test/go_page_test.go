@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// The parts of docs/go.md: commands to run with the output that the page shows, if any; a file to
-// write; or lines of files to change.
+// The parts of docs/go.md that the test reads: commands to run with the output that the page shows,
+// if any; a file to write; lines of files to change.
 var (
 	pagePiece = regexp.MustCompile("(?m)^<!-- (run|file|change)(?:: (.+))? " +
 		"-->\n```(sh|go|diff)\n((?s:.*?\n))```\n(?:\n```text\n((?s:.*?\n))```\n)?")
@@ -25,8 +25,8 @@ var (
 
 // Rule: a reader who follows docs/go.md word for word, in an empty folder outside of the
 // repository, gets the output that the page shows, with ex_… in place of each id. The test differs
-// from the page in three things: Belay comes from this repository and is built already, the server
-// has another port, and the database another address.
+// from the page in three things: it takes Belay from this repository, already built; the server has
+// another port; and the database has another address.
 func TestTheGoPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/go.md")
@@ -43,7 +43,7 @@ func TestTheGoPage(t *testing.T) {
 	x := p.start(cmd)
 	// processes that the script started in the background
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	// the script builds programs, on a machine that may be busy
+	// the script builds programs, which takes long on a busy machine
 	r := x.wait(8 * patience)
 	if r.code != 0 {
 		t.Fatal(r)
@@ -68,7 +68,7 @@ func endOf(block int) string { return fmt.Sprintf("=== end of block %d\n", block
 func (p *place) scriptOf(page string) (script string, outputs []string) {
 	p.t.Helper()
 	pieces := pagePiece.FindAllStringSubmatch(page, -1)
-	// all blocks but one have a marker: go install is not run
+	// every block of the page has a marker except for go install, which the test does not run
 	if fences := len(pageFence.FindAllString(page, -1)); len(pieces) != fences-1 || len(pieces) < 15 {
 		p.t.Fatalf("the page has %d blocks, and %d with a marker; is it written in the form that the test reads?",
 			fences, len(pieces))
@@ -126,8 +126,8 @@ func changed(t *testing.T, name, text, diff string) string {
 	return text
 }
 
-// requireThis replaces go mod tidy for a module that takes Belay from this repository and all other
-// modules from the module cache.
+// requireThis does the work of go mod tidy without the network: it writes a go.mod that takes Belay
+// from this repository and all other modules from the module cache.
 func (p *place) requireThis() string {
 	p.t.Helper()
 	root, err := filepath.Abs("..")
@@ -139,14 +139,15 @@ func (p *place) requireThis() string {
 		p.t.Fatal(err)
 	}
 	edit := "go mod edit -require=github.com/belaydev/belay@v0.0.0 -replace=github.com/belaydev/belay='" + root + "'"
-	for _, m := range replaced.FindAllStringSubmatch(string(mod), -1) { // other modules do not inherit replace lines
+	// a module does not inherit the replace lines of another module
+	for _, m := range replaced.FindAllStringSubmatch(string(mod), -1) {
 		edit += " -replace=" + m[1] + "=" + m[2] + "@" + m[3]
 	}
 	return edit + "\ncp '" + root + "/go.sum' .\ngo mod tidy 2> tidy.log || { cat tidy.log >&2; exit 1; }\n"
 }
 
-// goEnvironment is the environment of a place, with the belay under test and with this test's Go
-// and its caches, without the network.
+// goEnvironment returns the environment of a place, with the belay under test, with the Go of this
+// test and its caches, and without the network.
 func goEnvironment(t *testing.T, p *place) []string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT", "GOCACHE", "GOMODCACHE").Output()

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// hostileEnv sets limits for the jobs of a server whose agent runs its prompt as a script. The
-// limits are far below what could harm the machine.
+// hostileEnv returns limits for the jobs of a server whose agent runs its prompt as a script. A job
+// that reaches these limits does not harm the machine.
 func hostileEnv(more ...string) []string {
 	return append([]string{
 		`BELAY_AGENT_COMMAND=["bash"]`, "BELAY_AGENT_MAX_PROCESSES=200", "BELAY_AGENT_MAX_MEMORY=256MiB",
@@ -30,7 +30,7 @@ type attacked struct {
 	jobs                 string // the directory of the workspaces
 }
 
-// marker is the content of the secret and appears nowhere else.
+// marker is the content of the secret and appears in no other file.
 const marker = "the-secret-of-somebody-else"
 
 func attack(t *testing.T, env ...string) *attacked {
@@ -78,8 +78,8 @@ func (x *attacked) runBesideHonestJob(script string, more ...string) answer {
 	return end
 }
 
-// untouched checks that the job has changed nothing outside its workspace and has left nothing
-// behind.
+// untouched checks that the job has changed nothing outside its workspace and has left no process
+// and no file behind.
 func (x *attacked) untouched(id string) {
 	t := x.api.t
 	t.Helper()
@@ -131,8 +131,8 @@ func (a api) artifactText(id, name string, headers ...string) answer {
 	return got
 }
 
-// ofJobs lists the processes that belong to jobs of this place: those with a working directory in
-// its workspaces, or with its mark.
+// ofJobs lists the processes that come from this place, except for the server: the processes of
+// jobs.
 func (x *attacked) ofJobs() (left []string) {
 	for _, p := range x.processes() {
 		if pid, _, _ := strings.Cut(p, " "); pid != strconv.Itoa(x.server.cmd.Process.Pid) {
@@ -167,8 +167,8 @@ func (x *started) resident() int {
 	return 0
 }
 
-// Rule: a job that takes too many processes, or too much memory or disk, is ended with a reason;
-// the server and the job beside it are not affected.
+// Rule: the server ends a job that takes too many processes, or too much memory or disk, and gives
+// the reason. The server itself and the job beside the ended job are not affected.
 func TestAJobThatTakesTooMuchIsEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		script, timeout, status, why string
@@ -199,8 +199,8 @@ func TestAJobThatTakesTooMuchIsEnded(t *testing.T) {
 	}
 }
 
-// Rule: a job that fills its disk is ended before the other jobs on the same disk run out of space:
-// on a disk of 192 MiB a quota of 64 MiB leaves room for an honest job.
+// Rule: the server ends a job that fills its disk before other jobs on the same disk run out of
+// space: on a disk of 192 MiB a quota of 64 MiB leaves room for an honest job.
 func TestAJobIsEndedBeforeItFillsTheDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small disk")
@@ -230,8 +230,8 @@ func TestAJobIsEndedBeforeItFillsTheDisk(t *testing.T) {
 	x.untouched(bad)
 }
 
-// Rule: no process that a job has started outlives the job, whatever it does to escape, and the
-// job's own result stays.
+// Rule: no process that a job has started outlives the job, whatever the process does to escape,
+// and the job's result stays that of its own command.
 func TestNoProcessOutlivesItsJob(t *testing.T) {
 	t.Parallel()
 	x := attack(t)
@@ -245,8 +245,8 @@ cd /; disown -a; sleep 0.3; echo gone; exit 0`)
 	}
 }
 
-// Rule: a gibibyte of output is counted and costs the server neither its memory nor its disk; bytes
-// that are not text, or that move a cursor, harm no reader of the output.
+// Rule: the server counts a gibibyte of output, and neither its memory nor its disk grows by that
+// amount. Bytes that are not text, or that move a cursor, harm no reader of the output.
 func TestAJobWithMuchOutput(t *testing.T) {
 	t.Parallel()
 	x := attack(t)
@@ -273,15 +273,16 @@ func TestAJobWithMuchOutput(t *testing.T) {
 	}
 }
 
-// trap is a script that makes a program in the workspace which writes a note outside of it when it
-// runs.
+// trap returns a script that makes a program in the workspace. When the program runs, it writes a
+// note outside of the workspace.
 func (x *attacked) trap() string {
 	return `printf '#!/bin/sh\necho ran as $(id -u): $0 >> ` + x.canary +
 		`\n' > .git/trap; chmod +x .git/trap; trap=$PWD/.git/trap
 `
 }
 
-// proveTheTrap runs a trap without protection, and checks that it writes its note.
+// proveTheTrap runs a trap in a repository without protection, and checks that the trap writes its
+// note.
 func (x *attacked) proveTheTrap() {
 	x.api.t.Helper()
 	dir := x.path("trapped")
@@ -297,7 +298,7 @@ func (x *attacked) proveTheTrap() {
 	}
 }
 
-// hostileCommit commits all files, as a careless job would.
+// hostileCommit commits all files without running a hook or a file monitor of the repository.
 const hostileCommit = `
 git -c core.hooksPath=/dev/null -c core.fsmonitor= add -A; git -c core.hooksPath=/dev/null -c core.fsmonitor= -c user.name=J -c user.email=j@example.org commit -qm "work of the job" 2>&1 || true
 echo more >> notes.txt
@@ -370,8 +371,8 @@ for i in range(1500): os.mkdir("d"); os.chdir("d")'`},
 	}
 }
 
-// Rule: a job sees nothing of the server and of other jobs, and can do nothing to them: neither to
-// their processes, nor their files, nor their environment.
+// Rule: a job cannot see and cannot change anything of the server and of other jobs: neither their
+// processes, nor their files, nor their environment.
 func TestAJobCannotSeeOthers(t *testing.T) {
 	t.Parallel()
 	x := attack(t, "BELAY_TEST_SECRET="+marker)

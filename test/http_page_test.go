@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// block is a part of the page: commands to run, and the answer that the page shows.
+// block is a part of docs/http.md: commands to run, and the answer that the page shows.
 type block struct {
 	commands, language, answer string
 }
@@ -57,7 +57,7 @@ func TestTheHTTPPage(t *testing.T) {
 	}
 }
 
-// check compares the printed output with the page's answer.
+// check compares the output of the commands with the answer that the page shows.
 func (b block) check(t *testing.T, out string) {
 	t.Helper()
 	switch b.language {

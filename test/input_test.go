@@ -18,7 +18,7 @@ const (
 	codeUsage   = 64 // the command line cannot be read
 	codeInvalid = 65 // invalid input, or too large
 	codeMissing = 66 // not found
-	codeCannot  = 73 // not possible from here
+	codeCannot  = 73 // not possible in the present state
 )
 
 // refusal is a command line that must be refused with an exit code and one line that names the
@@ -113,8 +113,8 @@ func manySteps(n int) []string {
 	return args
 }
 
-// Rule: invalid input gives one clear line and a documented exit code, and stores, makes and leaves
-// nothing.
+// Rule: for invalid input belay prints one clear line and ends with a documented exit code; it
+// stores nothing, makes no file and leaves no process.
 func TestBadInputIsRefused(t *testing.T) {
 	t.Parallel()
 	shared := newPlace(t)
@@ -141,7 +141,7 @@ func TestBadInputIsRefused(t *testing.T) {
 	}
 }
 
-// one checks that an error is one printable line that contains a text.
+// one checks that the error output is one printable line that contains a text.
 func one(t *testing.T, r result, says string) {
 	t.Helper()
 	text := strings.TrimSuffix(r.err, "\n")
@@ -165,8 +165,8 @@ func printable(t *testing.T, r result) {
 	}
 }
 
-// Rule: a ref that the repository does not have ends the job before any command, with that reason,
-// and leaves nothing.
+// Rule: if the repository does not have the given ref, the job ends with that reason before any
+// command runs, and leaves nothing.
 func TestUnknownRef(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -178,8 +178,8 @@ func TestUnknownRef(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a command that cannot be started ends the job with the exit code that a shell gives, and
-// with the reason.
+// Rule: if a command cannot be started, the job ends with the exit code that a shell would have,
+// and with the reason.
 func TestCommandsThatCannotBeStarted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -201,8 +201,8 @@ func TestCommandsThatCannotBeStarted(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a key belongs to one command; another command under the same key is refused, and the first
-// one's execution stays.
+// Rule: a key belongs to one command. Belay refuses another command under the same key, and keeps
+// the execution of the first command.
 func TestAKeyBelongsToOneCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -215,8 +215,8 @@ func TestAKeyBelongsToOneCommand(t *testing.T) {
 	p.clean()
 }
 
-// Rule: the payload of a signal must be JSON, without NUL, within its limit; a refused signal is
-// not delivered.
+// Rule: the payload of a signal must be JSON, without NUL characters, and within its limit. Belay
+// does not deliver a signal that it refuses.
 func TestInvalidSignalPayloadsAreRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -249,9 +249,9 @@ func TestInvalidSignalPayloadsAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: the engine itself refuses data that it cannot store, from any caller: a NUL, invalid JSON,
-// and data over its limit, which the error names. The other submissions of the same call are
-// accepted.
+// Rule: the engine itself refuses data that it cannot store, from any caller: a NUL character,
+// invalid JSON, and data over a limit, which the error names. It accepts the other submissions of
+// the same call.
 func TestTheEngineRefusesDataThatItCannotStore(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -15,9 +15,9 @@ func (p *place) commandAt(url string, script string) result {
 	return p.belay("submit", "command", "--server", url, "--wait", "--", "sh", "-c", script)
 }
 
-// Rule: without any configuration, a worker sandboxes commands as belay serve sandboxes agents:
-// under root each command has its own user and a read-only file system, sees nothing of others, and
-// has limits.
+// Rule: without any configuration, a worker sandboxes commands in the same way as belay serve
+// sandboxes agents: under root each command has its own user and a read-only file system, sees
+// nothing of other commands, and has limits.
 func TestCommandsOfAWorkerAreSandboxed(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -57,9 +57,9 @@ func TestCommandsOfAWorkerAreSandboxed(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a command that another user submits gets no variable of the worker's environment and no
-// repository except for those that the worker's configuration names; a secret from a file does not
-// appear in its output.
+// Rule: a command from another user gets no variable of the worker's environment and only the
+// repositories that the worker's configuration names. A secret from a file does not appear in the
+// command's output.
 func TestCommandsOfAWorkerGetOnlyConfiguredSecrets(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -99,8 +99,9 @@ func TestCommandsOfAWorkerGetOnlyConfiguredSecrets(t *testing.T) {
 	server.wait(patience).want(0)
 }
 
-// Rule: if root lacks its capabilities, as in many containers, a worker refuses to run jobs without
-// users of their own, and names the setting that accepts that; with this setting, jobs run as root.
+// Rule: if root lacks its capabilities, as in many containers, a worker refuses to run jobs,
+// because it cannot give them users of their own. The refusal names the setting that accepts jobs
+// without their own users; with this setting, jobs run as root.
 func TestRootWithoutCapabilities(t *testing.T) {
 	t.Parallel()
 	bin, err := exec.LookPath("setpriv")

@@ -25,12 +25,13 @@ type journey struct {
 	steps  []string
 	args   []string
 	id     belay.ExecutionID
-	acked  map[string]bool // the steps that belay has reported as done
-	begins []time.Duration // from the command line to its first step
+	acked  map[string]bool // the steps that belay has reported as finished
+	begins []time.Duration // the time from each start of belay run to its first step
 }
 
-// newJourney makes a job of many steps. Each step notes in a ledger, a file outside of Belay, its
-// begin and its end with its token; in between it commits, or changes files without committing.
+// newJourney makes a job of many steps. Each step notes its begin and its end, with its token, in a
+// ledger, a file outside of Belay. Between the two notes, the step commits a change, or changes
+// files without a commit.
 func newJourney(p *place, r *rand.Rand, repo string, steps int) *journey {
 	j := &journey{place: p, ledger: p.path("ledger"), acked: make(map[string]bool)}
 	j.args = []string{"run", "--repo", repo, "--key", "journey"}
@@ -70,13 +71,14 @@ func (j *journey) entries() []entry {
 	return all
 }
 
-// moment is the time of a kill: a delay after the begin of a phase.
+// moment is the time of a kill: a delay after the begin of a phase of the job.
 type moment struct {
 	phase string
 	delay time.Duration
 }
 
-// moments spreads the kills over all phases; the last is at the very end.
+// moments returns kills in all phases, in random order. The last kill comes at the very end of the
+// job.
 func moments(r *rand.Rand) []moment {
 	most := map[string]time.Duration{
 		"start-up": 120 * time.Millisecond, "clone": 120 * time.Millisecond, "step": 60 * time.Millisecond,
@@ -115,8 +117,8 @@ func (j *journey) reached(phase string, x *started, before int) bool {
 	return true
 }
 
-// attempt starts the command and kills it at its moment; it returns false if the command ended
-// before that.
+// attempt starts the command and kills it at the given moment. It returns false if the command
+// ended before that moment.
 func (j *journey) attempt(m moment) bool {
 	j.t.Helper()
 	before := len(j.entries())
@@ -144,14 +146,14 @@ func (j *journey) attempt(m moment) bool {
 func (j *journey) compareWithStore(r result) {
 	j.t.Helper()
 	if !strings.Contains(r.err, "belay: ex_") {
-		return // the attempt had reported nothing
+		return // belay was killed before it reported an execution
 	}
 	id := idOf(j.t, r.err)
 	if !j.id.IsZero() && j.id != id {
 		j.t.Fatalf("the same key continues %s, not with %s\n%s", id, j.id, r)
 	}
 	j.id = id
-	events := j.history(id) // history checks that the history is well formed
+	events := j.history(id) // j.history also checks that the history is well formed
 	for line := range strings.Lines(r.err) {
 		if name, ok := strings.CutPrefix(line, "belay: step "); ok && strings.Contains(line, " done after ") {
 			j.acked[strings.Fields(name)[0]] = true
@@ -165,7 +167,7 @@ func (j *journey) compareWithStore(r result) {
 	}
 }
 
-// Rule: after kill -9 at any moment the same command line continues the same execution at once, no
+// Rule: after kill -9 at any moment the same command line continues the same execution at once. No
 // finished step begins again, no acknowledged step is lost, and no process or file is left (G1, G3,
 // G4, G6, G7).
 func TestKillAtTwentyMoments(t *testing.T) {
@@ -180,7 +182,7 @@ func TestKillAtTwentyMoments(t *testing.T) {
 			met++
 		}
 	}
-	if met < kills-1 { // the last kill may come too late
+	if met < kills-1 { // the last kill may come after the command's end
 		t.Errorf("only %d of %d kills met a running process", met, kills)
 	}
 	last := p.start(p.command(j.args...)).wait(patience).want(0)
@@ -189,7 +191,8 @@ func TestKillAtTwentyMoments(t *testing.T) {
 	half, most := j.begins[len(j.begins)/2], j.begins[len(j.begins)-1]
 	t.Logf("from the command line to a step that begins, %d times: half within %s, all within %s", len(j.begins), half,
 		most)
-	if most >= belay.DefaultTTL.D()/2 { // a lease that nothing shows to be lost lasts at least two thirds of its time
+	// without other evidence, a lease is lost after two thirds of its TTL at the earliest
+	if most >= belay.DefaultTTL.D()/2 {
 		t.Errorf("G6: it took %s to continue: that waits for a lease to expire", most)
 	}
 	j.complete(repo)
@@ -197,7 +200,7 @@ func TestKillAtTwentyMoments(t *testing.T) {
 	p.sound()
 }
 
-// complete checks the end of the journey: every step was saved once and never began again after
+// complete checks the result of the journey: every step was saved once and never began again after
 // that, and all changes are there in the right order.
 func (j *journey) complete(repo string) {
 	t := j.t

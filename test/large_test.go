@@ -14,9 +14,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: a run continues although its saved data are far larger than one reply: its worker reads
-// them in pages, and the server does not have all of them in memory. No execution keeps an owner
-// that does not run it.
+// Rule: a run continues although its saved data are far larger than one reply: its worker reads the
+// data in pages, and the server never has all of them in memory. No execution keeps an owner that
+// does not run it.
 func TestARunContinuesFromHundredsOfMegabytes(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute; the suite of the SDK has a smaller one")

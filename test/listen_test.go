@@ -42,9 +42,10 @@ func listenerProcess() error {
 	return errors.Join(w.Run(ctx), b.Close())
 }
 
-// Rule: beside a program that listens, belay lists, submits, signals and waits; a second engine is
-// refused with the name of the process that has the directory; an execution continues after the
-// program was killed; a program that stops gracefully removes its socket.
+// Rule: while a program with an engine listens, belay can list, submit, signal and wait in its data
+// directory, and a second engine is refused with the name of the process that has the directory.
+// After a kill of the program its execution continues. A program that stops gracefully removes its
+// socket.
 func TestBelayBesideAProgram(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -85,8 +86,8 @@ func TestBelayBesideAProgram(t *testing.T) {
 	}
 }
 
-// Rule: a belay run that has the engine yields the data directory to a program that listens, and
-// continues beside it.
+// Rule: a belay run that has the engine hands the data directory over to a program that listens,
+// and continues as that program's client.
 func TestABelayRunYieldsToAProgram(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -106,7 +107,8 @@ func TestABelayRunYieldsToAProgram(t *testing.T) {
 	run.wait(patience).want(0).showing("done")
 }
 
-// Rule: a program does not listen in a directory that other users may change, and says so.
+// Rule: a program does not listen in a directory that other users may change, and its error says
+// so.
 func TestNoSocketWhereOthersMayWrite(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

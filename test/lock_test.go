@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// external submits an execution for owners from outside.
+// external submits an external execution, which workers never claim and an owner owns by a lock.
 func (p *place) external(args ...string) belay.ExecutionID {
 	p.t.Helper()
 	r := p.belay(append([]string{"submit", "loop", "--external"}, args...)...).want(0)
@@ -31,7 +31,7 @@ func (p *place) holding(id belay.ExecutionID, name, script string) *started {
 	return x
 }
 
-// Rule: a command that runs under a lock owns the execution: it knows its token, can save
+// Rule: a command that runs under a lock owns the execution: it gets its token, can save
 // checkpoints with the lock's id, and its exit code ends the execution. A command that reopens the
 // execution later gets the checkpoint.
 func TestACommandUnderALock(t *testing.T) {
@@ -63,9 +63,9 @@ curl -sS --fail-with-body -X PUT ` + a.url +
 	p.clean()
 }
 
-// Rule: an execution has one owner at a time (G1). A second one learns from the refusal the current
-// owner and the remaining time. An operator may steal the lock, with a reason: then the first
-// command is killed before the next one owns the execution, with a greater token.
+// Rule: an execution has one owner at a time (G1). The refusal of a second owner names the current
+// owner and the remaining time. An operator may steal the lock, with a reason: Belay then kills the
+// first command before the next command owns the execution, with a greater token.
 func TestALockIsStolen(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -100,8 +100,8 @@ func TestALockIsStolen(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a command whose lock cannot be renewed is frozen before another owner can get the
-// execution, and continues if the server is back and the lock is still valid.
+// Rule: belay freezes a command whose lock it cannot renew, before another owner can get the
+// execution. The command continues if the server is back while the lock is still valid.
 func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -126,8 +126,8 @@ func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
 	p.clean()
 }
 
-// Rule: the death of an outside owner is noticed when its lock expires (G6), its command is killed,
-// and without another policy the execution has failed.
+// Rule: if an outside owner dies, Belay notices it when the owner's lock expires (G6), and the
+// owner's command is killed. Unless the execution has another policy, it has failed.
 func TestAnOwnerOfACommandIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -138,7 +138,7 @@ func TestAnOwnerOfACommandIsKilled(t *testing.T) {
 	killed := time.Now()
 	x.wait(patience)
 	until(t, "the execution has failed", func() bool { return p.execution(id).State == belay.Failed })
-	// the TTL, the bound of a second, and a second for a slow machine
+	// 2 s are the TTL; the other 2 s are the bound of one second and a second for a slow machine
 	if took := time.Since(killed); took > 2*time.Second+2*time.Second {
 		t.Errorf("G6: noticed after %s", took)
 	}

@@ -21,11 +21,11 @@ var (
 	seed = flag.Uint64("seed", 0, "repeat the random choices of this seed; 0 takes a new one")
 )
 
-// roleEnv is the environment variable that turns the test binary into one of the programs that
+// roleEnv is the environment variable that makes the test binary run as one of the programs that
 // tests start beside belay.
 const roleEnv = "BLACKBOX_ROLE"
 
-// roles are these programs.
+// roles are the programs that the test binary can run as, by name.
 var roles = map[string]func() error{
 	"acknowledge": acknowledge,
 	"bare":        bareProcess,
@@ -66,7 +66,7 @@ func play(name string) int {
 	return 0
 }
 
-// built is the binary under test, built once.
+// built is the belay binary under test, which the first test that needs it builds.
 var built struct {
 	once sync.Once
 	dir  string

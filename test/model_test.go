@@ -19,7 +19,7 @@ import (
 type model struct {
 	t   *testing.T
 	url string
-	// gate is the address of a proxy that refuses every request.
+	// gate is the address of a proxy that records and refuses every request.
 	gate string
 
 	mu     sync.Mutex
@@ -69,7 +69,7 @@ func newModel(t *testing.T, script func(talk dialogue) move) *model {
 	return m
 }
 
-// env returns the variables with which the agent connects to the model and nothing else.
+// env returns environment variables that let the agent connect to the model and to nothing else.
 func (m *model) env() []string {
 	return []string{
 		"ANTHROPIC_BASE_URL=" + m.url, "ANTHROPIC_API_KEY=sk-ant-stand-in",
@@ -114,7 +114,7 @@ func (m *model) checkOnlyModelAsked() {
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the agent was killed
+		return // the test killed the agent during the request
 	}
 	if r.Method == http.MethodHead { // the agent checks whether the server answers
 		return
@@ -171,7 +171,7 @@ func (v move) stream(w http.ResponseWriter, model string, n int) {
 		why = "tool_use"
 		input, err := json.Marshal(v.input)
 		if err != nil {
-			panic(err) // the input is part of a test's script
+			panic(err) // a test's script contains an invalid input
 		}
 		block(
 			map[string]any{
@@ -220,7 +220,7 @@ func dialogueOf(body []byte) (dialogue, error) {
 	return d, nil
 }
 
-// primary finds the directory that the agent names to its model.
+// primary finds the working directory in the system prompt that the agent sends to its model.
 var primary = regexp.MustCompile(`Primary working directory: ([^\\"]+)`)
 
 // part is one part of a message.

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: the error for an unreadable command line names the command or flag that was probably meant,
-// and the help to read.
+// Rule: if belay cannot read a command line, its error names the command or flag that the user
+// probably meant, and the help to read.
 func TestAnUnknownCommandGetsASuggestion(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -32,8 +32,8 @@ func TestAnUnknownCommandGetsASuggestion(t *testing.T) {
 	}
 }
 
-// Rule: an execution can be named by the beginning or the end of its id, by its key, or as @last; a
-// part that matches two executions names neither.
+// Rule: a user can name an execution by the beginning or the end of its id, by its key, or as
+// @last. Belay refuses a part of an id that matches two executions.
 func TestExecutionsHaveShortNames(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -53,9 +53,8 @@ func TestExecutionsHaveShortNames(t *testing.T) {
 	p.belay("get", first[:7]).want(64).saying("fits 2 executions")
 }
 
-// Rule: if no engine runs, ls, get and explain say that the states are those from the end of the
-// last engine, and explain says how to continue an execution that only its own belay run can
-// continue.
+// Rule: if no engine runs, ls, get and explain say that they show the states from the time when the
+// last engine stopped. For an execution that only its own belay run can continue, explain says how.
 func TestStatesAreOfTheLastEngine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -86,8 +85,8 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 	}
 }
 
-// Rule: a command refuses a data directory that its user may not read, and says what to do, instead
-// of calling the directory empty.
+// Rule: a command refuses a data directory that its user may not read, and says what to do; it does
+// not report the directory as empty.
 func TestAnUnreadableDataDirectoryIsRefused(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

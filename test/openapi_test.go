@@ -39,7 +39,8 @@ func TestGeneratedGoClient(t *testing.T) {
 	session(t, filepath.Join(dir, "session"))
 }
 
-// Rule: so do the types that openapi-typescript makes of it.
+// Rule: the types that openapi-typescript makes from the OpenAPI document are enough for a
+// TypeScript program that submits, watches and chats.
 func TestGeneratedTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	dir, run := npmProject(t, typescript, "package.json", "package-lock.json", "tsconfig.json")

@@ -34,16 +34,16 @@ func (y *tally) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Rule: a hundred MiB of output pass through in bounded memory; the first MiB and the tail are
-// kept, within the limit.
+// Rule: belay passes a hundred MiB of output through with bounded memory, and stores the first MiB
+// and the end of the output, within the limit.
 func TestAHundredMiBOfOutput(t *testing.T) {
 	t.Parallel()
 	const size = 100 << 20
-	const most = 256 << 20 // of memory; belay took about a quarter of it when it was measured
+	const most = 256 << 20 // the bound; belay took about a quarter of it when it was measured
 	p := newPlace(t)
 	through := newTally()
 	var belays atomic.Pointer[started]
-	memory := 0 // the rusage of a child includes the memory of its parent before the exec
+	memory := 0 // not from rusage, which includes the parent's memory before the exec
 	through.each = func() {
 		if x := belays.Load(); x != nil {
 			memory = max(memory, x.resident())
@@ -80,8 +80,8 @@ func TestAHundredMiBOfOutput(t *testing.T) {
 	p.clean()
 }
 
-// Rule: binary output passes through and is kept unchanged, and so is output without an end of
-// line; Belay's own lines begin on a line of their own.
+// Rule: belay passes binary output through and stores it unchanged, also output that does not end
+// with a line break. Belay's own messages begin on a new line.
 func TestBinaryOutput(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

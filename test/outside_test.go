@@ -44,8 +44,8 @@ func (x *started) execution() string {
 	return ""
 }
 
-// Rule: an execution has one outside owner; a dead owner is noticed within its TTL and a second,
-// all watchers see it, and the next owner continues from the last checkpoint.
+// Rule: an execution has one outside owner. The death of an owner is noticed within its TTL plus
+// one second, all watchers see the loss, and the next owner continues from the last checkpoint.
 func TestTheNextOutsideOwnerContinuesFromTheCheckpoint(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -94,8 +94,8 @@ func TestTheNextOutsideOwnerContinuesFromTheCheckpoint(t *testing.T) {
 	}
 }
 
-// Rule: an owner that was stopped for longer than its TTL and then continued writes nothing more,
-// and stops by itself.
+// Rule: an owner that is stopped for longer than its TTL and then continues writes nothing more,
+// and ends by itself.
 func TestAnOutsideOwnerPastItsTTLStops(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -118,8 +118,8 @@ func TestAnOutsideOwnerPastItsTTLStops(t *testing.T) {
 	}
 }
 
-// Rule: every request of a stale owner is refused for good, with the reason; a request without a
-// lock gets the answer that it needs one.
+// Rule: Belay refuses every request of a stale owner for good, with the reason. A request without a
+// lock gets the answer that it needs a lock.
 func TestAStaleLockIsRefusedEverything(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -151,8 +151,8 @@ func TestAStaleLockIsRefusedEverything(t *testing.T) {
 	}
 }
 
-// Rule: without another policy, an execution whose outside owner is lost has failed, and its error
-// names that owner.
+// Rule: if an execution without another policy loses its outside owner, it has failed, and its
+// error names that owner.
 func TestALostOutsideOwnerFailsTheExecutionByDefault(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -175,8 +175,8 @@ func TestALostOutsideOwnerFailsTheExecutionByDefault(t *testing.T) {
 	again.prints("goes on after turn")
 }
 
-// Rule: the owner in shell, thirty lines, owns an execution and learns from a refusal when it does
-// not.
+// Rule: the owner in shell, a script of thirty lines, owns an execution, and stops its work when a
+// request is refused because another owner has the lock.
 func TestAnOwnerInShell(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -206,7 +206,8 @@ func TestAnOwnerInShell(t *testing.T) {
 	}
 }
 
-// Rule: an operator can steal a lock; the steal is audited, and the owner learns of it.
+// Rule: an operator can steal a lock. The audit log records the steal, and the refusal of the
+// owner's next request reports it.
 func TestAStolenLock(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()

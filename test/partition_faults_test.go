@@ -11,11 +11,11 @@ import (
 	"github.com/belaydev/belay/internal/testkit/faultproxy"
 )
 
-// anyNumber marks faults that cause an unknown number of losses.
+// anyNumber marks faults after which the number of losses depends on chance.
 const anyNumber = -1
 
 // partitions are the faults between a worker and its server, each with the number of times that the
-// execution is lost.
+// execution loses its owner.
 var partitions = []struct {
 	name   string
 	losses int
@@ -46,7 +46,9 @@ var partitions = []struct {
 	}},
 	{"nothing comes back from the server", 0, func(d *divided, _ *rand.Rand) {
 		d.proxy.Set(faultproxy.Fault{Hold: faultproxy.Down})
-		d.far.after(farTTL) // its heartbeats reach the server: the session is alive, but the worker does not know it
+		// the server gets the heartbeats and keeps the session, but the worker gets no reply and
+		// cannot know that
+		d.far.after(farTTL)
 		fenced := d.now().Seq
 		d.far.after(farTTL)
 		if seq := d.now().Seq; seq != fenced {
@@ -87,7 +89,7 @@ var partitions = []struct {
 	}},
 }
 
-// faultTime returns for how long random faults go on.
+// faultTime returns for how long a test causes random faults.
 func faultTime() time.Duration {
 	if *long {
 		return time.Minute
@@ -118,9 +120,9 @@ func (d *divided) randomFault(r *rand.Rand) {
 	}
 }
 
-// Rule: whatever happens to a worker across HTTP or to the network in between, only one owner
-// writes at a time, no stale write is accepted, no acknowledged write is lost, a loss is noticed
-// within the TTL and a second, and watchers miss nothing (G1 to G7, G15).
+// Rule: whatever happens to a worker over HTTP or to the network between worker and server, only
+// one owner writes at a time, no stale write is accepted, no acknowledged write is lost, a loss is
+// noticed within the TTL plus one second, and watchers miss nothing (G1 to G7, G15).
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -140,8 +142,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// Rule: a lost claim reply does not delay the execution by the TTL: it runs within a heartbeat or
-// two, whether the connection breaks or falls silent.
+// Rule: the loss of a reply to a claim does not delay the execution by the TTL: it runs within one
+// or two heartbeats, whether the connection breaks or stays open without data.
 func TestLostClaimReply(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -150,7 +152,7 @@ func TestLostClaimReply(t *testing.T) {
 		within time.Duration
 	}{
 		{"seen", (*faultproxy.Proxy).Cut, 2*farBeat + 500*time.Millisecond},
-		// The heartbeat that notices the silence has half of the TTL.
+		// A heartbeat without an answer takes half of the TTL until the worker notices the silence.
 		{"silent", (*faultproxy.Proxy).HalfOpen, farBeat + farTTL/2 + 500*time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -178,9 +180,9 @@ func TestLostClaimReply(t *testing.T) {
 	}
 }
 
-// Rule: an agent's process tree is frozen at the fence and thawed if its lease turns out to be
-// still valid: after the server stood still, which is not the workers' fault, and after a cut that
-// is shorter than the lease (G2).
+// Rule: a worker freezes an agent's process tree when it cannot trust its lease any longer, and
+// thaws the tree if the lease turns out to be still valid: after a pause of the server, which is
+// not charged to the workers, and after a cut of the network that is shorter than the lease (G2).
 func TestFrozenAtTheFenceAndThawed(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -244,7 +246,7 @@ func size(file string) int64 {
 	return info.Size()
 }
 
-// waitStill waits for a moment in which a file that grows all the time does not grow.
+// waitStill waits until a file that grows all the time has stopped growing for a moment.
 func waitStill(file string) bool {
 	last, since := size(file), time.Now()
 	return poll(patience, func() bool {

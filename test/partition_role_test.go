@@ -30,9 +30,9 @@ const (
 	farBeat = 500 * time.Millisecond
 )
 
-// counterProcess is a worker of a server over HTTP. It claims to be on another machine, so that
-// only time can show its death. Its only workflow counts, saves each number as a step, and notes in
-// a ledger each number whose write was acknowledged.
+// counterProcess is a worker that uses a server over HTTP. It reports another machine as its host,
+// so that the engine can notice its death only by the time. Its only workflow counts, saves each
+// number as a step, and writes each number whose step was acknowledged into a ledger.
 func counterProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -67,7 +67,7 @@ func countUp(ctx context.Context, _ any) (int, error) {
 		}
 		fmt.Fprintln(ledger, n, int64(token))
 		if token != workflow.Token(ctx) {
-			continue // saved by an earlier owner
+			continue // an earlier owner saved this number
 		}
 		if _, err := os.Stat(os.Getenv(releaseEnv)); err == nil {
 			return n, nil
@@ -80,7 +80,7 @@ func countUp(ctx context.Context, _ any) (int, error) {
 	}
 }
 
-// acked is a number whose write a worker got acknowledged.
+// acked is a number whose step the server acknowledged to a worker.
 type acked struct {
 	n     int
 	token belay.Token
@@ -100,7 +100,7 @@ func readLedger(t *testing.T, file string) []acked {
 		a.n, err = strconv.Atoi(n)
 		tok, err2 := strconv.ParseInt(token, 10, 64)
 		if !ok || !strings.HasSuffix(line, "\n") || errors.Join(err, err2) != nil {
-			break // the worker was killed while it wrote
+			break // a kill of the worker cut the line off
 		}
 		a.token = belay.Token(tok)
 		all = append(all, a)

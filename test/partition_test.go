@@ -27,7 +27,8 @@ type divided struct {
 	proxy     *faultproxy.Proxy
 	id        belay.ExecutionID
 	far, near *started
-	seen      func() []int64 // seen returns, after the end, the events that a watcher behind the proxy has received
+	// seen returns, after the watch has ended, the events that a watcher behind the proxy received
+	seen func() []int64
 }
 
 func newDivided(t *testing.T) *divided {
@@ -53,7 +54,7 @@ func (d *divided) worker(name, url string) *started {
 		releaseEnv+"="+d.path("release")))
 }
 
-// session waits until a worker has a session and knows it.
+// session waits until a worker has a session and has sent a heartbeat in it.
 func (d *divided) session(name string) {
 	d.t.Helper()
 	until(d.t, "the "+name+" worker is there", func() bool {
@@ -91,7 +92,7 @@ func (d *divided) begin() {
 	d.session("near")
 }
 
-// watch follows the execution through the proxy, whatever the proxy does.
+// watch follows the execution through the proxy until it ends, through all faults of the proxy.
 func (d *divided) watch() func() []int64 {
 	c, err := client.Dial(d.t.Context(), "http://"+d.proxy.Addr(), client.Lazy(), client.Logger(quiet))
 	if err != nil {
@@ -129,7 +130,7 @@ func (d *divided) now() belay.Execution {
 	return x
 }
 
-// goesOn waits until more is saved, by whichever worker owns the execution.
+// goesOn waits until either worker has saved more steps.
 func (d *divided) goesOn() {
 	d.t.Helper()
 	var from int64
@@ -142,8 +143,7 @@ func (d *divided) goesOn() {
 	})
 }
 
-// lost waits until the store has declared the far worker lost, which happens without any other
-// request.
+// lost waits until the far worker is lost in the store. No other request may be necessary for that.
 func (d *divided) lost() {
 	d.t.Helper()
 	until(d.t, "the loss is noticed", func() bool { return count(d.past(), "lost") > 0 })
@@ -154,8 +154,8 @@ func (d *divided) past() []belay.Event {
 	return events(d.t, d.direct, d.id)
 }
 
-// finish lets the execution end, stops everything gracefully and checks all that must hold after
-// any fault.
+// finish lets the execution end, stops all processes gracefully and checks the guarantees that must
+// hold after any fault.
 func (d *divided) finish(losses ...int) {
 	d.t.Helper()
 	d.proxy.Heal()
@@ -199,7 +199,8 @@ func (d *divided) watched() {
 	}
 }
 
-// detected checks G6 on every lost session, and the number of times that the execution was lost.
+// detected checks G6 for every lost session, and the number of times that the execution lost its
+// owner.
 func (d *divided) detected(losses []int) {
 	d.t.Helper()
 	all, err := d.direct.Workers(d.t.Context())
@@ -223,7 +224,7 @@ func (d *divided) detected(losses []int) {
 	}
 }
 
-// outline returns the history without its many checkpoints.
+// outline returns the history without the events of the checkpoints.
 func (d *divided) outline() string {
 	var few []belay.Event
 	for _, ev := range d.past() {
@@ -248,10 +249,10 @@ func (d *divided) staleRefused() (n int) {
 	return n
 }
 
-// conserved checks on the store that the count is complete: each number is there once and in order,
-// under the token of the worker that saved it, so no step was lost, repeated, or made by a worker
-// that did not know the number before (G1, G2, G4); and every write that a worker got acknowledged
-// is there, under the same token (G3).
+// conserved checks in the store that the count is complete: each number is there once and in order,
+// under the token of the worker that saved it, so that no step was lost or repeated, and none was
+// made by a worker that did not have the number before (G1, G2, G4). It also checks that every
+// write that the server acknowledged to a worker is there, under the same token (G3).
 func (d *divided) conserved() {
 	d.t.Helper()
 	saved := map[int]belay.Token{}

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// patience bounds every wait whose length is not what the test measures. It is longer than any of
-// belay's own bounds.
+// patience bounds every wait whose length the test does not measure. It is longer than any of
+// belay's own time limits.
 const patience = 60 * time.Second
 
 // place is the directory of one test, in which belay works: it contains a home, a data directory
@@ -35,7 +35,8 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // the users of jobs have to pass root's parent
+	// the users of jobs need the right to pass root's parent
+	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	p := &place{t: t, root: root, data: filepath.Join(root, "data"), cwd: filepath.Join(root, "cwd")}
@@ -121,7 +122,8 @@ type started struct {
 	took     time.Duration
 }
 
-// bare are the flags that let jobs write where a test looks, also as root.
+// bare are the flags with which a job may write into a directory that the test reads, also if belay
+// runs as root.
 var bare = []string{"--agent-users", "none", "--agent-seal=false"}
 
 // start starts a command in its own process group, as a shell does.
@@ -142,7 +144,8 @@ func (p *place) startInto(cmd *exec.Cmd, out io.Writer) *started {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.Setpgid = true
-	cmd.WaitDelay = 10 * time.Second // a process that keeps the output open was left behind
+	// wait reports a process that still keeps the output open after this time as left behind
+	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", line(cmd), err)
 	}
@@ -291,7 +294,7 @@ func (r result) saying(texts ...string) result {
 	return r
 }
 
-// poll polls a condition until it holds; it returns false if the time passes first.
+// poll polls a condition until it is true; it returns false if the time passes first.
 func poll(within time.Duration, happened func() bool) bool {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
@@ -309,7 +312,7 @@ func poll(within time.Duration, happened func() bool) bool {
 	}
 }
 
-// until waits for a condition that must become true.
+// until waits for a condition, and fails the test if the condition does not become true in time.
 func until(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	if !poll(patience, happened) {
@@ -317,7 +320,7 @@ func until(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// after waits for a time that was chosen before; it returns false if the process ends earlier.
+// after waits for a fixed time; it returns false if the process ends earlier.
 func (x *started) after(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -62,19 +62,20 @@ func (a *arena) submission(s belay.Submission) belay.ExecutionID {
 	return out[0].ID
 }
 
-// claim sends a claim with the next number.
+// claim sends a claim with the next claim number.
 func (a *arena) claim(wait time.Duration) ([]belay.Assignment, error) {
 	a.claims++
 	r, err := a.b.Claim(a.t.Context(), belay.ClaimRequest{Worker: a.worker, Number: a.claims, Slots: 10, Wait: wait})
 	return r.Assignments, err
 }
 
-// won claims an execution that must be claimable.
+// won claims an execution, and fails the test if the claim does not return it.
 func (a *arena) won(id belay.ExecutionID) belay.Assignment {
 	a.t.Helper()
 	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
-		got, err := a.claim(time.Second) // the claim may return early, with attention and no execution
+		// a claim may return early without an execution, because a message waits for the worker
+		got, err := a.claim(time.Second)
 		if err != nil {
 			a.t.Fatalf("claim %s: %v\n%s", id, err, a.history(id))
 		}
@@ -90,7 +91,7 @@ func (a *arena) won(id belay.ExecutionID) belay.Assignment {
 	return belay.Assignment{}
 }
 
-// beat sends a heartbeat.
+// beat sends a heartbeat of the worker.
 func (a *arena) beat(seen int64, holds ...belay.Lease) belay.HeartbeatReply {
 	a.t.Helper()
 	h := belay.Heartbeat{Worker: a.worker, ClaimSeen: seen}
@@ -113,7 +114,7 @@ func (a *arena) control(id belay.ExecutionID, action belay.Action) error {
 	return err
 }
 
-// ends completes a run as succeeded and checks the state.
+// ends completes a run as succeeded and checks that the execution has succeeded.
 func (a *arena) ends(l belay.Lease) {
 	a.t.Helper()
 	if err := a.settle(l, belay.OutcomeSucceeded); err != nil {
@@ -122,7 +123,7 @@ func (a *arena) ends(l belay.Lease) {
 	a.is(l.Execution, belay.Succeeded)
 }
 
-// is checks the state of an execution.
+// is checks that an execution has one of the given states, and returns its state.
 func (a *arena) is(id belay.ExecutionID, states ...belay.State) belay.State {
 	a.t.Helper()
 	e, err := a.b.Execution(a.t.Context(), id)
@@ -182,15 +183,15 @@ func spin(d time.Duration) {
 	}
 }
 
-// race is two calls at the same time. A round returns the kind that came first, and has checked
-// that the end is one of those allowed.
+// race is two calls at the same time. A round makes both calls, checks that the execution has one
+// of the allowed states afterwards, and returns the kind of event that came first.
 type race struct {
 	name  string
 	round func(a *arena) string
 }
 
-// Rule: whichever call comes first, no wake-up and no end is lost (G4, G5, G7). Each race is
-// repeated against SQLite until both orders were seen.
+// Rule: whichever of two simultaneous calls comes first, no wake-up and no end of an execution is
+// lost (G4, G5, G7). The test repeats each race on SQLite until both orders have happened.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -215,7 +216,7 @@ func TestRaces(t *testing.T) {
 	}
 }
 
-// over checks that every execution has ended, and that every history is well formed.
+// over checks that every execution has ended and that every history is well formed.
 func (a *arena) over() {
 	a.t.Helper()
 	a.must(a.b.CloseWorker(a.t.Context(), a.worker))
@@ -258,7 +259,7 @@ var races = []race{
 		)
 		a.must(signalled)
 		a.must(suspended)
-		again := a.won(id) // at once, in either order
+		again := a.won(id) // the execution is claimable at once, in either order of the two calls
 		if len(again.Signals) != 1 || again.Signals[0].Name != "go" ||
 			string(again.Signals[0].Payload) != string(payload) {
 			a.t.Fatalf("the signal is lost: %+v\n%s", again.Signals, a.history(id))
@@ -300,7 +301,7 @@ var races = []race{
 			func() { cancelled = a.control(id, belay.ActionCancel) },
 			func() { completed = a.settle(run.Lease, belay.OutcomeSucceeded) },
 		)
-		a.must(completed) // the cancel's grace period is not over: the owner may still end the run
+		a.must(completed) // the owner may still end the run, since the grace period of the cancel has not passed
 		if a.is(id, belay.Succeeded, belay.Cancelled) == belay.Succeeded {
 			if belay.CodeOf(cancelled) != belay.CodeConflict {
 				a.t.Fatalf("G7: the execution had succeeded and the cancel returned %v\n%s", cancelled, a.history(id))
@@ -342,9 +343,9 @@ var races = []race{
 		var refused error
 		a.together(
 			func() { got, refused = a.claim(time.Second) },
-			func() { a.beat(number) }, // as after a reply for which the worker waited too long
+			func() { a.beat(number) }, // a worker that waited too long for the claim's reply sends such a heartbeat
 		)
-		again := a.won(id) // at once, in either order
+		again := a.won(id) // the execution is claimable at once, in either order of the two calls
 		if len(got) == 0 {
 			if refused != nil && belay.CodeOf(refused) != belay.CodeConflict {
 				a.t.Fatalf("the claim returned %v", refused)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// freeze makes a file system of mount read-only.
+// freeze remounts a file system as read-only.
 func freeze(t *testing.T, dir string) {
 	t.Helper()
 	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
@@ -18,8 +18,8 @@ func freeze(t *testing.T, dir string) {
 }
 
 // Rule: commands that only read work on a read-only data directory: they list, show, check and back
-// up. Commands that would write are refused in one line, with an exit code that is not that of a
-// bug.
+// up. Belay refuses commands that would write in one line, with an exit code that differs from the
+// exit code of a bug.
 func TestAReadOnlyDataDirectory(t *testing.T) {
 	t.Parallel()
 	needsMount(t)
@@ -45,7 +45,7 @@ func TestAReadOnlyDataDirectory(t *testing.T) {
 	}
 }
 
-// Rule: a read-only data directory that was left by a crash is read if that is possible; if not,
+// Rule: belay reads a read-only data directory that a crash has left, if that is possible; if not,
 // one line says what to do.
 func TestAReadOnlyDataDirectoryAfterACrash(t *testing.T) {
 	t.Parallel()

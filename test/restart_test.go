@@ -16,8 +16,8 @@ import (
 
 const restartTTL = 2 * time.Second
 
-// workerProcess is a worker of an engine in another process. Its only workflow saves progress until
-// a file appears.
+// workerProcess is a worker process whose engine runs in another process. Its only workflow saves
+// progress until a file appears.
 func workerProcess() error {
 	b := &remote{socket: os.Getenv(socketEnv)}
 	w := worker.New(b, worker.Options{
@@ -46,7 +46,7 @@ func workerProcess() error {
 	return w.Run(ctx)
 }
 
-// fleet is an engine process and workers, each in its own process.
+// fleet is a process with an engine, and workers that each run in a process of their own.
 type fleet struct {
 	*place
 	engine  *started
@@ -97,9 +97,9 @@ func (f *fleet) owned(w belay.Worker) (found belay.Execution, ok bool) {
 }
 
 // Rule: an engine that starts after an outage longer than every TTL takes no execution from a
-// worker that is alive. A worker that died meanwhile is declared lost at once, since its death can
-// be proven; a worker that only keeps silent is declared lost one TTL after the recovery, within a
-// second, and never earlier (G2, G5, G6).
+// worker that is alive. If a worker died during the outage, the engine declares it lost at once,
+// because it can prove the death; if a worker only sends nothing, the engine declares it lost one
+// TTL after the recovery, at most a second late, and never earlier (G2, G5, G6).
 func TestEngineRestartKeepsLiveWorkers(t *testing.T) {
 	t.Parallel()
 	f := &fleet{place: newPlace(t)}

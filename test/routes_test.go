@@ -8,7 +8,8 @@ import (
 )
 
 // Rule: every route applies the rules of /execute to submissions for agents: the queue depth, the
-// repositories, the form of prompts. No answer of a route reveals which paths exist.
+// allowed repositories, the form of prompts. No route's answer reveals which paths exist on the
+// server.
 func TestEveryRouteAppliesTheRulesForAgents(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -26,7 +27,7 @@ func TestEveryRouteAppliesTheRulesForAgents(t *testing.T) {
 		for _, got := range []answer{a.call("POST", "/execute", input), a.call("POST", "/v1/executions", submit(input)),
 			a.call("POST", "/v1/batch", batch(input))} {
 			detail := got.string("detail")
-			if got.status == http.StatusOK { // each operation of a batch has its own answer
+			if got.status == http.StatusOK { // a batch has a status for each operation
 				_, detail, _ = strings.Cut(got.text, `"detail":"`)
 				detail, _, _ = strings.Cut(detail, `"`)
 			} else if got.status != http.StatusForbidden {
@@ -79,8 +80,8 @@ func TestEveryRouteAppliesTheRulesForAgents(t *testing.T) {
 	a.stop()
 }
 
-// Rule: every route checks the form of a command, and agent.repos if the server runs the command
-// itself; the command of a user's own belay run may use any repository.
+// Rule: every route checks the form of a command. If the server itself would run the command, the
+// route also checks agent.repos. The command of a user's own belay run may use any repository.
 func TestEveryRouteAppliesTheRulesForCommands(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -91,7 +92,7 @@ func TestEveryRouteAppliesTheRulesForCommands(t *testing.T) {
 			`,"steps":[{"name":"a","argv":["true"]}]}}`
 	}
 	a.want(http.StatusForbidden, "POST", "/v1/executions", submit(""))
-	// the workers of that queue check the repository
+	// The server accepts the repository, since the workers of the queue elsewhere check it.
 	a.want(http.StatusCreated, "POST", "/v1/executions", submit(`,"queue":"elsewhere"`))
 	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions",
 		`{"workflow":"command","input":{"repo":"https://bot:`+token+

@@ -16,7 +16,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// Environment variables that tell a role which files to use.
+// Environment variables that name the files of a program started by role.
 const (
 	socketEnv  = "BLACKBOX_SOCKET"
 	releaseEnv = "BLACKBOX_RELEASE"
@@ -123,9 +123,10 @@ func engineProcess() error {
 	return errors.Join(l.Close(), b.Close())
 }
 
-// remote is the client of a Backend behind a socket. It connects again when an engine has gone.
+// remote is the client of a Backend behind a socket. When an engine process has ended, it connects
+// to the next one.
 type remote struct {
-	belay.Backend // no other methods are called
+	belay.Backend // the tests call none of the Backend's other methods
 	socket        string
 
 	mu     sync.Mutex

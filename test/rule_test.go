@@ -39,7 +39,7 @@ echo sesame > secret.txt && git add -A && git commit -qm secret && chmod 600 "$1
 	}); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := os.Chmod(p.root, 0o755); err != nil { // the owner of the source has to pass the directory
+	if err := os.Chmod(p.root, 0o755); err != nil { // the owner of the source needs the right to pass this directory
 		p.t.Fatal(err)
 	}
 	return dir, key
@@ -84,7 +84,7 @@ func TestRootRunsNoGitOnFilesOfOthers(t *testing.T) {
 	a.holds("first")
 	a.free("first")
 	a.wantEnd(id, "completed", 0.0)
-	for _, more := range [][]string{nil, {"--isolated"}} { // a user's own belay run
+	for _, more := range [][]string{nil, {"--isolated"}} { // a user starts belay run, without and with --isolated
 		p.start(withEnv(p.command(slices.Concat([]string{"run", "--repo", src}, more, []string{"--", "sh", "-c",
 			"git status"})...), path)).wait(patience).want(0)
 	}
@@ -106,7 +106,7 @@ func TestRootRunsNoGitOnFilesOfOthers(t *testing.T) {
 		}
 	}
 
-	// gitwatch must also see a git that breaks the rule on purpose.
+	// The test also runs a git that breaks the rule on purpose, to check that gitwatch records it.
 	if was := len(gitwatch.Faults(all)); was > 0 {
 		return
 	}

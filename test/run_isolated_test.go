@@ -15,8 +15,8 @@ func look(outside string) string {
 	return fmt.Sprintf("id -u; echo x > %q 2>/dev/null && echo wrote; echo work >> notes.txt", outside)
 }
 
-// Rule: without any configuration, the command of belay run runs as the user and may write where
-// the user may; the output describes its sandbox.
+// Rule: without any configuration, the command of belay run has the rights of the user who started
+// it. The output describes the command's sandbox.
 func TestARunHasTheRightsOfItsUser(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -29,7 +29,8 @@ func TestARunHasTheRightsOfItsUser(t *testing.T) {
 }
 
 // Rule: under root, a command with --isolated has its own user, a read-only file system and the
-// configured limits; its changes belong to the caller all the same, also after kill -9.
+// configured limits. Its changes belong to the caller all the same, also after kill -9 of belay
+// run.
 func TestARunIsIsolated(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -73,8 +74,8 @@ func TestARunIsIsolated(t *testing.T) {
 	p.clean()
 }
 
-// Rule: without root, --isolated works too: it uses the means that the machine has, and the output
-// names those that are missing.
+// Rule: without root, --isolated works too: it uses the means of isolation that the machine has,
+// and the output names the missing ones.
 func TestARunIsIsolatedWithoutRoot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -31,8 +31,9 @@ func harmless(t *testing.T, what, text string) {
 	}
 }
 
-// Rule: no command writes control characters from names, labels, messages or output to a screen,
-// neither in its text nor in its JSON nor in its errors; --raw prints the bytes unchanged.
+// Rule: no command writes control characters from names, labels, messages or output to a screen:
+// neither in its text output nor in its JSON nor in its errors. With --raw, belay logs prints the
+// bytes unchanged.
 func TestNoControlCharactersReachAScreen(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

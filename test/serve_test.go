@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// acknowledgements are the submissions that clients got acknowledged.
+// acknowledgements are the submissions that the server acknowledged to clients.
 type acknowledgements struct {
 	mu  sync.Mutex
 	ids []string
@@ -58,8 +58,8 @@ func (a api) hammer(all *sync.WaitGroup, told *acknowledgements, clients int) {
 	}
 }
 
-// Rule: every submission that the server acknowledged is there after any number of kill -9, and
-// after a graceful shutdown (G3).
+// Rule: every submission that the server acknowledged is in the store after any number of kill -9,
+// and after a graceful shutdown (G3).
 func TestAcknowledgedSubmissionsSurviveKills(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -96,8 +96,9 @@ func TestAcknowledgedSubmissionsSurviveKills(t *testing.T) {
 	p.sound()
 }
 
-// Rule: a graceful shutdown ends streams and long polls so that their clients can connect
-// elsewhere, logs it, and exits with 0; the first log line names the server's addresses.
+// Rule: a graceful shutdown ends streams and long polls so that their clients can connect to
+// another server, logs the shutdown, and exits with 0. The first log line names the server's
+// addresses.
 func TestAServerStopsGracefully(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -111,7 +112,7 @@ func TestAServerStopsGracefully(t *testing.T) {
 	claimed := a.claim()
 	x.signal(syscall.SIGTERM)
 	x.wait(10*time.Second).want(0).saying("belay stops", "belay has stopped")
-	for range events { // reads until the stream ends
+	for range events { // reads until the server ends the stream
 	}
 	if status := <-claimed; status != http.StatusNoContent && status != http.StatusServiceUnavailable {
 		t.Errorf("the claim that waited got %d", status)
@@ -120,7 +121,7 @@ func TestAServerStopsGracefully(t *testing.T) {
 }
 
 // claim opens a worker session and sends a claim that waits. It returns once the server has read
-// the request, with a channel for the status, 0 for none.
+// the request. The channel delivers the status of the answer, or 0 if there is none.
 func (a api) claim() <-chan int {
 	a.t.Helper()
 	worker := a.want(http.StatusCreated, "POST", "/v1/workers",
@@ -208,8 +209,8 @@ func parse(t *testing.T, text string) belay.ExecutionID {
 	return id
 }
 
-// Rule: a server whose disk fails a write ends at once, says what to do, and answers no more
-// requests; everything that it acknowledged before is there.
+// Rule: if the disk fails a write, the server ends at once, says what to do, and answers no more
+// requests. Everything that it acknowledged before is in the store.
 func TestAServerEndsWhenItsDiskFails(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -218,8 +219,8 @@ func TestAServerEndsWhenItsDiskFails(t *testing.T) {
 		t.Fatalf("strace is needed: %v (scripts/need.sh strace)", err)
 	}
 	cmd := p.command("serve", "--listen", "127.0.0.1:0")
-	// strace lets each fsync of a thread fail after its 24th. It counts for each thread, so the first
-	// failure comes at a commit that the test cannot predict.
+	// strace makes each fsync of a thread fail after the thread's 24th fsync. The count is per
+	// thread, so the test cannot predict at which commit the first failure comes.
 	cmd.Args = append([]string{
 		strace, "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e",
 		"inject=fsync,fdatasync:error=EIO:when=25+",
@@ -246,8 +247,8 @@ func TestAServerEndsWhenItsDiskFails(t *testing.T) {
 	p.sound()
 }
 
-// Rule: a configuration with errors starts nothing, and each error names its line; --check-config
-// prints each effective value and its source.
+// Rule: a server with errors in its configuration does not start, and each error names its line.
+// --check-config prints each effective value and its source.
 func TestAServerReadsItsConfiguration(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -286,8 +287,8 @@ func TestAServerReadsItsConfiguration(t *testing.T) {
 	x.wait(patience).want(0).saying("config=belay.yaml")
 }
 
-// Rule: the secret of a key is shown once, alone on standard output; the key has its scopes at
-// once, and no rights after it was revoked.
+// Rule: belay prints the secret of a key once, alone on standard output. The key has its scopes at
+// once, and no rights after its revocation.
 func TestKeysOfAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -309,7 +310,7 @@ func TestKeysOfAServer(t *testing.T) {
 		strings.Contains(listed.out, secret[4:]) {
 		t.Errorf("the list\n%s", listed)
 	}
-	// Over the network, with a key that has the scope.
+	// These commands reach the server over the network, with a key that has the scope admin.
 	admin := strings.TrimSpace(p.belay("keys", "create", "--name", "root", "--scope", "admin").want(0).out)
 	remote := func(args ...string) result {
 		t.Helper()
@@ -338,7 +339,7 @@ func port(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Rule: a worker on another machine needs only its key, keeps its session and its run when the
+// Rule: a worker on another machine needs only its key. It keeps its session and its run when the
 // server is killed and restarted, and stops gracefully.
 func TestAWorkerOfAServer(t *testing.T) {
 	t.Parallel()
@@ -389,8 +390,8 @@ func TestAWorkerOfAServer(t *testing.T) {
 	server.wait(patience).want(0)
 }
 
-// Rule: a worker on the data directory works beside the server, and continues without it: when the
-// server has stopped, the worker opens the engine itself.
+// Rule: a worker on the data directory uses the engine of the server on the same directory. When
+// the server has stopped, the worker opens the engine itself and continues.
 func TestAWorkerBesideAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

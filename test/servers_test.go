@@ -24,7 +24,7 @@ type group struct {
 	members []*member
 }
 
-// member is one server of a group; it keeps its address when it is started again.
+// member is one server of a group. It keeps its address over a restart.
 type member struct {
 	group  *group
 	listen string
@@ -48,8 +48,8 @@ func newGroup(t *testing.T, url string, size int) *group {
 	return f
 }
 
-// freeAddress returns an address on which no process listens. The kernel does not reuse its port
-// soon.
+// freeAddress returns an address on which no process listens. The kernel does not give its port to
+// another process soon.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +69,7 @@ func (m *member) start() {
 	m.proc.until("the server is ready", func() bool { return ready.MatchString(m.proc.err.String()) })
 }
 
-// kill kills the server and starts it again.
+// kill kills the server with SIGKILL and starts it again.
 func (m *member) kill() {
 	m.group.t.Helper()
 	m.proc.signal(syscall.SIGKILL)
@@ -83,14 +83,14 @@ func (m *member) stop() {
 	m.proc.wait(patience).want(0)
 }
 
-// counter starts a worker that counts, connected to this server only.
+// counter starts a worker that counts. The worker connects only to this server.
 func (m *member) counter(name string) *started {
 	f := m.group
 	return f.start(f.role("counter", nameEnv+"="+name, urlEnv+"=http://"+m.listen, ledgerEnv+"="+f.path(name),
 		releaseEnv+"="+f.path("release")))
 }
 
-// goesOn waits until more is saved of an execution.
+// goesOn waits until the store has more saved steps of an execution.
 func (m *member) goesOn(id belay.ExecutionID) {
 	m.group.t.Helper()
 	var from int64
@@ -107,8 +107,8 @@ func (m *member) goesOn(id belay.ExecutionID) {
 }
 
 // Rule: any server can serve any request: a worker of one server runs the execution that was
-// submitted to another, and killing servers and their database loses no acknowledged write (G1, G2,
-// G3).
+// submitted to another server, and a kill of the servers and of their database loses no
+// acknowledged write (G1, G2, G3).
 func TestServersShareADatabase(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgtest.Options{})
@@ -153,8 +153,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// counted checks that the execution has counted to n: each number once, in order and under the
-// token that its worker noted.
+// counted checks that the execution has counted to n: each number is saved once, in order, and
+// under the token that the worker wrote into its ledger.
 func (f *group) counted(id belay.ExecutionID, n int, name string) {
 	f.t.Helper()
 	saved := map[int]belay.Token{}
@@ -180,8 +180,8 @@ func (f *group) counted(id belay.ExecutionID, n int, name string) {
 	}
 }
 
-// Rule: every submission that any of the servers acknowledged is there after the servers and the
-// database were killed at any moment (G3).
+// Rule: every submission that any of the servers acknowledged is in the store after the servers and
+// the database were killed at any moment (G3).
 func TestSubmissionsAcknowledgedByAnyServerSurviveKills(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -223,12 +223,12 @@ func TestSubmissionsAcknowledgedByAnyServerSurviveKills(t *testing.T) {
 	t.Logf("%d acknowledged", len(told.list()))
 }
 
-// Rule: an idle server costs less than one transaction a second and one percent of a core.
+// Rule: an idle server uses less than one transaction a second and one percent of a core.
 func TestAnIdleServerCostsAlmostNothing(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Shared(t)
 	f := newGroup(t, srv.Database(t), 2)
-	const settling, watched = 12 * time.Second, 10 * time.Second // PostgreSQL's statistics can be 10 s behind
+	const settling, watched = 12 * time.Second, 10 * time.Second // PostgreSQL's statistics can be 10 s late
 	pids := []int{f.members[0].proc.cmd.Process.Pid, f.members[1].proc.cmd.Process.Pid}
 	f.members[0].proc.after(settling)
 	cpu, done := cpuTime(t, pids...), transactions(t, srv, f.url)
@@ -243,7 +243,7 @@ func TestAnIdleServerCostsAlmostNothing(t *testing.T) {
 	}
 }
 
-// transactions returns the number of transactions that a database has ever carried out.
+// transactions returns the number of transactions that a database has counted since it was made.
 func transactions(t *testing.T, srv *pgtest.Server, url string) int {
 	t.Helper()
 	path, _, _ := strings.Cut(url, "?")
@@ -269,7 +269,7 @@ func cpuTime(t *testing.T, pids ...int) time.Duration {
 			t.Fatal(err)
 		}
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		for _, field := range fields[11:13] { // utime and stime
+		for _, field := range fields[11:13] { // user and system time, in clock ticks
 			n, err := strconv.Atoi(field)
 			if err != nil {
 				t.Fatal(err)
@@ -280,7 +280,7 @@ func cpuTime(t *testing.T, pids ...int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// Rule: the password of a database is refused on the command line, and appears in no output.
+// Rule: belay refuses the password of a database on its command line, and shows it in no output.
 func TestThePasswordOfADatabaseIsNotShown(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"

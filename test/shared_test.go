@@ -13,7 +13,8 @@ import (
 )
 
 // gated is a belay run of several steps on a shared data directory. Each step notes its begin with
-// its token in a ledger, and then waits until the test opens its gate, a file.
+// its token in a ledger, a file outside of Belay, and then waits until its gate exists, a file that
+// the test makes.
 type gated struct {
 	*started
 	p     *place
@@ -22,7 +23,7 @@ type gated struct {
 	args  []string
 }
 
-// gates starts a gated run beside the others of the place.
+// gates starts a gated belay run in the place's data directory, beside those that run already.
 func (p *place) gates(name string, steps int) *gated {
 	p.t.Helper()
 	g := &gated{p: p, name: name, steps: steps, args: []string{"run", "--repo", "none", "--key", name}}
@@ -39,7 +40,7 @@ func (g *gated) again() { g.started = g.p.start(g.p.command(g.args...)) }
 
 func (g *gated) gate(i int) string { return g.p.path(fmt.Sprintf("%s.gate%d", g.name, i)) }
 
-// open opens the gates of the steps from from to to.
+// open opens the gates of the steps number from to number to.
 func (g *gated) open(from, to int) {
 	g.t.Helper()
 	for i := from; i <= to; i++ {
@@ -49,7 +50,7 @@ func (g *gated) open(from, to int) {
 	}
 }
 
-// ledger returns the notes of the steps.
+// ledger returns the notes that the steps have made.
 func (g *gated) ledger() string {
 	text, err := os.ReadFile(g.p.path(g.name + ".ledger"))
 	if err != nil && !os.IsNotExist(err) {
@@ -73,7 +74,8 @@ func (g *gated) id() belay.ExecutionID {
 	return idOf(g.t, g.err.String())
 }
 
-// undisturbed lets the run end and checks that nothing disturbed it: one run, each step once.
+// undisturbed lets the run end and checks that nothing disturbed it: the execution had one run, and
+// each step began once.
 func (g *gated) undisturbed() {
 	g.t.Helper()
 	g.open(0, g.steps-1)
@@ -92,7 +94,8 @@ func (g *gated) undisturbed() {
 	}
 }
 
-// watched starts a watch, which must see every event of an execution (G15).
+// watched starts a belay watch on an execution. The returned function checks that the watch got
+// every event of the execution (G15).
 func (p *place) watched(id belay.ExecutionID, more ...string) (check func()) {
 	x := p.start(p.command(append([]string{"watch", id.String(), "-o", "json"}, more...)...))
 	return func() {
@@ -112,7 +115,7 @@ func (p *place) watched(id belay.ExecutionID, more ...string) (check func()) {
 }
 
 // Rule: any number of belay run work side by side on one data directory, each on its own execution,
-// and other commands work meanwhile; the process that came first may also end first.
+// and other commands work at the same time. The process that started first may also end first.
 func TestRunsSideBySide(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -146,7 +149,7 @@ func TestRunsSideBySide(t *testing.T) {
 	p.sound()
 }
 
-// Rule: an operator's command reaches an execution in any process.
+// Rule: an operator's command reaches an execution whichever process runs it.
 func TestOperatorCommandsReachEveryProcess(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -178,9 +181,9 @@ func TestOperatorCommandsReachEveryProcess(t *testing.T) {
 	p.clean()
 }
 
-// Rule: kill -9 of the process that has the engine disturbs no other process: another takes the
-// engine over within a moment, and that process's execution continues. The command of the killed
-// process is killed too, and its command line continues the execution without repeating finished
+// Rule: kill -9 of the process that has the engine disturbs no other process: another process takes
+// the engine over within a moment, and continues its own execution. The command of the killed
+// process is killed too; the same command line continues its execution without repeating finished
 // steps (G3, G4, G7).
 func TestTheHostIsKilled(t *testing.T) {
 	t.Parallel()
@@ -196,7 +199,7 @@ func TestTheHostIsKilled(t *testing.T) {
 	a.wait(patience)
 	killed := time.Now()
 	b.open(0, 0)
-	b.begun(1, 1) // the step's first write is acknowledged, so some process has the engine
+	b.begun(1, 1) // the first write of b's step is acknowledged, so some process has the engine
 	took := time.Since(killed)
 	t.Logf("from the kill to a step that follows an acknowledged one: %s", took)
 	if took >= belay.DefaultTTL.D()/2 {
@@ -218,7 +221,8 @@ func TestTheHostIsKilled(t *testing.T) {
 	p.sound()
 }
 
-// Rule: kill -9 of a process without the engine disturbs no other process, and is noticed at once.
+// Rule: kill -9 of a process without the engine disturbs no other process, and the engine notices
+// the death at once.
 func TestAClientIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -242,8 +246,8 @@ func TestAClientIsKilled(t *testing.T) {
 	p.clean()
 }
 
-// Rule: all processes may be killed in turn, again and again, and each command line continues its
-// execution; no finished step is repeated.
+// Rule: all processes may be killed in turn, again and again. The same command lines continue the
+// executions, and no finished step is repeated.
 func TestHostsAreKilledInTurn(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -283,8 +287,8 @@ func TestHostsAreKilledInTurn(t *testing.T) {
 	p.sound()
 }
 
-// Rule: the same key at the same time is one execution (G9): the second process waits for its end,
-// and takes over if the first dies.
+// Rule: two processes that use the same key at the same time have one execution (G9): the second
+// process waits for the execution's end, and takes it over if the first process dies.
 func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -309,14 +313,14 @@ func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	p.clean()
 }
 
-// begun2 waits until the second step has begun again in another process.
+// begun2 waits until the second step has begun again in the process by.
 func (g *gated) begun2(by *started) {
 	g.t.Helper()
 	by.until("the second step has begun again", func() bool { return strings.Count(g.ledger(), "s1 ") == 2 })
 }
 
-// Rule: if the process with the engine is stopped, the others wait and lose nothing: they continue
-// when it does.
+// Rule: if the process with the engine is stopped (SIGSTOP), the other processes wait and lose
+// nothing. They continue when that process continues.
 func TestTheHostIsStopped(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -326,7 +330,7 @@ func TestTheHostIsStopped(t *testing.T) {
 	b.begun(0, 1)
 	a.signal(syscall.SIGSTOP)
 	b.open(0, 0)
-	if !strings.Contains(p.belay("ls").want(0).out, "running") { // reading needs no engine
+	if !strings.Contains(p.belay("ls").want(0).out, "running") { // a command that only reads needs no engine
 		t.Error("nothing is shown while the host is stopped")
 	}
 	if strings.Contains(b.ledger(), "s1 ") {
@@ -353,9 +357,9 @@ func TestADeepDataDirectoryIsShared(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a belay run that has the engine yields it to belay serve and finishes as the server's
-// client; when the server stops, or is killed, belay run takes the engine over again. No command
-// that watches or reads meanwhile misses anything.
+// Rule: a belay run that has the engine hands it over to belay serve and finishes as the server's
+// client. When the server stops, or is killed, belay run takes the engine over again. Commands that
+// watch or read meanwhile miss nothing.
 func TestBelayRunYieldsToAServerAndTakesOverAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -364,7 +368,9 @@ func TestBelayRunYieldsToAServerAndTakesOverAgain(t *testing.T) {
 	b := p.gates("b", 4)
 	b.begun(0, 1)
 	checks := []func(){p.watched(a.id()), p.watched(b.id())}
-	both := func(step int) { // whichever process has the engine then acknowledges each step
+	// both steps begin only if the process that has the engine at that time acknowledges their
+	// first writes
+	both := func(step int) {
 		t.Helper()
 		a.open(step, step)
 		b.open(step, step)
@@ -372,7 +378,8 @@ func TestBelayRunYieldsToAServerAndTakesOverAgain(t *testing.T) {
 		b.begun(step+1, 1)
 	}
 	first, _ := p.serve()
-	checks = append(checks, p.watched(b.id(), "--server", "unix:"+filepath.Join(p.data, "belay.sock"))) // over HTTP
+	// a watch over HTTP
+	checks = append(checks, p.watched(b.id(), "--server", "unix:"+filepath.Join(p.data, "belay.sock")))
 	both(0)
 	if r := p.belay("doctor").want(0); !strings.Contains(r.out, "belay serve") {
 		t.Errorf("the server does not have the engine\n%s", r)
@@ -392,7 +399,7 @@ func TestBelayRunYieldsToAServerAndTakesOverAgain(t *testing.T) {
 	both(2)
 	a.undisturbed()
 	b.undisturbed()
-	third, _ := p.serve() // for the watches that use a server
+	third, _ := p.serve() // the watches that use a server need it to end
 	for _, check := range checks {
 		check()
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// situations bring a server into each situation of the table in docs/operations.md and check that
-// the outputs contain what the table quotes.
+// situations has a function for each situation of the table in docs/operations.md. It brings a
+// server into the situation and checks that the outputs contain the phrases that the table quotes.
 var situations = map[string]func(telling){
 	"the clock was set back":                 telling.clock,
 	"an epoch began":                         telling.epoch,
@@ -36,7 +36,7 @@ var situations = map[string]func(telling){
 }
 
 // Rule: in each situation /readyz, doctor, explain and the metrics contain the phrases that the
-// page quotes.
+// table in docs/operations.md quotes.
 func TestSituations(t *testing.T) {
 	rows := make(map[string][]string)
 	page := read(t, "../docs/operations.md")
@@ -57,14 +57,14 @@ func TestSituations(t *testing.T) {
 	}
 }
 
-// telling is a place, with the phrases that the page quotes for one situation: of readyz, doctor,
-// explain, metrics.
+// telling is a place with the phrases that the table quotes for one situation, in this order: of
+// /readyz, doctor, explain and the metrics.
 type telling struct {
 	*place
 	cells []string
 }
 
-// phrases returns the phrases that a cell quotes.
+// phrases returns the phrases that a cell of the table quotes.
 func phrases(cell string) (all []string) {
 	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
 		all = append(all, m[1])
@@ -84,7 +84,7 @@ func (s telling) says(cell int, what string, say func() string) {
 	}
 }
 
-// everywhere checks all four outputs of a server that answers.
+// everywhere checks all four outputs: of the running server and of the commands.
 func (s telling) everywhere(a api, id string, where ...string) {
 	s.t.Helper()
 	status, _ := strconv.Atoi(s.cells[0][:3])
@@ -120,7 +120,7 @@ func (s telling) everywhere(a api, id string, where ...string) {
 	}
 }
 
-// commands checks the outputs of the commands.
+// commands checks the outputs of doctor and explain.
 func (s telling) commands(id string, where ...string) {
 	s.t.Helper()
 	for cell, args := range map[int][]string{1: {"doctor"}, 2: {"explain", id}} {

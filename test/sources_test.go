@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// traps is a script that names a program in all places of a repository from which git runs
+// traps is a script that names the program $1 in all places of a repository from which git runs
 // programs: its configuration and its hooks.
 const traps = `for k in core.fsmonitor core.sshCommand core.pager core.editor core.alternateRefsCommand diff.external diff.x.textconv diff.x.command merge.x.driver \
 	filter.x.clean filter.x.smudge filter.x.process gpg.program credential.helper uploadpack.packObjectsHook remote.origin.uploadpack; do git config $k "$1"; done
 git config core.hooksPath "$PWD/.git/hooks"; git config protocol.ext.allow always; git config uploadpack.allowAnySHA1InWant true
 mkdir -p .git/hooks; for h in post-checkout pre-commit post-index-change reference-transaction pre-push update post-update; do cp "$1" .git/hooks/$h; done`
 
-// unpacks is a script that makes a repository of a few kilobytes which unpacks to a gibibyte.
+// unpacks is a script that makes a repository of a few kilobytes whose checkout takes a gibibyte.
 const unpacks = `blob=$(dd if=/dev/zero bs=1M count=1 2>/dev/null | git hash-object -w --stdin)
 tree=$(for i in $(seq 10); do printf '100644 blob %s\tf%s\n' $blob $i; done | git mktree)
 for n in 1 2; do tree=$(for i in $(seq 10); do printf '040000 tree %s\td%s\n' $tree $i; done | git mktree); done
 git update-ref refs/heads/main $(git -c user.name=A -c user.email=a@example.org commit-tree -m bomb $tree)`
 
-// source makes a repository by a script, and if this test runs as root, gives it to a user who is
-// neither the server's user nor root.
+// source makes a repository by a script. If this test runs as root, source gives the repository to
+// a user who is neither the server's user nor root.
 func (x *storm) source(name, script string) string {
 	x.api.t.Helper()
 	dir, witness := x.path(name), x.path("bin/witness")
@@ -56,12 +56,14 @@ func (x *storm) source(name, script string) string {
 	return dir
 }
 
-// foreignUser is the id of a user that is neither root, nor a job's, nor that of the base clones.
+// foreignUser is the id of a user that is none of these: root, the user of a job, the user of the
+// base clones.
 const foreignUser = 61_999
 
-// Rule: a hostile repository harms neither the server nor others: programs that its configuration
-// names do not run, a repository that unpacks to a gibibyte is stopped by the job's limits, and one
-// that hangs is ended; on serve and worker, in each mode of the sandbox.
+// Rule: a hostile repository harms neither the server nor other jobs, on serve and on worker, in
+// each mode of the sandbox. Programs that its configuration names do not run, the limits of the job
+// stop a repository that unpacks to a gibibyte, and a job on a repository that would block git
+// forever ends.
 func TestHostileRepositoriesDoNoHarm(t *testing.T) {
 	for _, m := range modes {
 		for _, kind := range []string{"serve", "worker"} {
@@ -75,8 +77,8 @@ func TestHostileRepositoriesDoNoHarm(t *testing.T) {
 				armed := `echo '* filter=x diff=x merge=x' > .gitattributes; echo one > file; git add -A; git -c user.name=A -c user.email=a@example.org commit -qm one
 ` + traps + `; rm -f ` + ran + `; echo two > file`
 				trap, shared := x.source("trap", armed), x.source("shared", armed)
-				// As in the system's temporary directory: only the files in the directory belong to
-				// another user.
+				// The directory is like the system's temporary directory: every user may write into
+				// it, and only the files in it belong to another user.
 				if err := errors.Join(os.Lchown(shared, x.uid, x.uid), os.Chmod(shared, 0o777|
 					os.ModeSticky)); err != nil {
 					t.Fatal(err)
@@ -108,8 +110,8 @@ func TestHostileRepositoriesDoNoHarm(t *testing.T) {
 	}
 }
 
-// witness makes the program bin/witness, which notes its user in a file when it runs, and returns
-// the path of that file.
+// witness makes the program bin/witness and returns the path of a file. When the program runs, it
+// writes its user into that file.
 func (x *storm) witness() (ran string) {
 	x.api.t.Helper()
 	ran = x.path("outside/ran")
@@ -134,19 +136,19 @@ func (x *storm) allow(repos ...string) {
 	}
 }
 
-// work submits a prompt that makes the agent work on a repository with git.
+// work submits a prompt with which the agent works on a repository with git.
 func (x *storm) work(repo string) string {
 	x.api.t.Helper()
 	return x.try(repo, "work")
 }
 
-// try submits a prompt that makes the attacker try attacks in a workspace of a repository.
+// try submits a prompt with which the attacker tries attacks in a workspace of a repository.
 func (x *storm) try(repo string, attacks ...string) string {
 	x.api.t.Helper()
 	return x.want(http.StatusAccepted, "POST", "/execute", x.prompt(repo, attacks...), x.headers()...).string("job_id")
 }
 
-// prompt returns the body of the request of try.
+// prompt returns the body of the request that try sends.
 func (x *storm) prompt(repo string, attacks ...string) string {
 	x.api.t.Helper()
 	spec := maps.Clone(x.spec)

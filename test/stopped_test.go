@@ -24,15 +24,15 @@ const (
 	stoppedTTL  = time.Second
 )
 
-// told is the error that one writer got at its end.
+// told is the error with which the engine ended one writer.
 type told struct {
 	Code  belay.Code
 	Cause belay.Cause
 	Saves int
 }
 
-// writersProcess is a worker with eight writers that write until they are refused, and print the
-// errors that they got.
+// writersProcess is a worker with eight writers. Each writes until a write is refused, and the
+// worker then prints the errors of all writers.
 func writersProcess() error {
 	b := &remote{socket: os.Getenv(socketEnv)}
 	w := worker.New(b, worker.Options{TTL: stoppedTTL, Heartbeat: 300 * time.Millisecond, Log: quiet})
@@ -72,13 +72,14 @@ func write(ctx context.Context, i int) told {
 	}
 }
 
-// watched is a Backend that counts the checkpoints of an old owner that arrive late.
+// watched is a Backend that counts the checkpoints that an old owner sends after a new owner's
+// claim.
 type watched struct {
 	belay.Backend
-	newest   atomic.Int64 // the token of the owner after the loss, once there is one
+	newest   atomic.Int64 // the token of the new owner, once there is one
 	saves    atomic.Int64
-	late     atomic.Int64 // saves that arrived under an older token
-	accepted atomic.Int64 // late saves that were accepted
+	late     atomic.Int64 // checkpoints that arrived under an older token
+	accepted atomic.Int64 // those checkpoints among late that the engine accepted
 }
 
 func (w *watched) Save(ctx context.Context, s belay.Save) (int64, error) {
@@ -94,10 +95,10 @@ func (w *watched) Save(ctx context.Context, s belay.Save) (int64, error) {
 	return seq, err
 }
 
-// Rule: if a worker was stopped for longer than its TTL and then continues, none of its late writes
-// is accepted, and each of its eight writers gets lease_lost (G1, G2); the loss is noticed within
-// [TTL, TTL + 1 s] (G6). The worker is stopped at any moment, and continues while another owner
-// writes.
+// Rule: if a worker is stopped (SIGSTOP) for longer than its TTL and then continues, the engine
+// accepts none of its late writes, and each of its eight writers gets lease_lost (G1, G2). The loss
+// is noticed within [TTL, TTL + 1 s] (G6). The stop comes at any moment, and the worker continues
+// while another owner writes.
 func TestStoppedPastTheTTLAndContinued(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -152,7 +153,7 @@ func stopAndContinue(t *testing.T, moment time.Duration) {
 	second.stop()
 
 	all := events(t, b, h.ID())
-	wellFormed(t, all) // the old owner has no event after the new owner's claim
+	wellFormed(t, all) // no event of the old owner comes after the new owner's claim
 	if n := b.accepted.Load(); n != 0 {
 		t.Errorf("%d late checkpoints were accepted\n%s", n, show(all))
 	}
@@ -170,7 +171,7 @@ func stopAndContinue(t *testing.T, moment time.Duration) {
 	noticedInTime(t, b, stoppedTTL)
 }
 
-// noticedInTime checks G6 on the one lost session.
+// noticedInTime checks that the loss of the one lost session was noticed in time (G6).
 func noticedInTime(t *testing.T, b belay.Client, ttl time.Duration) {
 	t.Helper()
 	all, err := b.Workers(t.Context())
@@ -180,7 +181,7 @@ func noticedInTime(t *testing.T, b belay.Client, ttl time.Duration) {
 	lost := 0
 	for _, w := range all {
 		if w.State != belay.WorkerLost || strings.HasSuffix(w.EndReason, "is gone") {
-			continue // the second session of a worker that ended while the session was opened does not count
+			continue // a worker that ended while it opened a session may have a second one, which does not count
 		}
 		lost++
 		if took := w.EndedAt.Sub(w.HeartbeatAt); took < ttl || took > ttl+time.Second {

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// reader reads the place's data directory, beside any process that has its engine.
+// reader reads the place's data directory, also while another process has its engine.
 func (p *place) reader() *embedded.Reader {
 	p.t.Helper()
 	r, err := embedded.OpenReader(p.t.Context(), "sqlite:"+p.data)
@@ -36,7 +36,8 @@ func (p *place) execution(id belay.ExecutionID) belay.Execution {
 	return e
 }
 
-// executions returns all executions, newest first; none if nothing was ever stored.
+// executions returns all executions, newest first, and no execution if the data directory has no
+// database.
 func (p *place) executions() []belay.Execution {
 	p.t.Helper()
 	if _, err := os.Stat(filepath.Join(p.data, "belay.db")); err != nil {
@@ -44,8 +45,8 @@ func (p *place) executions() []belay.Execution {
 	}
 	r, err := embedded.OpenReader(p.t.Context(), "sqlite:"+p.data)
 	if err != nil && (strings.Contains(err.Error(), "older than") || strings.Contains(err.Error(), "(776)")) {
-		// the process was killed before the schema was made, or while its creation had to be rolled
-		// back, which a reader cannot do
+		// A kill came while the process made the schema: the schema is not there yet, or the
+		// transaction that makes it has to be rolled back, which a reader cannot do.
 		return nil
 	}
 	if err != nil {
@@ -59,7 +60,7 @@ func (p *place) executions() []belay.Execution {
 	return page.Executions
 }
 
-// only returns the only execution of the store.
+// only returns the execution of a store that must have exactly one.
 func (p *place) only() belay.Execution {
 	p.t.Helper()
 	all := p.executions()
@@ -69,7 +70,8 @@ func (p *place) only() belay.Execution {
 	return all[0]
 }
 
-// history returns the whole history of an execution, which must be well formed.
+// history returns the whole history of an execution, and fails the test if the history is not well
+// formed.
 func (p *place) history(id belay.ExecutionID) []belay.Event {
 	p.t.Helper()
 	r := p.reader()
@@ -79,7 +81,7 @@ func (p *place) history(id belay.ExecutionID) []belay.Event {
 	return events
 }
 
-// eventful is a source of histories.
+// eventful is a store or an engine from which histories can be read.
 type eventful interface {
 	Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error)
 }
@@ -99,9 +101,9 @@ func events(t *testing.T, c eventful, id belay.ExecutionID) []belay.Event {
 	}
 }
 
-// wellFormed checks a history against G1, G2, G7 and G15: no gap, tokens that grow with each claim,
-// every effect of an owner under the newest token, one end per generation and no event of an owner
-// after it.
+// wellFormed checks a history against G1, G2, G7 and G15: it has no gap, tokens grow with each
+// claim, every effect of an owner has the newest token, each generation has one end, and no event
+// of an owner follows that end.
 func wellFormed(t *testing.T, events []belay.Event) {
 	t.Helper()
 	var newest belay.Token
@@ -167,7 +169,7 @@ func savedSteps(t *testing.T, events []belay.Event) map[string]belay.Token {
 	return saved
 }
 
-// artifact returns a log or artifact as belay logs prints it.
+// artifact returns a log or artifact of an execution as belay logs prints it.
 func (p *place) artifact(id belay.ExecutionID, name string) string {
 	p.t.Helper()
 	return p.belay("logs", id.String(), "--name", name, "--raw").want(0).out
@@ -196,15 +198,15 @@ func (p *place) noWorkspaces() {
 	}
 }
 
-// processes lists the processes that come from this place, whatever started them: processes with
-// the mark of a run that the place's store may know, and those whose environment, arguments or
-// working directory name the place.
+// processes lists the processes that come from this place, also through other programs: processes
+// that have in their environment the mark of a run of this place's executions, and processes whose
+// environment, arguments or working directory name the place.
 func (p *place) processes() []string {
 	p.t.Helper()
 	marks := make(map[string]bool)
 	for _, e := range p.executions() {
-		// A run id begins with the bits of its execution's id; the last digits of these overlap
-		// with the token's.
+		// A run id begins with the bits of its execution's id. Its last digits mix bits of the
+		// execution's id with bits of the token, so the mark leaves them out.
 		body := strings.TrimPrefix(belay.RunID{Execution: e.ID}.String(), "run_")
 		marks["run_"+body[:24]] = true
 	}
@@ -233,7 +235,7 @@ func (p *place) processes() []string {
 	return found
 }
 
-// sound checks the database with belay doctor.
+// sound checks with belay doctor that the database is sound.
 func (p *place) sound() {
 	p.t.Helper()
 	r := p.belay("doctor", "-o", "json").want(0)
@@ -313,7 +315,7 @@ func (p *place) repository() string {
 	return dir
 }
 
-// read returns a file's text, "" if there is no file.
+// read returns a file's text, or "" if there is no file.
 func read(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a submission is stored as it was given, only its id is printed, and the same key finds it
-// again (G9).
+// Rule: belay submit stores a submission unchanged and prints only the execution's id. A second
+// submission with the same key finds the same execution (G9).
 func TestSubmit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -56,7 +56,7 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
-// Rule: an impossible submission is refused before anything is stored.
+// Rule: belay refuses a submission that cannot be valid before it stores anything.
 func TestBadSubmissionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []refusal{
@@ -91,13 +91,13 @@ func TestBadSubmissionsAreRefused(t *testing.T) {
 }
 
 // Rule: submit --wait prints the output of the execution, and its exit code says how the execution
-// ended, whichever worker runs it and wherever it was submitted.
+// ended, whichever worker runs the execution and wherever it was submitted.
 func TestSubmitAndWait(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	server, a := p.serve("--insecure-no-auth")
 	w := p.start(p.command("worker", "--server", a.url))
-	for _, at := range [][]string{nil, {"--server", a.url}} { // by the socket, and over TCP
+	for _, at := range [][]string{nil, {"--server", a.url}} { // through the socket of the data directory, and over TCP
 		on := func(args ...string) result {
 			t.Helper()
 			return p.belay(append(append([]string{}, at...), args...)...)
@@ -142,8 +142,9 @@ func TestSubmitAndWait(t *testing.T) {
 	p.clean()
 }
 
-// Rule: belay run --server keeps its execution on the server, and works otherwise as without: the
-// command runs here, with live output, and its key resumes it.
+// Rule: belay run --server keeps its execution on the server. Everything else is the same as
+// without --server: the command runs on the user's machine with live output, and its key resumes
+// it.
 func TestRunOnAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

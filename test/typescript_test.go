@@ -15,9 +15,9 @@ const (
 	contract   = "../internal/httpapi/testdata/openapi.json"
 )
 
-// Rule: the TypeScript client has the types of the server's contract, compiles, and against the
-// real belay it submits, watches through a crash of the server, owns executions from outside, and
-// is refused with a stale lock.
+// Rule: the TypeScript client has the types of the server's contract and compiles. Against the real
+// belay, the client submits, watches through a crash of the server, owns executions as an outside
+// owner, and gets a refusal for a stale lock.
 func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	dir, run := npmProject(t, typescript, "package.json", "package-lock.json", "tsconfig.json", "src", "test")
@@ -68,8 +68,8 @@ func npmProject(t *testing.T, from string, parts ...string) (dir string, run fun
 	return dir, run
 }
 
-// generator returns the command of package.json that makes the types, with the contract's path and
-// without an output file.
+// generator returns the command of package.json that makes the types, with the path of the contract
+// and without an output file.
 func generator(t *testing.T) []string {
 	t.Helper()
 	var p struct{ Scripts struct{ Generate string } }

@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// version is the programs that were built from one version of Belay.
+// version is one version of Belay: the programs that were built from it.
 type version struct {
 	name   string
 	belay  string
-	orders string // testdata/orders, a worker with that version's SDK
+	orders string // the path of the program testdata/orders, a worker with that version's SDK
 }
 
-// newestMigration returns PostgreSQL's newest migration, and whether servers of the version before
-// it may keep running beside those that know it.
+// newestMigration returns PostgreSQL's newest migration. shared is true if servers that do not know
+// this migration yet may keep running beside servers that know it.
 func newestMigration(t *testing.T) (file string, shared bool) {
 	t.Helper()
 	files, err := filepath.Glob("../internal/store/postgres/migrations/*.sql")
@@ -39,7 +39,8 @@ func newestMigration(t *testing.T) (file string, shared bool) {
 	return strings.TrimPrefix(file, "../"), n < len(files)
 }
 
-// versions builds this version, and an earlier one at a commit.
+// versions builds this version and an earlier version, from the commit that the function at
+// returns.
 func versions(t *testing.T, at func() (commit string, err error)) (before, after version) {
 	t.Helper()
 	commit, err := at()
@@ -52,7 +53,8 @@ func versions(t *testing.T, at func() (commit string, err error)) (before, after
 	dir := t.TempDir()
 	tree := filepath.Join(dir, "before")
 	must(t, extract(commit, dir, tree))
-	must(t, os.RemoveAll(filepath.Join(tree, "test/testdata/orders"))) // the file may be older than this one
+	// the earlier version's copy of this program may lack what the test needs
+	must(t, os.RemoveAll(filepath.Join(tree, "test/testdata/orders")))
 	copyInto(t, "testdata/orders", filepath.Join(tree, "test/testdata/orders"))
 	before = version{name: "before", belay: filepath.Join(dir, "belay"), orders: filepath.Join(dir, "orders-before")}
 	build(t, tree, before.belay, "./cmd/belay")
@@ -63,8 +65,8 @@ func versions(t *testing.T, at func() (commit string, err error)) (before, after
 	return before, after
 }
 
-// lastWithout returns the last commit without a file: the parent of the commit that added it, or
-// the newest commit if the file is not committed yet.
+// lastWithout returns the last commit that does not have a file: the parent of the commit that
+// added the file, or the newest commit if the file is not committed yet.
 func lastWithout(file string) (string, error) {
 	added, err := firstWith(file)
 	if err != nil || added == "" {
@@ -85,7 +87,7 @@ func firstWith(file string) (string, error) {
 
 // git runs git on the repository of these tests.
 func git(args ...string) (string, error) {
-	// A checkout may belong to another user than the one that runs the tests, as in a container.
+	// In a container, the checkout may belong to another user than the user that runs the tests.
 	out, err := exec.Command("git", append([]string{"-c", "safe.directory=*", "-C", ".."}, args...)...).Output()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {

@@ -15,17 +15,17 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// order is an order that a client submitted and whose end it saw.
+// order is an order that a client submitted and whose end the client received.
 type order struct {
 	id belay.ExecutionID
-	// via is the version of the server to which the order was submitted, at that of the server to
-	// which its worker is connected, and by that of the worker; each is empty if it changed
-	// meanwhile.
+	// via is the version of the server that got the submission, at is the version of the server
+	// that the order's worker uses, and by is the version of that worker. Each is empty if the
+	// process was replaced before the order's end.
 	via, at, by string
 }
 
 // orders is a steady load: each client submits an order, sends the signal for which the order
-// waits, and reads its result, each time at any of the servers.
+// waits, and reads its result, each request to any of the servers.
 type orders struct {
 	*rollout
 	ctx  context.Context
@@ -35,7 +35,7 @@ type orders struct {
 	mu    sync.Mutex
 	given int
 	ended []order
-	spare int // requests that failed at a server that was just being replaced
+	spare int // requests that failed because the server was being replaced
 }
 
 func (r *rollout) load(clients int, dice *rand.Rand) *orders {
@@ -90,7 +90,7 @@ func (o *orders) submitOne(dice *rand.Rand) error {
 	return nil
 }
 
-// same returns the version of a process if it has not changed.
+// same returns the version of a process, or "" if the version is no longer was.
 func same(was string, m *process) string {
 	if m.version() != was {
 		return ""
@@ -98,8 +98,8 @@ func same(was string, m *process) string {
 	return was
 }
 
-// ask repeats a request until it is answered, at another server each time. A missing answer or a
-// status 5xx is no error while the server is being replaced.
+// ask repeats a request until a server answers it, each time at another server. A missing answer or
+// a status 5xx is no error while that server is being replaced.
 func (o *orders) ask(m *process, dice *rand.Rand, into any, method, path, body string, headers ...string) error {
 	began := time.Now()
 	for ; ; m = nil {

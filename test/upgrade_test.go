@@ -14,19 +14,19 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// rollout is servers on one database, each with a worker, that are replaced by those of another
-// version.
+// rollout is a number of servers on one database, each with a worker. The test replaces servers and
+// workers by those of another version.
 type rollout struct {
 	*place
 	url              string // the address of the database
 	servers, workers []*process
 }
 
-// process is a server or a worker, and after its replacement the next one.
+// process is a server or a worker. After its replacement it stands for the new process.
 type process struct {
 	*rollout
 	name   string
-	listen string // address of a server
+	listen string // the address of a server; empty for a worker
 	runs   atomic.Pointer[version]
 	turn   atomic.Int64 // odd while the process is being replaced
 	proc   *started
@@ -34,7 +34,7 @@ type process struct {
 
 func (m *process) version() string { return m.runs.Load().name }
 
-// start starts the process in a version.
+// start starts the process with the programs of a version.
 func (m *process) start(v version) {
 	m.t.Helper()
 	m.runs.Store(&v)
@@ -49,7 +49,7 @@ func (m *process) start(v version) {
 	m.proc.until("the server is ready", func() bool { return ready.MatchString(m.proc.err.String()) })
 }
 
-// replace ends the process gracefully and starts it in another version.
+// replace ends the process gracefully and starts it again with the programs of another version.
 func (m *process) replace(v version) {
 	m.t.Helper()
 	m.turn.Add(1)
@@ -65,7 +65,7 @@ func (r *rollout) program(path string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// with runs a command of a version on the database to its end.
+// with runs a command of one version on the database to its end.
 func (r *rollout) with(v version, args ...string) result {
 	r.t.Helper()
 	cmd := r.program(v.belay)
@@ -87,11 +87,12 @@ func number(t *testing.T, srv *pgtest.Server, url, text string) int {
 
 const schema = "SELECT max(version_id) FROM goose_db_version"
 
-// Rule: servers and workers are replaced one at a time while work goes on. Both versions serve one
-// database side by side, workers of one version run executions that were submitted to the other,
-// and every acknowledged execution ends once, with its result, under one owner at a time (G1, G2,
-// G3, G15). The earlier version is the last that does not know the newest migration, or, if that
-// version may not run beside this one, the first that knows it.
+// Rule: while work goes on, an operator can replace servers and workers one at a time. Both
+// versions serve one database side by side, workers of one version run executions that were
+// submitted to the other version, and every acknowledged execution ends once, with its result,
+// under one owner at a time (G1, G2, G3, G15). The earlier version of this test is the last version
+// that does not know the newest migration or, if that version may not run beside this one, the
+// first version that knows the migration.
 func TestServersAreReplacedOneAtATime(t *testing.T) {
 	t.Parallel()
 	newest, shared := newestMigration(t)
@@ -117,7 +118,7 @@ func TestServersAreReplacedOneAtATime(t *testing.T) {
 
 	a := r.servers
 	a[0].replace(after)
-	r.workers[2].replace(after) // at an old server
+	r.workers[2].replace(after) // this worker's server still has the old version
 	for _, way := range []order{
 		{via: "after", at: "before", by: "before"}, {via: "after", at: "before", by: "after"},
 		{via: "before", at: "after", by: "before"},
@@ -184,8 +185,9 @@ func (r *rollout) migrate(srv *pgtest.Server, before, after version) {
 	}
 }
 
-// returns starts an old server after the migration. The server runs if the schema allows its
-// version and it can read that; if not, it prints the reason.
+// returns starts an old server after the migration. If the schema allows the server's version, and
+// that version reads which versions the schema allows, the server runs. Otherwise the server prints
+// that it is too old.
 func (r *rollout) returns(srv *pgtest.Server, before version) {
 	t := r.t
 	t.Helper()
@@ -198,7 +200,7 @@ func (r *rollout) returns(srv *pgtest.Server, before version) {
 	r.tooOld(before)
 }
 
-// tooOld checks that every command of a version that opens the database says that the version is
+// tooOld checks that every command of a version that opens the database prints that the version is
 // too old.
 func (r *rollout) tooOld(v version) {
 	r.t.Helper()
@@ -219,8 +221,8 @@ func (r *rollout) newest(srv *pgtest.Server, v version) int {
 }
 
 // Rule: after a migration that allows no older server, the running older servers refuse all
-// requests with the reason, and none can start. Once all are replaced, work continues: every
-// acknowledged execution ends once, and no worker has lost its session meanwhile.
+// requests with the reason, and no older server can start. Once all servers are replaced, work
+// continues: every acknowledged execution ends once, and no worker has lost its session meanwhile.
 func TestServersThatTheSchemaForbidsAreReplacedTogether(t *testing.T) {
 	t.Parallel()
 	newest, shared := newestMigration(t)
@@ -269,7 +271,7 @@ func TestServersThatTheSchemaForbidsAreReplacedTogether(t *testing.T) {
 	}
 }
 
-// conserved checks the orders and their children.
+// conserved checks that every order and each of its children has ended once, with the right result.
 func (r *rollout) conserved(srv *pgtest.Server, all []order) {
 	t := r.t
 	t.Helper()
@@ -295,9 +297,9 @@ func (r *rollout) conserved(srv *pgtest.Server, all []order) {
 	}
 }
 
-// Rule: a server that does not know the schema runs if the schema allows it, and otherwise refuses
-// with a clear sentence, as every command does that opens the database. A server that is already
-// running then refuses to write.
+// Rule: a server that does not know the schema runs if the schema allows its version. Otherwise the
+// server refuses with a clear sentence, as does every command that opens the database; a server
+// that is already running then refuses to write.
 func TestAnOlderServerRunsIfTheSchemaAllowsIt(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Shared(t)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withoutNamespaces makes a command run as a user of this machine in a place where no user
-// namespace can be made: inside a user namespace that maps every user to itself and forbids further
-// ones. The kernel removes that namespace with its last process.
+// withoutNamespaces makes a command run as a user of this machine that cannot make a user
+// namespace: the command runs inside a user namespace that maps every user to itself and forbids
+// further namespaces. The kernel removes that namespace when its last process has ended.
 func withoutNamespaces(cmd *exec.Cmd, uid int) {
 	cmd.Args = append([]string{cmd.Args[0], strconv.Itoa(uid), cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/proc/self/exe"
@@ -25,7 +25,8 @@ func withoutNamespaces(cmd *exec.Cmd, uid int) {
 	}
 }
 
-// identity maps every user of this namespace to itself; a user other than root can map only itself.
+// identity returns the map of users or groups for a new namespace in which each has its own id. A
+// caller other than root may map only its own id.
 func identity(what string) (all []syscall.SysProcIDMap) {
 	if os.Geteuid() != 0 {
 		id := map[string]int{"uid": os.Geteuid(), "gid": os.Getegid()}[what]
@@ -41,8 +42,8 @@ func identity(what string) (all []syscall.SysProcIDMap) {
 	return all
 }
 
-// bareProcess forbids further namespaces in its own, and then becomes the user and the program that
-// its arguments name.
+// bareProcess forbids further user namespaces in its own namespace. Then it becomes the user that
+// its first argument names, and runs the program of the other arguments.
 func bareProcess() error {
 	runtime.LockOSThread()
 	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0o644); err != nil {

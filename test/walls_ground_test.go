@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepareStorm makes the files and servers to be attacked; more is added to the configuration.
+// prepareStorm makes the servers that the jobs attack, and the files. It adds the lines more to the
+// configuration.
 func prepareStorm(t *testing.T, m mode, more string) *storm {
 	t.Helper()
 	x := &storm{
@@ -26,7 +27,7 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 	}
 	x.api.t = t
 	if m.user && x.uid == 0 {
-		// no other test has this user: limits are counted by user
+		// a user that no other test has, because the kernel counts limits by user
 		x.uid = 61000 + int(time.Now().UnixNano()/1000%4000)
 	}
 	for _, dir := range []string{"bin", "outside", "home/.ssh"} {
@@ -69,7 +70,8 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 	return x
 }
 
-// newer returns the settings that this version has and an older one may not have.
+// newer returns configuration lines for the settings that this version has and that an older
+// version may lack.
 func newer(t *testing.T) (lines string) {
 	if has(t, "agent.max_files") {
 		lines += fmt.Sprintf("  max_files: %d\n", mostInodes)
@@ -77,7 +79,7 @@ func newer(t *testing.T) (lines string) {
 	return lines
 }
 
-// has reports whether this version has a setting.
+// has reports whether this version of belay has a setting.
 func has(t *testing.T, key string) bool {
 	t.Helper()
 	settings.once.Do(func() {
@@ -119,8 +121,8 @@ func (x *storm) program(name, from string, mode fs.FileMode) string {
 	return to
 }
 
-// hand makes the server's user the owner of everything, makes the directories above passable, and
-// makes one directory writable for every user.
+// hand makes the server's user the owner of all files, lets every user pass the directories above,
+// and makes one directory writable for every user.
 func (x *storm) hand() {
 	x.api.t.Helper()
 	err := filepath.WalkDir(x.root, func(path string, d fs.DirEntry, err error) error {
@@ -151,7 +153,7 @@ func (x *storm) hand() {
 	}
 }
 
-// as returns a belay command of the server's user, in the mode of the storm.
+// as returns a belay command that runs as the server's user, in the storm's mode of the sandbox.
 func (x *storm) as(args ...string) *exec.Cmd {
 	cmd := x.command(args...)
 	cmd.Path, cmd.Args[0] = x.path("bin/belay"), x.path("bin/belay")
@@ -166,14 +168,15 @@ func (x *storm) as(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// canaryVariable is in the environment of the server; test/attacker knows its name.
+// canaryVariable is a variable in the environment of the server. The program test/attacker looks
+// for the same name.
 const canaryVariable = "BELAY_WALLS_CANARY"
 
 // another is a loopback address that nothing else uses.
 const another = "127.0.0.9"
 
-// busDir makes a directory for the socket of a system service: in /run, as on real machines, or
-// else in the directory that XDG_RUNTIME_DIR of the server names.
+// busDir makes a directory for the socket of a system service: below /run as on real machines, or,
+// where that is not possible, the directory that the server's XDG_RUNTIME_DIR names.
 func (x *storm) busDir() string {
 	x.api.t.Helper()
 	dir, err := x.path("runtime"), os.Mkdir(x.path("runtime"), 0o755)
@@ -190,8 +193,8 @@ func (x *storm) busDir() string {
 	return dir
 }
 
-// ofUser reports whether the process at the other end of a socket has the server's user, as far as
-// the kernel tells.
+// ofUser reports whether the kernel names the server's user as the owner of the process at the
+// other end of a socket.
 func (x *storm) ofUser(c net.Conn) bool {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
@@ -208,7 +211,8 @@ func (x *storm) ofUser(c net.Conn) bool {
 	return cerr == nil && err == nil && int(peer.Uid) == x.uid
 }
 
-// listenStream records everything that it receives on a socket which every user may reach.
+// listenStream listens on a socket that every user may reach, and records everything that it
+// receives.
 func (x *storm) listenStream(network, address string, heard *strings.Builder) string {
 	x.api.t.Helper()
 	l, err := net.Listen(network, address)
@@ -272,7 +276,7 @@ var attacking struct {
 
 func attacker(t *testing.T) string {
 	t.Helper()
-	binary(t) // the attacker is built into its directory, which is removed at the end
+	binary(t) // the attacker program is built into the directory of this binary, which is removed at the end
 	attacking.once.Do(func() {
 		attacking.path = filepath.Join(built.dir, "attacker")
 		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", attacking.path, "./attacker")

@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// holder is the process that runs the jobs.
+// holder returns the process that runs the jobs: the worker or the server.
 func (x *storm) holder() *started { return x.procs[len(x.procs)-1] }
 
-// stop stops what the test has started, the worker before its server.
+// stop stops the processes that the test has started, the worker before its server.
 func (x *storm) stop() {
 	x.api.t.Helper()
 	for _, s := range slices.Backward(x.procs) {
@@ -24,7 +24,7 @@ func (x *storm) stop() {
 	}
 }
 
-// held returns the description of the jobs' sandbox from the log.
+// held returns the description of the jobs' sandbox that the log contains.
 func (x *storm) held() string {
 	if by := heldBy.FindStringSubmatch(x.holder().err.String()); by != nil {
 		return by[1]
@@ -45,7 +45,7 @@ func (x *storm) begin(kind string) {
 	x.url = ready.FindString(server.err.String())
 	x.spec["port"] = strings.TrimPrefix(x.url, "http://")
 	if kind != "worker" {
-		// A user of this machine needs no key where the server can distinguish jobs from users.
+		// If the server can distinguish jobs from users, a user of this machine needs no key.
 		if got := x.call("GET", "/v1/executions", ""); got.status != http.StatusOK {
 			x.key = x.makeKey("admin")
 		}
@@ -101,7 +101,7 @@ func (x *storm) submit(token string, attacks ...string) string {
 		x.headers()...).string("job_id")
 }
 
-// victim starts the job that the others attack, and waits until all of it is running.
+// victim starts the job that the other jobs attack, and waits until all of its processes run.
 func (x *storm) victim() string {
 	x.api.t.Helper()
 	id := x.submit(x.token, "victim")
@@ -126,8 +126,8 @@ func (x *storm) victim() string {
 	return id
 }
 
-// collect waits for the end of a job, and reads the verdicts that it wrote. It returns the reason
-// if there are none.
+// collect waits for the end of a job, and reads the verdicts that the job wrote. If there are no
+// verdicts, it returns the reason.
 func (x *storm) collect(id string, last map[string]verdict) (why string) {
 	x.api.t.Helper()
 	var end answer
@@ -156,7 +156,7 @@ func (x *storm) collect(id string, last map[string]verdict) (why string) {
 	return ""
 }
 
-// napping lists the processes that an attacker has left with a token.
+// napping lists the processes that an attacker has left running; the token is in their arguments.
 func napping(token string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

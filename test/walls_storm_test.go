@@ -17,11 +17,11 @@ type storm struct {
 	api
 	*place
 	mode  mode
-	uid   int // the user of the server
+	uid   int // the user id of the server
 	key   string
 	token string
 	spec  map[string]any
-	env   []string // more environment for the server and the worker
+	env   []string // additional environment variables of the server and the worker
 	jobs  string   // the directory of the workspaces
 	procs []*started
 	heard struct {
@@ -30,19 +30,19 @@ type storm struct {
 	}
 }
 
-// verdict is the last line that an attacker printed about an attack.
+// verdict is the last line that an attacker printed about one attack.
 type verdict struct{ Attack, Outcome, Detail string }
 
 // Limits that a job can exceed without harm to the machine.
 const (
 	mostProcesses = 150
-	mostMemory    = 2 << 30 // Go programs reserve more than 1 GiB of address space, and the supervisor is one
+	mostMemory    = 2 << 30 // Go programs, such as the job's supervisor, reserve more than 1 GiB of address space
 	mostDisk      = 32 << 20
 	mostInodes    = 2000
 )
 
-// attackAll lets jobs try all attacks. It returns for each attack whether it succeeded, and the
-// sandbox that the log describes.
+// attackAll lets jobs try all attacks. It returns for each attack whether the attack succeeded, and
+// the description of the sandbox in the log.
 func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held string) {
 	t.Helper()
 	if os.Geteuid() != 0 && !m.user {
@@ -69,8 +69,8 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 			t.Fatal(why)
 		}
 	}
-	// The attacks on processes, supervisor and the like run separately, since they disturb other
-	// jobs of the same user.
+	// Each of these attacks runs in a job that no other attack runs beside, since they disturb
+	// other jobs of the same user.
 	for _, why := range []string{
 		x.collect(x.submit(x.token, "processes"), last),
 		x.collect(x.submit(x.token+"-left", "daemon", "supervisor"), last),
@@ -94,7 +94,8 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 	return open, eachUser.ReplaceAllString(held, "a user of its own")
 }
 
-// full prevents that several storms take the machine's memory together.
+// full is locked during an attack that takes much memory, so that several storms do not take it at
+// the same time.
 var full sync.Mutex
 
 func (x *storm) takeMemory(last map[string]verdict) string {
@@ -103,8 +104,8 @@ func (x *storm) takeMemory(last map[string]verdict) string {
 	return x.collect(x.submit(x.token, "memory"), last)
 }
 
-// attackUnder tries one attack under a configuration of its own. A job that is not even started
-// succeeds in nothing.
+// attackUnder tries one attack under a configuration of its own. If the job does not even start,
+// the attack has not succeeded.
 func (x *storm) attackUnder(m mode, kind string, w wall) bool {
 	x.api.t.Helper()
 	y := prepareStorm(x.api.t, m, "  "+w.config+"\n")
@@ -145,17 +146,17 @@ var (
 	eachUser = regexp.MustCompile(`user \d{5,}`)
 )
 
-// judges check the effects that only the test can see, not the attacker.
+// judges check the effects of attacks that the test can see and the attacker cannot.
 var judges = map[string]func(x *storm, last verdict) bool{
 	"ended": ended, "left behind": (*storm).leftBehind, "outside": (*storm).wroteOutside, "tcp": (*storm).reachedTCP,
 	"udp":    (*storm).reachedUDP,
 	"engine": (*storm).reachedEngine, "bus": (*storm).reachedBus,
 }
 
-// ended reports whether an attack was the last act of its job.
+// ended reports whether the job ended while it tried the attack.
 func ended(_ *storm, last verdict) bool { return last.Outcome == "trying" }
 
-// leftBehind reports whether a process of the job outlived it.
+// leftBehind reports whether a process of the job still runs after the job's end.
 func (x *storm) leftBehind(verdict) bool {
 	token := x.token + "-left"
 	if poll(5*time.Second, func() bool { return len(napping(token)) == 0 }) {

@@ -13,10 +13,10 @@ const (
 	tableEnd   = "<!-- walls: end -->"
 )
 
-// findings are the results of the attacks.
+// findings are the results of the attacks in all modes of the sandbox.
 type findings struct {
-	through map[string]map[string]map[string]bool // by mode, attack and kind of process
-	held    map[string]string                     // by mode: the sandbox that the log describes
+	through map[string]map[string]map[string]bool // by mode, attack, and command (serve or worker)
+	held    map[string]string                     // by mode: the description of the sandbox in the log
 }
 
 func (f findings) note(mode, attack, kind string, through bool) {
@@ -29,7 +29,7 @@ func (f findings) note(mode, attack, kind string, through bool) {
 	f.through[mode][attack][kind] = through
 }
 
-// machine describes this machine.
+// machine returns a description of the machine on which the test runs.
 func machine() string {
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	version := strings.SplitN(string(release), ".", 3)
@@ -45,8 +45,8 @@ func machine() string {
 		strings.Join(version[:min(2, len(version))], "."), groups)
 }
 
-// cell says under which command an attack succeeded; "" if it was not tried under both serve and
-// worker.
+// cell returns the text of a cell: closed, or under which commands the attack succeeded, or "" if
+// the attack was not tried under both serve and worker.
 func (f findings) cell(mode, attack string) string {
 	kinds, both := f.through[mode][attack], []string{"serve", "worker"}
 	var open []string
@@ -66,8 +66,8 @@ func (f findings) cell(mode, attack string) string {
 	return "**open** (" + open[0] + ")"
 }
 
-// table renders the table and the list of sandboxes below it. It keeps the content of an old table
-// where this run has no result.
+// table renders the table and the list of sandboxes below it. Where this run has no result, it
+// keeps the text of the old table.
 func (f findings) table(t *testing.T, old string) string {
 	t.Helper()
 	had := cells(old)
@@ -132,8 +132,8 @@ func cells(table string) map[string]map[string]string {
 	return all
 }
 
-// compare returns the faults of the table in the docs, and the differences that are no faults if
-// the table was made on another kind of machine.
+// compare returns the faults of the table in the docs. If the table was made on another kind of
+// machine, some differences are no faults; others has those.
 func compare(have, found string) (faults, others []string) {
 	const again = "; write it anew: go test ./test -run TestWalls -args -update"
 	before, now := cells(have), cells(found)
@@ -161,9 +161,9 @@ func compare(have, found string) (faults, others []string) {
 	return faults, others
 }
 
-// Rule: the comparison finds a wall that the docs call closed and that is open, a wall that is
-// closed by now, and a missing row; it ignores attacks that were not tried. On another kind of
-// machine only the first is a fault.
+// Rule: the comparison finds a wall that the docs call closed and that is open, a wall that the
+// docs call open and that is closed, and a missing row. It ignores attacks that were not tried. On
+// another kind of machine only the first of these differences is a fault.
 func TestTheTableOfWallsIsCompared(t *testing.T) {
 	all := func(through bool) findings {
 		f := findings{through: map[string]map[string]map[string]bool{}, held: map[string]string{}}

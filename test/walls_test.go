@@ -11,13 +11,15 @@ import (
 
 var update = flag.Bool("update", false, "write the table of walls in docs/agents.md as it was found")
 
-// mode is a way in which jobs are sandboxed, a column of the table.
+// mode is a way in which jobs are sandboxed, and a column of the table.
 type mode struct {
 	name, title string
-	config      string   // below agent: in the configuration
-	user        bool     // as a user other than root
-	bare        bool     // where no user namespace can be made
-	says        []string // texts in the log if the machine has this mode; one of them is enough
+	config      string // the lines of the configuration below agent:
+	user        bool   // the server runs as a user other than root
+	bare        bool   // the server runs where no process can make a user namespace
+	// texts in the log by which a test recognizes the mode; the log contains one of them if the
+	// machine has the mode
+	says []string
 }
 
 var modes = []mode{
@@ -27,17 +29,17 @@ var modes = []mode{
 	{name: "bare", title: "another user, no user namespaces", user: true, bare: true, says: []string{"subreaper"}},
 }
 
-// wall is something that the sandbox prevents, a row of the table.
+// wall is an attack that the sandbox prevents, and a row of the table.
 type wall struct {
 	attack string
 	doc    string
-	judge  string // the name of the check in the test; "": the attacker's last line counts
-	// a setting for which the attack is tried separately; the row is missing if there is no such
-	// setting
+	judge  string // the name of the check in judges; if it is empty, the last line that the attacker printed decides
+	// a setting under which the test tries the attack separately; the table has no such row in a
+	// version that does not have the setting
 	config string
 }
 
-// there reports whether this version has the setting.
+// there reports whether this version of belay has the wall's setting.
 func (w wall) there(t *testing.T) bool {
 	key, _, _ := strings.Cut(w.config, ":")
 	return w.config == "" || has(t, "agent."+key)
@@ -81,14 +83,15 @@ var walls = []wall{
 	{attack: "port", doc: "reach the server's port with `agent.egress: none`", config: "egress: none"},
 }
 
-// Rule: docs/agents.md says for each wall, in each mode, whether a job gets through it, and a job
-// that tries confirms it. This command writes the table again:
+// Rule: docs/agents.md says for each wall, in each mode, whether a job gets through the wall, and a
+// job that tries gets the same result. This command writes the table again:
 //
-// \tgo test ./test -run TestWalls -args -update
+//	go test ./test -run TestWalls -args -update
 //
-// A machine that does not have a mode says nothing about its column. On another kind of machine
-// than the one on which the table was made, every wall that the docs call closed has to be closed;
-// a wall that is better than the docs say is no fault.
+// On a machine that does not have a mode, the test does not check the column of that mode. On
+// another kind of machine than the machine on which the table was made, every wall that the docs
+// call closed has to be closed; a wall that is open in the docs and closed on the machine is no
+// fault.
 func TestWalls(t *testing.T) {
 	found := findings{through: map[string]map[string]map[string]bool{}, held: map[string]string{}}
 	var mu sync.Mutex

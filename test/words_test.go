@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Rule: a refusal says what is wrong and what to do, in words that fit the command line.
+// Rule: a refusal says what is wrong and what to do, and names commands and flags as the user types
+// them.
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -39,8 +40,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Rule: if the demo cannot run, it says why; in an empty repository without commits it makes its
-// own repository.
+// Rule: if the demo cannot run, it says why. In a repository without commits it makes a repository
+// of its own.
 func TestDemoWithoutACommit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -57,8 +58,8 @@ func TestDemoWithoutACommit(t *testing.T) {
 	p.start(here).wait(patience).want(0)
 }
 
-// Rule: a worker whose key was revoked says so while its runs can still be saved, and not only when
-// they are lost.
+// Rule: a worker whose key was revoked reports that while its runs can still be saved, and not only
+// after they are lost.
 func TestAWorkerReportsARevokedKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -72,7 +73,7 @@ func TestAWorkerReportsARevokedKey(t *testing.T) {
 	w.wait(patience).want(77).saying("the key is not one of this server's, or was revoked")
 }
 
-// Rule: a worker that waits for its server also stops gracefully.
+// Rule: a worker also stops gracefully while it waits for its server.
 func TestAWorkerThatWaitsForItsServerStopsGracefully(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -85,7 +86,8 @@ func TestAWorkerThatWaitsForItsServerStopsGracefully(t *testing.T) {
 	}
 }
 
-// Rule: draining a server's own worker does not end the server.
+// Rule: if an operator drains the worker that a server runs in its own process, the server keeps
+// running.
 func TestADrainedWorkerEndsNoServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// working starts a belay run that has changed its workspace and now waits.
+// working starts a belay run whose command has changed its workspace and now waits.
 func (p *place) working(repo, script string) *started {
 	p.t.Helper()
 	mark := p.path("working")
@@ -19,7 +19,7 @@ func (p *place) working(repo, script string) *started {
 	return x
 }
 
-// spaces is the output of belay workspaces ls.
+// spaces is the JSON output of belay workspaces ls.
 type spaces struct {
 	Workspaces []struct {
 		ID, Execution, State, Where, Path string
@@ -39,7 +39,7 @@ func (p *place) spaces() (s spaces) {
 
 const changes = `echo one >> new.txt; git add -A; git -c user.name=A -c user.email=a@example.org commit -qm 'a commit of the job'; echo two >> new.txt`
 
-// restored checks that a directory has the changes of the script changes.
+// restored checks that a directory contains the changes that the script changes makes.
 func (p *place) restored(dir string) {
 	p.t.Helper()
 	if got := read(p.t, filepath.Join(dir, "new.txt")); got != "one\ntwo\n" {
@@ -53,7 +53,7 @@ func (p *place) restored(dir string) {
 	}
 }
 
-// Rule: the changes of an ended job can be written to files and checked out.
+// Rule: after a job's end, a user can write the job's changes to files and check them out.
 func TestChangesOfAnEndedJob(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -65,7 +65,7 @@ func TestChangesOfAnEndedJob(t *testing.T) {
 		!strings.HasSuffix(found[1], ".patch") {
 		t.Errorf("written: %v, %v", found, err)
 	}
-	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(73).saying("exists") // no file is overwritten
+	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(73).saying("exists") // belay overwrites no file
 	dir := p.path("checkout")
 	r := p.belay("workspaces", "restore", "work", dir).want(0)
 	if !strings.Contains(r.out, "1 commits, 1 files") {
@@ -79,9 +79,9 @@ func TestChangesOfAnEndedJob(t *testing.T) {
 	}
 }
 
-// Rule: a workspace in use is shown and stays untouched. A workspace that a dead process has left
-// is shown with the reason for its removal; the job's changes are available before and after that,
-// and no program that the job has put into it ever runs.
+// Rule: belay shows a workspace in use and does not touch it. For a workspace that a dead process
+// has left, belay shows the reason why it will be removed. The job's changes are available before
+// and after the removal, and no program that the job has put into the workspace ever runs.
 func TestChangesOfAJobWhoseServerDied(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -154,7 +154,7 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	}
 }
 
-// Rule: impossible requests are refused, and the refusal says what to do.
+// Rule: belay workspaces refuses impossible requests, and the refusal says what to do.
 func TestWorkspacesRefusals(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -1,6 +1,6 @@
-// Command openai checks that a server works with OpenAI's own client for Go as the client's users
-// expect. The server's agent is that of examples/agent-service, with structured output; the
-// argument is the server's address.
+// Command openai checks with OpenAI's own client for Go that a server behaves as users of that
+// client expect. The server's agent is the agent of examples/agent-service, with structured output.
+// The argument is the server's address.
 package main
 
 import (
@@ -73,7 +73,8 @@ func answer(ctx context.Context, c openai.Client) error {
 		return err
 	}
 	choice := got.Choices[0]
-	// The last line of the prompt is the mark at the end of the user's message.
+	// The prompt ends with the line that marks the end of the user's message, and the agent returns
+	// that line.
 	if choice.Message.Content != "</message>" || choice.FinishReason != "stop" || got.Model != "gpt-whatever" {
 		return fmt.Errorf("got %+v", got)
 	}
@@ -103,7 +104,8 @@ func stream(ctx context.Context, c openai.Client) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	// The whole output of the agent; the part before its sleep comes first.
+	// The stream contains the whole output of the agent; the output before the agent's sleep comes
+	// first.
 	said := strings.Join([]string{
 		`<message role="system">`, "be brief", "</message>", `<message role="user">`, "hello", "</message>",
 	}, "\n\n")

@@ -1,6 +1,6 @@
-// Command session uses a client that oapi-codegen made from the OpenAPI document: it submits an execution, watches its
-// events until it has ended, reads it, and chats with the agent, whole and in pieces. Its argument is the server's
-// address.
+// Command session uses a client that oapi-codegen made from the OpenAPI document: it submits an
+// execution, watches its events until it has ended, reads it, and chats with the agent, first with
+// one answer and then with a stream. Its argument is the server's address.
 package main
 
 import (

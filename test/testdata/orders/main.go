@@ -1,5 +1,5 @@
-// The program orders is a worker for the tests of upgrades, which build it with the SDK of either
-// version. ORDERS_NAME is its name; it takes the orders for this name from the server at
+// The program orders is a worker for the tests of upgrades, which build it with the SDK of the
+// older and of the newer version. It runs the orders for the name ORDERS_NAME from the server at
 // ORDERS_URL.
 package main
 
