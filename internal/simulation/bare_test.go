@@ -11,15 +11,16 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// bareInput tells a bare worker what to do with an execution: save some checkpoints, each after a
-// pause, and then end the run.
+// bareInput is the input of an execution for a bare worker: the worker saves some checkpoints,
+// pauses before each of them, and then ends the run.
 type bareInput struct {
 	Saves int    `json:"saves"`
 	Ms    int    `json:"ms"`
-	End   string `json:"end"` // an outcome
-	// Tries is the number of attempts that end with End; the next attempt succeeds.
+	End   string `json:"end"` // the outcome with which the worker ends the run
+	// Tries is the number of attempts that end with the outcome End; the next attempt succeeds.
 	Tries int `json:"tries,omitempty"`
-	// Waits is how long a suspended execution waits, in ms; 0 for a signal.
+	// Waits is how long a suspended execution waits, in ms. With 0, the execution waits for a
+	// signal.
 	Waits int `json:"waits,omitempty"`
 }
 
@@ -32,9 +33,9 @@ func writeBare(r *rand.Rand) bareInput {
 	return in
 }
 
-// bareWorker speaks the protocol without the SDK and violates it on purpose: it has no fence,
-// goes on writing after it lost its lease, and does not mark a repeated settlement as a
-// repetition. The store must refuse its stale writes.
+// bareWorker uses the protocol without the SDK and violates it on purpose: it has no fence, goes on
+// writing after it lost its lease, and does not mark a repeated settlement as a repetition. The
+// store must refuse its stale writes.
 type bareWorker struct {
 	p  *process
 	id belay.WorkerID
@@ -109,11 +110,11 @@ func (b *bareWorker) lose() {
 	b.mu.Unlock()
 }
 
-// beat renews the session.
+// beat renews the worker's session until the session is over.
 func (b *bareWorker) beat() {
 	for !b.over() {
 		b.pause(b.p.ttl / 3)
-		if b.p.ctx.Err() == nil { // otherwise the process is just ending its runs
+		if b.p.ctx.Err() == nil { // without this check, a process that ends would renew its session
 			b.heartbeat()
 		}
 	}
@@ -138,7 +139,7 @@ func (b *bareWorker) heartbeat() {
 	b.mu.Unlock()
 }
 
-// claim claims until the session is over.
+// claim claims executions until the session is over.
 func (b *bareWorker) claim(wg *sync.WaitGroup) {
 	for n, repeat := int64(1), false; !b.over(); {
 		slots := 2
@@ -159,7 +160,8 @@ func (b *bareWorker) claim(wg *sync.WaitGroup) {
 			b.pause(20 * time.Millisecond)
 		case belay.CodeOf(err) == belay.CodeLeaseLost:
 			b.lose()
-		case belay.CodeOf(err) == belay.CodeConflict || n%3 == 0: // gives up the runs that it may have won
+		// the next heartbeat then releases the runs that claim n may have won
+		case belay.CodeOf(err) == belay.CodeConflict || n%3 == 0:
 			b.mu.Lock()
 			b.claimSeen = n
 			b.mu.Unlock()
@@ -186,8 +188,8 @@ func (b *bareWorker) won(n int64, all []belay.Assignment, wg *sync.WaitGroup) {
 	}
 }
 
-// work saves the missing checkpoints and settles. It goes on when its session is lost: the store
-// must refuse these writes.
+// work saves the checkpoints that the execution does not have yet, and settles the run. It goes on
+// when its session is lost: the store must refuse the writes after that.
 func (b *bareWorker) work(a belay.Assignment) {
 	defer b.forget(a.Lease.Run())
 	var in bareInput

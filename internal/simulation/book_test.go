@@ -21,12 +21,12 @@ type book struct {
 	byID    map[belay.ExecutionID]*story
 	shifts  []*shift
 	workers map[belay.WorkerID]*shift
-	// stale is, for a commit, the gap since the last mark of life, if the gap was more than three
-	// beats.
+	// stale contains, for a commit, the gap since the last mark of life before it, if that gap was
+	// longer than three intervals of marks.
 	stale map[*commit]time.Duration
 	// healed is when the last fault was over; ended is when all workers and nodes had stopped.
 	healed, ended time.Duration
-	detected      []time.Duration // how long after its expiry each session was ended
+	detected      []time.Duration // for each ended session, the time from its expiry to its end
 }
 
 // story is all rows of one execution, commit by commit, with its public history.
@@ -37,12 +37,12 @@ type story struct {
 	runs     []*attempt
 	byToken  map[belay.Token]*attempt
 	letters  []promise.Letter
-	resolved map[int]int // how often the dead letter of a generation was resolved
+	resolved map[int]int // by generation, how often its dead letter was resolved
 	specs    []*machine.Spec
 	ops      map[belay.OpID][]int64
-	wrote    map[int64]*commit // by seq
+	wrote    map[int64]*commit // the commit that wrote each seq
 	written  *machine.Record
-	record   *machine.Record // the record that the store has at the end
+	record   *machine.Record // the record of the execution in the store at the end
 }
 
 // row is an execution's row after a commit.
@@ -66,7 +66,7 @@ type shift struct {
 type version struct {
 	*machine.Worker
 	c     *commit
-	grace bool // only the grace of a commit changed it
+	grace bool // a commit extended the session without writing its row
 }
 
 func (w *world) newBook() *book {
@@ -189,7 +189,7 @@ func (s *story) enterRun(r *machine.Run, c *commit) {
 	}
 }
 
-// enterLetter notes a dead letter at the commit in which it was written.
+// enterLetter adds a dead letter and the commit that wrote it.
 func (s *story) enterLetter(d *machine.DeadLetter, c *commit) {
 	if d.New {
 		s.letters = append(s.letters, promise.Letter{
@@ -231,7 +231,7 @@ func (b *book) enterWorkers(c *commit) {
 
 func (s *shift) last() version { return s.versions[len(s.versions)-1] }
 
-// before is the session before a commit; false if it did not exist.
+// before returns the session's row before a commit, and false if the session did not exist then.
 func (s *shift) before(c *commit) (version, bool) {
 	i, _ := slices.BinarySearchFunc(s.versions, c.n, func(v version, n int) int { return cmp.Compare(v.c.n, n) })
 	if i == 0 {
@@ -240,7 +240,8 @@ func (s *shift) before(c *commit) (version, bool) {
 	return s.versions[i-1], true
 }
 
-// before is the execution before a commit; false if it did not exist.
+// before returns the execution's row before a commit, and false if the execution did not exist
+// then.
 func (s *story) before(c *commit) (row, bool) {
 	i, _ := slices.BinarySearchFunc(s.rows, c.n, func(r row, n int) int { return cmp.Compare(r.c.n, n) })
 	if i == 0 {
@@ -249,7 +250,7 @@ func (s *story) before(c *commit) (row, bool) {
 	return s.rows[i-1], true
 }
 
-// at is the execution after a commit that may not have changed it.
+// at returns the execution's row after a commit, whether or not this commit wrote the row.
 func (s *story) at(c *commit) (row, bool) {
 	i, _ := slices.BinarySearchFunc(s.rows, c.n+1, func(r row, n int) int { return cmp.Compare(r.c.n, n) })
 	if i == 0 {
@@ -281,7 +282,7 @@ func (b *book) publicStory(s *story) {
 	}
 }
 
-// public is the history that the public API shows.
+// public returns the history that the public API shows.
 func (b *book) public() *promise.History {
 	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker), Told: b.entries(), Seen: b.seen,
 		Name: short, Sometimes: b.sometimes}
@@ -295,8 +296,8 @@ func (b *book) public() *promise.History {
 	return h
 }
 
-// entries are the calls as their callers saw them, and the effects and sleeps of workflows.
-// Sleeps are included if the store's clock ran evenly.
+// entries returns the calls as their callers saw them, and the effects and sleeps of workflows. It
+// leaves out sleeps if the store's clock was set during the simulation.
 func (b *book) entries() []promise.Entry {
 	var out []promise.Entry
 	for _, c := range b.calls {
@@ -319,8 +320,8 @@ func (b *book) entries() []promise.Entry {
 	return out
 }
 
-// deadline is the moment by which work that became due must be done. The node that wrote the time
-// does it promptly, except while faults keep it from working; another node finds the work with
+// deadline returns the latest time at which work that is due must be done. The node that wrote the
+// due time does the work promptly, except while faults prevent it; another node finds the work with
 // its next slow poll.
 func (b *book) deadline(due time.Duration, c *commit) time.Duration {
 	latest := time.Duration(1<<63 - 1)
@@ -339,5 +340,5 @@ func (b *book) deadline(due time.Duration, c *commit) time.Duration {
 	return latest
 }
 
-// real is when the store's clock first showed a time.
+// real returns the time of the simulation at which the store's clock first showed a time.
 func (b *book) real(at machine.Time) time.Duration { return b.clockShows(at, b.w.zero) }

@@ -9,10 +9,10 @@ import (
 // check is the checker of one promise.
 type check struct {
 	promise string
-	// the things that the checker counts, for the verdict
+	// the things that the checker counts, in words for the verdict
 	what string
-	// shared checks the public history, own checks commits and rows; nil if there is no such
-	// part.
+	// shared checks the public history, and own checks commits and rows. Each is nil if the checker
+	// does not have that part.
 	shared func(*promise.Finding)
 	own    func(*finding)
 }
@@ -34,7 +34,7 @@ var checks = []check{
 	{"G15", "events, without a gap", promise.G15, nil},
 }
 
-// finding is the result of one checker for one book.
+// finding is the result that one checker has for one book.
 type finding struct {
 	*book
 	*promise.Finding

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// client submits executions, and sends signals and actions as people do.
+// client submits executions, and sends signals and actions as users do.
 type client struct {
 	w    *world
 	name string
@@ -54,8 +54,8 @@ func (c *client) id() [16]byte {
 	return c.w.id(c.name, c.ids)
 }
 
-// persist makes a call. While the outcome is unknown, it may repeat the call as the same
-// operation.
+// persist makes a call. If the call's outcome is unknown, persist may repeat the call under the
+// same operation id.
 func (c *client) persist(ctx context.Context, call func(context.Context) error) {
 	for range 1 + c.rng.IntN(4) {
 		bounded, cancel := context.WithTimeout(ctx, c.w.unlike(c.name, 2*time.Second))
@@ -92,7 +92,7 @@ func (c *client) act(ctx context.Context) {
 	}
 }
 
-// pick chooses an execution, most likely one that has not ended.
+// pick chooses an execution, mostly an execution that has not ended.
 func (c *client) pick(ctx context.Context) (belay.Execution, bool) {
 	f := belay.Filter{Children: true, Limit: 40}
 	if c.rng.IntN(5) > 0 {
@@ -195,8 +195,8 @@ func (c *client) submit(ctx context.Context) {
 	})
 }
 
-// keyed gives the submission one of few idempotency keys, so that some submissions repeat a key,
-// with the same body or with another.
+// keyed gives the submission one of a few idempotency keys, so that some submissions repeat a key,
+// with the same body or with a different body.
 func (c *client) keyed(s belay.Submission) belay.Submission {
 	s.IdempotencyKey = fmt.Sprintf("key %d", c.rng.IntN(4))
 	old, used := c.keys[s.Workflow+s.IdempotencyKey]

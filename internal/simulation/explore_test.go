@@ -12,14 +12,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// race is two concurrent calls, with the condition that must hold in whichever order and with
-// whichever faults they are carried out.
+// race is two concurrent calls, with a condition that must be true in whichever order and with
+// whichever faults the calls are carried out.
 type race struct {
 	// before prepares the world for the calls.
 	before func(*rig)
-	// calls are made at the same time, each repeated until its outcome is known.
+	// calls are made at the same time. Each is repeated until its outcome is known.
 	calls [2]func(context.Context, *rig) error
-	// after checks the result, when both calls have been answered.
+	// after checks the result, after both calls have been answered.
 	after func(*rig)
 }
 
@@ -37,14 +37,14 @@ type rig struct {
 	won     []belay.Assignment
 	repeats bool
 
-	path   []int // the indices of the choices to make
+	path   []int // the indices of the choices that the test will make
 	sizes  []int // the number of options that each choice had
-	faults int   // faults that may still be chosen
+	faults int   // the number of faults that may still be chosen
 	said   []string
 }
 
-// explore runs a race in every order of its calls at the gate, and with every fate of every call,
-// up to a number of faults.
+// explore runs a race in every order in which the gate can let its calls go, and with every fate of
+// every call, up to a number of faults.
 func explore(t *testing.T, r race) {
 	faults := 1
 	if *forFlag > 0 || *seedsFlag > 0 {
@@ -75,8 +75,8 @@ func tryAll(t *testing.T, m *mutant, faults int, r race) (orders int, failed []s
 	return orders, failed
 }
 
-// following is the next path through choices with these numbers of options, nil after the last
-// path.
+// following returns the next path through choices with the given numbers of options, or nil after
+// the last path.
 func following(path, sizes []int) []int {
 	next := make([]int, len(sizes))
 	copy(next, path)
@@ -124,7 +124,7 @@ func (g *rig) run(r race) {
 	}
 }
 
-// link makes a connection to the node.
+// link returns the connection of a worker or client to the node, and makes it at first use.
 func (g *rig) link(who string) *link {
 	if g.links[who] == nil {
 		g.links[who] = g.newLink(who, 0)
@@ -148,7 +148,7 @@ func (g *rig) persist(call func(context.Context) error) error {
 	}
 }
 
-// auto runs do while every call at the gate is let through.
+// auto calls do and lets every call at the gate go until do has returned.
 func (g *rig) auto(do func()) {
 	done := make(chan struct{})
 	go func() {
@@ -182,7 +182,8 @@ func (g *rig) decideAll(done <-chan struct{}) {
 	}
 }
 
-// service finds a call that an engine makes by itself, whose order does not matter here.
+// service returns a waiting call that an engine makes by itself; its order does not matter for the
+// race.
 func service(held []*ticket) *ticket {
 	for _, t := range held {
 		if t.place == atStore && !strings.HasSuffix(t.name, " commit") {
@@ -232,7 +233,7 @@ func (g *rig) fail(format string, args ...any) {
 	g.failed = append(g.failed, fmt.Sprintf(format, args...))
 }
 
-// The steps of which races consist. They fail the test if they are refused.
+// The steps of which races consist. A step fails the test if its call is refused.
 
 func (g *rig) check(err error) {
 	if err != nil {
@@ -260,18 +261,18 @@ func (g *rig) submit(parent *belay.Lease) belay.ExecutionID {
 	return s.ID
 }
 
-// claim claims under a number.
+// claim claims executions in the claim with the given number.
 func (g *rig) claim(ctx context.Context, number int64, repeat bool) ([]belay.Assignment, error) {
 	r, err := g.link("worker").Claim(ctx, belay.ClaimRequest{
 		Worker: g.worker, Number: number, Slots: 1, Repeat: repeat,
 	})
-	if r.Attention { // the worker should send a heartbeat first; the claim is repeated
+	if r.Attention { // the reply only tells the worker to send a heartbeat first, so the claim is repeated
 		r, err = g.link("worker").Claim(ctx, belay.ClaimRequest{Worker: g.worker, Number: number, Slots: 1})
 	}
 	return r.Assignments, err
 }
 
-// mustClaim claims the one execution that is due.
+// mustClaim claims, and fails the test unless it gets exactly one execution.
 func (g *rig) mustClaim(number int64) belay.Assignment {
 	a, err := g.claim(context.Background(), number, false)
 	g.check(err)

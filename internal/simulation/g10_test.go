@@ -4,8 +4,8 @@ import (
 	"context"
 )
 
-// g10: dead letters are conserved, checked by the rows: each dead letter is resolved at most
-// once, and the counts of the store agree with the history.
+// g10 checks G10, that dead letters are conserved, by the rows: each dead letter is resolved at
+// most once, and the counts of the store agree with the history.
 func g10(f *finding) {
 	for _, s := range f.stories {
 		for generation, n := range s.resolved {

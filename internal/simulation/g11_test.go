@@ -4,8 +4,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g11: draining, checked by the rows: a session that is not open claims nothing, and a released
-// execution is due at once without a counted attempt.
+// g11 checks G11, the rules of draining, by the rows: a session that is not open claims nothing,
+// and a released execution is due at once without a counted attempt.
 func g11(f *finding) {
 	for _, s := range f.stories {
 		for _, a := range s.runs {
@@ -23,7 +23,7 @@ func g11(f *finding) {
 			before, _ := s.before(a.ended)
 			r, _ := s.at(a.ended)
 			if before.Token != a.Token || r.Token != a.Token {
-				continue // claimed or claimed again in the same commit
+				continue // the same commit also claimed the execution
 			}
 			if r.Attempts != before.Attempts || r.Losses > before.Losses {
 				f.violation(s, a.ended, "it was released and charged: %d attempts and %d losses became %d and %d",

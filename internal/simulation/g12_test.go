@@ -5,15 +5,17 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// g12: order. Within one lane and priority, executions are claimed first in, first out, up to the
+// g12 checks G12, the order of claims. Within one lane (the executions with the same queue,
+// workflow, version and labels) and priority, executions are claimed first in, first out, up to the
 // number of concurrent claimers. The memory store commits one batch after the other, so there is
-// one claimer and no due execution is passed over.
+// one claimer, and no claim may pass over a due execution.
 func g12(f *finding) {
 	ready := make(map[machine.LaneID]map[belay.ExecutionID]*machine.Execution)
 	for _, c := range f.commits {
 		claimed := make(map[belay.ExecutionID]bool)
 		for _, r := range c.changes.Runs {
-			if x := f.workers[r.Worker]; r.New && (x == nil || !x.last().Spec.External) { // a lock names its execution
+			// a lock names its execution, so it has no order to keep
+			if x := f.workers[r.Worker]; r.New && (x == nil || !x.last().Spec.External) {
 				claimed[r.Execution] = true
 			}
 		}
@@ -24,7 +26,9 @@ func g12(f *finding) {
 				continue
 			}
 			f.OK()
-			due := min(before.Ready(), c.at) // at the latest: a signal in the same commit wakes it at once
+			// a signal in the same commit may have made the execution due, but not later than the
+			// commit
+			due := min(before.Ready(), c.at)
 			for other, e := range ready[before.Lane] {
 				if other != id && !claimed[other] && e.Ready() < due && f.byID[other].rowIn(c) == nil {
 					f.violation(f.byID[other], c, "it was passed over in its lane by %s", short(id))
@@ -43,7 +47,8 @@ func g12(f *finding) {
 	}
 }
 
-// rowIn is the execution's row in the commit, nil if the commit did not change the execution.
+// rowIn returns the row that the commit wrote for the execution, or nil if the commit did not
+// change the execution.
 func (s *story) rowIn(c *commit) *machine.Execution {
 	if r, there := s.at(c); there && r.c == c {
 		return r.Execution

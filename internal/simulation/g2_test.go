@@ -5,8 +5,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// g2: no stale effect, checked by the rows of sessions: each write of an owner was made while the
-// owner's session was alive by the store's clock.
+// g2 checks G2, that no stale write has an effect, by the rows of sessions: each write of an owner
+// was made while the owner's session was alive by the store's clock.
 func g2(f *finding) {
 	for _, s := range f.stories {
 		for i := range s.Events {
@@ -30,7 +30,7 @@ func g2(f *finding) {
 func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	a := s.byToken[ev.Token]
 	if a == nil {
-		return // promise.G2 reports it
+		return // promise.G2 reports a token without a run
 	}
 	x := f.workers[a.Worker]
 	if x == nil {
@@ -39,7 +39,7 @@ func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	}
 	v, there := x.before(c)
 	if !there {
-		return // opened in the same commit
+		return // the same commit opened the session
 	}
 	expires := v.ExpiresAt
 	if c.changes.Grace != 0 {
@@ -47,7 +47,8 @@ func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	}
 	for _, now := range c.changes.Workers {
 		if now.ID == v.ID && now.HeartbeatAt == c.at {
-			// renewed by an earlier heartbeat of the batch, which the server had received in time
+			// an earlier heartbeat of the batch renewed the session, and the server had received it
+			// in time
 			expires = c.at.Add(v.Spec.TTL.D())
 		}
 	}
@@ -61,8 +62,8 @@ func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	}
 }
 
-// g2renewed checks that the caller of an accepted renewal owned the run at some time of the call:
-// its secret was right, and its token too if the renewal named one.
+// g2renewed checks that the caller of an accepted renewal owned the run at some moment of the call:
+// the call had the right secret and, if it named a token, the right token.
 func g2renewed(f *finding, c *call, l belay.Lease) {
 	f.OK()
 	s := f.byID[l.Execution]

@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// g3: nothing acknowledged is lost, for the rows that the public history does not show: chunks
-// and sessions. At the end the store has the rows that were written, and it never showed other
-// ones.
+// g3 checks G3, that nothing acknowledged is lost, for the rows that the public history does not
+// show: chunks and sessions. At the end the store has the rows that were written, and it never
+// showed other rows.
 func g3(f *finding) {
 	for _, c := range f.calls {
 		if c.end == promise.Unknown {
@@ -29,7 +29,7 @@ func g3(f *finding) {
 	}
 }
 
-// g3call finds the rows that an acknowledged call wrote or showed.
+// g3call finds the rows that an acknowledged call wrote or returned.
 func g3call(f *finding, c *call) {
 	switch r := c.request.(type) {
 	case belay.ExecutionID:
@@ -56,7 +56,7 @@ func g3call(f *finding, c *call) {
 	f.OK()
 }
 
-// g3view compares the view of an execution that a caller got with the rows that were written.
+// g3view compares the execution that a call returned with the rows that were written.
 func g3view(f *finding, c *call, x *belay.Execution) {
 	s := f.byID[x.ID]
 	for _, r := range s.rows {
@@ -71,8 +71,8 @@ func g3view(f *finding, c *call, x *belay.Execution) {
 	f.violation(s, nil, "%s got a view of it as %s at seq %d, which it never was", c.actor, x.State, x.Seq)
 }
 
-// g3record compares the rows that were written with the rows and the history that the store has
-// at the end.
+// g3record compares the rows that were written with the rows and the history in the store at the
+// end.
 func g3record(f *finding, s *story) {
 	r := s.record
 	if r == nil {

@@ -4,10 +4,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g4: transitions are atomic, checked commit by commit: a commit that raises a seq writes its
-// row, and the execution's state agrees with its runs. A run continues a log where the
-// execution's last run stopped: no append of the owner is refused because the chunk exists with
-// other content.
+// g4 checks G4, that transitions are atomic, commit by commit: a commit that raises a seq writes
+// the row of that seq, and the execution's state agrees with its runs. A run continues a log where
+// the execution's last run stopped: the store never refuses an append of the owner because the
+// chunk exists with other content.
 func g4(f *finding) {
 	for _, s := range f.stories {
 		prev := int64(0)

@@ -7,11 +7,12 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// promptly is the time within which the store's own work must follow its due time.
+// promptly is the time within which the engine must do work that is due.
 const promptly = time.Second
 
-// g5: no limbo. At every moment an execution that has not ended has a live owner, a due time, or
-// a reason with a next check; and a check that is due is made in time.
+// g5 checks G5, that no execution is stuck. At every moment an execution that has not ended has a
+// live owner, a due time, or a reason with the time of its next check, and the engine makes a check
+// that is due in time.
 func g5(f *finding) {
 	for _, s := range f.stories {
 		for i, r := range s.rows {
@@ -30,7 +31,7 @@ func g5(f *finding) {
 	}
 }
 
-// g5row checks that the row itself has a way to go on.
+// g5row checks that the row contains an owner, a due time, or the time of a next check.
 func g5row(f *finding, s *story, r row) {
 	if r.State.Terminal() {
 		return
@@ -68,7 +69,7 @@ func g5row(f *finding, s *story, r row) {
 	}
 }
 
-// g5owner checks that the owner is alive, or that the execution is taken back in time.
+// g5owner checks that the owner is alive, or that the engine takes the execution back in time.
 func g5owner(f *finding, s *story, r row, until time.Duration) {
 	if r.State != belay.Running && r.State != belay.Scheduled {
 		return
@@ -88,7 +89,7 @@ func g5owner(f *finding, s *story, r row, until time.Duration) {
 	}
 }
 
-// g5check checks that no check is overdue.
+// g5check checks that the engine made the row's next check in time.
 func g5check(f *finding, s *story, r row, until time.Duration) {
 	if r.CheckAt == 0 {
 		return

@@ -10,18 +10,18 @@ import (
 // soon is the time for which a due execution may wait for a worker that has a free slot.
 const soon = 300 * time.Millisecond
 
-// slotUse is the use of a worker's slots.
+// slotUse is the use of one worker's slots in one session.
 type slotUse struct {
 	*shift
 	runs []span
 	// alone says for each run whether its execution had to run alone.
 	alone []bool
-	died  time.Duration // when its process died; 0 if it did not
+	died  time.Duration // when the worker's process died; 0 if it did not
 }
 
-// g5idle is the part of G5 that holds in a world whose only faults are faults of workers: a due
-// execution does not wait while a worker that takes it is idle. Hints may be lost, but some part
-// of the system has to give them.
+// g5idle checks a part of G5 in worlds in which only workers have faults: a due execution does not
+// wait while a worker that could claim it has a free slot. If a hint between nodes is lost, a poll
+// must find the execution.
 func g5idle(f *finding) {
 	workers := f.slotUse()
 	for _, s := range f.stories {
@@ -36,7 +36,7 @@ func g5idle(f *finding) {
 			}
 			from := max(f.real(due), r.c.real)
 			within := soon
-			switch { // later if a hint from another node may have been lost
+			switch { // the time is longer if the hint that announces the execution may have been lost
 			case f.w.plan.hints:
 				within += f.w.plan.hintPoll
 			case len(f.w.nodes) > 1:
@@ -67,7 +67,7 @@ func (f *finding) slotUse() []*slotUse {
 			for _, a := range s.runs {
 				if a.Worker == x.id && a.began != nil {
 					run := span{a.began.real, f.ended}
-					// A function whose run was taken away may go on and keep the slot.
+					// The function of a run that was taken away may go on and keep its slot.
 					if a.ended != nil && !a.Op.IsZero() {
 						run.to = a.ended.real
 					}
@@ -81,7 +81,7 @@ func (f *finding) slotUse() []*slotUse {
 	return out
 }
 
-// suspectAt reports whether the execution had to run alone when a run of it began.
+// suspectAt reports whether the execution had to run alone, as a suspect, when the given run began.
 func (s *story) suspectAt(a *attempt) bool {
 	for _, r := range s.rows {
 		if r.c == a.began {
@@ -100,12 +100,14 @@ func (b *slotUse) takes(r row) bool {
 	return false
 }
 
-// claimWait is how long a claim of the SDK waits. A claim that was sent while the worker ran
-// something asks for fewer slots than the worker has, and wins no suspect.
+// claimWait is how long a claim of the SDK waits. While the worker runs something, its claim
+// requests fewer slots than the worker has, and such a claim wins no suspect (an execution that
+// must run alone).
 const claimWait = 20 * time.Second
 
-// mixes reports whether the worker could take an execution beside its runs between two moments: a
-// suspect cannot be taken beside any run, and no execution beside a suspect.
+// mixes reports whether the worker could run an execution beside its other runs between two
+// moments: a suspect (an execution that must run alone) cannot run beside any run, and no execution
+// can run beside a suspect.
 func (b *slotUse) mixes(r row, from, to time.Duration) bool {
 	since := from - soon
 	if r.Suspect() {

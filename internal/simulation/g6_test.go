@@ -7,11 +7,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g6: bounded detection. t is the later of two moments: the owner's last accepted heartbeat, and
-// the last written recovery of the store or of all servers. A lost session is ended between t+TTL
-// and t+TTL+1s, and never earlier, except after a death proven on its own host. While the marks
-// of life have a gap for which sessions were not extended, no session is ended by time. Watchers
-// see a loss within a second.
+// g6 checks G6, that a loss is detected within a bounded time. Let t be the later of two moments:
+// the owner's last accepted heartbeat, and the last recovery of the store or of all servers that a
+// commit recorded. A lost session ends between t+TTL and t+TTL+1s, and never earlier, except after
+// a death that its own host has proven. After a gap in the marks of life, no session ends by time
+// before all sessions were extended. Watchers receive a loss within a second.
 func g6(f *finding) {
 	for _, x := range f.shifts {
 		for i := 1; i < len(x.versions); i++ {
@@ -73,8 +73,8 @@ func g6silent(f *finding, x *shift) {
 	}
 }
 
-// g6watchers checks that watchers see a loss within a second if no fault delays it. A watcher of
-// another node, whose hint may be lost, sees it with that node's next slow poll.
+// g6watchers checks that watchers receive a loss within a second if no fault delays it. A watcher
+// of another node receives the loss with that node's next slow poll, if the hint is lost.
 func g6watchers(f *finding) {
 	lost := make(map[belay.ExecutionID]map[int64]time.Duration)
 	for _, s := range f.stories {

@@ -1,6 +1,6 @@
 package simulation
 
-// g7: terminal is final, checked row by row: no commit reverses an end, nor lowers a generation,
+// g7 checks G7, that an end is final, row by row: no commit reverses an end or lowers a generation,
 // a seq or a token, and each generation ends in the state that its events show.
 func g7(f *finding) {
 	for _, s := range f.stories {

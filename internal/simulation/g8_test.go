@@ -7,9 +7,9 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// g8: retries keep their terms, checked by the rows: the next claim is due after the backoff plus
-// up to a quarter, or the delay that the settlement requested, and after a loss not much later
-// than the lock delay.
+// g8 checks G8, the times of retries, by the rows: the next claim is due after the backoff plus up
+// to a quarter, or after the delay that the settlement requested; after a loss, it is due not much
+// later than the lock delay.
 func g8(f *finding) {
 	asked := make(map[belay.OpID]time.Duration)
 	for _, c := range f.calls {
@@ -35,7 +35,7 @@ func g8(f *finding) {
 	}
 }
 
-// g8due checks when the next run may begin.
+// g8due checks the time at which the next run may begin.
 func g8due(f *finding, s *story, a *attempt, least, most time.Duration) {
 	if r, _ := s.at(a.ended); r.State == belay.Pending && r.Token == a.Token {
 		if got := r.DueAt.Sub(a.EndedAt); got < least || got > most+time.Microsecond {

@@ -14,10 +14,10 @@ import (
 type fate uint8
 
 const (
-	goes    fate = iota // carried out and answered
-	fails               // not carried out; the caller learns that its outcome is unknown
-	unheard             // carried out; the caller learns that its outcome is unknown
-	dies                // the caller is gone
+	goes    fate = iota // the call is carried out, and its caller gets the answer
+	fails               // the call is not carried out; its caller gets the error that the outcome is unknown
+	unheard             // the call is carried out; its caller gets the error that the outcome is unknown
+	dies                // the caller's process has ended
 )
 
 func (f fate) String() string { return [...]string{"goes", "fails", "unheard", "dies"}[f] }
@@ -26,10 +26,10 @@ func (f fate) String() string { return [...]string{"goes", "fails", "unheard", "
 type place uint8
 
 const (
-	atBatch   place = iota // a committer is about to take the queued commands
-	atStore                // between an engine and the store
-	onRequest              // on the way from a worker or client to a node
-	onReply                // on the way back
+	atBatch   place = iota // a batch waits before its committer takes the queued commands
+	atStore                // a call waits between an engine and the store
+	onRequest              // a call waits on the way from a worker or client to a node
+	onReply                // a reply waits on the way back to a worker or client
 )
 
 func (p place) String() string { return [...]string{"batch", "store", "request", "reply"}[p] }
@@ -40,25 +40,26 @@ type ticket struct {
 	// name distinguishes the tickets that wait at the same time, and is the same in every run of
 	// a seed.
 	name string
-	life *life // the life of the node that makes the call, at the batch and at the store
-	link *link // the link that carries the call, on the way there or back
-	// onWire says that the call had left its process before the process was stopped.
+	life *life // for a batch and at the store: the life of the node that makes the call
+	link *link // for a request and a reply: the link that carries the call
+	// onWire says that the request had left its process before the process was stopped.
 	onWire bool
 
-	since time.Duration // when it stopped at the gate
-	until time.Duration // the driver must not let it go earlier
+	since time.Duration // the time at which the call stopped at the gate
+	until time.Duration // the driver must not let the call go before this time
 	fate  chan fate
 }
 
-// gate stops every call until the driver lets it go. Before the driver lets the next call go, all
-// effects of the last one have come to rest, so the driver alone decides the order of events.
+// gate stops every call until the driver lets it go. Before the driver lets the next call go, the
+// effects of the last call are complete and all goroutines wait, so the driver alone decides the
+// order of events.
 type gate struct {
 	began   time.Time
 	mu      sync.Mutex
-	held    []*ticket // by name
+	held    []*ticket // sorted by name
 	arrived chan struct{}
-	// twins counts names that two waiting calls had at the same time: the seed does not decide
-	// which of the two goes first.
+	// twins counts names that two waiting calls had at the same time. For such calls the seed does
+	// not decide which of them goes first.
 	twins map[string]int
 }
 
@@ -68,7 +69,7 @@ func newGate() *gate {
 
 func (g *gate) now() time.Duration { return time.Since(g.began) }
 
-// pass blocks until the driver decides, or ctx ends.
+// pass blocks until the driver decides the call's fate, or ctx ends.
 func (g *gate) pass(ctx context.Context, t *ticket) fate {
 	t.fate = make(chan fate, 1)
 	g.mu.Lock()
@@ -113,7 +114,7 @@ func (g *gate) remove(t *ticket) bool {
 	return i >= 0
 }
 
-// those lists the waiting calls that meet a condition, by name.
+// those lists the waiting calls that meet a condition, sorted by name.
 func (g *gate) those(holds func(*ticket) bool) []*ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,13 +132,13 @@ func errUnknown(op string) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "no answer came; it may have happened or not"}
 }
 
-// errGone is the error of a call of a process that is gone; no code receives it.
+// errGone is the error of a call whose process has ended. No code receives it.
 var errGone error = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "this process is gone"}
 
 type actorKey struct{}
 
-// withActor notes for whom a call is made, so that the calls it makes to the store have names of
-// their own.
+// withActor returns a context that names the actor of a call, so that each call to the store has
+// the actor in its name.
 func withActor(actor string) context.Context {
 	return context.WithValue(context.Background(), actorKey{}, actor)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/engine"
 )
 
-// healBound is how long after the last fault an execution may stay open. The longest script with
-// all its retries takes much less.
+// healBound is the longest time after the last fault for which an execution may stay open. The
+// longest script with all its retries takes much less.
 const healBound = 3 * time.Minute
 
 // heal ends all faults, restarts all processes, gives waiting executions the signal for which
@@ -57,13 +57,13 @@ func (w *world) heal() {
 	w.drainGate(done)
 }
 
-// longHealed reports whether the last fault is so long ago that it cannot explain anything any
-// more.
+// longHealed reports whether the last fault is so long ago that it cannot be the cause of anything
+// any more.
 func (w *world) longHealed() bool {
 	return w.healing.Load() && w.gate.now() > w.healed+10*time.Second
 }
 
-// restaffNow fills the slots whose process has ended.
+// restaffNow starts a process in each slot whose process has ended.
 func (w *world) restaffNow() {
 	for _, s := range w.workers {
 		if s.proc.over() {
@@ -87,7 +87,7 @@ func (w *world) newestSeq(id belay.ExecutionID) int64 {
 }
 
 // helpAll resumes paused executions, and sends a signal to each execution that waits for a signal
-// that was never sent. An execution whose signal was sent must wake by itself.
+// that was never sent. An execution whose signal was sent must continue without help.
 func (w *world) helpAll(ctx context.Context, l *link) {
 	n := uint64(0)
 	for ctx.Err() == nil {
@@ -130,7 +130,7 @@ func (w *world) help(ctx context.Context, l *link, x *belay.Execution, n uint64)
 	})
 }
 
-// openAtEnd describes the executions that are still open, with their reasons.
+// openAtEnd describes the executions that have not ended, with their reasons.
 func (w *world) openAtEnd() []string {
 	w.history.mu.Lock()
 	var ids []belay.ExecutionID
@@ -169,7 +169,7 @@ func (w *world) stop() {
 		}
 	}()
 	w.drainGate(all)
-	w.run(w.gate.now() + maxTTL + 2*promptly) // sessions that no process knows of expire too
+	w.run(w.gate.now() + maxTTL + 2*promptly) // a session that no process uses must expire too
 	w.stoppedAt = w.gate.now()
 	nodes := make(chan struct{})
 	go func() {

@@ -13,14 +13,14 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// hinting is a gated store whose nodes give each other hints: a hint of a commit arrives at once,
-// with the next commit, or never.
+// hinting is a gated store whose nodes send hints to each other. The hint of a commit arrives at
+// once, together with the next hint, or never.
 type hinting struct{ *gated }
 
 var _ store.Hinter = hinting{}
 
-// Listen receives hints from the other nodes until the life ends, once the gate has let the call
-// go. If the gate does not, the node knows that it receives none.
+// Listen passes the other nodes' hints to heed until the life ends, once the gate has let the call
+// go. If the gate fails the call, the node has the error and polls.
 func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 	if _, err := s.hold(ctx, "listen"); err != nil {
 		return err
@@ -31,8 +31,8 @@ func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 	return context.Cause(ctx)
 }
 
-// giveHints gives the other nodes a hint of a commit. Whether a node receives it depends on the seed
-// and the moment alone.
+// giveHints sends a hint of a commit to the other nodes. The seed and the moment alone decide
+// whether a node receives it.
 func (w *world) giveHints(from *life, rows *machine.Rows, c *machine.Changes) {
 	if !w.plan.hints {
 		return
@@ -52,7 +52,7 @@ func (w *world) giveHints(from *life, rows *machine.Rows, c *machine.Changes) {
 			x.heed(merged(x.late, h))
 			x.late = store.Hint{}
 		case chance == 0:
-			x.late = merged(x.late, h) // one at a time: the calls that a hint wakes must come to rest first
+			x.late = merged(x.late, h) // it arrives with the next hint, so that only one hint at a time causes calls
 			w.history.fault("hint late")
 		case chance == 1:
 			x.heed(store.Hint{Down: true})
@@ -63,7 +63,7 @@ func (w *world) giveHints(from *life, rows *machine.Rows, c *machine.Changes) {
 	}
 }
 
-// merged is one hint with the content of two.
+// merged returns one hint with the content of two hints.
 func merged(a, b store.Hint) store.Hint {
 	b.Objects, b.Lost, b.AnyWorker = b.Objects || a.Objects, b.Lost || a.Lost, b.AnyWorker || a.AnyWorker
 	b.Look, b.AnyLane = sooner(a.Look, b.Look), sooner(a.AnyLane, b.AnyLane)
@@ -73,7 +73,7 @@ func merged(a, b store.Hint) store.Hint {
 	return b
 }
 
-// sooner is the earlier of two moments; 0 stands for none.
+// sooner returns the earlier of two moments; 0 stands for no moment.
 func sooner(a, b machine.Time) machine.Time {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -88,8 +88,8 @@ func both(a, b store.Executions) store.Executions {
 	return store.Executions{All: a.All || b.All, Hashes: hashes}
 }
 
-// hintOf is the hint that a node gives of a commit: the same that servers on PostgreSQL give each
-// other, encoded and decoded. Its lists are in an order that the seed gives.
+// hintOf returns the hint that a node sends after a commit: the hint that servers on PostgreSQL
+// send to each other, encoded and decoded. Its lists are in an order that the seed gives.
 func hintOf(rows *machine.Rows, c *machine.Changes) (h store.Hint, some bool) {
 	hints, err := postgres.HintsOf(rows, c)
 	if err != nil {

@@ -25,9 +25,9 @@ type history struct {
 	seen      []promise.Sighting
 	faults    map[string]int
 	sometimes map[string]int
-	trouble   map[string][]span     // for each node, when the store did not serve it or the node was down
-	offsets   []offset              // of the store's clock, in order of time
-	crashed   map[int]time.Duration // for each pid, when the worker's process ended or was killed
+	trouble   map[string][]span     // for each node, the times at which the store did not serve it or the node was down
+	offsets   []offset              // the offsets of the store's clock, in order of time
+	crashed   map[int]time.Duration // for each pid, the time at which the worker's process ended or was killed
 	errors    []string
 	open      map[belay.ExecutionID]bool  // executions that have not ended
 	newest    map[belay.ExecutionID]int64 // the newest seq of each execution
@@ -45,13 +45,13 @@ func newHistory(now func() time.Duration) *history {
 type commit struct {
 	n       int
 	at      machine.Time  // by the store's clock
-	real    time.Duration // since the begin of the simulation
+	real    time.Duration // the time since the begin of the simulation
 	node    string
-	changes *machine.Changes // empty for a mark
-	beat    time.Duration    // the interval until the next mark that the server announced
+	changes *machine.Changes // empty for a mark of life
+	beat    time.Duration    // the interval until the next mark of life, as the server announced it
 }
 
-// call is one call of a worker or client, with its end as the caller saw it.
+// call is one call of a worker or client, with the outcome that the caller got.
 type call struct {
 	actor, kind, about string
 	request, reply     any
@@ -63,19 +63,19 @@ type call struct {
 // open is the end of a call that never returned to its caller.
 const open promise.Ending = ""
 
-// carried is a step that a workflow carried out.
+// carried is a step of a workflow, or an append to a log, that was carried out.
 type carried struct {
 	execution belay.ExecutionID
 	token     belay.Token
 	key       string
 	real      time.Duration
-	stopped   bool // while its process was stopped: it cannot see its clock, its effects are not visible
+	stopped   bool // the process was stopped: it could not see its clock, and its effects were not visible
 }
 
 // span is the time between two moments since the begin of the simulation.
 type span struct{ from, to time.Duration }
 
-// offset is how far the store's clock is ahead from a moment on.
+// offset is how far the store's clock is ahead of the real time from one moment on.
 type offset struct{ real, by time.Duration }
 
 func (h *history) committed(c *commit) {
@@ -134,7 +134,7 @@ func (h *history) saw(s promise.Sighting) {
 	h.seen = append(h.seen, s)
 }
 
-// gone notes that a worker's process has ended.
+// gone records that a worker's process has ended.
 func (h *history) gone(pid int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,7 +149,7 @@ func (h *history) noteError(who string, err error) {
 	h.errors = append(h.errors, who+": "+err.Error())
 }
 
-// count counts an event that must happen at least sometimes.
+// count counts one of the events that must happen at least once.
 func (h *history) count(kind string) { h.sometimes[kind]++ }
 
 func (h *history) fault(kind string) {
@@ -158,7 +158,7 @@ func (h *history) fault(kind string) {
 	h.faults[kind]++
 }
 
-// troubled notes that a node could not work for a while.
+// troubled records that a node could not work between two moments.
 func (h *history) troubled(node string, from, to time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,8 +176,9 @@ func (h *history) settle() {
 	}
 }
 
-// clockShows is when the store's clock first showed a time. The store's clock is as far ahead as
-// the wall clock ever was, and goes on from there when the wall clock is set back.
+// clockShows returns the time of the simulation at which the store's clock first showed a time. The
+// store's clock is as far ahead as the wall clock ever was, and continues from there when the wall
+// clock is set back.
 func (h *history) clockShows(at machine.Time, zero time.Time) time.Duration {
 	want := at.Time().Sub(zero)
 	ahead := time.Duration(0)

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// judge decides the fate of a call, or for how long the call must wait on.
+// judge decides the fate of a call, or how much longer the call must wait.
 func (w *world) judge(t *ticket) (fate, time.Duration) {
 	if t.link != nil && t.link.dead.Load() {
 		return w.judgeGhost(t), 0
@@ -94,8 +94,8 @@ func (w *world) judgeReply(t *ticket) (fate, time.Duration) {
 	return goes, 0
 }
 
-// judgeGhost decides the fate of a call whose process is gone: a request that was sent may still
-// arrive.
+// judgeGhost decides the fate of a call whose process has ended: a request that the process sent
+// may still arrive.
 func (w *world) judgeGhost(t *ticket) fate {
 	if t.place != onRequest || w.healing.Load() || w.rng.IntN(2) == 0 || w.nodes[t.link.node].life == nil {
 		return dies

@@ -8,11 +8,11 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// sign is a sign of life: a call of a worker that renews its session, as the worker saw it.
+// sign is a sign of life, a call with which a worker renews its session, as the worker saw it.
 type sign struct {
 	from, to time.Duration
 	end      promise.Ending
-	ttl      time.Duration // the TTL that the answer promised; 0 without an answer
+	ttl      time.Duration // the TTL that the answer promised; 0 if there was no answer
 }
 
 // signs lists the signs of life of each session, in the order of their ends.
@@ -40,8 +40,8 @@ func (b *book) signs() map[belay.WorkerID][]sign {
 	return all
 }
 
-// g2fenced checks that no worker begins a step after its fence. The fence is two thirds of the
-// TTL after the worker sent the last call that it knows to have renewed its session.
+// g2fenced checks that no worker begins a step after its fence: two thirds of the TTL after the
+// worker sent the last call of which it has an answer that renews its session.
 func g2fenced(f *finding) {
 	signs := f.signs()
 	for _, x := range f.steps {
@@ -63,10 +63,11 @@ func g2fenced(f *finding) {
 	}
 }
 
-// g6accepted compares the end of a lost session with the last heartbeats, whatever the rows say.
-// The session ends no sooner than the TTL after the worker sent the last heartbeat that it knows
-// to be accepted, or than the worker's fence if the clock was set. If no fault explains a delay,
-// it ends within a second after the TTL of the last heartbeat that may have been accepted.
+// g6accepted compares the end of a lost session with the session's last heartbeats, without reading
+// the rows. The session ends no sooner than the TTL after the worker sent the last heartbeat that
+// was accepted and answered, or, if the clock was set, no sooner than the worker's fence. If no
+// fault explains a delay, the session ends within a second after the TTL of the last heartbeat that
+// the store may have accepted.
 func g6accepted(f *finding) {
 	signs := f.signs()
 	for _, x := range f.shifts {

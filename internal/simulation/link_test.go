@@ -16,15 +16,15 @@ type link struct {
 	w     *world
 	actor string
 
-	// These fields belong to the driver: the node to which the link leads, whether its process is
-	// stopped, and which directions are cut off.
+	// Only the driver uses these fields: the node to which the link leads, whether the link's
+	// process is stopped, and which directions are cut off.
 	node              int
 	frozen            bool
 	cutThere, cutBack bool
 
 	died chan struct{}
 	dead atomic.Bool
-	wg   sync.WaitGroup // calls on their way, also those for which no caller waits
+	wg   sync.WaitGroup // calls on their way, also calls for which no caller waits any more
 
 	mu       sync.Mutex
 	sessions map[belay.WorkerID]belay.WorkerID
@@ -38,13 +38,13 @@ func (w *world) newLink(actor string, node int) *link {
 	return l
 }
 
-// name is unique among the calls of the link: it contains the moment of the call.
+// name returns a name that no other call of the link has: it contains the moment of the call.
 func (l *link) name(c *call) string {
 	return l.actor + " " + c.kind + " " + c.about + " " + strconv.FormatInt(int64(c.from), 36)
 }
 
-// session is the id under which the nodes know a worker's session. It replaces the id that the
-// worker drew, which may depend on the draws of the worker's other goroutines.
+// session returns the id under which the nodes have a worker's session. It replaces the id that the
+// worker drew, because that id may depend on the draws of the worker's other goroutines.
 func (l *link) session(drawn belay.WorkerID) belay.WorkerID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,15 +59,15 @@ func (l *link) session(drawn belay.WorkerID) belay.WorkerID {
 	return id
 }
 
-// kill ends the process behind the link: its calls get no answer, and requests that it sent may
-// still arrive.
+// kill ends the process behind the link: its calls get no answer, and requests that the process
+// sent may still arrive.
 func (l *link) kill() {
 	if !l.dead.Swap(true) {
 		close(l.died)
 	}
 }
 
-// send carries one call there and back.
+// send carries a call to the node and the reply back.
 func send[T any](ctx context.Context, l *link, kind, about string, request any,
 	do func(context.Context, belay.Backend) (T, error)) (T, error) {
 	var zero T
@@ -123,7 +123,7 @@ func carry[T any](ctx context.Context, l *link, name string, gone *atomic.Bool,
 	if f := l.w.gate.pass(ctx, t); f != goes {
 		return v, errUnknown(name), !gone.Load()
 	}
-	life := t.life // the driver chose it when it let the call go
+	life := t.life // the driver chose this life of the node when it let the call go
 	v, err = do(ctx, life.engine)
 	if life.dead.Load() {
 		var zero T

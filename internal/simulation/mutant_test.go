@@ -8,29 +8,30 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// mutant is a planted bug. It changes what passes a seam, so that the code under test stays
-// unchanged. The checker that it is meant for must find it.
+// mutant is a planted bug. It changes only the data that passes a seam between two parts of the
+// code, so that the code under test stays unchanged. The checker of the promise that it breaks must
+// find it.
 type mutant struct {
 	name  string
-	meant string // the promise that it breaks
+	meant string // the promise that the mutant breaks
 	says  string // a text that the checker's violation must contain; "" for any text
-	// still makes the store's time stand still while its clock is behind; blind makes the
-	// workers' own clocks stand still.
+	// still stops the store's time while the store's clock is behind; blind stops the workers' own
+	// clocks.
 	still, blind bool
 	// plan, if set, changes the plan so that the bug has an effect.
 	plan func(*plan)
 	// state is the mutant's state in one simulation.
 	state *mutantState
-	// before changes the rows that a fold sees. after changes the decision, and reports whether
-	// the commit is acknowledged without being written.
+	// before changes the rows that the rules of package machine read. after changes their decision,
+	// and reports whether the commit is acknowledged without being written.
 	before func(*world, *mutantState, *machine.Need, *machine.Rows)
 	after  func(*world, *mutantState, *machine.Rows, *machine.Changes) bool
-	// due and read change answers of the store.
+	// due and read change replies of the store.
 	due  func(*world, *mutantState, *store.Due)
 	read func(store.Read, *machine.Record)
 	// ready changes the lanes in which the store finds a ready execution.
 	ready func([]store.LaneHint) []store.LaneHint
-	// request changes a request to a node, reply changes the answer.
+	// request changes a request to a node, and reply changes the reply.
 	request func(*world, any)
 	reply   func(*mutantState, any)
 }
@@ -94,7 +95,7 @@ func (m *mutant) replied(reply any) {
 	}
 }
 
-// asSent is a copy of the request as the caller sent it, which a mutant cannot change.
+// asSent returns a copy of the request as the caller sent it. A mutant cannot change the copy.
 func (m *mutant) asSent(request any) any {
 	if m == nil || m.request == nil {
 		return request

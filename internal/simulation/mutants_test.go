@@ -111,7 +111,8 @@ var mutants = []*mutant{
 	{name: "heartbeat that renews less than it says", meant: "G6", says: "was promised",
 		after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
 			for _, x := range c.Workers {
-				if x.HeartbeatAt == rows.Now && !x.State.Ended() { // the rows agree with each other
+				// both times move, so that the rows still agree with each other
+				if x.HeartbeatAt == rows.Now && !x.State.Ended() {
 					x.HeartbeatAt, x.ExpiresAt = x.HeartbeatAt.Add(-x.Spec.TTL.D()*3/4),
 						x.ExpiresAt.Add(-x.Spec.TTL.D()*3/4)
 				}
@@ -247,7 +248,7 @@ var mutants = []*mutant{
 	}},
 }
 
-// currentLease is the valid lease of the execution, whatever lease the caller has.
+// currentLease returns the valid lease of the execution, also if the caller has an older lease.
 func currentLease(w *world, l belay.Lease) belay.Lease {
 	r, err := w.store.Read(context.Background(), store.Read{Execution: l.Execution})
 	if err != nil || r.Execution.State != belay.Running {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// nemesis is a fault, or its repair, at a chosen moment.
+// nemesis is a fault, or the repair of a fault, at a chosen moment.
 type nemesis struct {
 	at  time.Duration
 	act func()
@@ -16,7 +16,7 @@ func (w *world) later(at time.Duration, act func()) {
 	w.nemesis = slices.Insert(w.nemesis, i, nemesis{at, act})
 }
 
-// everySoOften repeats a fault at random intervals with the given mean, until the healing.
+// everySoOften repeats a fault at random intervals with the given mean, until the healing phase.
 func (w *world) everySoOften(mean time.Duration, act func()) {
 	if mean == 0 {
 		return
@@ -70,7 +70,7 @@ func (w *world) crashAll() {
 	}
 }
 
-// crashWorker kills a worker's process; restaff starts the next one.
+// crashWorker kills a worker's process. Later, restaff starts the next process in the slot.
 func (w *world) crashWorker(s *workerSlot) {
 	if s.proc == nil || s.proc.over() || s.proc.link.dead.Load() {
 		return
@@ -122,12 +122,14 @@ func (w *world) stepClock() {
 	}
 	w.note(kind, by.String())
 	w.setClock(time.Duration(w.ahead.Load()) + by)
-	for _, n := range w.nodes { // timers of the nodes do not notice that the clock was set
+	// The timers of the nodes do not notice that the clock was set, so work may be late until the
+	// next slow poll.
+	for _, n := range w.nodes {
 		w.history.troubled(n.name, w.gate.now(), w.gate.now()+w.plan.slowPoll)
 	}
 }
 
-// raiseEpoch raises the tokens' epoch, as restoring a backup does.
+// raiseEpoch raises the epoch of the tokens, as the restore of a backup does.
 func (w *world) raiseEpoch() {
 	w.epoch += 1 << 32
 	w.note("epoch raised", "")

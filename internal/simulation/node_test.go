@@ -21,10 +21,10 @@ type node struct {
 	w     *world
 	name  string
 	lives int
-	life  *life // nil while it is down
+	life  *life // nil while the node is down
 }
 
-// life is a node from its start to its crash or stop.
+// life is one life of a node: from its start to its crash or stop.
 type life struct {
 	node   *node
 	name   string
@@ -37,8 +37,9 @@ type life struct {
 	// the batch. The driver writes it while the committer waits at the gate, and the committer
 	// reads it.
 	next *fate
-	// heed gives the node a hint of another node's commit, if the node listens; late is the part
-	// of the hints that it gets with the next one. Both are used while all goroutines rest.
+	// heed gives the node a hint of another node's commit, if the node listens; late is the delayed
+	// part of the hints, which the node gets with the next hint. Both are used only while all
+	// goroutines wait.
 	heed func(store.Hint)
 	late store.Hint
 }
@@ -69,8 +70,8 @@ func (n *node) start() {
 	n.w.lives = append(n.w.lives, x)
 }
 
-// crash ends the life. Its memory is lost; executed decides for each call to the store whether it
-// was still carried out.
+// crash ends the node's life. The life's memory is lost; executed decides for each call to the
+// store whether the call was still carried out.
 func (n *node) crash(executed func() bool) {
 	x := n.life
 	n.life = nil
@@ -108,7 +109,8 @@ func (x *life) gather(bool) {
 	}
 }
 
-// planned is the fate of a commit that the driver decided together with its batch.
+// planned returns the fate of a commit, if the driver decided it together with the fate of the
+// commit's batch.
 func (x *life) planned(op string) *fate {
 	if op != "commit" {
 		return nil
@@ -133,8 +135,8 @@ func (w *world) order(salt int) func(a, b machine.Command) int {
 	}
 }
 
-// identity is a text that distinguishes a command from the others of a batch. It leaves out
-// values whose random draw depends on the order of goroutines.
+// identity returns a text that distinguishes a command from the other commands of a batch. The text
+// leaves out values whose random draw depends on the order of goroutines.
 func identity(c machine.Command) string {
 	switch c := c.(type) {
 	case *machine.Submit:

@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// outsider is an external owner, a program that is no worker: it locks one execution after the
-// other, renews each lock while it works, and settles. Like a bare worker it has no fence and
-// goes on writing after it lost its lock.
+// outsider is an external owner, a program that is not a worker: it locks one execution after the
+// other, renews each lock while it works, and settles. Like a bare worker, it has no fence and goes
+// on writing after it lost its lock.
 type outsider struct {
 	*bareWorker
 }
@@ -31,8 +31,8 @@ func startOutside(p *process) {
 	}
 }
 
-// pick chooses an execution to lock: most likely a free external one, sometimes one that has an
-// owner, that has ended, or that is for workers.
+// pick chooses an execution to lock: most likely an external execution without an owner, sometimes
+// an execution that has an owner, that has ended, or that is for workers.
 func (o *outsider) pick() (id belay.ExecutionID, reopen, found bool) {
 	r, healing := o.p.rng, o.p.w.healing.Load()
 	f := belay.Filter{
@@ -79,7 +79,7 @@ func (o *outsider) own(id belay.ExecutionID, reopen bool) {
 	}
 }
 
-// locked works under the lock, and renews the lock meanwhile.
+// locked works under the lock, and renews the lock while it works.
 func (o *outsider) locked(l belay.Lock) {
 	p := o.p
 	ctx, done := context.WithCancel(p.ctx)
@@ -88,7 +88,7 @@ func (o *outsider) locked(l belay.Lock) {
 	o.work(assignmentOf(l))
 	done()
 	wg.Wait()
-	if p.ctx.Err() != nil && !p.link.dead.Load() { // asked to stop: gives the execution back
+	if p.ctx.Err() != nil && !p.link.dead.Load() { // the process was asked to stop, so it releases the execution
 		bounded, cancel := context.WithTimeout(context.Background(), p.w.unlike(p.name, time.Second))
 		_ = p.link.Settle(bounded, belay.Settlement{
 			Lease: l.Lease, Op: o.op(l.Lease, "stop"), Outcome: belay.OutcomeReleased,
@@ -96,14 +96,14 @@ func (o *outsider) locked(l belay.Lock) {
 		cancel()
 		return
 	}
-	if p.rng.IntN(3) == 0 { // a write too many
+	if p.rng.IntN(3) == 0 { // sometimes the outsider renews after the end, which must be refused
 		o.pause(p.ttl / 2)
 		o.renewOnce(p.ctx, l.Lease)
 	}
 }
 
-// renew renews the lock until a renewal is refused or the work is done, sometimes with token and
-// secret, sometimes with the secret alone.
+// renew renews the lock until a renewal is refused or the work is done. Some renewals have the
+// token and the secret, and some have only the secret.
 func (o *outsider) renew(ctx context.Context, l belay.Lock) {
 	for n := 0; ctx.Err() == nil; n++ {
 		timer := time.NewTimer(o.p.w.unlike(o.p.name, l.Heartbeat))
@@ -131,9 +131,9 @@ func (o *outsider) renewOnce(ctx context.Context, l belay.Lease) bool {
 	return err != nil && belay.CodeOf(err) != belay.CodeUnavailable
 }
 
-// assignmentOf is the assignment that a worker would get for the execution. The outsider works
-// faster, since it owns only one execution at a time, and an execution that was suspended often
-// enough does not wait any more.
+// assignmentOf returns the assignment that a worker would get for the execution, with two changes:
+// the work takes less time, since an outsider owns only one execution at a time, and an execution
+// that was suspended often enough succeeds.
 func assignmentOf(l belay.Lock) belay.Assignment {
 	a := belay.Assignment{
 		Lease: l.Lease, Workflow: l.Execution.Workflow, Input: l.Execution.Input, Attempt: l.Execution.Attempt,

@@ -6,25 +6,25 @@ import (
 )
 
 // plan is drawn from the seed before the simulation begins: how many processes there are, which
-// faults happen, how often, and for how long. Plans differ on purpose: in some only one kind of
-// fault happens, in some all kinds, in some none.
+// faults happen, how often, and for how long. Plans differ on purpose: in some plans only one kind
+// of fault happens, in some all kinds, in some none.
 type plan struct {
 	nodes, workers, bare, clients int
 	outside                       int           // number of external owners
 	safety                        time.Duration // duration of the phase with faults
 	slowPoll, hintPoll            time.Duration
-	proves                        bool // deaths of processes are proven on their host
-	hints                         bool // nodes give each other hints
+	proves                        bool // a node can prove that a process on its host has died
+	hints                         bool // nodes send hints to each other
 
 	// The probability of each fate of a call at the gate.
 	storeFails, storeUnheard, storeSlow float64
 	netLost, netUnheard, netSlow        float64
-	merged                              float64 // probability that a batch and its commit get one decision
+	merged                              float64 // the probability that a batch and its commit get one decision
 	pace                                time.Duration
 
 	// The mean interval of each kind of fault; 0 for never.
 	nodeCrash, workerCrash, workerFreeze, workerStop, cut, clockStep, allDown, epoch time.Duration
-	// clockJump is the most by which the clock is set.
+	// clockJump is the largest step by which the clock is set.
 	clockJump time.Duration
 
 	ttl func(*rand.Rand) time.Duration
@@ -74,7 +74,7 @@ func newPlan(r *rand.Rand) plan {
 	p.hintPoll = between(r, 100*time.Millisecond, p.slowPoll)
 	p.outside = r.IntN(3)
 	p.hints = p.nodes > 1 && r.IntN(3) > 0
-	if p.hints && p.calm() { // then only the search for lost hints finds due work in time
+	if p.hints && p.calm() { // then only the poll for lost hints can find due work in time
 		p.slowPoll = 20 * time.Second
 	}
 	p.ttl = func(r *rand.Rand) time.Duration { return ttls[r.IntN(len(ttls))] }
@@ -84,15 +84,15 @@ func newPlan(r *rand.Rand) plan {
 // maxTTL is the longest TTL of a session.
 const maxTTL = 20 * time.Second
 
-// calmDown removes all faults but those of workers.
+// calmDown removes all faults except for the faults of workers.
 func (p *plan) calmDown() {
 	p.storeFails, p.storeUnheard, p.storeSlow, p.netLost, p.netUnheard, p.netSlow = 0, 0, 0, 0, 0, 0
 	p.nodeCrash, p.cut, p.clockStep, p.allDown, p.workerFreeze = 0, 0, 0, 0, 0
 	p.workerCrash, p.slowPoll = 2*time.Second, min(p.slowPoll, 800*time.Millisecond)
 }
 
-// calm reports whether the plan has only faults of workers, so that nothing excuses a late
-// server.
+// calm reports whether the plan has only faults of workers. With such a plan, no fault excuses a
+// late server.
 func (p *plan) calm() bool {
 	return p.storeFails+p.storeUnheard+p.storeSlow+p.netLost+p.netUnheard+p.netSlow == 0 &&
 		p.nodeCrash+p.cut+p.clockStep+p.allDown+p.workerFreeze == 0

@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Known races of durable execution services. Each is tried in every order, with one call that
-// fails or loses its answer, and in a long run with two.
+// Known races of durable execution services. The test tries each race in every order, with one call
+// that fails or loses its answer, and in a long run with two such calls.
 
 // claimed makes the worker the owner of one execution.
 func claimed(g *rig) {
@@ -36,7 +36,7 @@ var signalAgainstSuspend = race{
 	},
 }
 
-// The exploration finds a wake-up that is lost in one order only.
+// The exploration of all orders finds a planted bug that loses a wake-up in only one order.
 func TestRaceFindsALostWakeUp(t *testing.T) {
 	i := slices.IndexFunc(mutants, func(m *mutant) bool { return m.name == "wake-up lost when suspended" })
 	if n, failed := tryAll(t, mutants[i], 0, signalAgainstSuspend); len(failed) == 0 {
@@ -69,8 +69,8 @@ func TestRaceChildEndAgainstSuspend(t *testing.T) {
 	})
 }
 
-// An execution whose cancel is acknowledged ends as cancelled. If the execution ended before, the
-// cancel is refused.
+// An execution whose cancel was acknowledged ends as cancelled. If the execution ended before the
+// cancel, the cancel is refused.
 func TestRaceCancelAgainstComplete(t *testing.T) {
 	explore(t, race{
 		before: claimed,
@@ -97,8 +97,8 @@ func TestRaceCancelAgainstComplete(t *testing.T) {
 	})
 }
 
-// If an execution is paused while it is being claimed, either the claim does not win it, or its
-// owner is asked to pause.
+// If an execution is paused while a worker claims it, either the claim does not win it, or its
+// owner gets the request to pause.
 func TestRacePauseAgainstClaim(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
@@ -126,7 +126,7 @@ func TestRacePauseAgainstClaim(t *testing.T) {
 	})
 }
 
-// claims claims as the SDK does: it repeats the claim under the same number if necessary.
+// claims sends a claim as the SDK does: if necessary, it repeats the claim under the same number.
 func claims(ctx context.Context, g *rig) error {
 	a, err := g.claim(ctx, 1, g.repeats)
 	g.repeats = err != nil
@@ -136,7 +136,7 @@ func claims(ctx context.Context, g *rig) error {
 	return err
 }
 
-// heldBy is a heartbeat that names the runs that the worker won.
+// heldBy returns a heartbeat that names the runs that the worker won.
 func heldBy(g *rig) belay.Heartbeat {
 	h := belay.Heartbeat{Worker: g.worker}
 	for _, a := range g.won {
@@ -173,8 +173,8 @@ func TestRaceHeartbeatAgainstClaimReply(t *testing.T) {
 	})
 }
 
-// A claim that its worker has given up keeps nothing: it is refused, or the runs that it won are
-// released at once and go to the next claim.
+// A claim that its worker has given up leaves no execution with that worker: the claim is refused,
+// or the runs that it won are released at once and go to the next claim.
 func TestRaceHeartbeatAgainstAClaimGivenUp(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
@@ -185,7 +185,7 @@ func TestRaceHeartbeatAgainstAClaimGivenUp(t *testing.T) {
 			func(ctx context.Context, g *rig) error {
 				_, err := g.claim(ctx, 1, false)
 				if belay.CodeOf(err) == belay.CodeConflict || belay.CodeOf(err) == belay.CodeUnavailable {
-					return nil // given up, whatever its outcome
+					return nil // the worker has given this claim up, whatever its outcome was
 				}
 				return err
 			},

@@ -21,11 +21,12 @@ var errScripted = errors.New("the script says so")
 type player struct {
 	w *world
 	p *process
-	// branch is the prefix of the names in the branch.
+	// branch is the prefix of step names in the branch of a script that runs in parallel to
+	// another.
 	branch string
 }
 
-// play carries out a script. It ends with a pause whose length no other run has, so that runs
+// play carries out a script. It ends with a pause that has another length in each run, so that runs
 // which end for the same reason do not end at the same instant.
 func (p player) play(ctx context.Context, script []op) ([]string, error) {
 	defer time.Sleep(p.w.unlike(workflow.IdempotencyKey(ctx), 1))
@@ -74,7 +75,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 		return nil, p.write(ctx, name, o)
 	case "hog":
 		return nil, p.work(ctx, o.D())
-	case "stubborn": // it does not stop when its context ends
+	case "stubborn": // the work does not stop when its context ends
 		return nil, p.work(context.WithoutCancel(ctx), o.D())
 	case "fail":
 		if workflow.Attempt(ctx) <= o.N {
@@ -90,7 +91,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	return nil, nil
 }
 
-// work waits for the duration of the work.
+// work waits for a duration, as if it worked.
 func (p player) work(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(p.w.unlike(workflow.IdempotencyKey(ctx), d))
 	defer timer.Stop()
@@ -133,8 +134,8 @@ func (p player) child(ctx context.Context, name string, o op) ([]string, error) 
 }
 
 func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
-	// The branches begin at different instants: otherwise the scheduler of goroutines would
-	// decide which is first.
+	// The branches begin at different instants, because otherwise the scheduler of goroutines would
+	// decide which branch is first.
 	begin := func(branch string, after time.Duration, o []op) func(context.Context) ([]string, error) {
 		return func(ctx context.Context) ([]string, error) {
 			if err := p.work(ctx, after); err != nil {
@@ -150,7 +151,7 @@ func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
 	return append(a, b...), errors.Join(err, err2)
 }
 
-// write writes a line to the execution's log; the log continues over all runs.
+// write writes a line to the execution's log, which all runs of the execution continue.
 func (p player) write(ctx context.Context, name string, o op) error {
 	log := workflow.Output(ctx, logName)
 	_, err := fmt.Fprintf(log, "%s by %d\n", name, workflow.Token(ctx))
@@ -163,7 +164,8 @@ func (p player) write(ctx context.Context, name string, o op) error {
 // logName is the name of the log to which scripts write.
 const logName = "out"
 
-// state counts upwards in a state checkpoint, from the count of the last run.
+// state increments a number in the execution's free-form state, beginning with the number of the
+// last run.
 func (p player) state(ctx context.Context, name string, o op) ([]string, error) {
 	n, _, err := workflow.State[int](ctx)
 	for ; err == nil && n < o.N; n++ {
@@ -182,7 +184,9 @@ func writeScript(r *rand.Rand, depth int) []op {
 		if (o.Do == "state" || o.Do == "log") && slices.ContainsFunc(script, func(other op) bool {
 			return other.Do == o.Do
 		}) {
-			o = op{Do: "step", Ms: o.Ms} // an execution has one state, and opens its log once
+			// a script has no second op of this kind: an execution has one state, and opens its log
+			// once
+			o = op{Do: "step", Ms: o.Ms}
 		}
 		script = append(script, o)
 	}

@@ -24,7 +24,7 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "simulate this seed alone and print what happened")
 )
 
-// budget is the duration of the default run, which uses all processors.
+// budget is the time that the default run may take; it uses all processors.
 const budget = 8 * time.Second
 
 // Every promise holds in every simulation, and every fault and race that matters has happened in
@@ -60,13 +60,15 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// twiceEvery is the distance between seeds that are run twice, to check that both runs give the
-// same trace.
+// twiceEvery is the distance between seeds that the test runs twice, to check that both runs give
+// the same trace.
 const twiceEvery = 20
 
-// simulateAll simulates seeds on all processors until there are enough or the time is over.
+// simulateAll simulates seeds on all processors, until it has simulated the given number of seeds
+// or the time limit is over.
 func simulateAll(t *testing.T, first, many uint64, limit time.Duration) *verdict {
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // a simulation produces its garbage within milliseconds
+	// a simulation makes its garbage within milliseconds, so a rare collection is faster
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	v, began := newVerdict(), time.Now()
 	var mu sync.Mutex
 	var next atomic.Uint64
@@ -129,11 +131,11 @@ func explain(t *testing.T, r *result) {
 	t.Logf("the end of its trace:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
 }
 
-// The same seed gives the same simulation, down to the last decision; otherwise a failure could
-// not be replayed.
+// The same seed gives the same simulation, down to the last decision; otherwise a failure could not
+// be replayed.
 func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
-	// Each of these seeds once gave two different traces: two events happened at one instant, and
-	// a select took either.
+	// Each of these seeds once gave two different traces, because two events happened at one
+	// instant and a select statement took either event.
 	seeds := []uint64{1795418219, 1795421359, 1795422159, 1795426379, 1795432499}
 	for seed := uint64(1); seed <= 40; seed++ {
 		seeds = append(seeds, seed)
@@ -150,7 +152,7 @@ func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
 	}
 }
 
-// Every planted bug is caught by the checker that it is meant for.
+// The checker of a promise catches every planted bug that breaks this promise.
 func TestEveryMutantIsCaught(t *testing.T) {
 	var mu sync.Mutex
 	caught := make(map[string]string)
@@ -178,7 +180,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	fmt.Fprintf(os.Stdout, "MUTANTS   %d of %d caught\n", len(caught), len(mutants))
 }
 
-// A mutant that changes nothing is never caught, so the checkers catch the other mutants because
+// No checker catches a mutant that changes nothing, so the checkers catch the other mutants because
 // of their bugs.
 func TestAMutantThatDoesNothingIsNotCaught(t *testing.T) {
 	nothing := &mutant{

@@ -9,7 +9,7 @@ import (
 )
 
 // sometimes lists the events that must happen at least once in a run as long as that of `make
-// test`: a promise counts as kept only if it was put to the test.
+// test`, because a promise counts as checked only if the events that could break it have happened.
 var sometimes = []string{
 	"stale write refused", "outcome unknown", "session expired", "grace written", "death proven", "run lost",
 	"resumed from checkpoints", "retried", "run timed out", "start timed out", "dead letter", "gave up after losses",
@@ -22,7 +22,7 @@ var sometimes = []string{
 	"node died in a commit", "write of a dead process arrived",
 }
 
-// tally counts the events that only the book as a whole shows; the checkers count the others.
+// tally counts the events that no single checker sees; the checkers count the others.
 func (b *book) tally() {
 	for _, s := range b.stories {
 		b.tallyRows(s)
@@ -79,7 +79,7 @@ func (b *book) tallyRows(s *story) {
 }
 
 func (b *book) tallyCalls() {
-	told := make(map[belay.OpID]time.Duration) // operations whose caller did not learn their outcome
+	told := make(map[belay.OpID]time.Duration) // operations whose caller got the error that the outcome is unknown
 	for _, c := range b.calls {
 		var op belay.OpID
 		switch r := c.request.(type) {

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// gated is the store of one life of a node: every call stops at the gate first, and every commit
-// is noted in the history.
+// gated is the store of one life of a node. Every call stops at the gate before it is carried out,
+// and the history records every commit.
 type gated struct {
 	*memory.Store
 	w    *world
@@ -57,7 +57,7 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		out := decide(rows)
 		if s.w.mutant.afterFold(s.w, rows, out) {
 			c = nil
-			return nil // acknowledged and not written
+			return nil // the commit is acknowledged and not written
 		}
 		found = rows
 		c = &commit{at: rows.Now, node: s.life.name, changes: out, beat: out.Beat}

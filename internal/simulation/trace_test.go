@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// trace is the list of events in their order. Its hash is the same in every run of a seed; the
-// lines are kept only if they will be printed.
+// trace is the list of events in their order. Its hash is the same in every run of a seed. The
+// trace keeps its lines only if the test will print them.
 type trace struct {
 	mu      sync.Mutex
 	hash    hash.Hash64
@@ -49,7 +49,7 @@ func firstDifference(a, b []string) string {
 		"\n\t"), part(a), part(b))
 }
 
-// traceCommit adds the rows that a commit wrote.
+// traceCommit adds the rows that a commit wrote to the trace.
 func (w *world) traceCommit(c *commit) {
 	var b strings.Builder
 	for _, e := range c.changes.Executions {

@@ -16,20 +16,20 @@ type result struct {
 	virtual   time.Duration
 	commits   int
 	calls     int
-	ended     map[string]int // number of executions by state
+	ended     map[string]int // the number of executions by state
 	violated  []string
-	looked    map[string]int // number of checks by promise
+	looked    map[string]int // the number of checks by promise
 	faults    map[string]int
 	sometimes map[string]int
 	detected  []time.Duration
 	twins     map[string]int
 	lines     []string
-	// repeated is how often the seed was run again, differed how often the other run gave another
-	// trace.
+	// repeated is how often the seed was run again, and differed is how often such a run gave
+	// another trace.
 	repeated, differed int
 }
 
-// checkAgain compares the seed's trace with that of another run.
+// checkAgain compares the seed's trace with the trace of another run.
 func (r *result) checkAgain(other *result) {
 	r.repeated++
 	if r.hash != other.hash || r.decided != other.decided {
@@ -120,10 +120,10 @@ func (v *verdict) add(r *result) {
 	}
 }
 
-// missing lists the events that should have happened and did not.
+// missing lists the events that must happen at least once and have not happened.
 func (v *verdict) missing() []string { return promise.Missing(sometimes, v.sometimes) }
 
-// word is the verdict in one word.
+// word returns the verdict in one word.
 func (v *verdict) word() string {
 	switch {
 	case len(v.failed) > 0:

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// watches are the watchers; each follows the events of one execution.
+// watches are the watchers; each watcher follows the events of one execution.
 type watches struct {
 	w      *world
 	ctx    context.Context
@@ -47,7 +47,7 @@ func (x *watches) begin(client string, n uint64, id belay.ExecutionID) {
 	})
 }
 
-// follow reads the events from the watcher's position on, again and again.
+// follow reads, again and again, the events after the watcher's position.
 func (x *watches) follow(v *watch, l *link) {
 	for x.ctx.Err() == nil {
 		x.mu.Lock()
@@ -76,7 +76,7 @@ func (x *watches) follow(v *watch, l *link) {
 	}
 }
 
-// await asks for the end of an execution until it gets the end.
+// await calls Await for an execution until a reply shows that the execution has ended.
 func (x *watches) await(client string, n uint64, id belay.ExecutionID) {
 	l := &link{w: x.w, actor: fmt.Sprintf("%s/await%d", client, n), died: make(chan struct{})}
 	x.wg.Go(func() {
@@ -97,7 +97,7 @@ func (x *watches) await(client string, n uint64, id belay.ExecutionID) {
 	})
 }
 
-// behind lists the watchers that have not seen all events.
+// behind lists the watchers that have not received all events.
 func (x *watches) behind(newest func(belay.ExecutionID) int64) []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -14,14 +14,14 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// workerSlot is a place for worker processes, which run there one after the other.
+// workerSlot is a slot for a worker: processes run in it one after the other.
 type workerSlot struct {
 	w     *world
 	name  string
 	lives int
-	rng   *rand.Rand // used by the driver alone
+	rng   *rand.Rand // only the driver uses rng
 	begin func(*process)
-	proc  *process // nil while none runs
+	proc  *process // nil while no process runs in the slot
 }
 
 // process is one process of a worker.
@@ -30,18 +30,18 @@ type process struct {
 	name string
 	pid  int
 	link *link
-	rng  *rand.Rand // used by the goroutine that starts the process
+	rng  *rand.Rand // only the goroutine that starts the process uses rng
 	ttl  time.Duration
 	stop func() // asks the process to stop, as SIGTERM does
 	ctx  context.Context
 	done chan struct{}
-	// stuckAt is the time that the process's clock shows while the process is stopped; negative
-	// otherwise.
+	// stuckAt is the time that the process's clock shows while the process is stopped. Otherwise it
+	// is negative.
 	stuckAt atomic.Int64
 
 	mu  sync.Mutex
-	at  time.Duration // the moment of the last id
-	nth uint64        // the number of ids of that moment
+	at  time.Duration // the moment at which the last id was made
+	nth uint64        // the number of ids made at that moment
 }
 
 // employ makes a slot and starts its first process.
@@ -70,8 +70,8 @@ func (s *workerSlot) start() {
 	}()
 }
 
-// Boottime is the process's own clock. It goes on while the process is stopped, but the process
-// does not see it go on.
+// Boottime returns the time by the process's own clock. The clock goes on while the process is
+// stopped, but the process does not see that.
 func (p *process) Boottime() time.Duration {
 	if p.w.mutant != nil && p.w.mutant.blind {
 		return 0
@@ -115,8 +115,8 @@ func (p *process) over() bool {
 	}
 }
 
-// id makes 16 bytes that depend on the moment, so that the draws of one goroutine do not depend
-// on those of others.
+// id makes 16 bytes that depend on the moment, so that the draws of one goroutine do not depend on
+// the draws of others.
 func (p *process) id() [16]byte {
 	p.mu.Lock()
 	if now := p.w.gate.now(); now != p.at {
@@ -143,7 +143,7 @@ func startSDK(p *process) {
 	}
 }
 
-// provenDead is the knowledge that a node's host has of processes.
+// provenDead reports whether a process of the node's host has ended, with the reason.
 func (w *world) provenDead(p belay.Process) (string, bool) {
 	w.history.mu.Lock()
 	defer w.history.mu.Unlock()

@@ -23,11 +23,11 @@ type world struct {
 	seed    uint64
 	plan    plan
 	mutant  *mutant
-	rng     *rand.Rand // used by the driver alone
+	rng     *rand.Rand // only the driver uses rng
 	zero    time.Time  // the begin of the simulation
 	gate    *gate
 	store   *memory.Store
-	ahead   atomic.Int64 // of the wall clock that the store follows
+	ahead   atomic.Int64 // how far the wall clock that the store follows is ahead
 	history *history
 	trace   *trace
 
@@ -88,7 +88,7 @@ func (w *world) populate() {
 	w.planNemesis()
 }
 
-// clock is the wall clock that the store follows.
+// clock returns the time of the wall clock that the store follows.
 func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
 // setClock sets the wall clock that the store follows. The store's own time never goes back.
@@ -98,7 +98,7 @@ func (w *world) setClock(by time.Duration) {
 	w.history.offsets = append(w.history.offsets, offset{w.gate.now(), by})
 }
 
-// random is a source of randomness of its own for each name.
+// random returns a separate source of random numbers for each name.
 func (w *world) random(name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
@@ -115,7 +115,7 @@ func (w *world) fill(b []byte, name string, n uint64) {
 	}
 }
 
-// id is a UUIDv7 that depends only on the seed, the time, a name and a number.
+// id returns a UUIDv7 that depends only on the seed, the time, a name and a number.
 func (w *world) id(name string, n uint64) (id [16]byte) {
 	w.fill(id[:], name, n)
 	var ms [8]byte
@@ -132,15 +132,15 @@ func digest(s string) uint64 {
 	return h.Sum64()
 }
 
-// short is the name of an execution in the trace.
+// short returns the name of an execution in the trace.
 func (w *world) short(id belay.ExecutionID) string { return short(id) }
 
 func short(id belay.ExecutionID) string {
 	return "e" + hex.EncodeToString(id[4:6]) + hex.EncodeToString(id[12:16])
 }
 
-// unlike makes a duration that no other timer has, so that no two timers fire at the same
-// instant.
+// unlike returns a duration close to d that no other timer has, so that no two timers fire at the
+// same instant.
 func (w *world) unlike(name string, d time.Duration) time.Duration {
 	if d <= 0 {
 		return d
@@ -148,12 +148,12 @@ func (w *world) unlike(name string, d time.Duration) time.Duration {
 	return d + time.Duration((digest(name)^w.seed^uint64(w.gate.now()))%1_000_003)
 }
 
-// livesOn decides whether a call is still carried out after its caller gave up.
+// livesOn decides whether a call is still carried out after its caller has stopped waiting for it.
 func (w *world) livesOn(name string) bool {
 	return !w.healing.Load() && (digest(name)+uint64(w.gate.now()))%3 == 0
 }
 
-// step lets one call go, or lets time pass until there is one.
+// step lets one call go. If no call may go, it lets time pass until one may.
 func (w *world) step(until time.Duration) {
 	synctest.Wait()
 	if !w.anybody() {
@@ -186,7 +186,7 @@ func (w *world) idle(until time.Duration) {
 	}
 }
 
-// patience is how long other calls may go before a waiting call.
+// patience is how long the driver may prefer other calls to a waiting call.
 const patience = 20 * time.Millisecond
 
 func (w *world) free(t *ticket) bool {
@@ -204,8 +204,7 @@ func (w *world) anybody() bool {
 	return false
 }
 
-// choose picks the call that goes next. A call that has waited longer than patience goes before
-// the others.
+// choose picks the call that goes next: first the calls that have waited longer than patience.
 func (w *world) choose() *ticket {
 	free := w.gate.those(w.free)
 	if len(free) == 0 {
@@ -223,7 +222,7 @@ func (w *world) choose() *ticket {
 	return free[w.rng.IntN(len(free))]
 }
 
-// decide lets a call go with its fate, or makes it wait longer.
+// decide lets a call go with a fate, or makes the call wait longer.
 func (w *world) decide(t *ticket) {
 	w.decided++
 	f, wait := w.judge(t)
