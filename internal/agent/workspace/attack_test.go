@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// armed makes a repository whose configuration names a program in every setting and hook from which
-// git would run one.
+// armed makes a repository whose configuration sets a program in every setting and hook that git
+// could execute.
 func armed(t *testing.T, program string) string {
 	t.Helper()
 	src := repo(t)
@@ -36,12 +36,12 @@ func armed(t *testing.T, program string) string {
 		write(t, filepath.Join(src, ".git", "hooks", hook), "#!/bin/sh\n"+program+"\n")
 		_ = os.Chmod(filepath.Join(src, ".git", "hooks", hook), 0o755)
 	}
-	write(t, filepath.Join(src, "a.txt"), "changed\n") // so that git status has to read it
+	write(t, filepath.Join(src, "a.txt"), "changed\n") // so that git status must read the file
 	return src
 }
 
-// Rule: a repository that a user prepares in a shared directory, such as the system's temporary
-// directory, makes root run none of its programs.
+// Rule: root executes no program that another user configured in a repository of a shared
+// directory, such as the system's temporary directory.
 func TestSourceInASharedDirectory(t *testing.T) {
 	asRoot(t)
 	m := open(t)
@@ -67,8 +67,8 @@ func TestSourceInASharedDirectory(t *testing.T) {
 	}
 }
 
-// Rule: a repository that its owner keeps replacing by a link to one of root's, between a check and
-// a use, is never read or run as root, and reveals nothing of root's.
+// Rule: a user replaces a repository again and again by a symbolic link to a repository of root.
+// Root executes no program of that user, and the user's job can read no file of root's repository.
 func TestSourceThatIsSwapped(t *testing.T) {
 	asRoot(t)
 	m := open(t)
@@ -109,11 +109,11 @@ func TestSourceThatIsSwapped(t *testing.T) {
 	}
 }
 
-// tries is how often a race is repeated.
+// tries is the number of attempts to win a race.
 const tries = 60
 
-// Rule: while a workspace is salvaged, a process with a descriptor of one of its directories that
-// replaces files by links reads nothing that its own user could not read.
+// Rule: while Salvage reads a workspace, a process keeps replacing its files by symbolic links to a
+// file that only root may read. The patch never contains that file.
 func TestFilesThatAreSwapped(t *testing.T) {
 	asRoot(t)
 	m, src := open(t), repo(t)
@@ -141,13 +141,13 @@ func TestFilesThatAreSwapped(t *testing.T) {
 	}
 }
 
-// Rule: where a workspace belongs to the server's own user, its steward can read no file that is
-// hidden from its job, whatever replaces a file before git opens it. The git of this test plays a
-// job that wins this race every time.
+// Rule: where a workspace belongs to the server's own user, its steward (the helper process that
+// salvages it) cannot read a file that is hidden from the job. The git of this test tries to read
+// the secret itself, like a job that replaces a file at the right moment every time.
 func TestStewardReadsNothingHiddenFromItsJob(t *testing.T) {
 	asRoot(t)
 	const text = "only the server may read this"
-	place, err := os.MkdirTemp("/run", "belay-attack-") // no sandbox hides this directory
+	place, err := os.MkdirTemp("/run", "belay-attack-") // sandboxes do not hide this directory by default
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,15 +193,15 @@ git update-ref refs/heads/main $(git commit-tree -m bomb $tree)`, files))
 	return src
 }
 
-// Rule: a repository of a few kilobytes that unpacks to gigabytes is stopped by the quota while it
-// is unpacked.
+// Rule: a repository of a few kilobytes that unpacks to gigabytes exceeds the quota while git
+// unpacks it, and Prepare then fails.
 func TestDecompressionBombExceedsQuota(t *testing.T) {
 	m := open(t)
 	if os.Geteuid() == 0 {
 		lent(t, m)
 	}
 	m.Quota = Quota{Bytes: 64 << 20}
-	src := bomb(t, 2) // a gigabyte; another level makes ten
+	src := bomb(t, 2) // the checkout has a gigabyte; each further level has ten times as much
 	most, stop := taken(t, m.dir)
 	began := time.Now()
 	w, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src})
@@ -221,7 +221,7 @@ func TestDecompressionBombExceedsQuota(t *testing.T) {
 	}
 }
 
-// taken records the largest disk space that a directory takes.
+// taken samples the disk space of a directory and records the maximum.
 func taken(t *testing.T, dir string) (most *int64, stop func()) {
 	t.Helper()
 	most = new(int64)
@@ -238,7 +238,7 @@ func taken(t *testing.T, dir string) (most *int64, stop func()) {
 				var now int64
 				_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
 					if err != nil {
-						return nil //nolint:nilerr // removed
+						return nil //nolint:nilerr // the file was removed meanwhile
 					}
 					if info, err := d.Info(); err == nil {
 						now += info.Sys().(*syscall.Stat_t).Blocks * 512
@@ -252,8 +252,8 @@ func taken(t *testing.T, dir string) (most *int64, stop func()) {
 	return most, sync.OnceFunc(func() { close(done); over.Wait() })
 }
 
-// Rule: a repository of a few kilobytes with a hundred million names is stopped by the memory limit
-// while it is unpacked, and the error names that limit.
+// Rule: a repository of a few kilobytes with a hundred million names exceeds the memory limit while
+// git unpacks it. Prepare then fails, and the error names that limit.
 func TestDecompressionBombOfNamesExceedsMemory(t *testing.T) {
 	asRoot(t)
 	m := open(t)

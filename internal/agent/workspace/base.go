@@ -16,26 +16,27 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// base is the warm clone of one repository, with its lock. Its files belong to the keeper, and this
-// process does not trust their contents; it keeps its own state file beside the base.
+// base is the warm clone of one repository, with its lock. The files of the clone belong to the
+// keeper (the user of the helper process that fetches), and this process does not trust their
+// contents. This process keeps the state of the base in a file of its own beside the clone.
 type base struct {
 	m      *Manager
 	src    source
 	dir    string
-	keeper *host.User // nil for the user of this process
-	peer   peer       // answers for the source; nil if the keeper reaches the source itself
+	keeper *host.User // the user of the keeper; nil for the user of this process
+	peer   peer       // the process that answers for the source; nil if the keeper connects to the source itself
 	lock   *os.File
 	state  state
 }
 
-// state is what this process recorded about a base. A base without a state was never finished.
+// state is what this process recorded about a base. A base without a state is incomplete.
 type state struct {
 	// Repo is the repository, for display.
 	Repo string `json:"repo,omitempty"`
 	// Head is the branch of the source's HEAD, as a full ref; empty if HEAD was detached or had no
 	// commit.
 	Head string `json:"head"`
-	// Detached is the commit of the source's detached HEAD.
+	// Detached is the commit of the source's HEAD if HEAD was detached.
 	Detached string    `json:"detached,omitempty"`
 	Fetched  time.Time `json:"fetched"`
 }
@@ -68,9 +69,9 @@ func (b *base) obtain(ctx context.Context) error {
 
 func (b *base) unlock() { _ = b.lock.Close() }
 
-// locate finds the commit that spec names: in the present base if that was fetched recently enough,
-// else after a fetch; in a newly made base if the present one is damaged. It returns the directory
-// of the base that has the commit; the caller closes the directory.
+// locate finds the commit that spec names. It uses the present base if that base was fetched
+// recently enough, and otherwise fetches first. If the present base is damaged, locate makes a new
+// base. It returns the directory of the base that has the commit; the caller closes the directory.
 func (b *base) locate(ctx context.Context, spec Spec, damaged bool) (*found, *os.File, error) {
 	if !damaged {
 		if f, dir, err := b.consult(ctx, spec, false); err == nil && f != nil {
@@ -90,8 +91,8 @@ func (b *base) locate(ctx context.Context, spec Spec, damaged bool) (*found, *os
 	return b.rebuild(ctx, spec)
 }
 
-// consult looks for spec in the present base; with fetch, it fetches first if necessary. Without a
-// usable base it returns no result and no error.
+// consult searches the present base for the commit of spec. If fetch is true, it may fetch first.
+// Without a usable base it returns no result and no error.
 func (b *base) consult(ctx context.Context, spec Spec, fetch bool) (*found, *os.File, error) {
 	dir := b.load()
 	if dir == nil {
@@ -115,8 +116,8 @@ func (b *base) consult(ctx context.Context, spec Spec, fetch bool) (*found, *os.
 }
 
 // load reads the state of the base and opens its directory. It returns nil if the base is unusable:
-// half made, or owned by another user. A root user without a configured keeper uses an existing
-// base as the user who made it.
+// incomplete, or owned by another user. If this process is root and no keeper is configured,
+// helpers run as the user who owns the existing base.
 func (b *base) load() *os.File {
 	raw, err := readRegular(b.dir+stateFile, 1<<20)
 	if err != nil || json.Unmarshal(raw, &b.state) != nil || b.state.Fetched.IsZero() {
@@ -139,7 +140,7 @@ func (b *base) load() *os.File {
 	return nil
 }
 
-// owner is the user that must own the files of the base.
+// owner returns the user id that the files of the base must have.
 func (b *base) owner() uint32 {
 	if b.keeper != nil {
 		return b.keeper.UID
@@ -154,16 +155,16 @@ func (b *base) order(spec Spec) keepOrder {
 	}
 }
 
-// errand returns the order for a keeper of this base.
+// errand returns the order that a keeper of this base gets, with its rights and limits.
 func (b *base) errand(o *keepOrder) errand {
 	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 4 * maxBaseRefs,
 		order: order{Keep: o}}
-	e.limits.Pids = 0 // without cgroups the limit would count the processes of all keepers together
+	e.limits.Pids = 0 // without cgroups the limit would apply to all keepers together
 	e.limits.FileSize = b.m.MaxFetch
 	return e
 }
 
-// ask runs a keeper and returns the commit that it found.
+// ask runs a keeper with the order o and returns the commit that the keeper found.
 func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	e := b.errand(&o)
 	defer func() { closeAll(e.files) }()
@@ -178,7 +179,7 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 		}
 	case o.Fetch:
 		e.network, e.inherit = true, remoteEnvironment
-		// The keeper may not be able to read this file; git gets its contents under another name.
+		// The keeper may not be able to read this file, so it gets the contents.
 		if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 			o.Authorities, _ = os.ReadFile(file)
 		}
@@ -187,7 +188,7 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	closeAll(e.files) // so that the peer sees when the keeper ends
+	closeAll(e.files) // the peer gets an end of file only after every copy of the line is closed
 	e.files = nil
 	a, err := t.wait()
 	if err != nil {
@@ -196,7 +197,7 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	return a.Found, a.Found.check()
 }
 
-// check refuses an answer of a keeper that cannot be genuine.
+// check returns an error if the keeper's answer is not valid.
 func (f *found) check() error {
 	branch := func(ref []byte) bool {
 		name, ok := strings.CutPrefix(string(ref), "refs/heads/")
@@ -223,8 +224,8 @@ func (b *base) remember(f *found) error {
 	return nil
 }
 
-// compact runs a keeper that packs the base, if it has too many packs. Errors are ignored: the base
-// is usable without.
+// compact runs a keeper that packs the base, if the base has too many packs. Errors are ignored,
+// because the base is usable without.
 func (b *base) compact(ctx context.Context, f *found) {
 	if f.Packs <= maxPacks {
 		return
@@ -239,7 +240,7 @@ func (b *base) compact(ctx context.Context, f *found) {
 	_, _ = b.m.send(ctx, b.errand(&o))
 }
 
-// rebuild makes a new base and only then replaces the present one.
+// rebuild makes a new base and then replaces the present base by it.
 func (b *base) rebuild(ctx context.Context, spec Spec) (*found, *os.File, error) {
 	if err := b.clear(".new-"); err != nil {
 		return nil, nil, err
@@ -264,7 +265,7 @@ func (b *base) rebuild(ctx context.Context, spec Spec) (*found, *os.File, error)
 	if err != nil {
 		var s spoilt
 		if errors.As(err, &s) {
-			err = s.error // there is no other base to try
+			err = s.error // this base is new already, so making another base would not help
 		}
 		return nil, nil, errors.Join(err, dir.Close(), removeTree(next))
 	}
@@ -280,7 +281,7 @@ func (b *base) replace(ctx context.Context, next string, f *found) error {
 	defer release()
 	old := fmt.Sprintf("%s.old-%d", b.dir, os.Getpid())
 	for _, step := range []func() error{
-		func() error { return os.Remove(b.dir + stateFile) }, // the state of the old base
+		func() error { return os.Remove(b.dir + stateFile) }, // removes the state of the old base
 		func() error { return os.Rename(b.dir, old) },
 	} {
 		if err := step(); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -293,7 +294,8 @@ func (b *base) replace(ctx context.Context, next string, f *found) error {
 	return b.remember(f)
 }
 
-// clear removes new and replaced bases that a dead process left behind.
+// clear removes the directories, of unfinished and of replaced bases, that a dead process left
+// behind.
 func (b *base) clear(infix string) error {
 	left, err := filepath.Glob(b.dir + infix + "*")
 	for _, dir := range left {

@@ -34,8 +34,9 @@ func large(b *testing.B) string {
 	return dir
 }
 
-// BenchmarkFiftyWorkspaces makes and removes fifty workspaces of a large repository, ten at a time;
-// each commits. It reports how long the locks on the base were kept and waited for.
+// BenchmarkFiftyWorkspaces makes and removes fifty workspaces of a large repository, ten at a time,
+// with a commit in each workspace. It reports for how long processes kept the locks on the base,
+// and how long they waited for these locks.
 func BenchmarkFiftyWorkspaces(b *testing.B) {
 	source := large(b)
 	for b.Loop() {
@@ -81,8 +82,9 @@ func oneJob(m *Manager, source string, i int) error {
 	return w.Remove(context.Background())
 }
 
-// BenchmarkSalvage salvages a job on a large repository: with the notes about untouched files, as
-// while the job's server runs, and without, as after its death.
+// BenchmarkSalvage salvages a job on a large repository: once with the notes about untouched files,
+// which Salvage has while the job's server runs, and once without these notes, as after the
+// server's death.
 func BenchmarkSalvage(b *testing.B) {
 	source := large(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
@@ -145,8 +147,8 @@ func grown(b *testing.B) string {
 	return dir
 }
 
-// BenchmarkPrepare makes workspaces from an existing base of 1,000 files and 800 commits, and
-// salvages the work in them.
+// BenchmarkPrepare measures how long Prepare takes with an existing base of 1,000 files and 800
+// commits. It also reports how long the salvage of each workspace takes.
 func BenchmarkPrepare(b *testing.B) {
 	source := grown(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))

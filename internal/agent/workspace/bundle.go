@@ -10,8 +10,8 @@ import (
 )
 
 // unbundle unpacks a bundle that this package made into a git directory that has the base commit,
-// and returns where HEAD and the refs stood. It checks every object and that no object is missing;
-// git itself would trust the bundle.
+// and returns the saved values of HEAD and the refs. It checks every object, and that no object is
+// missing, because git itself would trust the bundle.
 func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*record, error) {
 	state, err := unpack(ctx, g, dir, bundle)
 	if err != nil {
@@ -25,7 +25,8 @@ func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*re
 	return r, err
 }
 
-// unpack unpacks the objects of a bundle and returns the commit of stateRef.
+// unpack unpacks the objects of a bundle. It returns the commit that the bundle names as stateRef,
+// the ref with the saved values of HEAD and the refs.
 func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state string, err error) {
 	header, pack, ok := bytes.Cut(bundle, []byte("\n\n"))
 	if !ok || !bytes.HasPrefix(header, []byte("# v")) {
@@ -62,7 +63,7 @@ func (r *record) whole(ctx context.Context, g *git, dir, base, state string) err
 }
 
 // bundle packs the objects that a record needs and the base commit does not have. It returns the
-// number of commits on HEAD and the branches also if the bundle exceeds its limit.
+// number of commits on HEAD and the branches even if the bundle exceeds its limit.
 func (p *private) bundle(ctx context.Context, r *record) ([]byte, int, error) {
 	base := "^" + p.at.Commit
 	state, err := p.writeState(ctx, r)
@@ -106,15 +107,15 @@ func (p *private) bundle(ctx context.Context, r *record) ([]byte, int, error) {
 	return out, count, err
 }
 
-// lines formats its arguments as git reads them from --stdin.
+// lines joins its arguments to lines, the format of git's --stdin.
 func lines(first []string, more ...string) *strings.Reader {
 	return strings.NewReader(strings.Join(append(first[:len(first):len(first)], more...), "\n") + "\n")
 }
 
-// attempts bounds how many bundles are made to find the pieces that cannot be packed.
+// attempts is the maximum number of bundles made to find the pieces that cannot be packed.
 const attempts = 40
 
-// errTried means that the number of attempts is used up.
+// errTried means that packing has made the maximum number of attempts.
 var errTried = errors.New("too many parts cannot be kept; the search for the others was given up")
 
 // packing makes one bundle of as many pieces as possible.
@@ -124,14 +125,14 @@ type packing struct {
 	change *change
 	tried  int
 
-	// The result of the newest successful attempt.
+	// The results of the last successful attempt.
 	bundle []byte
 	count  int
 	from   string // the commit of HEAD in the bundle
 	proof  *private
 }
 
-// try makes a bundle of pieces and proves, by unpacking it, that it can be restored.
+// try makes a bundle of pieces and unpacks it, which proves that the bundle can be restored.
 func (k *packing) try(ctx context.Context, pieces []piece) error {
 	if k.tried++; k.tried > attempts {
 		return errTried
@@ -161,7 +162,7 @@ func (k *packing) try(ctx context.Context, pieces []piece) error {
 	return nil
 }
 
-// tooLarge means that a bundle exceeds its limit.
+// tooLarge is the error for a bundle that exceeds its size limit.
 type tooLarge struct {
 	commits int
 	limit   int64
@@ -175,7 +176,7 @@ func (e *tooLarge) Error() string {
 // It leaves out pieces that are too large or that make the bundle unusable, and returns the pieces
 // in the bundle.
 func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
-	alone := false // HEAD was tried alone
+	alone := false // whether HEAD was tried without other pieces
 	for {
 		err := k.try(ctx, pieces)
 		var big *tooLarge
@@ -204,7 +205,8 @@ func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
 	}
 }
 
-// shorten leaves out the pieces of the least important tier.
+// shorten leaves out the pieces of the least important tier, such as stashes, and records them as
+// lost.
 func (k *packing) shorten(pieces []piece, err error) (less []piece) {
 	last := pieces[0].tier
 	for _, p := range pieces {
@@ -220,7 +222,7 @@ func (k *packing) shorten(pieces []piece, err error) (less []piece) {
 	return less
 }
 
-// sift leaves out the pieces that cannot be packed even alone, by halving the list.
+// sift finds by halving the list which pieces cannot be packed even alone, and leaves these out.
 func (k *packing) sift(ctx context.Context, pieces []piece) []piece {
 	if len(pieces) > 1 {
 		half := len(pieces) / 2
@@ -233,7 +235,7 @@ func (k *packing) fit(ctx context.Context, pieces []piece) []piece {
 	err := k.try(ctx, pieces)
 	var big *tooLarge
 	switch {
-	case err == nil, errors.As(err, &big): // best handles the size
+	case err == nil, errors.As(err, &big): // best handles a bundle that is too large
 		return pieces
 	case len(pieces) > 1 && ctx.Err() == nil && !errors.Is(err, errTried):
 		return k.sift(ctx, pieces)

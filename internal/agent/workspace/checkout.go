@@ -11,7 +11,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fill fills a claimed workspace with what spec describes.
+// fill makes the checkout that spec describes in a new workspace; without a repository it does
+// nothing.
 func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source) error {
 	if spec.Repo == "" {
 		return nil
@@ -21,8 +22,8 @@ func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source)
 	return err
 }
 
-// checkout makes the checkout of a workspace. With status, it reports whether a local source has
-// uncommitted changes.
+// checkout makes the checkout of a workspace. If status is true, it reports whether a local source
+// has uncommitted changes.
 func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src source, status bool) (dirty bool,
 	err error) {
 	if m.git.bin == "" {
@@ -62,8 +63,8 @@ func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src sou
 	return false, err
 }
 
-// explain adds to the error of a fetch what the peer reports about the source, and whether a retry
-// may succeed.
+// explain adds to the error of a fetch the message of the peer (the process that answers for the
+// source), and marks the error as ErrUnreachable if a retry may succeed.
 func explain(src source, err error, complaint string, why error) error {
 	var e *belay.Error
 	switch {
@@ -82,7 +83,7 @@ func explain(src source, err error, complaint string, why error) error {
 	return &belay.Error{Code: e.Code, Message: e.Message, Err: cause}
 }
 
-// final reports whether err would remain with a new base.
+// final reports whether err would occur again with a new base.
 func final(err error) bool {
 	var e *belay.Error
 	return errors.As(err, &e)
@@ -116,8 +117,8 @@ func (m *Manager) cloneFrom(ctx context.Context, b *base, dir *os.File, w *Works
 	return m.populate(ctx, w, &fillOrder{Refs: f.Refs, Head: b.state.Head})
 }
 
-// objectsOf is the directory with the objects of a workspace's base: a copy in the workspace if the
-// workspace has its own user, since the command cannot change that copy; else the base itself.
+// objectsOf returns the directory with the objects of a workspace's base. If the workspace has its
+// own user, that is a copy in the workspace, which the command cannot change; else it is the base.
 func (m *Manager) objectsOf(w *Workspace) string {
 	if w.User != nil {
 		return filepath.Join(w.root, "objects")
@@ -125,7 +126,7 @@ func (m *Manager) objectsOf(w *Workspace) string {
 	return filepath.Join(m.dir, "base", w.key, "objects")
 }
 
-// empty removes what an earlier attempt put into a workspace.
+// empty removes the files of an earlier attempt from a workspace.
 func (w *Workspace) empty() error {
 	err := emptyTree(w.Dir)
 	if w.User != nil {
@@ -134,7 +135,7 @@ func (w *Workspace) empty() error {
 	return err
 }
 
-// deepen records in a git directory the commits at which the history of a shallow source ends.
+// deepen writes into a git directory the commits at which the history of a shallow source ends.
 func deepen(dir string, shallow []byte) error {
 	if len(shallow) == 0 {
 		return nil
@@ -142,7 +143,7 @@ func deepen(dir string, shallow []byte) error {
 	return writeFile(filepath.Join(dir, "shallow"), shallow)
 }
 
-// format is the hash algorithm of a commit's name.
+// format returns the hash algorithm of a commit's name.
 func format(commit string) string {
 	if len(commit) == 64 {
 		return "sha256"

@@ -20,8 +20,8 @@ type Credentials func(url string) (user, password string, ok bool, err error)
 // maxCredentials bounds a file of credentials, in bytes.
 const maxCredentials = 1 << 20
 
-// CredentialFile finds logins in a file of the format of git's credential store, a line
-// for each:
+// CredentialFile finds logins in a file of the format of git's credential store, with one login on
+// each line:
 //
 //	https://USER:PASSWORD@HOST
 //	https://USER:PASSWORD@HOST/PATH
@@ -66,7 +66,7 @@ func lookUp(text []byte, repo string) (found Login, ok bool, err error) {
 	return found, ok, nil
 }
 
-// below reports whether path equals other or lies below it.
+// below reports whether path equals other or lies in the directory other.
 func below(path, other string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(other, "/"))
 	return ok && (rest == "" || rest[0] == '/')
@@ -78,7 +78,7 @@ func credential(line string) (login Login, of Location, used bool, err error) {
 	if line == "" || line[0] == '#' || ok && isScheme(scheme) && !strings.EqualFold(scheme, "https") {
 		return login, of, false, nil
 	}
-	u, perr := url.Parse("https://" + rest) // the text of perr would show the password
+	u, perr := url.Parse("https://" + rest) // perr is not reported, because its text contains the password
 	if !ok || perr != nil || u.User == nil || !hostForm.MatchString(u.Host) || u.RawQuery != "" || u.Fragment != "" {
 		return login, of, false, invalid("it is not of the form https://USER:PASSWORD@HOST/PATH")
 	}
@@ -118,7 +118,7 @@ func Reveal(repo string) (bare string, login Login, err error) {
 	return u.String(), login, nil
 }
 
-// Same reports whether two names refer to the same repository.
+// Same reports whether two names, such as a URL and a path, refer to the same repository.
 func Same(a, b string) bool {
 	at, err := Locate(a)
 	bt, err2 := Locate(b)

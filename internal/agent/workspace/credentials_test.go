@@ -26,8 +26,8 @@ func loginOf(c Credentials, url string) (Login, bool, error) {
 	return Login{user, password}, ok, err
 }
 
-// Rule: the line with the longest matching path wins, for its own host and port only; spelling
-// makes no difference.
+// Rule: if several lines match a repository's URL, the line with the longest path wins. A line
+// matches only its own host and port; different spellings of the same URL get the same login.
 func TestCredentialFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "credentials")
 	if err := os.WriteFile(path, []byte(store), 0o600); err != nil {
@@ -85,7 +85,8 @@ func TestCredentialFile(t *testing.T) {
 	}
 }
 
-// Rule: Reveal removes all secrets from a URL, and the rest names the same repository.
+// Rule: Reveal removes the user name and the password from a URL, and the remaining URL names the
+// same repository.
 func TestReveal(t *testing.T) {
 	for repo, want := range map[string]struct {
 		bare  string

@@ -14,9 +14,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// unlock decrypts a fresh checkout with git-crypt, if there is a key. It runs before the command,
-// so the checkout is untouched; it executes git-crypt from this process's PATH and git-crypt's
-// filters only. noKey, if set, is the reason why the key could not be read.
+// unlock decrypts a fresh checkout with git-crypt, if a key is configured. It runs before the
+// command, when the files are still those of the repository. The only programs that it executes are
+// the git-crypt in this process's PATH and, as git's filter, git-crypt again. noKey, if not empty,
+// says why the key could not be read.
 func unlock(ctx context.Context, g *git, at *site, repo, noKey string) error {
 	switch {
 	case at.CryptKey == "" && noKey == "" || !encrypted(at.Dir):
@@ -30,8 +31,8 @@ func unlock(ctx context.Context, g *git, at *site, repo, noKey string) error {
 	return nil
 }
 
-// encrypted reports whether the .gitattributes of a checkout name git-crypt. git-crypt would take a
-// checkout without them for one that is unlocked already.
+// encrypted reports whether the .gitattributes of a checkout name git-crypt. Without such
+// attributes git-crypt would report that the checkout is already unlocked.
 func encrypted(dir string) bool {
 	raw, err := readRegular(filepath.Join(dir, ".gitattributes"), maxRules)
 	if err == nil && strings.Contains(string(raw), "filter=git-crypt") {
@@ -84,8 +85,8 @@ func (g *git) crypt(ctx context.Context, tree, dir string, args ...string) error
 }
 
 // crypt configures a private git directory to encrypt files of the work tree again, with the key
-// and the git-crypt of this process: no program that the workspace names is run, and files that
-// were encrypted in the repository stay encrypted in what is salvaged.
+// and the git-crypt of this process. So git runs no program that the workspace names, and files
+// that the repository stores encrypted are also encrypted in the bundle and the patch.
 func (p *private) crypt() error {
 	if p.at.CryptKey == "" {
 		return nil
@@ -109,7 +110,7 @@ func (p *private) crypt() error {
 	if err != nil {
 		return err
 	}
-	// No other filter is configured here, so filters that the attributes name are not run.
+	// The configuration has no other filter, so git runs no filter that the attributes name.
 	_, err = fmt.Fprintf(config, "[filter \"git-crypt\"]\n\tclean = %s\n\trequired = true\n",
 		quote("'"+strings.ReplaceAll(bin, "'", `'\''`)+"' clean"))
 	return errors.Join(err, config.Close())

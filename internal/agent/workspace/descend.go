@@ -12,16 +12,17 @@ import (
 )
 
 // Trees that other users can write are counted and removed by descriptors: each directory is opened
-// from the descriptor of its parent, with O_NOFOLLOW and O_DIRECTORY. So no symbolic link put in
-// the place of a directory is followed, and nothing on another file system is touched.
+// from the descriptor of its parent, with O_NOFOLLOW and O_DIRECTORY. So a user who replaces a
+// directory by a symbolic link gains nothing: the link is not followed. Files on other file systems
+// are neither counted nor removed.
 
-// levels bounds how many directories are open at a time, however deep they are nested.
+// levels is the maximum number of directories open at a time; directories may be nested deeper.
 const levels = 64
 
 const openAsDir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 
-// openDir opens a directory. The caller makes sure that other users can change only the last name
-// of path.
+// openDir opens a directory. The caller makes sure that other users cannot change the parents of
+// path; they may be able to replace path itself.
 func openDir(path string) (*os.File, error) {
 	return openDirAt(unix.AT_FDCWD, path, path)
 }
@@ -34,14 +35,14 @@ func openDirAt(at int, name, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// level is one of the directories from the top of a tree down to the current one.
+// level is one directory on the way from the top of a tree to the current directory.
 type level struct {
 	dir  *os.File // nil if closed because too many are open
 	ino  uint64
 	subs []string // subdirectories that are still to be visited
 }
 
-// descent is a walk over all files below a directory.
+// descent is the state of a walk over all files below a directory.
 type descent struct {
 	ctx   context.Context
 	dev   uint64
@@ -49,9 +50,9 @@ type descent struct {
 	visit func(st *unix.Stat_t) error
 }
 
-// descend calls visit for dir and for every file below it on the same file system. It may skip
-// files that are removed or moved meanwhile, or that this process may not read. The error is that
-// of visit, or the cause of ctx.
+// descend calls visit for dir and for every file below dir on the same file system. It may skip
+// files that another process removes or moves meanwhile, and files that this process may not read.
+// It returns the first error of visit, or the cause of ctx.
 func descend(ctx context.Context, dir *os.File, visit func(st *unix.Stat_t) error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
@@ -73,7 +74,7 @@ func descend(ctx context.Context, dir *os.File, visit func(st *unix.Stat_t) erro
 	return nil
 }
 
-// close closes the open directories except the first, which the caller closes.
+// close closes the open directories except the topmost, which the caller of descend closes.
 func (d *descent) close() {
 	for i := range d.way {
 		if i > 0 && d.way[i].dir != nil {
@@ -98,7 +99,7 @@ func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 			}
 			var st unix.Stat_t
 			if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-				continue // removed meanwhile
+				continue // the file was removed meanwhile
 			}
 			if err := d.visit(&st); err != nil {
 				return err
@@ -107,14 +108,14 @@ func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 				l.subs = append(l.subs, name)
 			}
 		}
-		if len(names) == 0 || err != nil { // the end of the directory, or it cannot be read further
+		if len(names) == 0 || err != nil { // the directory has no more entries, or an error prevents reading more
 			d.way[len(d.way)-1].subs = l.subs
-			return nil //nolint:nilerr // of a directory removed meanwhile, the entries read so far count
+			return nil //nolint:nilerr // if the directory was removed meanwhile, the entries read so far count
 		}
 	}
 }
 
-// step goes down to the next subdirectory or, without one, back up.
+// step enters the next subdirectory, or goes back to the parent if no subdirectory is left.
 func (d *descent) step() error {
 	at := &d.way[len(d.way)-1]
 	if len(at.subs) == 0 {
@@ -125,7 +126,7 @@ func (d *descent) step() error {
 	at.subs = at.subs[:len(at.subs)-1]
 	sub, err := openDirAt(int(at.dir.Fd()), name, name)
 	if err != nil {
-		return nil //nolint:nilerr // removed or replaced
+		return nil //nolint:nilerr // the directory was removed or replaced meanwhile
 	}
 	var st unix.Stat_t
 	if unix.Fstat(int(sub.Fd()), &st) != nil || uint64(st.Dev) != d.dev { //nolint:unconvert // 32 bits on other systems
@@ -134,8 +135,8 @@ func (d *descent) step() error {
 	return d.enter(sub, &st)
 }
 
-// up goes back to the parent directory. If the parent's descriptor was closed, up reopens it
-// through "..", unless the directory was moved meanwhile.
+// up goes back to the parent directory. If the parent's descriptor was closed, up opens the parent
+// again through "..", unless the directory was moved meanwhile.
 func (d *descent) up() {
 	last := len(d.way) - 1
 	at := d.way[last]
@@ -158,13 +159,14 @@ func (d *descent) up() {
 	if err == nil {
 		_ = dir.Close()
 	}
-	// parents above a moved directory cannot be found again
+	// ".." no longer leads to these directories, because the directory was moved
 	for len(d.way) > 0 && d.way[len(d.way)-1].dir == nil {
 		d.way = d.way[:len(d.way)-1]
 	}
 }
 
-// errNoTree means that a path cannot be that of a tree to remove: it is relative, or the root.
+// errNoTree is the error for a path that must not be removed: a relative path, or the root
+// directory.
 var errNoTree = errors.New("this is not the whole path of a directory to remove")
 
 // removeTree removes path, which must be absolute, and everything below it, regardless of
@@ -217,7 +219,7 @@ func emptyTree(path string) error {
 type removal struct {
 	top   *os.File // the topmost directory of the tree
 	dev   uint64
-	moved int // number of directories moved up because they were nested too deep
+	moved int // number of directories that were moved to the topmost directory because they were nested too deep
 }
 
 func (r *removal) close() {
@@ -240,7 +242,7 @@ func (r *removal) one(dir *os.File, name string, depth int) error {
 	} else if errors.Is(derr, unix.ENOTDIR) {
 		return err // it is a file that cannot be removed
 	}
-	if depth >= levels { // move it up to the topmost directory, which is read again later
+	if depth >= levels { // move the directory to the topmost directory, which is read again later
 		r.moved++
 		return unix.Renameat(at, name, int(r.top.Fd()), ".deep-"+strconv.Itoa(os.Getpid())+"-"+strconv.Itoa(r.moved))
 	}

@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openUp makes a directory readable for its owner; it changes nothing that is not a directory.
+// openUp gives the owner of a directory all permissions on it; it changes nothing that is not a
+// directory.
 func openUp(dir *os.File, name string) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return // the caller's attempt to open it reports the error
+		return // the caller's own attempt to open the directory reports the error
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t

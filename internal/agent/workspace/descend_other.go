@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// openUp makes a directory readable for its owner.
+// openUp gives the owner of a directory all permissions on it.
 func openUp(dir *os.File, name string) {
 	path := filepath.Join(dir.Name(), name)
 	if info, err := os.Lstat(path); err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {

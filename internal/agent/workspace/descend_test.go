@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nested makes levels nested directories, deeper than any path can reach, and moves a file into the
-// last.
+// nested makes that number of nested directories, more than a path can name, and moves a file into
+// the deepest.
 func nested(t *testing.T, dir string, levels int, file string) {
 	t.Helper()
 	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -39,8 +39,8 @@ func nested(t *testing.T, dir string, levels int, file string) {
 	_ = unix.Close(at)
 }
 
-// Rule: directories nested deeper than any path reaches count towards the quota, can be counted,
-// and are removed.
+// Rule: if a command nests directories deeper than any path can name, their files count towards the
+// quota, Usage counts them, and Remove removes them.
 func TestDeepDirectories(t *testing.T) {
 	m := open(t)
 	w := prepare(t, m, Spec{ID: "deep"})
@@ -70,8 +70,8 @@ func TestDeepDirectories(t *testing.T) {
 	}
 }
 
-// Rule: only files in the workspace are counted and removed, also while a process replaces its
-// directories by links to others.
+// Rule: Usage and Remove touch only files in the workspace, even while a process replaces its
+// directories by symbolic links to directories outside.
 func TestSwappedDirectories(t *testing.T) {
 	m := open(t)
 	outside := t.TempDir()
@@ -90,7 +90,7 @@ func TestSwappedDirectories(t *testing.T) {
 			t.Fatalf("%+v, %v", u, err)
 		}
 	}
-	err := w.Remove(context.Background()) // while the swapping goes on
+	err := w.Remove(context.Background()) // the process still replaces the directory by a link during this call
 	stop()
 	if err != nil && w.Remove(context.Background()) != nil {
 		t.Error(err)
@@ -102,7 +102,8 @@ func TestSwappedDirectories(t *testing.T) {
 	}
 }
 
-// Rule: a missing or relative path removes nothing, neither the working directory nor a parent.
+// Rule: removeTree and emptyTree refuse an empty path, a relative path and the root directory, and
+// then remove nothing.
 func TestRemoveTreeNeedsAnAbsolutePath(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "in", "file"), "x")

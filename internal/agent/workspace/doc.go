@@ -5,13 +5,14 @@
 //
 //   - A source is a repository from which workspaces are made. A base is its warm, bare clone.
 //   - A helper is a process of this program that works as another user. There are three kinds:
-//     reader, keeper and steward. Its task is an errand, and the running helper a trip.
+//     reader, keeper and steward. A helper's task is an errand. A trip is one run of a helper.
 //   - A peer is the process that answers for a source. A line is one socket from a keeper to a peer,
 //     over which git fetches.
-//   - To hand over a workspace is to give it to its command. The notes record its state then.
-//   - To salvage is to save the changes of a command: a bundle of commits and a patch of files.
-//     The changes are split into pieces, such as a branch, so that a damaged piece is left out
-//     and named as lost, and the others are kept.
+//   - To hand over a workspace is to give it to its command. The notes record the workspace's state
+//     at that time.
+//   - To salvage is to save the changes of a command: a bundle of commits and a patch of files. The
+//     changes are split into pieces: a branch is a piece, for example. A damaged piece is left out
+//     and reported as lost; the other pieces are kept.
 //   - To restore is to apply salvaged changes to a fresh checkout.
 //   - A workspace is abandoned, or dead, once its owner, the process that made it, is dead.
 //   - Populate fills a checkout with files, and stock gives it the objects of the base.
@@ -35,27 +36,27 @@
 //
 // # Which process runs what
 //
-// A git, or any other program that reads files which a user can write, runs with the rights of
-// that user and no more. This process, which may be root, runs no git on a source, a base or a
-// workspace and reads no contents of these. It opens directories, makes and removes them,
-// links objects, counts, and waits. Helpers do the rest. A helper is this program under another
-// name ([Helper]), started by package process in a sandbox, within limits, and killed with its
-// parent. It has no network unless stated below.
+// A program that reads files which a user can write, such as git, runs with the rights of that user
+// and no more. This process, which may be root, runs no git on a source, a base or a workspace and
+// reads no contents of these. It opens directories, makes and removes them, links objects, counts,
+// and waits. Helpers do the rest. A helper is this program under another name ([Helper]), started
+// by package process in a sandbox, within limits, and killed with its parent. It has no network
+// unless stated below.
 //
-//   - The reader reads a local source as the user who owns it, and a source of root as the
-//     keeper. It gets a descriptor of the directory, opened once by the path without symbolic
-//     links that was checked, and may write nothing. It starts an upload-pack for each line on
+//   - The reader reads a local source as the user who owns it, and a source of root as the keeper.
+//     It may write nothing. It gets a descriptor of the source's directory, which this process
+//     opened by a checked path without symbolic links. It starts an upload-pack for each line on
 //     which a keeper speaks.
-//   - The keeper (Manager.Keeper) reads one base and fetches into it: over lines that lead to
-//     the reader, or to an ssh that this process starts with its own user's keys, or by https.
-//     Only for https does it have the network and the credential.
+//   - The keeper (Manager.Keeper) reads one base and fetches into it: over lines that lead to the
+//     reader, or to an ssh that this process starts with its own user's keys, or by https. It has
+//     the network and the credential only to fetch by https.
 //   - The steward does everything in a workspace, as the workspace's user: it makes the checkout,
 //     runs git-crypt, restores and salvages.
 //
-// A helper reads its order, which comes from this process, on standard input. It writes its
-// answer to standard output. The answer is bounded, and this process trusts it no more than the
-// helper's user: names are checked, texts are shortened and made printable. A credential goes to
-// the keeper of its repository alone.
+// A helper reads its order, which comes from this process, on standard input. It writes its answer
+// to standard output. The answer is bounded, and this process trusts it no more than the helper's
+// user: this process checks names, shortens texts and makes them printable. Only the keeper of a
+// repository gets that repository's credential.
 //
 // Without root there is one user, and helpers are sandboxed as far as the machine allows.
 //
@@ -69,33 +70,33 @@
 // callers who could fetch it themselves: its name is a hash of the repository, the repository's
 // owner and the credential.
 //
-// Concurrent calls of Prepare share one lock on the base, which each of them has only while it
-// copies objects; [Manager.Locks] reports for how long. A fetch has a lock of its own, for which
-// only those calls wait that need the fetch.
+// A call of Prepare locks the base only while it copies objects, and concurrent calls share that
+// lock; [Manager.Locks] reports how long the lock is kept. A fetch has a lock of its own, and only
+// calls that need the fetch wait for it.
 //
-// All of this happens within PrepareTimeout, within the limits of a command, and within the
-// quota of the workspace. The size of the checkout is counted before it is written: a repository
-// of kilobytes can unpack to more than any disk has.
+// All of this happens within PrepareTimeout, within the limits of a command, and within the quota
+// of the workspace. This package computes the size of the checkout before it writes the checkout,
+// because a repository of kilobytes can unpack to more than a disk can store.
 //
-// A repository of git-crypt is unlocked with Manager.CryptKey before the command starts. Salvage
-// encrypts files again, with the key and the git-crypt of this process.
+// A repository that is encrypted with git-crypt is decrypted with Manager.CryptKey before the
+// command starts. Salvage encrypts files again, with the key and the git-crypt of this process.
 //
 // Every git of this package has an environment of its own: no configuration of the
 // system or the user, no hooks, no fsmonitor, no prompts, and only listed protocols.
 //
 // # After the command
 //
-// Nothing in the workspace is trusted any more, not even by its steward.
-// [Manager.Salvage] never lets git read the workspace's .git, whose configuration could name
-// programs that git would run. The steward parses HEAD and refs itself, from regular files within
-// bounds. It checks the objects for symbolic links and alternates and then reads them through a
-// private git directory, only to write the bundle. It unpacks and checks the bundle in a second
-// private directory that has only the base, and makes the patch from there. So everything
-// salvaged can be restored, and everything else is named as lost.
+// Nothing in the workspace is trusted any more, not even by its steward. [Manager.Salvage] never
+// lets git read the workspace's .git, whose configuration could name programs that git would run.
+// The steward parses HEAD and refs itself, from regular files within bounds. It checks the objects
+// for symbolic links and alternates and then reads them through a private git directory, only to
+// write the bundle. It unpacks and checks the bundle in a second private directory that has only
+// the base, and makes the patch from there. So everything in a salvage can be restored, and the
+// salvage names everything else as lost.
 //
-// Salvage does not read a file again that was not touched since it was handed over. It compares
-// the file's change time, which the kernel sets and no user can. The recorded change times are
-// believed only by the process that recorded them.
+// Salvage does not read a file again that was not touched since it was handed over. It compares the
+// file's change time, which the kernel sets and no user can. Only the process that recorded the
+// change times uses them.
 //
 // The caller has ended every process of the command, or frozen it, before it salvages or removes
 // the workspace.
@@ -103,11 +104,12 @@
 // # Ends
 //
 // [Workspace.Remove] removes a workspace. [Manager.Sweep] finds workspaces whose owner died before
-// that. It removes a workspace when the owner is proven dead, by its process identity or because
-// the lock on the directory is free, which the kernel releases with the process. It first salvages
-// unfinished work, as the workspace's user, whom it reserves meanwhile (Manager.Retake), and keeps
-// that work for a while. [Manager.Garbage] lists what a sweep would remove, and why.
+// it removed them. Sweep removes a workspace when the owner is proven dead, by its process identity
+// or because the lock on the directory is free, which the kernel releases with the process. It
+// first salvages unfinished work, as the workspace's user, whom it reserves meanwhile
+// (Manager.Retake), and keeps the salvaged work for a while. [Manager.Garbage] lists what a sweep
+// would remove, and why.
 //
-// Everything that is counted or removed here is reached by descriptors, directory by directory, so
-// that a symbolic link put in the place of a directory is not followed.
+// This package opens each directory that it counts or removes from the descriptor of the parent
+// directory. So it does not follow a symbolic link that a command put in the place of a directory.
 package workspace

@@ -22,17 +22,17 @@ type errand struct {
 	user *host.User // nil for the user of this process
 	// writable are the directories in which the helper may write, beside its scratch directory.
 	writable []string
-	// hidden and readable have the meaning of those in process.Command.
+	// hidden and readable have the same meaning as Hidden and Readable in process.Command.
 	hidden, readable []string
 	files            []*os.File
 	inherit          []string
 	limits           process.Limits
 	// network gives the helper the network of this machine.
 	network bool
-	// besides shows the helper the /tmp of this machine, since a source may lie there or be reached
-	// through it.
+	// besides gives the helper the machine's /tmp instead of a private one, because a source may
+	// lie there or be reached through it.
 	besides bool
-	limit   int64 // maximum size of its answer, in bytes
+	limit   int64 // maximum size of the helper's answer, in bytes
 	order   order
 }
 
@@ -46,11 +46,11 @@ type trip struct {
 	out     bounded
 	said    tail
 	end     sync.Once
-	// harvest moves results out of the scratch directory, if the helper succeeded.
+	// harvest, if set, moves results out of the scratch directory after the helper has succeeded.
 	harvest func() error
 }
 
-// start starts a helper. The caller closes e.files, and waits for the end of the trip.
+// start starts a helper. The caller closes e.files and calls wait on the returned trip.
 func (m *Manager) start(ctx context.Context, e errand) (*trip, error) {
 	dir, lock, err := m.lockedDir("scratch", e.who+"-")
 	if err != nil {
@@ -103,13 +103,14 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 	return c, nil
 }
 
-// openWays lets the users of helpers pass through the directories above theirs, on a machine where
-// sandboxes cannot bind directories. It reports whether that changed anything.
+// openWays makes the directories above those of the helpers passable for other users. It is needed
+// on a machine where sandboxes cannot bind directories. It reports whether it changed anything.
 func (m *Manager) openWays() (opened bool) {
 	for _, sub := range []string{"base", "scratch"} {
 		dir := filepath.Join(m.dir, sub)
 		if info, err := os.Lstat(dir); err == nil && info.Mode().Perm() == 0o700 {
-			if os.Chmod(dir, 0o711) == nil { //nolint:gosec // users enter it but cannot list it
+			// other users can pass through the directory but cannot list it
+			if os.Chmod(dir, 0o711) == nil { //nolint:gosec
 				opened = true
 			}
 		}
@@ -129,13 +130,13 @@ func (t *trip) take(_ context.Context, c process.Chunk) error {
 
 func (t *trip) clean() {
 	t.end.Do(func() {
-		_ = removeTree(t.scratch) // a sweep removes what is left
+		_ = removeTree(t.scratch) // if this fails, Manager.Sweep removes the rest
 		_ = t.lock.Close()
 	})
 }
 
-// wait waits for the end of a helper. The error is the one that the helper reported, or tells why
-// it reported none.
+// wait waits for the end of a helper. It returns the error that the helper reported, or an error
+// that says why the helper gave no valid answer.
 func (t *trip) wait() (*answer, error) {
 	r, err := t.tree.Wait()
 	defer t.clean()

@@ -16,15 +16,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// maxOutput bounds, in bytes, the output of a git whose command sets no limit: lists of files and
-// refs.
+// maxOutput is the maximum size, in bytes, of the output of a git command that has no limit of its
+// own, such as a list of files or refs.
 const maxOutput int64 = 256 << 20
 
 // git runs this machine's git without any user's or the system's configuration.
 type git struct {
 	bin  string // absolute path; "" if git is not installed
 	home string // an empty directory
-	// authorities is a file of trusted certificates; "" for those of the system.
+	// authorities is a file of trusted certificates; "" for the system's certificates.
 	authorities string
 }
 
@@ -32,22 +32,22 @@ type git struct {
 type command struct {
 	dir   string // GIT_DIR; "" for none
 	tree  string // work tree; "" for none
-	index string // index file; "" for the one of dir
-	at    string // working directory; "" for the work tree, or an empty directory
-	// remote is the source that the command reads; nil for none. git reaches the source over line,
-	// or by the network if line is nil.
+	index string // index file; "" for the index in dir
+	at    string // working directory; "" for the work tree or, without a work tree, an empty directory
+	// remote is the source from which the command fetches, or nil. git reaches the source over line
+	// (a socket to the process that answers for the source), or by the network if line is nil.
 	remote *source
 	line   *os.File
 	stdin  io.Reader
-	limit  int64 // of its output; 0 for maxOutput
+	limit  int64 // maximum size of the output, in bytes; 0 for maxOutput
 	args   []string
 }
 
-// errLimit means that the output of a git exceeds its limit.
+// errLimit means that the output of a git command exceeds its limit.
 var errLimit = errors.New("the output is beyond its limit")
 
-// hardened are settings for every git: git runs no program that a repository's configuration names,
-// and leaves no process running.
+// hardened are settings for every git command. With them, git runs no program that a repository's
+// configuration names, and no background process remains after git.
 var hardened = []string{
 	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false",
 	"core.attributesFile=/dev/null", "core.excludesFile=/dev/null", "core.askPass=", "core.autocrlf=false",
@@ -82,7 +82,8 @@ func (g *git) pipe(ctx context.Context, c command, w io.Writer) error {
 	stderr := &tail{}
 	cmd := g.command(ctx, c)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, w, stderr
-	// The kernel sends Pdeathsig when the thread that started the process ends.
+	// The kernel kills git when the thread that started it ends, so this thread must not end
+	// before.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var err error
@@ -107,7 +108,7 @@ func (g *git) pipe(ctx context.Context, c command, w io.Writer) error {
 	return nil
 }
 
-// command sets up a git in a process group of its own; the group is killed when ctx ends.
+// command prepares git in a process group of its own, which is killed when ctx ends.
 func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	args := make([]string, 0, 2*len(hardened)+len(c.args)+4)
 	for _, setting := range hardened {
@@ -134,21 +135,22 @@ func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	return cmd
 }
 
-// lineURL is the URL by which git reaches a source over a line: descriptor 3, the only one that git
-// gets beside its standard ones.
+// lineURL is the URL by which git reaches a source over a line. Descriptor 3 is the line; git gets
+// no other descriptor beside the standard ones.
 const lineURL = "fd::3"
 
-// answerFromEnvironment is a credential helper that prints the login from git's environment, which
-// only processes of this user can read; arguments are readable by every user. It is configured for
-// one host, so that a redirection to another host gets no login.
+// answerFromEnvironment is a credential helper that prints the login from git's environment. The
+// login is not in the arguments, because every user of the machine can read these. The helper is
+// configured for one host, so that a redirection to another host gets no login.
 const answerFromEnvironment = `!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$BELAY_GIT_USERNAME" "$BELAY_GIT_PASSWORD"; }; f`
 
-// remoteEnvironment are the variables passed to a git that talks to another machine.
+// remoteEnvironment are the environment variables that a git gets if it connects to another
+// machine.
 var remoteEnvironment = []string{
 	"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
 }
 
-// environment builds the environment of a git; only variables named here are inherited.
+// environment returns the environment of a git command; git inherits only the variables named here.
 func (g *git) environment(c command) []string {
 	env := []string{
 		"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "HOME=" + g.home, "XDG_CONFIG_HOME=" + g.home,
@@ -156,7 +158,7 @@ func (g *git) environment(c command) []string {
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_ATTR_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull,
 		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_OPTIONAL_LOCKS=0", "GIT_DEFAULT_REF_FORMAT=files",
 		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
-		"GIT_ALLOC_LIMIT=2g", // larger objects are treated as an attempt to exhaust memory
+		"GIT_ALLOC_LIMIT=2g", // git fails on a larger object, which could exhaust the memory
 	}
 	if c.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+c.index)

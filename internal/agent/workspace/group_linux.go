@@ -2,8 +2,8 @@ package workspace
 
 import "syscall"
 
-// ownGroup puts a git into a process group of its own, so that it can be killed with its children,
-// and makes it die with this process.
+// ownGroup makes git the leader of a new process group, so that this process can kill git together
+// with its children. The kernel kills git when this process dies.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,5 +4,6 @@ package workspace
 
 import "syscall"
 
-// ownGroup puts a git into a process group of its own, so that it can be killed with its children.
+// ownGroup makes git the leader of a new process group, so that this process can kill git together
+// with its children.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

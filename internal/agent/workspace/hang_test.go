@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// hang replaces a file by a named pipe, on which a reader blocks.
+// hang replaces a file by a named pipe, so that a process that opens the file blocks.
 func hang(t *testing.T, path string) {
 	t.Helper()
 	remove(t, path)
@@ -28,11 +28,11 @@ func hang(t *testing.T, path string) {
 	}
 }
 
-// tooLate is part of the error for a workspace that was not made in time.
+// tooLate is part of the error of a Prepare that exceeds its time limit.
 const tooLate = "was not made within 2s"
 
-// Rule: a source that makes its reader block, or read without end, ends with an error within the
-// time limit, and leaves nothing behind.
+// Rule: a source that makes its reader process block, or read without end, makes Prepare fail
+// within the time limit. No files are left behind.
 func TestSourcesThatHang(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  func(t *testing.T, src string)
@@ -97,8 +97,9 @@ func TestRemoteThatHangs(t *testing.T) {
 	}
 }
 
-// Rule: a warm base serves only callers who could fetch it: it is used neither with other
-// credentials nor for a repository that another user has put at the same path.
+// Rule: Prepare uses a warm base (a clone from an earlier call) only for callers who could fetch
+// the repository themselves. It uses the base neither for other credentials nor for a repository
+// that another user has put at the same path.
 func TestWarmBaseServesOnlyCallersWithAccess(t *testing.T) {
 	src := repo(t)
 	r, m := serve(t, src), open(t)
@@ -123,8 +124,8 @@ func TestWarmBaseServesOnlyCallersWithAccess(t *testing.T) {
 	wantCode(t, err, belay.CodeNotFound)
 }
 
-// Rule: a link out of a source is followed with the rights of the user who owns the link, so it
-// reveals nothing that this user could not read.
+// Rule: a symbolic link out of a source is followed with the rights of the user who owns the link,
+// so the link gives that user no file that the user could not read before.
 func TestLinksOutOfASourceRevealNothing(t *testing.T) {
 	asRoot(t)
 	private := repo(t) // below a directory that only root may enter
@@ -177,8 +178,9 @@ func TestLinksOutOfASourceRevealNothing(t *testing.T) {
 	}
 }
 
-// Rule: repositories of root are read by the keeper, also below a directory that is closed to
-// others; if the repository itself is closed, the error says how to open it.
+// Rule: the keeper (the unprivileged user that fetches) reads repositories of root, even below a
+// directory that other users cannot enter. If other users cannot read the repository itself, the
+// error says which chmod allows it.
 func TestRootsRepositories(t *testing.T) {
 	asRoot(t)
 	m, src := open(t), repo(t)
@@ -202,8 +204,8 @@ func TestRootsRepositories(t *testing.T) {
 	}
 }
 
-// Rule: a repository over ssh is fetched by an ssh of this process, started as git would start it,
-// and its error output is reported.
+// Rule: this process runs ssh itself to fetch a repository over ssh, with the arguments that git
+// would use, and the error contains the error output of ssh.
 func TestFetchOverSSH(t *testing.T) {
 	m, src := open(t), repo(t)
 	bin := t.TempDir()
@@ -246,7 +248,7 @@ exec sh -c "$last"
 	}
 }
 
-// Rule: ssh gets the arguments that git would give it.
+// Rule: sshArguments returns the arguments that git would give to ssh.
 func TestSSHArguments(t *testing.T) {
 	for _, tt := range []struct{ url, host, command, port string }{
 		{"git@example.com:org/x.git", "git@example.com", "git-upload-pack 'org/x.git'", ""},

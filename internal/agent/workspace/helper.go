@@ -20,14 +20,14 @@ import (
 // helperName is the Args[0] of a helper process.
 const helperName = "belay-workspace"
 
-// Helper is the helper program of a Manager; see the package documentation. Main and TestMain of
-// every program that makes workspaces pass it to [process.Main].
+// Helper returns the helper program of a Manager, described in the package documentation. Main, and
+// TestMain of every test program that makes workspaces, pass it to [process.Main].
 func Helper() process.Helper { return process.Helper{Name: helperName, Run: help} }
 
-// order is the input of a helper: exactly one of the pointers is set. It was written by the process
-// that started the helper.
+// order is the input of a helper: exactly one of the pointers is set. The process that started the
+// helper wrote the order, so the helper trusts it.
 type order struct {
-	Git     string // the program; "" if there is none
+	Git     string // the path of git; "" if git is not installed
 	Scratch string // an empty directory for this helper alone
 	Files   int    // number of descriptors passed to the helper
 
@@ -39,7 +39,7 @@ type order struct {
 }
 
 // answer is the output of a helper. An attacker who makes git run a program in a helper can write
-// any answer: the reader of an answer trusts it no more than the helper's user.
+// any answer, so the process that reads an answer trusts it no more than the helper's user.
 type answer struct {
 	Failed  *failure `json:"failed,omitempty"`
 	Read    *reading `json:"read,omitempty"`
@@ -50,17 +50,17 @@ type answer struct {
 	Salvage *Salvage `json:"salvage,omitempty"`
 }
 
-// failure is the error of a helper, in a form that can be encoded.
+// failure is an error of a helper in a form that can be encoded as JSON.
 type failure struct {
 	Code    belay.Code `json:"code,omitempty"`
 	Message string     `json:"message"`
-	// Cause is the text of the wrapped error.
+	// Cause is the text of the error that the error wraps.
 	Cause string `json:"cause,omitempty"`
-	// Spoilt says that a new base may succeed.
+	// Spoilt says that the task may succeed with a new base.
 	Spoilt bool `json:"spoilt,omitempty"`
 }
 
-// spoilt is an error that may not occur with a new base.
+// spoilt wraps an error that a damaged base may have caused; a new base may help.
 type spoilt struct{ error }
 
 func (s spoilt) Unwrap() error { return s.error }
@@ -85,12 +85,12 @@ func failed(err error) *failure {
 	return f
 }
 
-// refusals are the codes that an error of a helper may have.
+// refusals are the only error codes that this process accepts from a helper.
 var refusals = []belay.Code{
 	belay.CodeInvalid, belay.CodeNotFound, belay.CodeUnavailable, belay.CodeForbidden, belay.CodePayloadTooLarge,
 }
 
-// err decodes a failure and makes its texts printable.
+// err returns the error that a failure describes, with texts made printable.
 func (f *failure) err() error {
 	if f == nil {
 		return nil
@@ -123,7 +123,7 @@ func briefly(all []string) (kept []string) {
 // shorten cuts a text from a helper to most bytes and makes it printable.
 func shorten(s string, most int) string { return printable(s[:min(len(s), most)]) }
 
-// helper is the state of a running helper process.
+// helper is the state of a helper process, in that process.
 type helper struct {
 	order
 	files []*os.File
@@ -139,7 +139,7 @@ func help() int {
 	}
 	for i := range h.Files {
 		const first = 3
-		unix.CloseOnExec(first + i) // a git gets only the descriptors that it needs
+		unix.CloseOnExec(first + i) // programs that the helper starts do not inherit the descriptor
 		h.files = append(h.files, os.NewFile(uintptr(first+i), "descriptor"))
 	}
 	a, err := h.work(context.Background())

@@ -12,10 +12,11 @@ import (
 	"unicode"
 )
 
-// config returns the .gitconfig for a command's HOME. With it, commits have the name of this
-// process's user; git does not wait for a person, and leaves no process running. A local source
-// remains the checkout's origin and may belong to another user than the command's, so it is marked
-// as safe: git may read there whatever the command may read.
+// config returns the .gitconfig for a command's HOME. It sets the name of commits to the name of
+// this process's user, and settings with which git never waits for a person and leaves no process
+// running. It marks a local source as safe, because a local source remains the checkout's origin
+// and may belong to another user than the command. git may then read the source as far as the
+// command may.
 func (m *Manager) config(ctx context.Context, src source) []byte {
 	name, email := m.identity(ctx)
 	safe := ""
@@ -43,7 +44,7 @@ func (m *Manager) identity(ctx context.Context) (name, email string) {
 		"XDG_CONFIG_HOME=" + os.Getenv("XDG_CONFIG_HOME")}
 	out, err := cmd.Output()
 	if err != nil {
-		return name, email // neither is set
+		return name, email // the user has configured neither name nor email
 	}
 	for entry := range bytes.SplitSeq(out, []byte{0}) {
 		key, value, ok := strings.Cut(string(entry), "\n")

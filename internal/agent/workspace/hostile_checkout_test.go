@@ -13,13 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// trap is a workspace as a hostile command has left it, with a program that records when it is run.
+// trap is a workspace in the state in which a hostile command has left it, with a program that
+// records each time it is executed.
 type trap struct {
 	t        *testing.T
 	dir      string // the checkout
 	program  string // a shell script
-	outside  string // a directory outside of the workspace
-	sideline string // a second repository, outside
+	outside  string // a directory outside the workspace
+	sideline string // a second repository, outside the workspace
 }
 
 func (c trap) git(args ...string) { c.t.Helper(); run(c.t, c.dir, args...) }
@@ -64,8 +65,8 @@ func (c trap) fifo(name string) {
 	}
 }
 
-// traps are ways in which a finished command tries to make git run, read or write something. lost
-// is a text that Lost must contain; each salvage must have a patch with the changed file.
+// traps are ways in which a finished command tries to make git run, read or write something. The
+// salvage's Lost must contain the text lost, and the patch must contain the change of a.txt.
 var traps = map[string]struct {
 	set   func(c trap)
 	lost  string
@@ -374,8 +375,8 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 	}},
 }
 
-// Rule: salvaging and restoring after a hostile command runs no program that the workspace names,
-// reads and writes nothing outside of it, and never blocks.
+// Rule: Salvage and Restore after a hostile command run no program that the workspace names, read
+// and write nothing outside the workspace, and never block.
 func TestHostileCheckoutRunsNoProgram(t *testing.T) {
 	src, m := repo(t), open(t)
 	for name, tt := range sampled(traps) {
@@ -391,7 +392,7 @@ func TestHostileCheckoutRunsNoProgram(t *testing.T) {
 			commit(t, c.sideline, "secret")
 			c.file("a.txt", "changed\n")
 			tt.set(c)
-			remove(t, ran) // the set-up itself may run it
+			remove(t, ran) // preparing the trap may itself run the program
 			before := snapshotOf(t, c.outside, c.sideline, src, w.root)
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
@@ -434,7 +435,7 @@ func TestHostileCheckoutRunsNoProgram(t *testing.T) {
 	}
 }
 
-// snapshotOf returns the mode, size and time of change of every file in directories.
+// snapshotOf returns the mode, size and modification time of every file in directories.
 func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -444,7 +445,7 @@ func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 				return err
 			}
 			info, err := d.Info()
-			// git updates the time of a pack in which it finds an object
+			// git updates the modification time of a pack in which it finds an object
 			if all[path] = fmt.Sprint(info.Mode(), info.Size()); filepath.Ext(path) != ".pack" {
 				all[path] += info.ModTime().String()
 			}
@@ -457,7 +458,7 @@ func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 	return all
 }
 
-// Rule: Salvage does not follow a link that has replaced the workspace.
+// Rule: Salvage refuses a workspace whose checkout the command replaced by a symbolic link.
 func TestSalvageRefusesReplacedWorkspace(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -478,8 +479,8 @@ func TestSalvageRefusesReplacedWorkspace(t *testing.T) {
 	}
 }
 
-// Rule: attributes in the commit itself, and the user's own configuration, make no program run when
-// a workspace is made.
+// Rule: git attributes in the commit itself, and the user's own configuration of git, make no
+// program run when a workspace is made.
 func TestPrepareRunsNothing(t *testing.T) {
 	home, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
 	program := filepath.Join(home, "program")

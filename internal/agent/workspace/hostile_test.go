@@ -23,8 +23,8 @@ func asRoot(t *testing.T) {
 	}
 }
 
-// public makes a directory that every user may enter and write, apart from the temporary files of
-// jobs and helpers.
+// public makes a directory that every user may enter and write. It lies outside the directory for
+// temporary files, of which jobs and helpers see their own.
 func public(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "belay-attack-")
@@ -38,7 +38,8 @@ func public(t *testing.T) string {
 	return dir
 }
 
-// witness makes a program that records which user runs it and copies its input to its output.
+// witness makes a program that records the id of the user who runs it and copies its input to its
+// output. seen returns the recorded ids.
 func witness(t *testing.T) (program string, seen func() string) {
 	t.Helper()
 	dir := public(t)
@@ -66,7 +67,7 @@ func own(t *testing.T, dir string, uid int) {
 	}
 }
 
-// swapper keeps exchanging two names until stop is called.
+// swapper exchanges the names of two files again and again until stop is called.
 func swapper(t *testing.T, a, b string) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})

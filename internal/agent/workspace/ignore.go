@@ -10,8 +10,8 @@ import (
 	"runtime"
 )
 
-// ignorer asks one running `git check-ignore` whether paths are ignored. The caller asks about
-// directories from the root downwards, so that git only reads the .gitignore files of directories
+// ignorer asks one running `git check-ignore` whether paths are ignored. The caller passes a
+// directory before the paths below it, so that git reads only the .gitignore files of directories
 // that the caller has checked before.
 type ignorer struct {
 	g *git
@@ -31,12 +31,12 @@ func (i *ignorer) match(ctx context.Context, name string) (bool, error) {
 			return false, fmt.Errorf("git check-ignore: %w", err)
 		}
 	}
-	// The leading ./ keeps git from reading a colon as pathspec magic.
+	// With the leading ./ git does not interpret a colon in the name.
 	if _, err := io.WriteString(i.in, "./"+name+"\x00"); err != nil {
 		return false, fmt.Errorf("git check-ignore: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	var pattern string
-	for field := range 4 { // the rule file, the line number, the rule, the path
+	for field := range 4 { // the file of the rule, its line number, the rule, the path
 		s, err := i.out.ReadString(0)
 		if err != nil {
 			return false, fmt.Errorf("git check-ignore: %w", cmp.Or(context.Cause(ctx), err))
@@ -65,7 +65,7 @@ func (i *ignorer) start(ctx context.Context) error {
 	started := make(chan error)
 	go func() {
 		defer close(i.done)
-		runtime.LockOSThread() // Pdeathsig needs this thread to live as long as git
+		runtime.LockOSThread() // the kernel kills git when the thread that started it ends
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaf is an entry of git's index, in git's binary form: numbers are cut to 32 bits.
+// leaf is an entry of git's index, in git's binary form, which cuts numbers to 32 bits.
 type leaf struct {
 	stat   []byte // the file's metadata when git last read or wrote it
 	object []byte
 	name   string
-	flags  uint16 // the stage of a merge, and flags
+	flags  uint16 // the entry's stage in a merge, and flags
 	more   uint16 // further flags, since version 3
 }
 
-// The bits of leaf.flags and leaf.more that are used here.
+// The bits of leaf.flags and leaf.more that this package uses.
 const (
 	flagAssumed, flagExtended, flagStages, shiftStage = 0x8000, 0x4000, 0x3000, 12
 	moreSkipped, moreIntended                         = 0x4000, 0x2000
@@ -43,9 +43,9 @@ const (
 
 var errIndex = errors.New("it is not an index of a known version")
 
-// leaves parses an index. hash is the number of bytes of an object's name. The stat of a leaf
-// shares memory with raw, so changes to it change raw. Split and sparse indexes, which refer to
-// other files, are refused as unknown.
+// leaves parses an index. hash is the size of an object's name in bytes. The stat of a leaf shares
+// memory with raw, so a change to the stat changes raw. leaves refuses split and sparse indexes as
+// unknown, because these refer to other files.
 func leaves(raw []byte, hash int) ([]leaf, error) {
 	const header = 12
 	if len(raw) < header+hash || string(raw[:4]) != "DIRC" {
@@ -67,7 +67,7 @@ func leaves(raw []byte, hash int) ([]leaf, error) {
 		all = append(all, l)
 		rest, before = rest[size:], l.name
 	}
-	for len(rest) >= 8 { // extensions; those with a lower-case name must be understood
+	for len(rest) >= 8 { // extensions: git must understand every extension whose name begins with a lower-case letter
 		size := int(binary.BigEndian.Uint32(rest[4:]))
 		if rest[0] < 'A' || rest[0] > 'Z' || size > len(rest)-8 {
 			return nil, errIndex
@@ -77,8 +77,9 @@ func leaves(raw []byte, hash int) ([]leaf, error) {
 	return all, nil
 }
 
-// nextLeaf reads one entry and returns its size. With short names, as in version 4, the entry says
-// how many bytes of the previous name it does not share.
+// nextLeaf reads one entry and returns its size. If short is true, as in version 4, the entry
+// starts with the number of bytes to remove from the end of the previous name; the rest of the new
+// name follows.
 func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size int, ok bool) {
 	at := statBytes + hash + 2
 	if len(rest) < at {
@@ -113,7 +114,7 @@ func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size in
 	return l, size, size <= len(rest)
 }
 
-// stripped reads a number in git's variable-length form and returns the number of bytes read; 0 if
+// stripped reads a number in git's variable-length form. n is the number of bytes read; it is 0 if
 // there is no valid number.
 func stripped(b []byte) (value, n int) {
 	for n < len(b) && n < 4 {
@@ -126,13 +127,13 @@ func stripped(b []byte) (value, n int) {
 	return 0, 0
 }
 
-// checksum is the checksum at the end of an index.
+// checksum returns the checksum that git writes at the end of an index.
 func checksum(data []byte, hash int) []byte {
 	if hash == sha256.Size {
 		sum := sha256.Sum256(data)
 		return sum[:]
 	}
-	sum := sha1.Sum(data) //nolint:gosec // it is git's checksum
+	sum := sha1.Sum(data) //nolint:gosec // git requires this checksum
 	return sum[:]
 }
 
@@ -144,29 +145,30 @@ func (l leaf) entry() entry {
 func seconds(t unix.Timespec) uint32 { return low(t.Sec) }
 func nanos(t unix.Timespec) uint32   { return low(t.Nsec) }
 
-// low cuts a number to 32 bits as git does.
+// low cuts a number to its lower 32 bits, as git does.
 func low[T ~int32 | ~int64 | ~uint64](n T) uint32 { return uint32(n) }
 
-// written reports whether st is the file that was checked out and has not been written since. Its
-// owner may have changed.
+// written reports whether st describes the same file as the index entry, not written since git read
+// or wrote it. The owner of the file may have changed.
 func (l leaf) written(st *unix.Stat_t) bool {
 	return l.at(atMtime) == seconds(st.Mtim) && l.at(atMtime+4) == nanos(st.Mtim) &&
 		l.at(atInode) == low(st.Ino) && l.at(atSize) == low(st.Size) &&
 		l.at(atMode)&unix.S_IFMT == uint32(st.Mode)&unix.S_IFMT //nolint:unconvert // 16 bits on other systems
 }
 
-// untouched reports whether a file was not changed in any way since, not even its metadata: no user
-// can set a file's change time. On a file system that records whole seconds, untouched is always
-// false.
+// untouched reports whether a file was not changed in any way since the checkout, not even its
+// metadata. It compares the file's change time, which no user can set. On a file system that
+// records only whole seconds, untouched always returns false.
 func (l leaf) untouched(st *unix.Stat_t) bool {
 	return l.plain() && l.written(st) && nanos(st.Ctim) != 0 && l.at(atCtime) == seconds(st.Ctim) &&
 		l.at(atCtime+4) == nanos(st.Ctim)
 }
 
-// note saves in dir how the checkout is handed over to the command. It returns the checksum of the
-// index, because a command with the user of this process could overwrite the saved index, and notes
-// about parts of the repository that the checkout lacks. Salvage does not read files again that the
-// index proves untouched.
+// note saves the state in which the checkout is handed over to the command: it writes the index,
+// the refs and the configuration to dir. It returns the checksum of the index, because a command
+// with the user of this process could overwrite the saved index. notes lists the parts of the
+// repository that the checkout lacks. Salvage does not read the files again that, according to the
+// index, are untouched.
 func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, notes []string, err error) {
 	raw, err := readRegular(filepath.Join(at.Dir, ".git", "index"), maxIndex)
 	if err == nil {
@@ -190,8 +192,9 @@ func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, no
 		writeFile(filepath.Join(dir, "config"), config))
 }
 
-// recall loads what note saved in dir, as far as it exists. The index must match the checksum; the
-// other files are not checked, since changes to them harm only the command's own work.
+// recall loads the files that note saved in dir; files that are missing are skipped. The index must
+// match the checksum. The other files are not checked, because a change to them harms only the
+// command's own work.
 func (at *site) recall(dir string, sum [sha256.Size]byte) {
 	if raw, err := readRegular(filepath.Join(dir, "index"), maxIndex); err == nil && sha256.Sum256(raw) == sum {
 		at.Index = raw
@@ -203,7 +206,8 @@ func (at *site) recall(dir string, sum [sha256.Size]byte) {
 	}
 }
 
-// handed returns the files as they were handed to the command; none if the index was not saved.
+// handed returns the index entries of the files at the time when the checkout was handed over to
+// the command; nil if the index was not saved.
 func (at *site) handed() map[string]leaf {
 	all, err := leaves(at.Index, at.hash())
 	if err != nil {

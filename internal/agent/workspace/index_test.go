@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepareOwned prepares a workspace, with a user of its own where that is possible.
+// prepareOwned prepares a workspace. As root, it gives the workspace a user of its own.
 func prepareOwned(t *testing.T, src string) (*Manager, *Workspace) {
 	t.Helper()
 	m := open(t)
@@ -19,15 +19,15 @@ func prepareOwned(t *testing.T, src string) (*Manager, *Workspace) {
 	return m, prepare(t, m, Spec{Repo: src})
 }
 
-// handedOf returns the files of a workspace as they were handed over.
+// handedOf returns the index entries that were saved when a workspace was handed over.
 func handedOf(w *Workspace) map[string]leaf {
 	at := &site{Commit: w.Commit}
 	at.recall(w.notes(), w.noted)
 	return at.handed()
 }
 
-// Rule: git sees that a checkout is unchanged without reading its files, whichever user the
-// workspace was given to.
+// Rule: git sees from the index alone, without reading files, that a checkout is unchanged,
+// whichever user owns the workspace.
 func TestIndexKnowsTheFiles(t *testing.T) {
 	_, w := prepareOwned(t, repo(t))
 	// diff-files lists the files that git would have to read.
@@ -40,15 +40,15 @@ func TestIndexKnowsTheFiles(t *testing.T) {
 	}
 }
 
-// Rule: every change to a file is salvaged, even if size and modification time are as before; only
-// untouched files are not read again.
+// Rule: Salvage finds every change to a file, even if size and modification time are the same as
+// before the change. It reads all files except untouched ones.
 func TestTouchedFilesAreRead(t *testing.T) {
 	src := repo(t)
 	const text = "what was there\n"
 	for _, name := range []string{"one", "two", "x/same", "y/same"} {
 		write(t, filepath.Join(src, name), text)
 	}
-	write(t, filepath.Join(src, "y/same"), "and elsewhere.\n") // of the same size
+	write(t, filepath.Join(src, "y/same"), "and elsewhere.\n") // has the same size as text
 	commit(t, src, "files")
 	m, w := prepareOwned(t, src)
 	if handed := handedOf(w); handed["one"].name != "one" {
@@ -78,8 +78,8 @@ func TestTouchedFilesAreRead(t *testing.T) {
 	}
 }
 
-// Rule: the notes about the checkout are used only if they are unchanged: a command with the user
-// of this process could change them to hide its work.
+// Rule: Salvage ignores the notes about the checkout if they were changed, because a command with
+// the user of this process could change them to hide its work.
 func TestChangedNotesAreIgnored(t *testing.T) {
 	m, w := prepareOwned(t, repo(t))
 	write(t, filepath.Join(w.Dir, "a.txt"), "other\n")
@@ -118,8 +118,9 @@ func TestChangedNotesAreIgnored(t *testing.T) {
 	}
 }
 
-// Rule: a difference in any property makes a file touched; where a file system records whole
-// seconds every file is, because a write within the same second would not show.
+// Rule: untouched compares every property of a file. If a file system records only whole seconds,
+// untouched returns false for every file, because a second write in the same second has the same
+// time.
 func TestUntouchedComparesEveryProperty(t *testing.T) {
 	_, w := prepareOwned(t, repo(t))
 	l := handedOf(w)["a.txt"]

@@ -12,20 +12,21 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// keepOrder is an order for a keeper: find a commit in a base, after a fetch if necessary. The
-// descriptors of the order are lines to the peer that answers for the source; without descriptors
-// the keeper reaches the source over the network.
+// keepOrder is an order for a keeper (the helper process that fetches): find a commit in a base,
+// after a fetch if necessary. The descriptors of the order are lines, sockets to the process that
+// answers for the source; without descriptors the keeper connects to the source over the network.
 type keepOrder struct {
 	Dir string
 	// URL, User and Password are those of the source.
 	URL, User, Password string
-	// Authorities are trusted certificates; none for those of the system.
+	// Authorities are trusted certificates in PEM form; nil for the system's certificates.
 	Authorities []byte
 	// Ref and Commit name the commit to find, as in Spec.
 	Ref, Commit string
 	// Head and Detached are the source's HEAD at the last fetch.
 	Head, Detached string
-	// Try looks for the commit in the present base; Fetch fetches if the commit is not there.
+	// If Try is set, the keeper looks for the commit in the present base. If Fetch is set, the
+	// keeper fetches when it has not found the commit.
 	Try, Fetch bool
 	// Compact packs the base and does nothing else.
 	Compact bool
@@ -35,11 +36,11 @@ type keepOrder struct {
 type found struct {
 	Commit string `json:"commit"`
 	Branch []byte `json:"branch"` // without refs/heads/; empty for a detached HEAD
-	// Refs are the packed refs that a clone of the source would have; Shallow are the commits at
-	// which its history ends.
+	// Refs are the packed refs that a clone of the source would have. Shallow are the commits at
+	// which the source's history ends.
 	Refs    []byte `json:"refs"`
 	Shallow []byte `json:"shallow"`
-	// Fetched says that the keeper fetched; Head and Detached are then the source's HEAD.
+	// Fetched says that the keeper fetched; only then Head and Detached are the source's HEAD.
 	Fetched  bool   `json:"fetched"`
 	Head     []byte `json:"head"`
 	Detached string `json:"detached"`
@@ -47,14 +48,14 @@ type found struct {
 	Packs int `json:"packs"`
 }
 
-// clone is a base as its keeper sees it.
+// clone is a base as its keeper sees the base.
 type clone struct {
 	g     *git
 	dir   string
 	src   source
 	lines []*os.File
 	state state
-	fresh bool // this keeper has fetched
+	fresh bool // whether this keeper has fetched
 }
 
 func (h *helper) keep(ctx context.Context, o *keepOrder) (*answer, error) {
@@ -103,12 +104,12 @@ func (c *clone) findOrFetch(ctx context.Context, o *keepOrder) (target, error) {
 	return c.resolve(ctx, spec)
 }
 
-// removeStaleLocks removes lock files and temporary files of a killed git. The process that started this
-// keeper has the lock on the base, so the files belong to no living git.
+// removeStaleLocks removes lock files and temporary files of a killed git. The process that started
+// this keeper has the lock on the base, so no running git uses these files.
 func (c *clone) removeStaleLocks() {
 	_ = filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return nil //nolint:nilerr // git reports what is still in its way
+			return nil //nolint:nilerr // git reports a file that remains
 		}
 		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") {
 			_ = os.Remove(path)
@@ -120,8 +121,7 @@ func (c *clone) removeStaleLocks() {
 // errEmpty means that the source has no commit.
 var errEmpty = errors.New("no commit")
 
-// fetch updates the base from the source. Its errors have the type spoilt, since a new base may
-// succeed.
+// fetch updates the base from the source. Its errors have the type spoilt if a new base may help.
 func (c *clone) fetch(ctx context.Context) error {
 	next, format, err := c.look(ctx)
 	if err != nil {
@@ -144,7 +144,7 @@ func (c *clone) fetch(ctx context.Context) error {
 	return nil
 }
 
-// fetching are the options of every fetch into a base.
+// fetching are the options of every git fetch into a base.
 var fetching = []string{"--quiet", "--no-tags", "--update-shallow", "--no-write-fetch-head", "--no-auto-maintenance",
 	"--no-recurse-submodules"}
 
@@ -153,7 +153,8 @@ func (c *clone) take(ctx context.Context, options []string, refs ...string) erro
 	return err
 }
 
-// ask runs a git that reads the source, over the next line if there is one.
+// ask runs a git command that connects to the source: over the next line if there is one, else over
+// the network.
 func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, error) {
 	url := c.src.url
 	with.remote = &c.src
@@ -169,7 +170,7 @@ func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, 
 	return c.g.run(ctx, with)
 }
 
-// look asks the source for its HEAD and its object format.
+// look requests the source's HEAD and object format.
 func (c *clone) look(ctx context.Context) (state, string, error) {
 	out, err := c.ask(ctx, command{args: []string{"ls-remote", "--quiet", "--symref"}})
 	if err != nil {
@@ -205,7 +206,7 @@ func (c *clone) look(ctx context.Context) (state, string, error) {
 	return s, format, nil
 }
 
-// unreachable translates an error of a fetch for the caller.
+// unreachable returns the error that the caller of Prepare gets for an error of a fetch.
 func (c *clone) unreachable(err error) error {
 	var failed *gitError
 	switch {
@@ -221,7 +222,7 @@ func (c *clone) unreachable(err error) error {
 	return err
 }
 
-// maxPacks is the number of packs beyond which small packs are merged.
+// maxPacks is the number of packs above which the keeper merges small packs.
 const maxPacks = 16
 
 func (c *clone) packs() int {
@@ -229,14 +230,14 @@ func (c *clone) packs() int {
 	return len(packs)
 }
 
-// compact merges small packs, since every fetch adds one. It deletes no objects, not even
-// unreachable ones, and an error leaves the base as it was.
+// compact merges small packs, because every fetch adds a pack. It deletes no objects, not even
+// unreachable objects, and an error leaves the base unchanged.
 func (c *clone) compact(ctx context.Context) error {
 	_, err := c.g.run(ctx, command{dir: c.dir, args: []string{"repack", "--quiet", "--geometric=2", "-d"}})
 	return err
 }
 
-// maxBaseRefs bounds the list of the refs of a base, in bytes.
+// maxBaseRefs is the maximum size of the list of a base's refs, in bytes.
 const maxBaseRefs = 32 << 20
 
 // refs returns the packed refs that a clone of the source would have.

@@ -28,12 +28,13 @@ type Kept struct {
 	Salvage
 }
 
-// Adopt takes over a workspace whose owner is proven dead; the caller then salvages and removes it.
-// The error is a [belay.Error] with CodeNotFound if there is no such workspace, or with
-// CodeConflict if its owner may be alive or another run has its user now.
+// Adopt makes this process the owner of a workspace whose owner is proven dead; the caller then
+// salvages and removes the workspace. The error is a [belay.Error] with CodeNotFound if there is no
+// such workspace, or with CodeConflict if its owner may be alive or another run uses its user now.
 func (m *Manager) Adopt(id string) (*Workspace, error) { return m.adopt(id, false) }
 
-// adopt is Adopt. held says that this process already has the workspace's user.
+// adopt does the work of Adopt. held says that this process has already reserved the workspace's
+// user.
 func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 	return w, nil
 }
 
-// Abandon releases an adopted workspace and leaves its files as they were.
+// Abandon ends the ownership of an adopted workspace and leaves its files unchanged.
 func (w *Workspace) Abandon() {
 	_ = w.release(context.Background()) // a user with surviving processes stays reserved
 	w.m.mu.Lock()
@@ -85,16 +86,16 @@ func (w *Workspace) Abandon() {
 	}
 }
 
-// salvageTimeout bounds the salvage of one dead workspace.
+// salvageTimeout is the time limit for the salvage of one dead workspace.
 const salvageTimeout = 2 * time.Minute
 
 // keep salvages a dead workspace before its removal. An error is logged and does not prevent the
-// removal. keep reports whether the caller may remove the workspace: it may not while another
-// process salvages the workspace, which then removes it.
+// removal. keep reports whether the caller may remove the workspace. It returns false while another
+// process salvages the workspace, because that process then removes it.
 func (m *Manager) keep(ctx context.Context, name string, held bool) bool {
 	o, err := readOwner(filepath.Join(m.dir, "jobs", name))
 	if err != nil || o.Commit == "" {
-		return true // it was never finished, or has no repository
+		return true // the workspace was never completed, or has no repository
 	}
 	ctx, cancel := context.WithTimeout(ctx, salvageTimeout)
 	defer cancel()
@@ -171,7 +172,7 @@ func (m *Manager) Kept() ([]Kept, error) {
 	return all, nil
 }
 
-// Work reads the kept work of one workspace: CodeNotFound if there is none.
+// Work reads the kept work of one workspace. The error has CodeNotFound if there is none.
 func (m *Manager) Work(id string) (Kept, error) {
 	var k Kept
 	if err := checkID(id); err != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// hello is the first message of a keeper on a line. The peer then starts the program that answers
-// git.
+// hello is the first message of a keeper on a line (a socket from a keeper to the process that
+// answers for the source). The receiver then starts the program that answers git.
 const hello = "\n"
 
-// peer answers for a source at the other ends of the lines.
+// peer is the process that answers for a source, at the far ends of the lines.
 type peer interface {
-	// line makes a new line and returns the keeper's end.
+	// line makes a new line and returns the end for the keeper.
 	line() (*os.File, error)
 	// end ends the peer and waits for it. It returns the peer's error output, or the reason why the
 	// peer gave no answer at all.
@@ -32,7 +32,8 @@ type peer interface {
 // newLine makes the two ends of a line.
 func newLine() (near, far *os.File, err error) {
 	syscall.ForkLock.RLock()
-	// A process that starts between the two calls would inherit the line and keep it open.
+	// ForkLock prevents that a process starts between Socketpair and CloseOnExec, inherits the line
+	// and keeps it open.
 	defer syscall.ForkLock.RUnlock()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -44,10 +45,10 @@ func newLine() (near, far *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "line"), os.NewFile(uintptr(pair[1]), "line"), nil
 }
 
-// bridge connects a git that is about to start to its line, through a second socket. If a peer
-// closes with unread data, a socket reports an error, on which git's program for connections waits
-// for ever; through the bridge git sees an ordinary end. Call begun after the attempt to start git,
-// and hangUp after git has ended.
+// bridge connects a git that is about to start to its line, through a second socket. If the peer
+// closes the line with unread data, reading from the line returns an error, and git's program for
+// connections then waits for ever. Through the bridge git gets an ordinary end of the stream
+// instead. The caller calls begun after the attempt to start git, and hangUp after git has ended.
 func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
 	gits, ours, err := newLine()
 	if err != nil {
@@ -56,7 +57,7 @@ func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
 	cmd.ExtraFiles = []*os.File{gits}
 	var copies sync.WaitGroup
 	copies.Go(func() {
-		_, _ = io.Copy(ours, line) // git detects a stream that ends too early
+		_, _ = io.Copy(ours, line) // git itself reports a stream that ends too early
 		_ = unix.Shutdown(int(ours.Fd()), unix.SHUT_WR)
 	})
 	copies.Go(func() {
@@ -74,14 +75,14 @@ func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
 }
 
 const (
-	// linesOfKeeper is the number of lines that a keeper needs at most: to list the refs, to fetch
-	// them, and to fetch a commit that no ref leads to.
+	// linesOfKeeper is the maximum number of lines that a keeper needs: the first to list the refs,
+	// the second to fetch the refs, and the third to fetch a commit that no ref leads to.
 	linesOfKeeper = 3
-	// linesOfReader is enough for all keepers of one Prepare.
+	// linesOfReader is enough lines for all keepers of one call of Prepare.
 	linesOfReader = 4 * linesOfKeeper
 )
 
-// readerPeer is a running reader, which answers for a local source.
+// readerPeer is a running reader (the helper process that answers for a local source).
 type readerPeer struct {
 	trip *trip
 	stop context.CancelFunc
@@ -93,7 +94,7 @@ type readerPeer struct {
 	near []*os.File
 }
 
-// read starts a reader for a local source. With status, the reader also looks for uncommitted
+// read starts a reader for a local source. If status is true, the reader also looks for uncommitted
 // changes.
 func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPeer, error) {
 	o, err := src.open()
@@ -113,7 +114,7 @@ func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPee
 	}
 	as, own := readerUser(o.owner, m.Keeper)
 	limits := m.Limits
-	limits.Pids = 0 // without cgroups the limit would count all processes of the owner
+	limits.Pids = 0 // without cgroups the limit would count all processes of the source's owner
 	ctx, p.stop = context.WithCancel(ctx)
 	p.trip, err = m.start(ctx, errand{
 		who: "reader", user: as, files: append(files, far...), limits: limits, besides: true, limit: 1 << 20,
@@ -131,10 +132,10 @@ func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPee
 	return p, nil
 }
 
-// readerUser is the user that reads a source: its owner, or the keeper for a source of root. A
-// process without root reads the source itself; own then says whether the source belongs to its
-// user. If not, git status, which may run programs that the source's configuration names, must not
-// run.
+// readerUser returns the user that the reader of a source runs as: the source's owner or, for a
+// source of root, the keeper's user. A process that is not root runs the reader as its own user,
+// and own then says whether that user also owns the source. If own is false, the reader must not
+// run git status, because git status may run programs that the source's configuration names.
 func readerUser(owner uint32, keeper *host.User) (as *host.User, own bool) {
 	switch {
 	case os.Geteuid() != 0:
@@ -146,7 +147,7 @@ func readerUser(owner uint32, keeper *host.User) (as *host.User, own bool) {
 	return &u, true
 }
 
-// lines makes n lines, keeps the near ends and returns the far ends.
+// lines makes n lines. It stores the near ends in p and returns the far ends.
 func (p *readerPeer) lines(n int) (far []*os.File, err error) {
 	for range n {
 		a, b, err := newLine()
@@ -178,10 +179,11 @@ func (p *readerPeer) hangUp() {
 	p.near = nil
 }
 
-// readerTimeout bounds the wait for a reader after all other work is done.
+// readerTimeout is the time that a reader gets to end, after all other work is done.
 const readerTimeout = 20 * time.Second
 
-// dirty reports whether the source has uncommitted changes; false if the reader does not answer.
+// dirty reports whether the source has uncommitted changes. It returns false if the reader does not
+// answer.
 func (p *readerPeer) dirty() bool {
 	_, err := p.end()
 	return err == nil && p.got.Read != nil && p.got.Read.Dirty

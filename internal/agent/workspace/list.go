@@ -18,12 +18,12 @@ type Info struct {
 	ID   string `json:"id"`
 	Path string `json:"path"`
 	Repo string `json:"repo,omitempty"`
-	// Commit is the commit checked out.
+	// Commit is the commit that was checked out.
 	Commit string    `json:"commit,omitempty"`
 	Made   time.Time `json:"made"`
 	// Owner is the process that made the workspace and owns it.
 	Owner host.Process `json:"owner"`
-	// UID is the user of the workspace, if it has one of its own.
+	// UID is the workspace's own user; 0 if the workspace has the user of its owner process.
 	UID uint32 `json:"uid,omitempty"`
 	// InUse is false if the owner is proven dead.
 	InUse bool `json:"in_use"`
@@ -63,7 +63,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 
 // BaseInfo describes a base clone.
 type BaseInfo struct {
-	// Repo is empty if the base was never finished.
+	// Repo is empty if the base is incomplete.
 	Repo    string    `json:"repo,omitempty"`
 	Path    string    `json:"path"`
 	Branch  string    `json:"branch,omitempty"`

@@ -14,7 +14,7 @@ import (
 )
 
 // Location is a repository in canonical form, for comparisons: two spellings of one repository have
-// the same Location, and different repositories have different ones.
+// the same Location, and different repositories have different Locations.
 type Location struct {
 	// Scheme is https, ssh or file.
 	Scheme string
@@ -22,9 +22,9 @@ type Location struct {
 	User string
 	// Host is in lower case, without the default port of the scheme; "" for file.
 	Host string
-	// Path begins with a slash, is decoded, and has neither empty nor dotted segments. A trailing
-	// .git is removed, except from a local path, where it names another directory. An ssh path
-	// relative to a home directory begins with /~/.
+	// Path begins with a slash. It is decoded and has no empty segments and no segments of dots. A
+	// trailing .git is removed, except from a local path, because there x and x.git are two
+	// directories. An ssh path relative to a home directory begins with /~/.
 	Path string
 }
 
@@ -40,8 +40,9 @@ func (l Location) String() string {
 // Local reports whether the location is a path on this machine.
 func (l Location) Local() bool { return l.Scheme == "file" }
 
-// Locate parses a repository as [CheckRepo] does, but opens no file: a path must be absolute. The
-// error is a [belay.Error] with CodeInvalid; it does not show credentials.
+// Locate parses the name of a repository. It accepts the same names as [CheckRepo], except relative
+// paths, and opens no file. The error is a [belay.Error] with CodeInvalid, and does not contain
+// credentials.
 func Locate(repo string) (Location, error) {
 	if err := checkText("repository", repo); err != nil {
 		return Location{}, err
@@ -97,7 +98,7 @@ func locateURL(scheme, rest string) (Location, error) {
 	return l, nil
 }
 
-// errCredentials refuses a URL with credentials, since the URL is stored with the request.
+// errCredentials refuses a URL with credentials, because the URL is stored with the request.
 var errCredentials = &belay.Error{Code: belay.CodeInvalid,
 	Message: "repository: the URL contains credentials, and requests are stored: " +
 		"name the repository without them; the operator of the server or worker puts credentials into the file that " +
@@ -108,7 +109,7 @@ func hasPassword(u *url.URL) bool {
 	return has
 }
 
-// schemes are names of URL schemes; before a colon they are not taken for the name of a host.
+// schemes are names of URL schemes. Locate does not accept them as the host in host:path.
 var schemes = []string{"http", "https", "ssh", "git", "file", "ftp", "ftps"}
 
 // locateSCP parses host:path. A path that is not absolute is relative to a home directory.
@@ -117,7 +118,7 @@ func locateSCP(host, path string) (Location, error) {
 		return Location{}, invalid("repository: as host:path it names no repository; %s", allowed)
 	}
 	if first, _, _ := strings.Cut(strings.TrimLeft(path, "/"), "/"); strings.Contains(first, "@") {
-		return Location{}, errCredentials // user:password@host/path
+		return Location{}, errCredentials // the form user:password@host/path
 	}
 	segments, err := plainSegments(strings.Split(path, "/"))
 	if err != nil {
@@ -140,8 +141,8 @@ func locateSCP(host, path string) (Location, error) {
 	return l, nil
 }
 
-// plainHost is a host in canonical form: in lower case, without the default port of the scheme and
-// without the dot that may end a name.
+// plainHost returns a host in canonical form: in lower case, without the scheme's default port and
+// without a dot at the end of the name.
 func plainHost(scheme, host string) string {
 	name, port := host, ""
 	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
@@ -176,12 +177,12 @@ func segmentsOf(escaped string) ([]string, error) {
 	return plainSegments(all)
 }
 
-// looksLike are characters that some servers take for dots, slashes or percent signs.
+// looksLike are characters that some servers interpret as dots, slashes or percent signs.
 const looksLike = "․‥…﹒．。｡⁄∕⧸／﹨＼⧵％﹪"
 
-// plainSegments removes empty segments. It refuses segments that a server might decode again, or
-// take for a slash or for dots: the server would then read another repository than the one that was
-// allowed.
+// plainSegments removes empty segments. It refuses a segment that a server might decode a second
+// time, or might interpret as a slash or as dots, because the server would then read another
+// repository than the allowed repository.
 func plainSegments(all []string) ([]string, error) {
 	var kept []string
 	for _, s := range all {
@@ -203,7 +204,7 @@ func plainSegments(all []string) ([]string, error) {
 	return kept, nil
 }
 
-// withoutGit removes the suffix .git, which git appends itself where needed.
+// withoutGit removes the suffix .git, because git tries the name with .git itself.
 func withoutGit(p string) string {
 	if name := path.Base(p); name != ".git" {
 		return strings.TrimSuffix(p, ".git")
@@ -211,7 +212,7 @@ func withoutGit(p string) string {
 	return p
 }
 
-// Resolve follows the symbolic links of a local path; other locations are returned as they are. The
+// Resolve follows the symbolic links of a local path; it returns other locations unchanged. The
 // error says only that there is no repository, so that it reveals nothing about the file system.
 func (l Location) Resolve() (Location, error) {
 	if !l.Local() {

@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: all spellings of a repository have the same location, and other repositories have another.
+// Rule: Locate returns the same Location for all spellings of a repository, and different Locations
+// for different repositories.
 func TestLocations(t *testing.T) {
 	for want, spellings := range map[Location][]string{
 		{Scheme: "https", Host: "git.example", Path: "/team/app"}: {
@@ -49,8 +50,8 @@ func TestLocations(t *testing.T) {
 	}
 }
 
-// Rule: an ambiguous location, or one with credentials, is refused, and the error does not show the
-// credentials.
+// Rule: Locate refuses an ambiguous location and a location with credentials, and the error does
+// not contain the credentials.
 func TestLocationsThatAreRefused(t *testing.T) {
 	for _, repo := range []string{
 		"https://git.example/team/../other", "https://git.example/team/%2e%2e/other",
@@ -73,7 +74,7 @@ func TestLocationsThatAreRefused(t *testing.T) {
 		"ext::sh -c x", "-x", "/a\nb",
 	} {
 		l, err := Locate(repo)
-		if strings.HasPrefix(repo, "//") { // an absolute path that does not exist
+		if strings.HasPrefix(repo, "//") { // Locate accepts this text: it is an absolute path, which need not exist
 			continue
 		}
 		if !errors.Is(err, &belay.Error{Code: belay.CodeInvalid}) || strings.Contains(err.Error(), "secret") {
@@ -82,7 +83,8 @@ func TestLocationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: a pattern with a * matches the repositories below its directory, on its host alone.
+// Rule: a pattern with a * matches the repositories below its directory, and only those on its own
+// host.
 func TestPatterns(t *testing.T) {
 	for text, c := range map[string]struct{ yes, no []string }{
 		"https://git.example/team/*": {
@@ -148,8 +150,8 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// Rule: a pattern does not match a link that leads out of its directory, but links in the path of
-// the directory itself are followed.
+// Rule: a pattern does not match a symbolic link that leads out of the pattern's directory.
+// Symbolic links in the path of the directory itself are followed.
 func TestPatternsAndLinks(t *testing.T) {
 	src := repo(t)
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -193,8 +195,8 @@ func TestPatternsAndLinks(t *testing.T) {
 	}
 }
 
-// Rule: a location parsed again is the same; no location has dot segments; and a pattern matches
-// nothing on another host, however the location is spelt.
+// Rule: Locate returns the same Location when it parses the Location's text again. No Location has
+// dot segments. A pattern matches no location on another host, whatever the location's spelling.
 func FuzzLocate(f *testing.F) {
 	for _, repo := range []string{
 		"https://git.example/team/app.git", "https://git.example/team/%2e%2e/x", "git@git.example:team/app",
@@ -220,7 +222,7 @@ func FuzzLocate(f *testing.F) {
 		}
 		text := l.String()
 		if l.Local() {
-			text = l.Path // a path may contain characters that a URL may not
+			text = l.Path // a path may contain characters that are not allowed in a URL
 		}
 		again, err := Locate(text)
 		if err != nil || again != l {
@@ -233,7 +235,7 @@ func FuzzLocate(f *testing.F) {
 		if team.Matches(l) && (l.Host != "git.example" || l.Scheme != "https" || !strings.HasPrefix(l.Path, "/team/")) {
 			t.Errorf("%q matches as %+v", repo, l)
 		}
-		// For every location that CheckRepo accepts, git gets a URL with the same host and path.
+		// For every location that CheckRepo accepts, git gets a URL with the same host.
 		s, err := parseSource(repo)
 		if err != nil || l.Scheme != "https" {
 			return

@@ -12,24 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Locks reports on the locks on base clones that Prepare has while it copies objects: how long
-// Prepare had a lock and waited for one, over the last thousand times. Fetching and writing the
-// checkout are not part of these times.
+// Locks has statistics of the locks on base clones that Prepare has while it copies objects: how
+// long Prepare had a lock and how long it waited for a lock, over the last thousand locks. The
+// times do not include fetching and writing the checkout.
 type Locks struct {
-	Count              int           // number of times since the start
+	Count              int           // number of locks since the start
 	Held50, Held99     time.Duration // percentiles
 	HeldMost           time.Duration
 	Waited50, Waited99 time.Duration
 }
 
-// times keeps the most recent durations.
+// times keeps the durations of the last locks.
 type times struct {
 	mu           sync.Mutex
 	count        int
 	held, waited []time.Duration
 }
 
-// remembered is how many durations are kept.
+// remembered is the number of locks whose durations are kept.
 const remembered = 1000
 
 func (s *times) add(waited, held time.Duration) {
@@ -64,8 +64,8 @@ func rank(sorted []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// use waits for the lock that is needed to copy or replace the base. The lock keeps files from
-// being removed while they are copied; a fetch only adds files and needs no such lock.
+// use waits for the lock that is needed to copy or replace the base. The lock prevents that files
+// are removed while another process copies them. A fetch only adds files, so it needs no such lock.
 func (b *base) use(ctx context.Context) (release func(), err error) {
 	asked := time.Now()
 	f, err := waitLock(ctx, b.dir+".use")
@@ -73,7 +73,7 @@ func (b *base) use(ctx context.Context) (release func(), err error) {
 		return nil, fmt.Errorf("wait for the base of %s: %w", b.src, err)
 	}
 	began := time.Now()
-	_ = os.Chtimes(f.Name(), began, began) // the time of the last use
+	_ = os.Chtimes(f.Name(), began, began) // the modification time of the lock file is the time of the last use
 	return func() {
 		_ = f.Close()
 		b.m.times.add(began.Sub(asked), time.Since(began))

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a workspace is made with the credentials that are configured at that moment, and they
-// appear nowhere; Allow judges the URL without them.
+// Rule: Prepare uses the credentials that are configured at the time of the call. The credentials
+// appear neither in the workspace's Repo nor in its remote, and Allow gets the URL without them.
 func TestConfiguredCredentials(t *testing.T) {
 	r, m := serve(t, repo(t)), open(t)
 	login := Login{"jo", "s3cret'$(x)\""}

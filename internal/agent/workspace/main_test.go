@@ -30,7 +30,7 @@ func open(t *testing.T) *Manager {
 	return m
 }
 
-// try runs git in dir with the identity of a test.
+// try runs git in dir with a name and email for tests.
 func try(dir string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
@@ -108,7 +108,7 @@ func repo(t *testing.T) string {
 	return dir
 }
 
-// original makes the repository of repo once, to be copied.
+// original makes the repository that repo copies, once for all tests.
 var original = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "belay-source-")
 	if err != nil {
@@ -125,7 +125,7 @@ git checkout -q main; echo two >>a.txt; git commit -q -a -m second; rm -f .git/h
 	return dir, nil
 })
 
-// TestMain lets the test binary also be a helper, or another process that owns a workspace.
+// TestMain lets the test binary also run as a helper, or as another process that owns a workspace.
 func TestMain(m *testing.M) {
 	gitwatch.StandIn()
 	process.Main(Helper())
@@ -139,15 +139,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sampled goes through all cases, or with -short through a third of them, drawn anew each time. It
-// always includes a case that -run names.
+// sampled yields all cases or, with -short, a random third of them. If -run names a case, sampled
+// yields all.
 func sampled[V any](cases map[string]V) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		left := len(cases)
 		if testing.Short() && !strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
 			left = (left + 2) / 3
 		}
-		for name, c := range cases { // in random order
+		for name, c := range cases { // Go iterates over a map in random order
 			if left--; left < 0 || !yield(name, c) {
 				return
 			}
@@ -182,7 +182,7 @@ func salvageOf(t *testing.T, m *Manager, w *Workspace) Salvage {
 	return s
 }
 
-// wantCode fails the test if err has another code, and returns err's text.
+// wantCode fails the test if err does not have the code, and returns err's text.
 func wantCode(t *testing.T, err error, code belay.Code) string {
 	t.Helper()
 	if err == nil {

@@ -24,45 +24,48 @@ import (
 // Manager makes workspaces below one directory. Several processes may share the directory, and the
 // methods are safe for concurrent use.
 type Manager struct {
-	// Debounce is the age up to which the last fetch of a remote repository is used without another
-	// fetch. Prepare always looks at a local repository, and also fetches a remote one when the
-	// requested ref or commit is not known yet.
+	// Debounce is the time after a fetch of a remote repository during which Prepare uses the base
+	// without another fetch. Prepare fetches again within that time if it does not find the
+	// requested ref or commit. It reads a local repository on every call.
 	Debounce time.Duration
-	// PrepareTimeout bounds one call of Prepare, SalvageTimeout one call of Salvage.
+	// PrepareTimeout limits one call of Prepare, and SalvageTimeout one call of Salvage.
 	PrepareTimeout, SalvageTimeout time.Duration
-	// MaxSalvage bounds, each on its own, the bundle, the patch and every new file in the patch, in
-	// bytes.
+	// MaxSalvage is the maximum size, in bytes, of the bundle, of the patch, and of each new file
+	// in the patch.
 	MaxSalvage int64
 	// KeepHome makes Salvage keep HOME as well.
 	KeepHome bool
-	// Users gives each workspace a user of its own, which needs root; with nil every workspace has
-	// the user of this process.
+	// Users gives each workspace a user of its own, which needs root. If Users is nil, every
+	// workspace has the user of this process.
 	Users Users
-	// Keeper is the user who owns the base clones, and as whom repositories of root are read; nil
-	// for the user of this process. No other program runs as this user, and Users never lends it.
+	// Keeper is the user who owns the base clones, and who reads repositories of root; nil for the
+	// user of this process. No other program runs as this user, and Users never gives this user to
+	// a workspace.
 	Keeper *host.User
-	// Retake reserves, as Users does, the user of a workspace whose owner died, while the work in
-	// that workspace is salvaged. The error is CodeConflict if another run has that user now. With
-	// nil, no user is reserved.
+	// Retake reserves the user of a workspace whose owner died, while this process salvages that
+	// workspace. Its error has CodeConflict if another run uses that user now. If Retake is nil, no
+	// user is reserved.
 	Retake func(ctx context.Context, user host.User, id string) (free func(context.Context) error, err error)
-	// Limits are the resource limits of each helper, the same as those of the command.
+	// Limits are the resource limits of each helper process; the command of a job has the same
+	// limits.
 	Limits process.Limits
-	// Hidden are paths that a helper must not see if it reads files that jobs can write, and
-	// Readable are paths below them that it sees all the same. Both are the lists that apply to the
-	// command: where helper and command run as the same user, a file that the command replaces by a
-	// link then leads the helper to nothing that the command cannot read itself.
+	// Hidden are paths that a helper must not see if it reads files that jobs can write. Readable
+	// are paths below Hidden that the helper sees nevertheless. Both lists also apply to the
+	// command. So if helper and command run as the same user, the command gains nothing by
+	// replacing a file by a symbolic link: the helper can read only files that the command can read
+	// itself.
 	Hidden, Readable []string
-	// Quota bounds each workspace, also while Prepare makes it; see [Workspace.Watch].
+	// Quota limits each workspace, also while Prepare makes the workspace; see [Workspace.Watch].
 	Quota Quota
-	// Credentials finds the user name and password for a repository whose URL has none; with nil
-	// there are none.
+	// Credentials finds the user name and password for a repository whose URL has none. If
+	// Credentials is nil, git gets no login.
 	Credentials Credentials
-	// MaxFetch bounds what one fetch may write, in bytes; 0 for no bound.
+	// MaxFetch is the maximum number of bytes that one fetch may write; 0 for no limit.
 	MaxFetch int64
-	// CryptKey is the path of the git-crypt key that unlocks checkouts; empty for none.
+	// CryptKey is the path of the git-crypt key that decrypts checkouts; empty for none.
 	CryptKey string
-	// KeepWork is how long work salvaged from dead workspaces stays, KeepBases how long an unused
-	// base stays; 0 for ever.
+	// KeepWork is how long work salvaged from dead workspaces is kept, and KeepBases how long an
+	// unused base is kept; 0 for ever.
 	KeepWork, KeepBases time.Duration
 	// Now is the clock for Debounce, KeepWork and KeepBases.
 	Now func() time.Time
@@ -75,12 +78,12 @@ type Manager struct {
 
 	times times
 	mu    sync.Mutex
-	live  map[string]*Workspace // by directory: made by this Manager and not removed yet
+	live  map[string]*Workspace // workspaces that this Manager made and has not removed, by directory name
 }
 
-// Open uses dir, an absolute path or one below the working directory, and makes it if it is
-// missing, readable by this user alone. Open fails if another user could replace the directory by
-// another one. If git is missing, Prepare reports that, not Open.
+// Open returns a Manager for dir, an absolute path or a path below the working directory. It makes
+// dir if dir is missing, accessible to this user alone. Open fails if another user could replace
+// dir by another directory. If git is missing, Prepare returns that error, not Open.
 func Open(dir string) (*Manager, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
@@ -100,9 +103,9 @@ func Open(dir string) (*Manager, error) {
 			return nil, fmt.Errorf("open workspaces: %w", err)
 		}
 	}
-	// users of workspaces pass through the others
+	// the users of workspaces must pass through the other directories
 	for _, sub := range []string{"base", "kept", "scratch"} {
-		if err := os.Chmod(filepath.Join(dir, sub), 0o700); err != nil { //nolint:gosec // entering a directory needs x
+		if err := os.Chmod(filepath.Join(dir, sub), 0o700); err != nil { //nolint:gosec // a directory needs the x bit
 			return nil, fmt.Errorf("open workspaces: %w", err)
 		}
 	}
@@ -121,32 +124,35 @@ func Open(dir string) (*Manager, error) {
 
 // Spec describes the workspace to make.
 type Spec struct {
-	// ID names the workspace: letters, digits, _, - and dot, as in the id of a run.
+	// ID names the workspace. It consists of letters, digits, _, - and dots, like the id of a run.
 	ID string
-	// Place names the directory of the workspace, in the same letters as ID; empty means ID.
-	// Consecutive workspaces may share a Place, because programs remember the path in which they
-	// ran. If another workspace still uses the Place, Prepare waits a moment for it and then names
-	// the directory by ID.
+	// Place names the directory of the workspace, in the same characters as ID; empty means ID.
+	// Consecutive workspaces may have the same Place, because programs remember the path in which
+	// they ran. If another workspace still uses the Place, Prepare waits for up to five seconds and
+	// then names the directory by ID.
 	Place string
 	// Repo is the repository; empty for an empty directory without git.
 	Repo string
 	// Ref is the branch, tag or commit; empty for the source's HEAD.
 	Ref string
-	// Commit is the full hash of the commit to check out, if the caller knows it; Ref then only
-	// names the branch on which it is checked out.
+	// Commit is the full hash of the commit to check out, if the caller knows the commit; Ref then
+	// only names the branch to check out.
 	Commit string
-	// Allow judges the repository by its real location, a path without symbolic links or a URL,
-	// before anything is read from the repository. With nil every location is allowed.
+	// Allow decides whether a repository may be used, before anything is read from the repository.
+	// It gets the real location, a path without symbolic links or a URL. If Allow is nil, every
+	// location is allowed.
 	Allow func(repo string) error
-	// Unfinished announces that [Manager.Restore] follows. Until Restore has ended, the workspace
-	// contains no work of a run, and a sweep that finds it abandoned salvages nothing.
+	// Unfinished says that the caller will call [Manager.Restore]. Until Restore has ended, the
+	// workspace contains no work of a run. If the owner dies before, Sweep salvages nothing from
+	// the workspace.
 	Unfinished bool
-	// Foreign says that Repo was named by a person other than the user of this process: if Repo is
-	// a path, it may not lead through a symbolic link.
+	// Foreign says that a person other than the user of this process named Repo. A path in Repo may
+	// then not lead through a symbolic link.
 	Foreign bool
 }
 
-// source returns the allowed source of a workspace, with the credentials for it.
+// source returns the source of a workspace with its credentials, if spec's Allow accepts the
+// source.
 func (m *Manager) source(s Spec) (source, error) {
 	src, err := s.check()
 	if err != nil || src.url == "" {
@@ -184,19 +190,19 @@ func (s Spec) check() (source, error) {
 	return parseSource(s.Repo)
 }
 
-// Workspace is the set of directories in which one job works.
+// Workspace is the directories in which one job works.
 type Workspace struct {
 	ID string
 	// Dir is the checkout; Home and Tmp are beside it.
 	Dir, Home, Tmp string
 	// Repo is the repository without credentials, Ref the requested ref.
 	Repo, Ref string
-	// Branch is the branch checked out, empty for a detached HEAD.
+	// Branch is the branch that was checked out; empty for a detached HEAD.
 	Branch string
-	// Commit is the commit checked out.
+	// Commit is the commit that was checked out.
 	Commit string
-	// DirtySource says that Repo is a local directory with uncommitted changes. These changes are
-	// not part of the workspace.
+	// DirtySource says that Repo is a local directory with uncommitted changes, which are not part
+	// of the workspace.
 	DirtySource bool
 	// User is the user that works in the workspace; nil for the user of this process.
 	User *host.User
@@ -209,28 +215,28 @@ type Workspace struct {
 	root    string   // the directory that contains the whole workspace
 	lock    *os.File // an open descriptor of root, flocked while the owner lives
 	made    time.Time
-	used    Usage                       // at the last count
+	used    Usage                       // the disk usage at the last count
 	free    func(context.Context) error // returns the user to the pool
 	key     string                      // the name of the base
 	objects string                      // the objects directory of the base
 	shallow []byte                      // the commits at which the history of a shallow base ends
-	noted   [sha256.Size]byte           // checksum of the index as Prepare left it
+	noted   [sha256.Size]byte           // checksum of the index at the end of Prepare
 
-	gitconfig [sha256.Size]byte // checksum of the .gitconfig in Home
+	gitconfig [sha256.Size]byte // checksum of the .gitconfig that Prepare wrote to Home
 
-	unfinished bool // Restore has not ended yet
+	unfinished bool // the caller will call Restore, or Restore has not ended yet
 }
 
-// notes is the directory that records how Prepare left the workspace; the workspace's user may read
-// it.
+// notes returns the directory that records the state of the workspace at the end of Prepare. The
+// workspace's user may read that directory.
 func (w *Workspace) notes() string { return filepath.Join(w.root, "notes") }
 
-// Prepare makes a workspace. Errors that the caller caused are a [belay.Error] with CodeInvalid
-// (not a valid repository, ref or id), CodeNotFound (no repository there, no such ref, no commit
-// yet), CodeForbidden (the repository may not be read), CodeConflict (the id is in use) or
-// CodePayloadTooLarge (the repository exceeds the limits of a workspace or a helper).
-// CodeUnavailable means that git or the repository cannot be reached, or could not be within
-// PrepareTimeout.
+// Prepare makes a workspace. If the caller caused an error, the error is a [belay.Error]:
+// CodeInvalid (the repository, ref or id is not valid), CodeNotFound (the repository or ref does
+// not exist, or the repository has no commit), CodeForbidden (the repository may not be read),
+// CodeConflict (another workspace has the id) or CodePayloadTooLarge (the repository exceeds the
+// limits of a workspace or a helper). CodeUnavailable means that git is missing, that the
+// repository cannot be reached, or that Prepare took longer than PrepareTimeout.
 func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 	src, err := m.source(spec)
 	if err != nil {
@@ -246,7 +252,7 @@ func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 	return w, nil
 }
 
-// fillInTime fills a claimed workspace within PrepareTimeout and within the quota.
+// fillInTime fills a new workspace within PrepareTimeout and within the quota.
 func (m *Manager) fillInTime(ctx context.Context, w *Workspace, spec Spec, src source) error {
 	late := &belay.Error{
 		Code: belay.CodeUnavailable, Message: fmt.Sprintf("workspace %s was not made within %s", w.ID,
@@ -267,8 +273,8 @@ func (m *Manager) fillInTime(ctx context.Context, w *Workspace, spec Spec, src s
 	return nil
 }
 
-// owner is the content of owner.json. If Commit is set, the workspace was finished, and the process
-// that finds it abandoned can salvage it.
+// owner is the content of owner.json. If Commit is set, Prepare completed the workspace; a process
+// that finds such a workspace abandoned can salvage it.
 type owner struct {
 	Process host.Process `json:"process"`
 	ID      string       `json:"id"`
@@ -279,7 +285,7 @@ type owner struct {
 	Commit  string       `json:"commit,omitempty"`
 	Branch  string       `json:"branch,omitempty"`
 	Shallow []byte       `json:"shallow,omitempty"`
-	// Home is the checksum of the .gitconfig in HOME.
+	// Home is the checksum of the .gitconfig that Prepare wrote to HOME.
 	Home []byte `json:"home,omitempty"`
 }
 
@@ -316,8 +322,8 @@ func (m *Manager) makeDirs(fresh string, w *Workspace, config []byte) error {
 	return os.Rename(fresh, w.root)
 }
 
-// lockedDir makes a directory and flocks it. In the moment between the two, the sweep of another
-// process can remove the directory; lockedDir then makes another one.
+// lockedDir makes a directory and flocks it. Before it has the lock, the sweep of another process
+// can remove the directory; lockedDir then makes another directory.
 func (m *Manager) lockedDir(parent, prefix string) (string, *os.File, error) {
 	for {
 		dir, err := os.MkdirTemp(filepath.Join(m.dir, parent), prefix)
@@ -337,7 +343,7 @@ func (m *Manager) lockedDir(parent, prefix string) (string, *os.File, error) {
 	}
 }
 
-// tryLock flocks the file or directory at path without waiting: the error is EWOULDBLOCK if another
+// tryLock flocks the file or directory at path without waiting. The error is EWOULDBLOCK if another
 // process has the lock.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxAttributes bounds the number of .gitattributes files that are read, maxAttributesSize each of
-// them, in bytes.
+// maxAttributes is the maximum number of .gitattributes files that missing reads, and
+// maxAttributesSize the maximum size of each file, in bytes.
 const (
 	maxAttributes     = 1_000
 	maxAttributesSize = 1 << 20

@@ -9,20 +9,20 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// origin is an opened local source. It stays the same directory even if another directory takes its
-// path.
+// origin is the opened directory of a local source. Its descriptors refer to the same directory
+// even if another directory is moved to its path.
 type origin struct {
 	dir *os.File
 	// git is the .git directory of a work tree; nil if dir itself is the git directory, or if .git
-	// is a file or a link.
+	// is a file or a symbolic link.
 	git *os.File
-	// owner is the owner of .git, or of dir if that is the git directory.
+	// owner is the user who owns .git, or who owns dir if dir is the git directory.
 	owner uint32
 	bare  bool
 }
 
-// open opens a local source at its canonical path. It refuses symbolic links in the path, which can
-// only have appeared since the path was resolved.
+// open opens a local source at its canonical path. It refuses symbolic links in the path, because
+// the path was resolved before and a link can only have appeared since.
 func (s source) open() (*origin, error) {
 	fd, err := openat2(unix.AT_FDCWD, s.url, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
@@ -57,7 +57,7 @@ func openat2(at int, path string, resolve uint64) (int, error) {
 	})
 }
 
-// lost is the error for a source that was removed or replaced since it was found.
+// lost returns the error for a source that was removed or replaced after it was found.
 func (s source) lost(err error) error {
 	return &belay.Error{
 		Code: belay.CodeNotFound, Message: "repository " + s.url +

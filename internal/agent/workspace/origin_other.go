@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// origin is never made on this system.
+// origin is not used on this system, where local sources are not supported.
 type origin struct {
 	dir, git *os.File
 	owner    uint32

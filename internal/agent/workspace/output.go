@@ -10,11 +10,11 @@ import (
 	"unicode"
 )
 
-// gitError is a git that failed.
+// gitError is the error of a git command that failed.
 type gitError struct {
 	command string
 	err     error
-	text    string // the end of its standard error, printable and without credentials
+	text    string // the end of git's standard error, printable and without credentials
 }
 
 func (e *gitError) Error() string {
@@ -26,7 +26,7 @@ func (e *gitError) Error() string {
 
 func (e *gitError) Unwrap() error { return e.err }
 
-// exitCode is the exit code of a failed git, -1 if it has none.
+// exitCode returns the exit code of a git command that failed, or -1 if git did not exit by itself.
 func exitCode(err error) int {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -35,7 +35,7 @@ func exitCode(err error) int {
 	return -1
 }
 
-// bounded keeps at most limit bytes and calls full when more are written.
+// bounded keeps at most limit bytes and calls full if more bytes are written.
 type bounded struct {
 	buf   bytes.Buffer
 	limit int64
@@ -50,7 +50,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// tail keeps the last bytes that are written.
+// tail keeps the last 4096 bytes that are written to it.
 type tail struct{ buf []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -64,7 +64,8 @@ func (t *tail) Write(p []byte) (int, error) {
 
 var userinfo = regexp.MustCompile(`://[^/@\s]*@`)
 
-// text returns the last lines for people: in one line, printable, without credentials.
+// text returns the last three lines for an error message: joined to one line, printable, and
+// without credentials.
 func (t *tail) text(remote *source) string {
 	s := strings.ToValidUTF8(string(t.buf), "?")
 	if remote != nil {

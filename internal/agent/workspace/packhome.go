@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds for what is kept of HOME.
+// Limits for the part of HOME that is saved.
 const (
 	maxHome        = 32 << 20 // bytes of all files
 	maxHomeFile    = 16 << 20
@@ -27,8 +27,8 @@ const (
 	maxHomeDepth   = 64
 )
 
-// caches are directories of HOME, by path, that programs can make again; cacheNames are names of
-// such directories, at any depth.
+// caches are paths in HOME of directories that programs can make again. cacheNames are names of
+// such directories at any depth.
 var (
 	caches = []string{
 		".cache", ".npm", ".pnpm-store", ".yarn/berry/cache", ".bun/install/cache", ".local/share/pnpm",
@@ -42,7 +42,7 @@ var (
 	cacheNames = []string{"node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
 
-// cacheTag is the beginning of a file CACHEDIR.TAG, which marks its directory as a cache
+// cacheTag is the beginning of a file CACHEDIR.TAG, which says that its directory is a cache
 // (https://bford.info/cachedir/).
 const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55"
 
@@ -53,7 +53,7 @@ type belonging struct {
 	link string // the target of a symbolic link
 }
 
-// home packs the contents of HOME: regular files, directories, and symbolic links that stay in it.
+// home packs the contents of HOME: regular files, directories, and symbolic links to paths in HOME.
 func (s *salvage) home(ctx context.Context) error {
 	if s.at.MostHome <= 0 {
 		return nil
@@ -76,7 +76,7 @@ func (s *salvage) home(ctx context.Context) error {
 	return nil
 }
 
-// packer packs HOME.
+// packer writes the archive of HOME.
 type packer struct {
 	ctx  context.Context
 	at   *site
@@ -85,7 +85,7 @@ type packer struct {
 
 	seen int
 	all  []belonging
-	left []string // files that are not kept, each with the reason
+	left []string // files that the archive omits, each with the reason
 }
 
 func (h *packer) leave(name, format string, args ...any) {
@@ -119,7 +119,7 @@ func (h *packer) look(dir string) {
 func (h *packer) take(name string) {
 	info, err := h.root.Lstat(name)
 	if err != nil {
-		return // removed in the meantime
+		return // the file was removed meanwhile
 	}
 	b := belonging{name: name, info: info}
 	stat, ok := info.Sys().(*syscall.Stat_t)
@@ -169,7 +169,8 @@ func (h *packer) cache(name string) bool {
 	return err == nil && string(head) == cacheTag
 }
 
-// inside returns the target of a symbolic link as it is stored: relative, and within HOME.
+// inside returns the target of a symbolic link in the form in which the archive stores it:
+// relative, and within HOME.
 func inside(home, name, target string) (string, error) {
 	if path.IsAbs(target) {
 		below, ok := strings.CutPrefix(path.Clean(target), path.Clean(home)+"/")
@@ -184,7 +185,7 @@ func inside(home, name, target string) (string, error) {
 	return target, nil
 }
 
-// fit leaves out the largest files until the rest fits the bound.
+// fit leaves out the largest files until the remaining files have at most MostHome bytes.
 func (h *packer) fit() {
 	var total int64
 	var files []int
@@ -213,8 +214,8 @@ func (h *packer) fit() {
 	h.all = keep
 }
 
-// pack writes the archive of HOME. It returns nil if HOME has only the files that Belay put there.
-// Equal files give equal bytes.
+// pack writes the archive of HOME. It returns nil if HOME has only the files that Belay wrote. The
+// same files always give the same bytes.
 func (h *packer) pack() ([]byte, error) {
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namesIn lists the names in an archive.
+// namesIn lists the names of the files in an archive.
 func namesIn(t *testing.T, archive []byte) (names []string) {
 	t.Helper()
 	if len(archive) == 0 {
@@ -41,8 +41,8 @@ func namesIn(t *testing.T, archive []byte) (names []string) {
 	}
 }
 
-// Rule: HOME is restored with its contents, modes, times and links within it, but without caches
-// and without Belay's own files.
+// Rule: Restore writes HOME with its contents, modes, times and the links that stay in HOME, but
+// without caches and without the files that Belay wrote.
 func TestHomeComesBack(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -113,8 +113,8 @@ func TestHomeComesBack(t *testing.T) {
 	}
 }
 
-// Rule: of HOME, files outside of it, files of other users, files that block and files beyond the
-// bounds are not kept, and each is named; the rest is kept.
+// Rule: Salvage does not save links out of HOME, files of other users, files that block and files
+// beyond the limits. It names each such file, and saves the other files.
 func TestHostileHome(t *testing.T) {
 	src, m := repo(t), open(t)
 	if os.Geteuid() == 0 {
@@ -212,7 +212,7 @@ func TestHostileHome(t *testing.T) {
 	}
 }
 
-// Rule: a manipulated archive is refused and writes nothing outside of HOME.
+// Rule: UnpackHome refuses a manipulated archive and writes nothing outside HOME.
 func TestHomeRefuses(t *testing.T) {
 	outside := t.TempDir()
 	for name, entries := range map[string][]tar.Header{
@@ -253,7 +253,7 @@ func TestHomeRefuses(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	// A setuid bit is not kept.
+	// UnpackHome clears a setuid bit.
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
 	w := tar.NewWriter(z)

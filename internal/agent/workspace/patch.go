@@ -12,7 +12,7 @@ import (
 )
 
 // patch returns the difference between two trees. If the patch exceeds the limit, it omits the
-// largest files and names them as lost.
+// largest files and records these as lost.
 func (s *salvage) patch(ctx context.Context, from, to string) ([]byte, error) {
 	const tries = 6
 	patch, err := s.diff(ctx, from, to)
@@ -46,7 +46,7 @@ func (s *salvage) diff(ctx context.Context, from, to string) ([]byte, error) {
 type differing struct {
 	name string
 	was  entry
-	is   string // its object in the second tree
+	is   string // the object in the second tree
 	size int64  // of both objects
 }
 
@@ -68,8 +68,8 @@ func (s *salvage) differences(ctx context.Context, from, to string) ([]differing
 	return all, nil
 }
 
-// withoutLargest returns a tree with the smallest of the changes between the trees from and to, as
-// many of them as have no more than room bytes together.
+// withoutLargest returns a tree with only the smallest changes between the trees from and to: as
+// many changes as have no more than room bytes together.
 func (s *salvage) withoutLargest(ctx context.Context, from, to string, room int64) (string, error) {
 	all, err := s.differences(ctx, from, to)
 	if err != nil {
@@ -93,7 +93,8 @@ func (s *salvage) withoutLargest(ctx context.Context, from, to string, room int6
 	return s.proof.writeTree(ctx, filepath.Join(s.proof.dir, "less.index"), to, info.String())
 }
 
-// overhead is an estimate of the bytes that a file takes in a patch beside its content and name.
+// overhead is the estimated number of bytes that a file takes in a patch in addition to its content
+// and name.
 const overhead = 256
 
 func (s *salvage) sizes(ctx context.Context, all []differing) error {
@@ -119,7 +120,7 @@ func (s *salvage) sizes(ctx context.Context, all []differing) error {
 	return nil
 }
 
-// nameMissing names as lost the files that differ between less and to.
+// nameMissing records as lost the files that differ between the trees less and to.
 func (s *salvage) nameMissing(ctx context.Context, less, to string) error {
 	all, err := s.differences(ctx, less, to)
 	names := make([]string, 0, len(all))

@@ -9,13 +9,13 @@ import (
 // Pattern matches one repository or, if it ends with *, all repositories whose names begin with the
 // text before the *. That text contains at least a whole host and a slash.
 type Pattern struct {
-	at   Location // the repository or, with many, the directory before the last part of the text
+	at   Location // the repository or, if many is set, the directory in which the matching repositories lie
 	many bool
-	// begins is the text between that directory and the *.
+	// begins is the text between the directory at and the *.
 	begins string
 }
 
-// ParsePattern parses a pattern. Its errors are those of [Locate].
+// ParsePattern parses a pattern. It returns the same errors as [Locate].
 func ParsePattern(text string) (Pattern, error) {
 	beginning, many := strings.CutSuffix(text, "*")
 	switch {
@@ -25,10 +25,10 @@ func ParsePattern(text string) (Pattern, error) {
 		at, err := Locate(text)
 		return Pattern{at: at}, err
 	}
-	// The directory is parsed like any location, so its host is complete.
+	// The text up to the last slash is parsed as a location, so it must contain a complete host.
 	i := strings.LastIndexByte(beginning, '/')
 	if j := strings.LastIndexByte(beginning, ':'); j > i {
-		i = j // host:*
+		i = j // the form host:*
 	}
 	dir, begins := beginning[:i+1], beginning[i+1:]
 	switch rest, isURL := strings.CutPrefix(dir[strings.IndexByte(dir, ':')+1:], "//"); {
@@ -38,7 +38,7 @@ func ParsePattern(text string) (Pattern, error) {
 	case dir == "/", dir == "file:///":
 		return Pattern{at: Location{Scheme: "file", Path: "/"}, many: true, begins: begins}, nil
 	}
-	const below = "x" // a name in the directory, since Locate needs one
+	const below = "x" // a name in the directory, because Locate needs a name
 	at, err := Locate(dir + below)
 	if err != nil {
 		return Pattern{}, err
@@ -50,7 +50,8 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{at: at, many: true, begins: begins}, nil
 }
 
-// Resolve follows the symbolic links of the directory, if it is on this machine.
+// Resolve follows the symbolic links in the pattern's directory, if that directory is on this
+// machine.
 func (p Pattern) Resolve() Pattern {
 	if p.at.Local() {
 		if real, err := filepath.EvalSymlinks(p.at.Path); err == nil {

@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// piece is a part of a bundle that can be left out without losing the others.
+// piece is a part of a bundle, such as a branch, that can be omitted without losing the other
+// parts.
 type piece struct {
-	what  string // name for messages
+	what  string // name of the piece for messages
 	tier  tier
-	minor bool // not worth a bundle by itself
+	minor bool // no bundle is made if all its pieces are minor
 	add   func(*record)
 }
 
-// tier is the importance of a piece. If the bundle is too large, pieces of the highest tier are
-// left out first.
+// tier is the importance of a piece; ofHead is the most important tier. If the bundle is too large,
+// the pieces of the least important tier are omitted first.
 type tier int
 
 const (
@@ -26,7 +27,7 @@ const (
 	ofBranches
 	underWay
 	ofStash
-	ofTags // and notes, and all other refs
+	ofTags // tags, notes, and all refs without another tier
 	ofRemotes
 	ofLogs
 )
@@ -41,19 +42,19 @@ func tierOf(ref string) tier {
 	return ofTags
 }
 
-// change describes how a .git differs from the state that was handed over, as far as that is
-// visible without reading objects.
+// change describes the difference between a .git and its state when it was handed over, as far as
+// that difference can be seen without reading objects.
 type change struct {
 	refs, links map[string]string
 	gone        []string
 	stash       []logEntry
 	files       map[string][]byte
-	under       bool // the files show an operation in progress
+	under       bool // the files show that an operation such as a merge is in progress
 	settings    []setting
 	any         bool
 }
 
-// changed compares a repository with the state that was handed over.
+// changed compares a repository with its state when it was handed over to the command.
 func (s *salvage) changed(ctx context.Context, repo *repository) *change {
 	was, links := refsOf(s.at.Refs)
 	c := &change{refs: make(map[string]string), links: make(map[string]string)}
@@ -89,7 +90,7 @@ func (s *salvage) changed(ctx context.Context, repo *repository) *change {
 	return c
 }
 
-// bound removes refs beyond maxRefs, those of the least important tiers first.
+// bound removes refs until maxRefs are left, and begins with the least important tier.
 func (s *salvage) bound(c *change) {
 	if len(c.refs) <= maxRefs {
 		return
@@ -102,8 +103,7 @@ func (s *salvage) bound(c *change) {
 	}
 }
 
-// pieces returns the pieces of the bundle. Refs to objects that cannot be read are recorded as
-// lost.
+// pieces returns the pieces of the bundle. It records refs to unreadable objects as lost.
 func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository, c *change, index *staged) ([]piece,
 	error) {
 	logs := repo.logs()
@@ -149,7 +149,7 @@ func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository,
 		logPieces(logs, is)), nil
 }
 
-// wanted returns the objects whose types pieces needs to know.
+// wanted returns the objects whose types the method pieces must know.
 func wanted(repo *repository, c *change, logs map[string][]logEntry) []string {
 	all := named(c.files)
 	if repo.head.commit != "" {
@@ -178,7 +178,7 @@ func stashPieces(stash []logEntry, is func(object, kind string) bool, lost *loss
 		}
 		all = append(all, piece{what: fmt.Sprintf("stash@{%d}", len(stash)-1-i), tier: ofStash, add: func(r *record) {
 			r.logs[stashRef] = append(r.logs[stashRef], e.after(r.refs[stashRef]))
-			r.refs[stashRef] = e.object // the newest comes last
+			r.refs[stashRef] = e.object // the newest stash comes last
 			r.commits = append(r.commits, e.object)
 		}})
 	}
@@ -226,7 +226,8 @@ func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []
 		}}}
 }
 
-// record combines pieces. Without the piece of HEAD, HEAD is where it was handed over.
+// record combines pieces into one record. If pieces has no HEAD, the record has the HEAD that was
+// handed over to the command.
 func (s *salvage) record(c *change, pieces []piece) *record {
 	handed := s.at.handedHead()
 	r := &record{

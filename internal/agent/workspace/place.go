@@ -13,11 +13,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// placeTimeout is how long a workspace waits for its place; tests change it.
+// placeTimeout is how long Prepare waits for a directory name that another workspace uses.
 const placeTimeout = 5 * time.Second
 
-// place makes the directories of a workspace at spec.Place, or at spec.ID if another workspace
-// still uses that place.
+// place makes the directories of a workspace at spec.Place. If another workspace still uses that
+// name, place makes them at spec.ID.
 func (m *Manager) place(ctx context.Context, spec Spec, src source) (*Workspace, error) {
 	if m.has(spec.ID) {
 		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already", spec.ID)}
@@ -44,7 +44,7 @@ func (m *Manager) place(ctx context.Context, spec Spec, src source) (*Workspace,
 	}
 }
 
-// has reports whether this Manager has made the workspace id and not removed it yet.
+// has reports whether this Manager has made the workspace id and has not removed it yet.
 func (m *Manager) has(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,8 +56,8 @@ func (m *Manager) has(id string) bool {
 	return false
 }
 
-// claim makes and locks the directories of a workspace before they appear under their name. If a
-// dead workspace has that name, its work is salvaged first.
+// claim makes and locks the directories of a workspace and then renames them to name. If a dead
+// workspace has that name, claim first salvages and removes it.
 func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source) (*Workspace, error) {
 	root := filepath.Join(m.dir, "jobs", name)
 	inUse := &belay.Error{

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: consecutive workspaces get the same place; if another workspace still has it, Prepare waits
-// for a moment and then uses another place.
+// Rule: consecutive workspaces of a job get the same directory. If another workspace still uses
+// that directory, Prepare waits for a moment and then uses another directory.
 func TestConsecutiveWorkspacesShareAPlace(t *testing.T) {
 	m, source := open(t), repo(t)
 	m.placeTimeout = 100 * time.Millisecond
@@ -50,7 +50,7 @@ func TestConsecutiveWorkspacesShareAPlace(t *testing.T) {
 	}
 }
 
-// Rule: a Prepare that waits for its place gets it as soon as it is free.
+// Rule: a Prepare that waits for its directory continues as soon as the other workspace is removed.
 func TestPrepareWaitsForItsPlace(t *testing.T) {
 	m, source := open(t), repo(t)
 	m.placeTimeout = time.Minute
@@ -73,8 +73,8 @@ func TestPrepareWaitsForItsPlace(t *testing.T) {
 	}
 }
 
-// Rule: a workspace whose owner died before it was restored is not salvaged: its contents would
-// pass for newer than the work that was to be restored.
+// Rule: Sweep does not salvage a workspace whose owner died before Restore had ended, because its
+// contents would look newer than the work that was to be restored.
 func TestUnrestoredWorkspaceIsNotSalvaged(t *testing.T) {
 	m, source := open(t), repo(t)
 	w := prepare(t, m, Spec{ID: "run-1", Repo: source})
@@ -103,8 +103,8 @@ func TestUnrestoredWorkspaceIsNotSalvaged(t *testing.T) {
 	}
 }
 
-// Rule: work that a dead run left at a place is kept under the ID of that run before the next run
-// gets the place, by [Manager.Settle] or by the next run itself.
+// Rule: a dead run leaves work in a directory. Before the next run gets the directory,
+// [Manager.Settle] or the next run itself keeps that work under the ID of the dead run.
 func TestWorkOfDeadRunIsKeptBeforeItsPlaceIsReused(t *testing.T) {
 	m, source := open(t), repo(t)
 	for i, settle := range []bool{true, false} {

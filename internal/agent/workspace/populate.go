@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// site returns the workspace of a steward, completed with the data that only the steward has.
+// site returns the workspace of a steward, and adds the paths and notes that only the steward has.
 func (h *helper) site(c *charge) (*site, error) {
 	at := &c.Site
 	at.Scratch = filepath.Join(h.Scratch, "scratch")
@@ -48,7 +48,7 @@ func (h *helper) salvage(ctx context.Context, o *salvageOrder) (*answer, error) 
 	return &answer{Salvage: &s}, err
 }
 
-// fill makes a checkout, and notes its state for the comparison in Salvage.
+// fill makes a checkout, and records its state so that Salvage can compare.
 func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
 	at, err := h.site(&o.Charge)
 	if err != nil {
@@ -68,7 +68,7 @@ func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
 	return &answer{Noted: sum[:], Notes: notes}, err
 }
 
-// populate makes the checkout from the objects and refs.
+// populate makes the checkout from the base's objects and the order's refs.
 func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	t := target{commit: at.Commit, branch: at.Branch}
 	dir := filepath.Join(at.Dir, ".git")
@@ -96,7 +96,7 @@ func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	return nil
 }
 
-// refs writes the refs that a clone of the remote would have.
+// refs writes the refs that a clone of the source would have.
 func (o *fillOrder) refs(dir string) error {
 	if err := writeFile(filepath.Join(dir, "packed-refs"), o.Refs); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (o *fillOrder) refs(dir string) error {
 	return o.origin(dir)
 }
 
-// origin configures the real remote as origin, instead of the base.
+// origin configures the source as the remote origin, not the base.
 func (o *fillOrder) origin(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -130,8 +130,8 @@ func (o *fillOrder) origin(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// fits counts the size of the checkout before it is written: a repository of a few kilobytes can
-// unpack to more than any disk has.
+// fits computes the size of the checkout before git writes it, because a repository of a few
+// kilobytes can unpack to more than a disk can store.
 func (h *helper) fits(ctx context.Context, at *site, o *fillOrder) error {
 	if o.Charge.Quota.Bytes <= 0 && o.Charge.Quota.Files <= 0 {
 		return nil
@@ -148,7 +148,8 @@ func (h *helper) fits(ctx context.Context, at *site, o *fillOrder) error {
 	return err
 }
 
-// beyondQuota is the error for a repository that exceeds the quota while its workspace is made.
+// beyondQuota returns the error for a repository that exceeds the quota while its workspace is
+// made.
 func beyondQuota(repo string, over error) error {
 	return &belay.Error{
 		Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("repository %s cannot be checked out: %v", repo, over),
@@ -156,7 +157,7 @@ func beyondQuota(repo string, over error) error {
 	}
 }
 
-// treeCounter adds up the files that git ls-tree lists.
+// treeCounter adds up the sizes of the files that git ls-tree lists.
 type treeCounter struct {
 	quota Quota
 	used  Usage
@@ -174,7 +175,7 @@ func (c *treeCounter) Write(p []byte) (int, error) {
 		c.rest = rest
 		meta, _, _ := bytes.Cut(line, []byte{'\t'})
 		if f := bytes.Fields(meta); len(f) == 4 {
-			n, _ := strconv.ParseInt(string(f[3]), 10, 64) // a dash for a submodule
+			n, _ := strconv.ParseInt(string(f[3]), 10, 64) // the size of a submodule is a dash, which counts as 0
 			c.used.Bytes += n
 			c.used.Files++
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a ref may be a branch, a tag, a full ref or a commit; a branch is checked out as a branch,
-// everything else detached; and the files are those of the ref.
+// Rule: a ref may be a branch, a tag, a full ref or a commit. Prepare checks out a branch as a
+// branch and every other ref with a detached HEAD, and the checkout has the files of the ref.
 func TestRefs(t *testing.T) {
 	src, m := repo(t), open(t)
 	main, feature, first := run(t, src, "rev-parse", "main"), run(t, src, "rev-parse", "feature/x"),
@@ -56,8 +56,8 @@ func TestRefs(t *testing.T) {
 	}
 }
 
-// Rule: Commit is checked out even if its ref has moved or is gone, on the branch that the ref
-// names.
+// Rule: Prepare checks out Spec.Commit even if Spec.Ref has moved or was deleted, on the branch
+// that Spec.Ref names.
 func TestCommitIsExact(t *testing.T) {
 	src, m := repo(t), open(t)
 	first := run(t, src, "rev-parse", "main~")
@@ -70,7 +70,8 @@ func TestCommitIsExact(t *testing.T) {
 	}
 }
 
-// Rule: origin is the real remote with its branches, and nothing refers to the base.
+// Rule: the checkout's remote origin is the source, with the source's branches, and no file in .git
+// names the base.
 func TestOriginIsTheTrueRemote(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: "file://" + src})
@@ -95,8 +96,8 @@ func TestOriginIsTheTrueRemote(t *testing.T) {
 	}
 }
 
-// Rule: no object is hard-linked, so a job that rewrites its own objects does not damage those of
-// others.
+// Rule: without a user of its own, a workspace has copies of objects and not hard links. So a job
+// that overwrites its objects does not damage the objects of other jobs.
 func TestObjectsAreCopied(t *testing.T) {
 	src, m := repo(t), open(t)
 	run(t, src, "gc", "-q")
@@ -125,7 +126,8 @@ func TestObjectsAreCopied(t *testing.T) {
 	run(t, prepare(t, m, Spec{Repo: src}).Dir, "fsck", "--strict")
 }
 
-// Rule: detached, shallow, bare, linked and dirty sources are all checked out.
+// Rule: Prepare can check out sources that are detached, shallow, bare, dirty or a linked work
+// tree.
 func TestSources(t *testing.T) {
 	type source struct {
 		dir, commit, branch string
@@ -215,8 +217,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// Rule: a missing repository or ref is reported as not found, with its name, and leaves nothing
-// behind.
+// Rule: Prepare reports a missing repository or ref as not found, with its name, and leaves no
+// files.
 func TestNotFound(t *testing.T) {
 	src, m := repo(t), open(t)
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -255,7 +257,8 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// Rule: concurrent calls of Prepare for one repository succeed, each with files of its own.
+// Rule: concurrent calls of Prepare for one repository all succeed, and each workspace has its own
+// files.
 func TestConcurrentPrepares(t *testing.T) {
 	src, m := repo(t), open(t)
 	const n = 8
@@ -264,7 +267,7 @@ func TestConcurrentPrepares(t *testing.T) {
 	for i := range n {
 		all.Go(func() {
 			manager := m
-			if i%2 == 1 { // as another process would
+			if i%2 == 1 { // a second Manager acts like another process
 				var err error
 				if manager, err = Open(m.dir); err != nil {
 					t.Error(err)
@@ -305,8 +308,8 @@ func TestConcurrentPrepares(t *testing.T) {
 	}
 }
 
-// Rule: a base that is corrupt, half made or has stale locks is repaired or made anew, and Prepare
-// succeeds.
+// Rule: if a base is corrupt, incomplete or has stale locks, Prepare repairs it or makes a new
+// base, and succeeds.
 func TestDamagedBase(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, base string){
 		"no state":  func(t *testing.T, base string) { remove(t, base+stateFile) },
@@ -376,8 +379,8 @@ func spoil(t *testing.T, dir string) {
 	}
 }
 
-// Rule: a known commit is checked out from the base alone, so that a job can continue after its
-// source is gone.
+// Rule: Prepare checks out a known commit from the base alone, so a job can continue even after its
+// source was deleted.
 func TestKnownCommitNeedsNoSource(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -388,8 +391,8 @@ func TestKnownCommitNeedsNoSource(t *testing.T) {
 	}
 }
 
-// Rule: a base that is fetched often does not pile up packs, and keeps commits that the source has
-// deleted.
+// Rule: many fetches leave a base with at most maxPacks packs, and the base keeps commits that the
+// source has deleted.
 func TestBaseIsCompacted(t *testing.T) {
 	src, m := repo(t), open(t)
 	run(t, src, "checkout", "-q", "-b", "short")
@@ -429,8 +432,8 @@ func TestBaseIsCompacted(t *testing.T) {
 	}
 }
 
-// Rule: commits of the command have the name of this process's user, or Belay's if that user has
-// none.
+// Rule: commits of the command have the name of this process's user. If that user has no name in
+// git's configuration, they have Belay's name.
 func TestIdentity(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -456,7 +459,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// Rule: without a repository the workspace is an empty directory, and git is not needed.
+// Rule: without a repository the workspace is an empty directory, and Prepare does not need git.
 func TestEmptyWorkspace(t *testing.T) {
 	m := open(t)
 	m.git.bin = ""
@@ -475,7 +478,7 @@ func TestEmptyWorkspace(t *testing.T) {
 	}
 }
 
-// Rule: an ID is valid for one workspace at a time.
+// Rule: two workspaces cannot have the same ID at the same time, and an invalid ID is refused.
 func TestIDIsUniqueAndValid(t *testing.T) {
 	m := open(t)
 	w := prepare(t, m, Spec{ID: "run_1"})
@@ -498,7 +501,8 @@ func TestIDIsUniqueAndValid(t *testing.T) {
 	}
 }
 
-// Rule: when its context ends, Prepare kills git and removes the half-made workspace.
+// Rule: when its context ends, Prepare stops waiting for the base's lock and removes the incomplete
+// workspace.
 func TestPrepareCancelled(t *testing.T) {
 	src, m := repo(t), open(t)
 	s, err := parseSource(src)

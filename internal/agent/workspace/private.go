@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// private is a git directory that this package makes for one purpose and removes soon after.
+// private is a git directory that this package makes for one purpose and removes soon afterwards.
 type private struct {
 	g   *git
 	at  *site
@@ -40,10 +40,11 @@ func (p *private) fill(objects []string) error {
 	if format(p.at.Commit) == "sha256" {
 		config = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n"
 	}
-	// Filters and drivers named by the .gitattributes of a tree are never run.
+	// With these attributes git never runs a filter or driver that the .gitattributes of a tree
+	// name.
 	attributes := "* -filter !diff !merge\n"
 	if p.at.CryptKey != "" {
-		attributes = "* !diff !merge\n" // the only filter configured is git-crypt's
+		attributes = "* !diff !merge\n" // the only configured filter is git-crypt, in the method crypt
 	}
 	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": config,
 		"info/attributes": attributes} {
@@ -60,14 +61,14 @@ func (p *private) fill(objects []string) error {
 	return p.crypt()
 }
 
-// borrow sets the object directories that git reads beside the private one.
+// borrow makes git also read these object directories, beside the private directory of objects.
 func (p *private) borrow(objects ...string) error {
 	return writeFile(filepath.Join(p.dir, "objects", "info", "alternates"), []byte(strings.Join(objects, "\n")+"\n"))
 }
 
 func (p *private) remove() {
 	if p != nil {
-		_ = removeTree(p.dir) // the end of the helper removes the rest, with its scratch directory
+		_ = removeTree(p.dir) // the scratch directory of the helper is removed at its end, with any rest
 	}
 }
 
@@ -76,7 +77,7 @@ func (p *private) git(ctx context.Context, c command) ([]byte, error) {
 	return p.g.run(ctx, c)
 }
 
-// line runs git and returns its output without surrounding space.
+// line runs git and returns its output without leading and trailing space.
 func (p *private) line(ctx context.Context, c command) (string, error) {
 	out, err := p.git(ctx, c)
 	return strings.TrimSpace(string(out)), err
@@ -95,7 +96,7 @@ func (p *private) tree(ctx context.Context, commit string) (string, error) {
 	return p.line(ctx, command{args: []string{"rev-parse", "--verify", "--end-of-options", commit + "^{tree}"}})
 }
 
-// list returns all files of a tree.
+// list returns the mode and object of every file in a tree, by name.
 func (p *private) list(ctx context.Context, tree string) (map[string]entry, error) {
 	out, err := p.git(ctx, command{args: []string{"ls-tree", "-r", "-z", "--full-tree", tree}})
 	if err != nil {
@@ -111,7 +112,7 @@ func (p *private) list(ctx context.Context, tree string) (map[string]entry, erro
 	return all, nil
 }
 
-// kinds returns the types of those objects that exist.
+// kinds returns the type of each object that exists, by the object's name.
 func (p *private) kinds(ctx context.Context, objects []string) (map[string]string, error) {
 	found, err := p.find(ctx, objects)
 	kinds := make(map[string]string, len(found))
@@ -121,11 +122,11 @@ func (p *private) kinds(ctx context.Context, objects []string) (map[string]strin
 	return kinds, err
 }
 
-// object is an existing object: its full name and its type.
+// object is the full name and the type of an existing object.
 type object struct{ name, kind string }
 
-// find looks up objects by names that may be abbreviated, and returns those that exist, by the name
-// given.
+// find looks up objects by their names, which may be abbreviated. It returns the objects that
+// exist, by the names that the caller gave.
 func (p *private) find(ctx context.Context, names []string) (map[string]object, error) {
 	found := make(map[string]object, len(names))
 	if len(names) == 0 {
@@ -145,7 +146,8 @@ func (p *private) find(ctx context.Context, names []string) (map[string]object, 
 	return found, nil
 }
 
-// writeTree applies lines for update-index to the tree from and returns the resulting tree.
+// writeTree applies the lines of info, in the format of git update-index, to the tree from and
+// returns the resulting tree.
 func (p *private) writeTree(ctx context.Context, index, from, info string) (string, error) {
 	if _, err := p.git(ctx, command{index: index, args: []string{"read-tree", from}}); err != nil {
 		return "", err
@@ -156,7 +158,7 @@ func (p *private) writeTree(ctx context.Context, index, from, info string) (stri
 	return p.line(ctx, command{index: index, args: []string{"write-tree"}})
 }
 
-// updateIndex applies lines of mode, object and name to an index.
+// updateIndex applies lines with mode, object and name to an index.
 func (p *private) updateIndex(ctx context.Context, index, info string) error {
 	if info == "" {
 		return nil
@@ -174,7 +176,7 @@ func (p *private) store(ctx context.Context, kind string, data []byte) (string, 
 	})
 }
 
-// point sets HEAD and the refs.
+// point sets HEAD and the refs of the private git directory.
 func (p *private) point(h head, refs map[string]string) error {
 	var packed strings.Builder
 	packed.WriteString("# pack-refs with: sorted \n")

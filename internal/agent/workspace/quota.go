@@ -12,15 +12,15 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Quota bounds the disk space of a workspace. 0 means no bound.
+// Quota limits the disk space of a workspace; in each field 0 means no limit.
 type Quota struct {
-	// Bytes bounds the total of all files, in bytes, including HOME, TMPDIR and removed files that
-	// a process still has open. Objects shared with the base do not count.
+	// Bytes is the maximum size of all files together, in bytes. HOME, TMPDIR and removed files
+	// that a process still has open count; objects shared with the base do not count.
 	Bytes int64
-	// Files bounds the number of files and directories.
+	// Files is the maximum number of files and directories.
 	Files int64
-	// Reserve is the space that must stay free on the file system, in bytes. If less is free, the
-	// largest workspace exceeds its quota.
+	// Reserve is the space that must stay free on the file system, in bytes. If less space is free,
+	// the largest workspace counts as over its quota.
 	Reserve int64
 }
 
@@ -49,7 +49,7 @@ func (e *QuotaError) Error() string {
 		size(e.Free), size(e.Reserve), size(e.Usage.Bytes))
 }
 
-// size formats bytes for people.
+// size formats a number of bytes for messages.
 func size(n int64) string {
 	switch {
 	case n >= 1<<30:
@@ -61,16 +61,17 @@ func size(n int64) string {
 }
 
 const (
-	// spaceInterval is how often the free space of the file system is read, which costs almost nothing.
+	// spaceInterval is how often Watch reads the free space of the file system, which takes almost
+	// no time.
 	spaceInterval = 100 * time.Millisecond
-	// walkShare limits the time spent on counting files to one part in walkShare.
+	// walkShare limits the time that Watch spends on counting files to the fraction 1/walkShare.
 	walkShare    = 50
 	walkInterval = time.Second
 )
 
 // Watch returns a [*QuotaError] when the workspace exceeds the Manager's quota, and nil when ctx
-// ends. It counts files from time to time, and immediately when the free space of the file system
-// has shrunk by half of the space that the workspace has left.
+// ends. It counts the files at intervals. It counts immediately when the file system has lost half
+// as much free space as the workspace may still use.
 func (w *Workspace) Watch(ctx context.Context) error {
 	q := w.m.Quota
 	if q == (Quota{}) {
@@ -80,7 +81,7 @@ func (w *Workspace) Watch(ctx context.Context) error {
 	look := time.NewTicker(spaceInterval)
 	defer look.Stop()
 	var next time.Time
-	var enough unix.Statfs_t // the free space above which no recount is needed
+	var enough unix.Statfs_t // while the file system has more free space than this, no count is needed
 	for {
 		free, ok := w.space()
 		if now := time.Now(); !ok || now.After(next) || free.Bavail < enough.Bavail || free.Ffree < enough.Ffree {
@@ -105,7 +106,8 @@ func (w *Workspace) Watch(ctx context.Context) error {
 	}
 }
 
-// watched runs do, which fills the workspace, and cancels it when the workspace exceeds its quota.
+// watched runs do, which fills the workspace, and cancels the context of do when the workspace
+// exceeds its quota.
 func (w *Workspace) watched(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	over := make(chan struct{})
@@ -128,8 +130,8 @@ func (w *Workspace) space() (unix.Statfs_t, bool) {
 	return st, err == nil
 }
 
-// headroom is a lower bound for the free space: as long as more is free, the workspace cannot be
-// near its quota.
+// headroom returns a limit for the free space of the file system: while more space is free, the
+// workspace cannot have exceeded its quota.
 func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 	var least unix.Statfs_t
 	block := max(int64(free.Bsize), 1) //nolint:unconvert // 32 bits on other systems
@@ -146,7 +148,7 @@ func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 	return least
 }
 
-// judge compares the usage of a workspace with its quota.
+// judge returns a [*QuotaError] if the usage of a workspace exceeds its quota.
 func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
 	left := int64(free.Bavail) * int64(free.Bsize) //nolint:unconvert // 32 bits on other systems
 	e := &QuotaError{Usage: used, Quota: q, Free: left}
@@ -167,7 +169,7 @@ func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
 	return e
 }
 
-// smallest is the usage, in bytes, below which a workspace is not ended because the disk is full.
+// smallest is the usage, in bytes, below which a workspace is not ended when the disk is full.
 const smallest = 16 << 20
 
 // Usage counts the disk space that the workspace takes now.
@@ -175,8 +177,8 @@ func (w *Workspace) Usage(ctx context.Context) (Usage, error) {
 	return w.measure(ctx, Quota{})
 }
 
-// measure counts until the quota is exceeded. It includes removed files that processes of the run
-// still have open.
+// measure counts the files of the workspace, and stops when they exceed the quota. It includes
+// removed files that processes of the run still have open.
 func (w *Workspace) measure(ctx context.Context, q Quota) (Usage, error) {
 	u, err := measure(ctx, w.root, q, w.User)
 	if err != nil || q.exceeded(u) {
@@ -188,7 +190,7 @@ func (w *Workspace) measure(ctx context.Context, q Quota) (Usage, error) {
 	}
 	pids, err := process.Members(w.ID, w.User)
 	if err != nil {
-		return u, nil //nolint:nilerr // processes cannot be listed here
+		return u, nil //nolint:nilerr // this system cannot list the processes
 	}
 	open := unlinked(pids, dev)
 	return Usage{Bytes: u.Bytes + open.Bytes, Files: u.Files + open.Files}, nil
@@ -199,18 +201,18 @@ func (q Quota) exceeded(u Usage) bool {
 	return q.Bytes > 0 && u.Bytes > q.Bytes || q.Files > 0 && u.Files > q.Files
 }
 
-// errEnough ends a count early.
+// errEnough ends a count as soon as the quota is exceeded.
 var errEnough = errors.New("the quota is exceeded")
 
-// measure counts the files below dir. The size of a file with several hard links is divided by
-// their number, so that objects shared with the base count little. Where the workspace has a user
-// of its own, files of other users that have several hard links count no bytes. Files removed
-// meanwhile are not counted.
+// measure counts the files below dir. It divides the size of a file by the number of its hard
+// links, so that objects shared with the base count little. If the workspace has a user of its own,
+// files of other users with several hard links count no bytes. Files that are removed meanwhile do
+// not count.
 func measure(ctx context.Context, dir string, q Quota, user *host.User) (Usage, error) {
 	var u Usage
 	top, err := openDir(dir)
 	if err != nil {
-		return u, nil // removed
+		return u, nil // the directory was removed
 	}
 	defer top.Close()
 	err = descend(ctx, top, func(st *unix.Stat_t) error {

@@ -19,7 +19,7 @@ var (
 	seeds = flag.Int("seeds", 3, "how many random histories to salvage")
 )
 
-// hand runs random git commands. Commands that git refuses have no effect.
+// hand runs random git commands. A command that git refuses has no effect.
 type hand struct {
 	*rand.Rand
 	dir  string
@@ -56,7 +56,7 @@ func (h *hand) do() {
 		func() string { return "git add " + f },
 		func() string { return "git add -A" },
 		func() string { return "git add -N ." },
-		// Stages some lines of a file, like add -p.
+		// This command stages some lines of a file, like git add -p.
 		func() string {
 			return fmt.Sprintf("cp %[1]s ../part && echo part %[2]d >>%[1]s && git add %[1]s && cp ../part %[1]s", f,
 				h.n)
@@ -117,8 +117,8 @@ func (h *hand) do() {
 	}[h.IntN(58)]())
 }
 
-// Rule: after any sequence of git commands, git shows the same in the restored checkout as in the
-// salvaged one.
+// Rule: after any sequence of git commands, git shows the same state in the restored checkout as in
+// the original checkout.
 func TestRandomWorkComesBack(t *testing.T) {
 	src, m := repo(t), open(t)
 	first, count := uint64(time.Now().UnixNano())%1_000_000_000, *seeds
@@ -144,9 +144,10 @@ func TestRandomWorkComesBack(t *testing.T) {
 				t.Errorf("lost: %s", s.Lost)
 			}
 			if hidden, _ := try(w.Dir, "ls-files", "-v"); strings.Contains("\n"+hidden, "\nh ") {
-				return // files that git does not look at make the end depend on chance
+				return // git ignores changes to these files, so the commands below could have different results
 			}
-			// Ignored files and empty directories are not kept, and may be in the way of git.
+			// Salvage does not keep ignored files and empty directories, which could change the
+			// result of the following git commands.
 			for _, end := range []string{
 				"git clean -qfdX; find . -name .git -prune -o -type d -empty -delete",
 				"git rebase --abort || git merge --abort || git cherry-pick --abort || git revert --abort",

@@ -19,21 +19,21 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// readOrder orders a reader to answer for a local source, as the user who owns it. The first
-// descriptor is the source's directory; if Inside, the second is its git directory; the others are
-// lines to keepers.
+// readOrder orders a reader (the helper that answers for a local source) to work as the user who
+// owns the source. The first descriptor is the source's directory. If Inside is set, the second
+// descriptor is the source's git directory. All further descriptors are lines, sockets to keepers.
 type readOrder struct {
 	Path         string
 	Inside, Bare bool
-	// Status asks for uncommitted changes.
+	// Status says that the reader also looks for uncommitted changes.
 	Status bool
 }
 
 // reading is the result of a reader.
 type reading struct {
-	// Dirty says that there are uncommitted changes.
+	// Dirty says that the source has uncommitted changes.
 	Dirty bool `json:"dirty,omitempty"`
-	// Said is the error output of the upload-packs.
+	// Said is the error output of git upload-pack.
 	Said string `json:"said,omitempty"`
 }
 
@@ -42,8 +42,8 @@ type reader struct {
 	*readOrder
 	g    *git
 	dir  string // path of the source's directory, by its descriptor
-	git  string // working directory of upload-pack
-	name string // name of the repository, relative to git
+	git  string // working directory of git upload-pack
+	name string // path of the repository relative to the field git
 	home string
 
 	mu   sync.Mutex
@@ -58,7 +58,7 @@ func (h *helper) read(ctx context.Context, o *readOrder) (*answer, error) {
 	case o.Inside:
 		r.git, lines = byDescriptor(h.files[1]), h.files[2:]
 	case !o.Bare:
-		r.name = ".git" // .git is a file or a link
+		r.name = ".git" // .git is a file or a symbolic link
 	}
 	for i, line := range lines {
 		var err error
@@ -84,11 +84,11 @@ func (h *helper) read(ctx context.Context, o *readOrder) (*answer, error) {
 	return &answer{Read: &reading{Dirty: dirty, Said: r.said.text(nil)}}, nil
 }
 
-// byDescriptor is a path that leads to an open file.
+// byDescriptor returns a path that leads to an open file.
 func byDescriptor(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// look checks that the important files of the repository can be read and are regular files: on a
-// pipe git would wait for a writer.
+// look checks that the important files of the repository can be read and are regular files, because
+// git would wait for ever to read a named pipe.
 func (r *reader) look() error {
 	if r.name != "." {
 		return nil
@@ -102,7 +102,7 @@ func (r *reader) look() error {
 					"o+rX), or give it to a user who is not root",
 				r.Path, os.Getuid(), name)}
 		case err != nil:
-			continue // git may not need this file
+			continue // git may not need the file
 		}
 		info, err := f.Stat()
 		_ = f.Close()
@@ -116,8 +116,9 @@ func (r *reader) look() error {
 	return nil
 }
 
-// idle duplicates a line so that waiting for it needs no thread. Where threads are threads of C, a
-// dozen of them take more address space than a helper has.
+// idle duplicates a line in non-blocking mode, so that waiting for its data needs no operating
+// system thread. In a program that uses cgo, a dozen threads would take more address space than a
+// helper may use.
 func idle(line *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(line.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -129,7 +130,7 @@ func idle(line *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "line"), nil
 }
 
-// answer runs upload-pack on a line once a keeper has sent hello.
+// answer runs git upload-pack on a line, after a keeper has sent hello on that line.
 func (r *reader) answer(ctx context.Context, line *os.File) {
 	defer line.Close()
 	if _, err := io.ReadFull(line, make([]byte, len(hello))); err != nil {
@@ -142,7 +143,7 @@ func (r *reader) answer(ctx context.Context, line *os.File) {
 	said := &tail{}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = line, line, said
 	cmd.SysProcAttr = ownGroup()
-	runtime.LockOSThread() // the kernel sends Pdeathsig when the thread that started the process ends
+	runtime.LockOSThread() // the kernel kills git when the thread that started it ends
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
 		r.mu.Lock()
@@ -153,19 +154,19 @@ func (r *reader) answer(ctx context.Context, line *os.File) {
 
 func (r *reader) trusted() string { return filepath.Join(r.home, "trusted") }
 
-// trust lets git read this repository, even if another user owns it. This is safe, because the
-// caller asked for it and the reader has the rights of its owner or fewer.
+// trust makes git accept this repository even if another user owns it. This is safe, because the
+// caller named the repository and the reader has at most the rights of the repository's owner.
 func (r *reader) trust() error {
 	var text strings.Builder
-	// "." is the path as upload-pack sees it.
+	// upload-pack knows the repository by the path "."
 	for _, path := range []string{r.Path, filepath.Join(r.Path, ".git"), "."} {
 		fmt.Fprintf(&text, "[safe]\n\tdirectory = %s\n", quote(path))
 	}
 	return writeFile(r.trusted(), []byte(text.String()))
 }
 
-// status reports whether there are uncommitted changes; false if git gives no answer. git opens the
-// repository by its path, so it gives none where the reader may not enter a parent directory.
+// status reports whether the source has uncommitted changes; false if git fails. git opens the
+// repository by its path, so it fails if the reader may not enter a parent directory.
 func (r *reader) status(ctx context.Context) bool {
 	out, err := r.g.run(ctx, command{
 		at: r.dir, dir: ".git", tree: ".", limit: 1 << 16, args: []string{

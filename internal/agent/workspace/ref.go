@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// CheckRef refuses a string that cannot be the name of a branch, tag or commit. Empty means the
-// source's HEAD. The error is a [belay.Error] with CodeInvalid.
+// CheckRef returns an error for a string that cannot be the name of a branch, tag or commit. An
+// empty string is valid and means the source's HEAD. The error is a [belay.Error] with CodeInvalid.
 func CheckRef(ref string) error {
 	if ref == "" {
 		return nil
@@ -56,7 +56,7 @@ func isHex(s string) bool {
 	return s != ""
 }
 
-// checkID refuses an id that cannot be the name of a directory.
+// checkID returns an error for an id that cannot be the name of a directory.
 func checkID(id string) error {
 	ok := id != "" && len(id) <= 200 && id[0] != '.' && id[0] != '-' && utf8.ValidString(id)
 	for _, c := range id {

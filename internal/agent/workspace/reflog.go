@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Bounds of what is kept of reflogs; the newest entries are kept.
+// Limits for reflogs. If a reflog exceeds them, its newest entries are kept.
 const (
 	maxLog     = 1 << 20 // bytes of one reflog
 	maxLogs    = 8 << 20 // bytes of all reflogs
@@ -19,7 +19,8 @@ const (
 // logEntry is a line of a reflog: the previous object, the new object, and the rest of the line.
 type logEntry struct{ was, object, rest string }
 
-// after returns the entry with was as the previous object; "" for none.
+// after returns the entry with was as its previous object; "" means that there is no previous
+// object.
 func (e logEntry) after(was string) logEntry {
 	if was == "" {
 		was = strings.Repeat("0", len(e.object))
@@ -29,8 +30,8 @@ func (e logEntry) after(was string) logEntry {
 
 var logForm = regexp.MustCompile(`^([0-9a-f]{40,64}) ([0-9a-f]{40,64}) ([^\t]*<[^\t]*> [0-9]{1,12} [+-][0-9]{4}(?:\t.*)?)$`)
 
-// parseLog reads the entries of a reflog, within bounds, and ignores invalid lines. cut says that
-// older entries were left out.
+// parseLog reads at most maxEntries of the newest entries of a reflog, and ignores invalid lines.
+// cut says that it omitted older entries.
 func parseLog(raw []byte) (entries []logEntry, cut bool) {
 	for line := range bytes.SplitSeq(raw, []byte("\n")) {
 		text := string(shown(line))
@@ -44,7 +45,7 @@ func parseLog(raw []byte) (entries []logEntry, cut bool) {
 	return entries, false
 }
 
-// shown replaces characters that could control a terminal.
+// shown replaces control characters by question marks.
 func shown(line []byte) []byte {
 	line = bytes.Clone(line)
 	for i, c := range line {
@@ -55,7 +56,7 @@ func shown(line []byte) []byte {
 	return line
 }
 
-// logText writes entries as parseLog reads them.
+// logText writes entries in the format that parseLog reads.
 func logText(entries []logEntry) []byte {
 	var b bytes.Buffer
 	for _, e := range entries {
@@ -73,7 +74,7 @@ func (r *repository) readLog(ref string) (entries []logEntry, cut bool, err erro
 	if err != nil {
 		return nil, false, err
 	}
-	if cut { // it begins in the middle of a line
+	if cut { // raw begins in the middle of a line
 		_, raw, _ = bytes.Cut(raw, []byte("\n"))
 	}
 	entries, more := parseLog(raw)
@@ -81,7 +82,7 @@ func (r *repository) readLog(ref string) (entries []logEntry, cut bool, err erro
 }
 
 // stashes returns the entries of the stash, the oldest first. They are the reflog of refs/stash,
-// which is the list that git stash shows.
+// the same list that git stash list shows.
 func (r *repository) stashes(lost *losses) []logEntry {
 	entries, cut, err := r.readLog(stashRef)
 	if err != nil {
@@ -96,7 +97,7 @@ func (r *repository) stashes(lost *losses) []logEntry {
 	return entries
 }
 
-// logs returns the reflogs of HEAD and the branches.
+// logs returns the reflogs of HEAD and the branches that fit into maxLogs bytes together.
 func (r *repository) logs() map[string][]logEntry {
 	all, size := make(map[string][]logEntry), 0
 	for _, ref := range slices.Concat([]string{"HEAD"}, sortedKeys(branches(r.refs))) {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of the refs of a checkout.
+// Limits for the refs of a checkout.
 const (
 	maxRefFiles = 50_000 // files read, directories included
 	maxRefs     = 10_000 // changed refs that are kept
@@ -30,8 +30,8 @@ const (
 	replaceRefs = "refs/replace/"
 )
 
-// checkRef refuses a name that git does not allow for a ref, or that some file systems do not allow
-// for a file.
+// checkRef returns an error for a name that git does not allow for a ref, or that some file systems
+// do not allow for a file.
 func checkRef(ref string) error {
 	switch {
 	case !strings.HasPrefix(ref, "refs/"):
@@ -75,7 +75,7 @@ func (r *repository) readPacked(lost *losses) error {
 		}
 		ref := string(name)
 		if _, ok := r.links[ref]; ok || r.refs[ref] != "" {
-			continue // a loose ref takes precedence
+			continue // the loose ref is newer
 		}
 		r.note(ref, string(object), lost)
 	}
@@ -143,7 +143,7 @@ func (r *repository) looseRef(name string, lost *losses) {
 	r.links[name] = target
 }
 
-// note records a ref, if it can be kept.
+// note records a ref, or records it as lost if it cannot be kept.
 func (r *repository) note(ref, object string, lost *losses) {
 	switch err := checkRef(ref); {
 	case err != nil:
@@ -159,8 +159,8 @@ func (r *repository) note(ref, object string, lost *losses) {
 	}
 }
 
-// settleNames drops refs that conflict with each other: a ref whose name is also a directory of
-// other refs, for which git has no representation, and symbolic refs that lead back to themselves.
+// settleNames drops refs that cannot be stored beside others: a ref below another ref, such as a/b
+// beside a, and symbolic refs that lead back to themselves.
 func (r *repository) settleNames(lost *losses) {
 	for _, name := range sortedKeys(r.links) {
 		if follow(r.links, name) == "" {
@@ -183,7 +183,7 @@ func (r *repository) settleNames(lost *losses) {
 	}
 }
 
-// text writes all refs in the form that refsOf reads.
+// text writes all refs in the format that refsOf reads.
 func (r *repository) text() []byte {
 	var b bytes.Buffer
 	for _, ref := range sortedKeys(r.refs) {
@@ -195,7 +195,7 @@ func (r *repository) text() []byte {
 	return b.Bytes()
 }
 
-// refsOf reads the output of text.
+// refsOf parses the output of text.
 func refsOf(text []byte) (refs, links map[string]string) {
 	refs, links = make(map[string]string), make(map[string]string)
 	for line := range strings.SplitSeq(string(text), "\n") {

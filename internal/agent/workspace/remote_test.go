@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// remote serves a bare copy of a repository over https on loopback, to clients with the password,
-// and counts the fetches.
+// remote serves a bare copy of a repository over https on loopback, to clients with the right
+// password, and counts the fetches.
 type remote struct {
 	*httptest.Server
 	dir   string
@@ -47,15 +47,15 @@ func serve(t *testing.T, src string) *remote {
 	return r
 }
 
-// as returns the URL with credentials.
+// as returns the repository's URL with the given user name and password.
 func (r *remote) as(userinfo string) string {
 	return strings.Replace(r.URL, "https://", "https://"+userinfo+"@", 1) + "/bare.git"
 }
 
 const rightUser = "jo:s3cret'$(x)%22"
 
-// Rule: credentials in a URL open the repository and appear nowhere: not in the checkout, the base
-// or errors.
+// Rule: Prepare uses the credentials in a URL to fetch the repository. The credentials appear
+// neither in the checkout, nor in the base, nor in errors.
 func TestCredentials(t *testing.T) {
 	r, m := serve(t, repo(t)), open(t)
 	w := prepare(t, m, Spec{Repo: r.as(rightUser)})
@@ -100,8 +100,8 @@ func TestRedirectionGetsNoCredentials(t *testing.T) {
 	}
 }
 
-// Rule: a remote repository is fetched at most once within Debounce, but immediately for an unknown
-// ref or commit; a known commit needs no fetch at all.
+// Rule: Prepare fetches a remote repository at most once within Debounce. It fetches immediately
+// for an unknown ref or commit, and not at all for a known commit.
 func TestDebounce(t *testing.T) {
 	src := repo(t)
 	r, m := serve(t, src), open(t)
@@ -159,5 +159,5 @@ func TestDebounce(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(m.dir, "base")); err != nil {
 		t.Fatal(err)
 	}
-	at(Spec{Commit: newest}) // the base has survived
+	at(Spec{Commit: newest}) // the base still exists and has the commit
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Remove deletes the workspace and everything in it; it does not follow symbolic links. It may be
-// repeated.
+// Remove deletes the workspace and everything in it. It does not follow symbolic links. A second
+// call does nothing.
 func (w *Workspace) Remove(ctx context.Context) error {
 	w.m.mu.Lock()
 	lock := w.lock
@@ -37,8 +37,8 @@ func (w *Workspace) Remove(ctx context.Context) error {
 	return nil
 }
 
-// discard deletes a workspace. It first renames the directory, so that a half-deleted workspace is
-// not taken for a whole one.
+// discard deletes a workspace. It first renames the directory, so that no process uses a
+// half-deleted workspace as a complete workspace.
 func (m *Manager) discard(root string) error {
 	gone, err := os.MkdirTemp(filepath.Join(m.dir, "jobs"), ".gone-")
 	if err != nil {
@@ -52,7 +52,7 @@ func (m *Manager) discard(root string) error {
 	}
 	err = removeTree(gone)
 	for wait := 10 * time.Millisecond; err != nil && wait < time.Second; wait *= 2 {
-		<-time.After(wait) // a process that is just ending may still be writing there
+		<-time.After(wait) // a process that is ending may still write files there
 		err = removeTree(gone)
 	}
 	if err != nil {
@@ -61,8 +61,8 @@ func (m *Manager) discard(root string) error {
 	return nil
 }
 
-// openUp makes a workspace accessible again: a command with the user of this process may have
-// removed permissions.
+// openUp gives the owner access to a workspace again, because a command with the user of this
+// process may have removed that permission.
 func (m *Manager) openUp(root string) error {
 	jobs, err := openDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {
@@ -72,9 +72,10 @@ func (m *Manager) openUp(root string) error {
 	return jobs.Close()
 }
 
-// abandoned reports whether the owner of a workspace is proven dead: by its process identity or,
-// where that proves nothing, as after a restart of the machine or of a container, because the
-// kernel has released its lock.
+// abandoned reports whether the owner of a workspace is proven dead by its process identity. After
+// a restart of the machine or of a container the identity proves nothing; then abandoned reports
+// whether the owner's lock on the directory is free, because the kernel releases the lock when the
+// owner ends.
 func (m *Manager) abandoned(root string) bool {
 	if o, err := readOwner(root); err == nil {
 		switch o.Process.State(m.self) {

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: Remove deletes everything in a workspace, whatever its permissions, and nothing that its
-// links point at.
+// Rule: Remove deletes everything in a workspace, whatever the permissions, and does not touch the
+// targets of symbolic links.
 func TestRemove(t *testing.T) {
 	src, m := repo(t), open(t)
 	outside := filepath.Join(t.TempDir(), "outside")
@@ -63,7 +63,7 @@ func TestRemove(t *testing.T) {
 
 const holder = "BELAY_TEST_HOLD_WORKSPACE"
 
-// hold is the main function of another process, which owns a workspace until its standard input
+// hold is the main function of a second process, which owns a workspace until its standard input
 // ends.
 func hold() {
 	m, err := Open(os.Getenv(holder))
@@ -80,7 +80,8 @@ func hold() {
 	os.Exit(0)
 }
 
-// another starts a process that owns a workspace, and returns a function that kills it.
+// another starts a second process, which owns a workspace, and returns a function that kills the
+// process.
 func another(t *testing.T, m *Manager) (id string, kill func()) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
@@ -133,8 +134,9 @@ func sweep(t *testing.T, m *Manager, alive ...string) {
 	}
 }
 
-// Rule: a sweep keeps workspaces of other living processes, whatever alive returns; it removes
-// those of dead processes, and those of this process for which alive returns false.
+// Rule: Sweep keeps the workspaces of other living processes, whatever alive returns. It removes
+// the workspaces of dead processes, and the workspaces of this process for which alive returns
+// false.
 func TestSweep(t *testing.T) {
 	m := open(t)
 	living, killLiving := another(t, m)
@@ -160,8 +162,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// Rule: where a process identity proves nothing (another boot, another container, a file that the
-// command removed), the kernel's lock decides.
+// Rule: if the process identity of an owner proves nothing (another boot, another container, or a
+// file that the command removed), Sweep removes a workspace only if the owner's lock is free.
 func TestSweepWithoutIdentity(t *testing.T) {
 	for name, forge := range map[string]func(t *testing.T, root string){
 		"another boot": func(t *testing.T, root string) {
@@ -198,8 +200,8 @@ func TestSweepWithoutIdentity(t *testing.T) {
 	}
 }
 
-// Rule: directories that were half made or half removed when a process died are swept; a base that
-// is being made stays.
+// Rule: Sweep removes directories that a dead process had made or removed only in part. It keeps a
+// base that another process is making.
 func TestSweepRemovesUnfinishedDirectories(t *testing.T) {
 	src, m := repo(t), open(t)
 	prepare(t, m, Spec{ID: "run_1", Repo: src})
@@ -232,7 +234,7 @@ func TestSweepRemovesUnfinishedDirectories(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	sweep(t, m, "run_1")
-	if got := left(); got != "3" { // the two bases and the scratch directory in use
+	if got := left(); got != "3" { // these are the two bases, which are locked, and the scratch directory in use
 		t.Errorf("%s left while they are made, want 3", got)
 	}
 	being.unlock()

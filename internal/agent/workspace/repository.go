@@ -13,23 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds for reading a .git that a command could write.
+// Limits for reading a .git that a command can write.
 const (
 	maxRefFile    = 64 << 10
 	maxPackedRefs = 32 << 20
 	maxShallow    = 1 << 20
 	maxIndex      = 128 << 20
-	maxObjects    = 2_000_000 // files and directories
+	maxObjects    = 2_000_000 // number of files and directories
 )
 
-// repository is the content of a checkout's .git, read without git.
+// repository is the content of a checkout's .git, which this package reads without git.
 type repository struct {
 	dir     string
-	root    *os.Root // the same directory, without access to anything outside
+	root    *os.Root // the directory dir, opened so that names cannot lead out of it
 	objects string
 	head    head
-	refs    map[string]string // full names to objects
-	links   map[string]string // symbolic refs to their targets, without HEAD
+	refs    map[string]string // object of each ref, by the ref's full name
+	links   map[string]string // target of each symbolic ref except HEAD
 	// partial means that some refs could not be read.
 	partial bool
 }
@@ -53,9 +53,9 @@ func openRepository(ctx context.Context, dir string) (*repository, error) {
 	return r, nil
 }
 
-// readRepository reads HEAD and the refs from regular files within bounds. Unreadable refs are
-// recorded in lost, and the others are kept; if HEAD is unreadable, readRepository uses handed, its
-// value when the workspace was handed over.
+// readRepository reads HEAD and the refs from regular files within limits. It records unreadable
+// refs in lost and keeps the other refs. If HEAD is unreadable, it uses handed, the value of HEAD
+// when the workspace was handed over to the command.
 func readRepository(ctx context.Context, dir string, handed head, lost *losses) (*repository, error) {
 	r, err := openRepository(ctx, dir)
 	if err != nil {
@@ -101,16 +101,16 @@ func (r *repository) readHead() (head, error) {
 	return head{commit: text}, nil
 }
 
-// resolve follows symbolic refs to an object; "" if there is none.
+// resolve follows symbolic refs and returns the object; "" if there is no object.
 func (r *repository) resolve(ref string) string { return resolve(r.refs, r.links, ref) }
 
 func resolve(refs, links map[string]string, ref string) string {
 	return refs[follow(links, ref)]
 }
 
-// follow returns the ref to which symbolic refs lead; "" if they lead to none.
+// follow returns the ref to which symbolic refs lead; "" if they do not end at a ref.
 func follow(links map[string]string, ref string) string {
-	for range 5 { // git follows no more
+	for range 5 { // git follows at most five symbolic refs
 		to, ok := links[ref]
 		if !ok {
 			return ref
@@ -120,12 +120,12 @@ func follow(links map[string]string, ref string) string {
 	return ""
 }
 
-// read reads a regular file in the .git within a limit. It never blocks.
+// read reads a regular file in the .git, of at most limit bytes. It never blocks.
 func (r *repository) read(name string, limit int64) ([]byte, error) {
 	return readIn(r.root, name, limit)
 }
 
-// tail reads the last limit bytes of a regular file; cut says that there is more before them.
+// tail reads the last limit bytes of a regular file. cut says that the file has more bytes before.
 func (r *repository) tail(name string, limit int64) (data []byte, cut bool, err error) {
 	f, info, err := openIn(r.root, name)
 	if err != nil {
@@ -173,7 +173,8 @@ func readUpTo(f *os.File, limit int64) ([]byte, error) {
 	return raw, err
 }
 
-// bare removes the operation and the path from a file error; the caller adds the name.
+// bare removes the operation and the path from a file error, because the caller adds the name
+// itself.
 func bare(err error) error {
 	var e *fs.PathError
 	if errors.As(err, &e) {
@@ -182,8 +183,8 @@ func bare(err error) error {
 	return err
 }
 
-// checkObjects checks that a directory of objects consists of regular files and directories, so
-// that reading cannot block, and has no symbolic links or alternates that lead elsewhere.
+// checkObjects checks that a directory of objects has only regular files and directories, so that
+// reading cannot block, and neither symbolic links nor alternates, which could lead elsewhere.
 func checkObjects(ctx context.Context, dir string) error {
 	seen := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -212,7 +213,8 @@ func checkObjects(ctx context.Context, dir string) error {
 	return nil
 }
 
-// readRegular reads a regular file within a limit; it follows no symbolic link and never blocks.
+// readRegular reads a regular file of at most limit bytes. It does not follow a symbolic link and
+// never blocks.
 func readRegular(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

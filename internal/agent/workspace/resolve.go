@@ -16,13 +16,14 @@ type target struct {
 	branch string // without refs/heads/; "" for a detached HEAD
 }
 
-// resolve finds spec in a base that was just fetched.
+// resolve finds the commit of spec in a base that was just fetched.
 func (c *clone) resolve(ctx context.Context, spec Spec) (target, error) {
 	t, err := c.find(ctx, spec)
 	if err == nil || !isNotFound(err) {
 		return t, err
 	}
-	// Fetches do not include a commit that no branch or tag leads to; it is fetched by its name.
+	// A fetch does not include a commit that no branch or tag leads to, so resolve fetches such a
+	// commit by its name.
 	if want := cmp.Or(spec.Commit, spec.Ref); isObject(want) && c.take(ctx, fetching, "+"+want+":refs/belay/commit/"+
 		want) == nil {
 		return c.find(ctx, spec)
@@ -82,8 +83,8 @@ func (c *clone) head(ctx context.Context) (target, error) {
 	return target{}, notFound("the HEAD of %s leads to no commit; name a branch, tag or commit", c.src)
 }
 
-// branchFor returns the branch on which a given commit is checked out. If ref does not exist any
-// more, it was a branch when the caller chose the commit, unless ref looks like a commit.
+// branchFor returns the branch on which the given commit is checked out. If ref does not exist any
+// more and does not look like a commit, branchFor assumes that ref is a deleted branch.
 func (c *clone) branchFor(ctx context.Context, ref string) string {
 	if ref == "" || ref == "HEAD" {
 		return strings.TrimPrefix(c.state.Head, "refs/heads/")
@@ -100,8 +101,8 @@ func (c *clone) branchFor(ctx context.Context, ref string) string {
 	return branch
 }
 
-// peel returns the commit to which a ref leads. An existing ref without a commit means that the
-// base is damaged, or that the ref leads to another kind of object.
+// peel returns the commit to which a ref leads. If an existing ref leads to no commit, either the
+// base is damaged, or the ref leads to another kind of object.
 func (c *clone) peel(ctx context.Context, ref string) (target, error) {
 	commit, err := c.commit(ctx, ref)
 	if err == nil {

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// restoreSite applies salvaged work to a fresh workspace. If the workspace is for a person, left
-// describes the parts that were left out for safety.
+// restoreSite applies salvaged work to a fresh workspace. If the workspace is for a person, it
+// omits the parts that are unsafe there, and left describes these parts.
 func restoreSite(ctx context.Context, g *git, at *site, s Salvage) (left []string, err error) {
 	r := &restore{g: g, at: at, dir: filepath.Join(at.Dir, ".git")}
 	if len(s.Bundle)+len(s.Patch) > 0 && at.Commit == "" {
@@ -40,11 +40,11 @@ func restoreSite(ctx context.Context, g *git, at *site, s Salvage) (left []strin
 	return r.left, nil
 }
 
-// restore is the state of one restoreSite.
+// restore is the state of one call of restoreSite.
 type restore struct {
 	g      *git
 	at     *site
-	dir    string // the .git
+	dir    string // the path of .git
 	record *record
 	left   []string
 }
@@ -64,7 +64,7 @@ func (r *restore) commits(ctx context.Context, bundle []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	// HEAD is detached first, because deleting its branch would leave it without a commit.
+	// The update detaches HEAD, because HEAD would have no commit after its branch is deleted.
 	if _, err := r.git(ctx, command{args: []string{"update-ref", "--no-deref", "HEAD", r.at.Commit}}); err != nil {
 		return err
 	}
@@ -100,8 +100,8 @@ func (r *restore) update(ctx context.Context, form string, lines []string, more 
 	return err
 }
 
-// refsToDelete returns the refs to delete: branches that the record lacks, refs recorded as gone, and
-// refs whose names conflict with others.
+// refsToDelete returns the refs to delete: branches that the record lacks, refs that the record
+// lists as deleted, and refs whose names conflict with refs of the record.
 func (r *restore) refsToDelete(had []string) (all []string) {
 	dirs := make(map[string]bool)
 	is := func(ref string) bool { return r.record.refs[ref] != "" || r.record.links[ref] != "" }
@@ -124,7 +124,7 @@ func (r *restore) refsToDelete(had []string) (all []string) {
 	return all
 }
 
-// setHead sets HEAD to h, and resets index and work tree to it.
+// setHead sets HEAD to h, and resets the index and the work tree to that commit.
 func (r *restore) setHead(ctx context.Context, h head) error {
 	var calls [][]string
 	if h.ref != "" {
@@ -141,7 +141,8 @@ func (r *restore) setHead(ctx context.Context, h head) error {
 }
 
 // files sets the work tree to HEAD plus the patch, and the index to HEAD. It applies the patch to
-// trees and not to files, so that line endings and symbolic links in the work tree do not matter.
+// trees and not to files, so that line endings and symbolic links in the work tree cannot change
+// the result.
 func (r *restore) files(ctx context.Context, patch []byte) error {
 	index := filepath.Join(r.at.Scratch, "index")
 	from := "HEAD^{tree}"
@@ -180,7 +181,8 @@ func (r *restore) files(ctx context.Context, patch []byte) error {
 	return r.stageIgnored(ctx, from, to)
 }
 
-// refresh lets git record the state of the files in the index, so that it need not read them again.
+// refresh makes git record the state of the files in the index, so that git need not read the files
+// again to see that they are unchanged.
 func (r *restore) refresh(ctx context.Context) error {
 	_, err := r.git(ctx, command{tree: r.at.Dir, args: []string{"update-index", "-q", "--refresh"}})
 	if exitCode(err) == 1 { // exit code 1 means that there are changes
@@ -189,8 +191,9 @@ func (r *restore) refresh(ctx context.Context) error {
 	return err
 }
 
-// stageIgnored stages new files that are ignored, for work that was salvaged without its index: these
-// files had been added with git add --force, and the next Salvage would take them for build output.
+// stageIgnored stages the new files that are ignored, for work that was salvaged without its index.
+// The command had added these files with git add --force. If they were not staged, the next Salvage
+// would omit them as build output.
 func (r *restore) stageIgnored(ctx context.Context, from, to string) error {
 	added, err := r.git(ctx, command{
 		args: []string{"diff-tree", "-r", "-z", "--no-renames", "--diff-filter=A", "--name-only", from, to},
@@ -202,7 +205,7 @@ func (r *restore) stageIgnored(ctx context.Context, from, to string) error {
 	ignored, err := r.git(ctx, command{
 		tree: r.at.Dir, stdin: strings.NewReader(names), args: []string{"check-ignore", "--no-index", "-z", "--stdin"},
 	})
-	if exitCode(err) == 1 { // none is ignored
+	if exitCode(err) == 1 { // exit code 1 means that no file is ignored
 		return nil
 	}
 	if err != nil {
@@ -214,7 +217,7 @@ func (r *restore) stageIgnored(ctx context.Context, from, to string) error {
 	return err
 }
 
-// rest restores what is neither a commit nor a file of the work tree: the index, settings, an
+// rest restores everything except commits and files of the work tree: the index, settings, an
 // operation in progress, and reflogs.
 func (r *restore) rest(ctx context.Context) error {
 	if err := r.staged(ctx); err != nil {
@@ -239,7 +242,7 @@ func (r *restore) rest(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := root.RemoveAll("logs"); err != nil { // the reflogs of making and restoring the workspace
+	if err := root.RemoveAll("logs"); err != nil { // removes the reflogs of making and restoring this workspace
 		return err
 	}
 	for ref, entries := range r.record.logs {
@@ -268,7 +271,7 @@ func (r *restore) staged(ctx context.Context) error {
 		return err
 	}
 	if r.at.Person {
-		// flags that hide changes from a person
+		// these flags would hide changes from the person
 		s.special = slices.DeleteFunc(s.special, func(e special) bool { return e.whole() })
 	}
 	if len(s.special) > 0 {
@@ -287,7 +290,7 @@ func (r *restore) staged(ctx context.Context) error {
 	return r.refresh(ctx)
 }
 
-// settings restores the kept settings.
+// settings restores the settings that Salvage has kept.
 func (r *restore) settings(ctx context.Context) error {
 	if r.record.settings == nil {
 		return nil

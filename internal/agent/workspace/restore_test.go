@@ -10,8 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: work salvaged by an old version, which recorded HEAD and the branches only, is restored as
-// that version did: a new file that is ignored is staged, because it had been added by force.
+// Rule: Restore accepts work that an old version salvaged, with HEAD and the branches only. Like
+// that version, it stages a new file that is ignored, because the command had added the file by
+// force.
 func TestWorkOfAnOlderVersion(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -38,8 +39,8 @@ echo loose >a.txt; echo forced >x.log; git add -f x.log; git diff --binary --ful
 	}
 }
 
-// Rule: a workspace without notes about its original state, such as one of an older version, is
-// salvaged and restored completely.
+// Rule: a workspace without notes about its original state, such as a workspace of an older
+// version, is salvaged and restored completely.
 func TestSalvageWithoutNotes(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -60,7 +61,7 @@ func TestSalvageWithoutNotes(t *testing.T) {
 	}
 }
 
-// Rule: refs that the source has gained since do not prevent a restore, not even where their names
+// Rule: Restore succeeds even if the source has new refs since the salvage, and even if their names
 // conflict with salvaged refs.
 func TestRestoreBesideNewRefs(t *testing.T) {
 	src, m := repo(t), open(t)
@@ -85,7 +86,7 @@ func TestRestoreBesideNewRefs(t *testing.T) {
 	}
 }
 
-// Rule: a repository with SHA-256 names is salvaged and restored as well.
+// Rule: Salvage and Restore also work for a repository whose object names are SHA-256.
 func TestSalvageOfSHA256(t *testing.T) {
 	src, m := filepath.Join(t.TempDir(), "source"), open(t)
 	run(t, "", "init", "-q", "-b", "main", "--object-format=sha256", src)
@@ -99,8 +100,8 @@ git checkout -q -b other; git commit -q --allow-empty -m c`)
 	}
 }
 
-// Rule: a checkout for a person contains no operation in progress that runs a program, and hides no
-// change; what was left out is named.
+// Rule: a checkout for a person contains no operation in progress that would run a program, and
+// hides no change. CheckOut names the parts that it omitted.
 func TestCheckOutForAPerson(t *testing.T) {
 	src, m := repo(t), open(t)
 	ran := filepath.Join(t.TempDir(), "ran")
@@ -143,7 +144,7 @@ func TestCheckOutForAPerson(t *testing.T) {
 	}
 }
 
-// Rule: storable refuses exactly the names that git refuses in an index.
+// Rule: storable returns false for exactly the names that git refuses in an index.
 func TestStorable(t *testing.T) {
 	dir := repo(t)
 	blob := run(t, dir, "rev-parse", "HEAD:a.txt")
@@ -164,7 +165,7 @@ func TestStorable(t *testing.T) {
 	}
 }
 
-// Rule: unpack accepts only valid names and values from a record, whatever it contains.
+// Rule: whatever bytes a record contains, unpack accepts only valid names and values.
 func FuzzRecord(f *testing.F) {
 	r := &record{
 		files: map[string][]byte{
@@ -211,7 +212,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// Rule: settings that name programs are not kept, and passwords are removed.
+// Rule: Salvage does not keep settings that name programs, and removes passwords from the other
+// settings.
 func TestSettings(t *testing.T) {
 	for s, want := range map[setting]string{
 		{"user.name", "A"}: "A", {"branch.a.b.merge", "refs/heads/x"}: "refs/heads/x",

@@ -15,7 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/gitwatch"
 )
 
-// as runs a script as a user, with the real git.
+// as runs a shell script with the rights of a user, with the machine's git.
 func as(t *testing.T, uid uint32, dir, script string) {
 	t.Helper()
 	cmd := exec.Command("sh", "-ec", script)
@@ -32,10 +32,11 @@ func as(t *testing.T, uid uint32, dir, script string) {
 	}
 }
 
-// Rule: git never runs with more rights than the owner of the files on which it works. In the whole
-// life of a job (made from another user's repository, salvaged, killed, swept, restored, checked
-// out by a person, removed), git runs as root only on trees that root alone owns; the source is
-// read by its owner, the base by the keeper, and the workspace by its user.
+// Rule: git never runs with more rights than the owner of the files that it reads or writes. The
+// test makes a workspace from another user's repository, salvages it, lets its owner die, sweeps
+// it, restores it, checks it out for a person and removes it. In all these steps git runs as root
+// only on files that root alone owns; the source's owner reads the source, the keeper's user reads
+// the base, and the workspace's user reads the workspace.
 func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 	asRoot(t)
 	src, root := repo(t), repo(t)

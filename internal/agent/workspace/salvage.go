@@ -16,37 +16,38 @@ type Salvage struct {
 	// none of these changed.
 	Bundle []byte
 	// Patch is a binary patch from HEAD to the tracked files and the new files that are not
-	// ignored; nil if there are no changes. Without a Bundle it starts at the commit that was
+	// ignored; nil if these files did not change. Without a Bundle it starts at the commit that was
 	// checked out.
 	Patch []byte
-	// Home is a tar.gz of HOME without known caches; nil if HOME is empty, or is not kept.
+	// Home is a tar.gz of HOME without known caches; nil if HOME is empty or Manager.KeepHome is
+	// false.
 	Home []byte
 	// Commits counts the commits of HEAD and the branches in the bundle. Files, Insertions and
-	// Deletions count all changes, committed or not.
+	// Deletions count all changes, both committed and uncommitted.
 	Commits, Files, Insertions, Deletions int
-	// Lost describes what could not be kept, and why; empty if nothing was lost.
+	// Lost describes the work that could not be kept, with the reasons; empty if nothing was lost.
 	Lost string
 }
 
-// Empty reports that the command changed nothing, as far as could be determined.
+// Empty reports that Salvage found no change by the command and lost nothing.
 func (s Salvage) Empty() bool {
 	return len(s.Bundle) == 0 && len(s.Patch) == 0 && len(s.Home) == 0 && s.Lost == ""
 }
 
-// salvage is the state of one salvageSite.
+// salvage is the state of one call of salvageSite.
 type salvage struct {
 	g     *git
 	at    *site
-	repo  *repository // nil if the .git is unusable
+	repo  *repository // the checkout's .git; nil if it is unusable
 	proof *private    // has the objects of the base and the bundle, and nothing else
 	from  string      // the commit at which the patch starts; "" for an empty tree
 	out   Salvage
-	// The losses of the .git, of the files and of HOME.
+	// The losses in .git, in the work tree and in HOME.
 	lost, filesLost, homeLost losses
 
 	gone  bool                        // the base lacks the commit that was checked out
-	trees map[string]string           // by commit
-	lists map[string]map[string]entry // the files, by tree
+	trees map[string]string           // the tree of each commit that was read
+	lists map[string]map[string]entry // the files of each tree that was read
 }
 
 // salvageSite reads the changes in a workspace; it runs no program that the workspace names.
@@ -57,7 +58,7 @@ func salvageSite(ctx context.Context, g *git, at *site) (Salvage, error) {
 	s := &salvage{
 		g: g, at: at, from: at.Commit, trees: make(map[string]string), lists: make(map[string]map[string]entry),
 	}
-	if err := s.home(ctx); err != nil { // first, because it is quick
+	if err := s.home(ctx); err != nil { // HOME comes first, because it takes little time
 		s.homeLost.add("HOME (%v)", err)
 	}
 	if err := s.work(ctx); err != nil {
@@ -91,16 +92,17 @@ func (s *salvage) work(ctx context.Context) (err error) {
 	return s.files(ctx, index)
 }
 
-// newProof makes a git directory that has the commit checked out and nothing else.
+// newProof makes a git directory that has only the commit that was checked out, and the objects of
+// the base. A bundle that can be unpacked there can be restored.
 func (s *salvage) newProof(ctx context.Context) (*private, error) {
 	p, err := newPrivate(s.g, s.at, s.at.Objects)
-	if err == nil && s.proof == nil { // the first call
+	if err == nil && s.proof == nil { // true in the first call
 		s.gone = !p.has(ctx, s.at.Commit)
 	}
 	if err != nil || !s.gone {
 		return p, err
 	}
-	// The base was made anew from a source that lacks the commit.
+	// The base was made anew from a source that no longer has the commit.
 	if s.repo == nil {
 		return nil, fmt.Errorf("commit %s is gone from the base and from the workspace", s.at.Commit)
 	}
@@ -108,7 +110,7 @@ func (s *salvage) newProof(ctx context.Context) (*private, error) {
 	return p, err
 }
 
-// tree returns the tree of a commit, from memory after the first call.
+// tree returns the tree of a commit, and caches it in s.trees.
 func (s *salvage) tree(ctx context.Context, p *private, commit string) (string, error) {
 	if known, ok := s.trees[commit]; ok && commit != "" {
 		return known, nil
@@ -120,8 +122,8 @@ func (s *salvage) tree(ctx context.Context, p *private, commit string) (string, 
 	return tree, err
 }
 
-// commits makes the bundle and proves that it can be restored. It returns the index of the
-// checkout.
+// commits makes the bundle and proves, by unpacking it, that it can be restored. It returns the
+// index of the checkout.
 func (s *salvage) commits(ctx context.Context) (index []leaf, err error) {
 	c := s.changed(ctx, s.repo)
 	reader, err := newPrivate(s.g, s.at, s.at.Objects, s.repo.objects)
@@ -180,7 +182,7 @@ func (s *salvage) staged(ctx context.Context, reader *private, index []leaf) (*s
 	return stage(ctx, reader, index, tree, tracked, &s.lost)
 }
 
-// list returns the files of a tree, from memory after the first call.
+// list returns the files of a tree, and caches them in s.lists.
 func (s *salvage) list(ctx context.Context, p *private, tree string) (map[string]entry, error) {
 	if known, ok := s.lists[tree]; ok {
 		return known, nil
@@ -192,7 +194,7 @@ func (s *salvage) list(ctx context.Context, p *private, tree string) (map[string
 	return all, err
 }
 
-// count counts the changes from the commit checked out to the tree to.
+// count counts the changes from the commit that was checked out to the tree to.
 func (s *salvage) count(ctx context.Context, to string) error {
 	out, err := s.proof.git(ctx, command{args: []string{
 		"diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", s.at.Commit, to,
@@ -206,7 +208,7 @@ func (s *salvage) count(ctx context.Context, to string) error {
 			continue
 		}
 		s.out.Files++
-		added, _ := strconv.Atoi(f[0]) // a dash for a binary file
+		added, _ := strconv.Atoi(f[0]) // git prints a dash for a binary file, which counts as 0
 		removed, _ := strconv.Atoi(f[1])
 		s.out.Insertions += added
 		s.out.Deletions += removed
@@ -214,7 +216,8 @@ func (s *salvage) count(ctx context.Context, to string) error {
 	return nil
 }
 
-// losses describes what could not be kept: the first few in words, the others as a number.
+// losses describes the work that could not be kept: the first few losses in words, the rest as a
+// number.
 type losses struct {
 	text []string
 	more int
@@ -229,14 +232,14 @@ func (l *losses) add(format string, args ...any) {
 	l.text = append(l.text, printable(fmt.Sprintf(format, args...)))
 }
 
-// addAll records several losses of one kind as one.
+// addAll records several losses of one kind in one text.
 func (l *losses) addAll(what string, names []string) {
 	if len(names) > 0 {
 		l.add("%s %s", what, listed(names))
 	}
 }
 
-// listed joins names, and only counts those after the first few.
+// listed joins the first eight names, and adds the number of the others.
 func listed(names []string) string {
 	const most = 8
 	if n := len(names); n > most {
@@ -245,7 +248,7 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// mib formats a limit in bytes for people.
+// mib formats a number of bytes for messages.
 func mib(n int64) string {
 	if n < 1<<20 {
 		return fmt.Sprintf("%d KiB", n>>10)

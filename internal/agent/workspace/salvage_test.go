@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// workState is the state in which a restored workspace must equal the salvaged one.
+// workState is the state of a workspace that must be the same after a salvage and a restore.
 type workState struct {
 	Head, Commit, Log, Branches, Status string
 	Files                               map[string]string
@@ -25,9 +25,9 @@ func workStateOf(t *testing.T, dir string) workState {
 	files := contents(t, dir)
 	ignored, _ := try(dir, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
 	for name := range strings.SplitSeq(ignored, "\x00") {
-		delete(files, name) // ignored and not tracked files are not kept, by design
+		delete(files, name) // by design, Salvage does not keep files that are ignored and not tracked
 	}
-	// Staged and unstaged changes are compared as one: both are uncommitted.
+	// After the reset, staged and unstaged changes are compared together.
 	run(t, dir, "reset", "-q")
 	return workState{
 		Head: head, Commit: commit, Log: log, Files: files,
@@ -36,8 +36,7 @@ func workStateOf(t *testing.T, dir string) workState {
 	}
 }
 
-// Rule: the work of a command is restored as it was: files of every kind, commits, branches and
-// HEAD.
+// Rule: Restore reproduces the work of a command: files of every kind, commits, branches and HEAD.
 func TestSalvageAndRestore(t *testing.T) {
 	src, m := repo(t), open(t)
 	for name, work := range sampled(map[string]func(t *testing.T, dir string){
@@ -215,7 +214,7 @@ echo a file >one`)
 	}
 }
 
-// Rule: without changes, Salvage returns nothing.
+// Rule: if the command changed nothing, Salvage returns an empty Salvage.
 func TestSalvageNothing(t *testing.T) {
 	src, m := repo(t), open(t)
 	for _, ref := range []string{"", "light"} {
@@ -227,7 +226,7 @@ func TestSalvageNothing(t *testing.T) {
 	}
 }
 
-// Rule: Salvage counts all changes as git does, committed or not.
+// Rule: Salvage counts all changes as git does, both committed and uncommitted.
 func TestSalvageCounts(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -266,7 +265,8 @@ func TestSalvageIsPlainGit(t *testing.T) {
 	}
 }
 
-// Rule: files beyond a limit, or unreadable ones, are named as lost; the rest is kept.
+// Rule: Salvage names files that it cannot read or that are too large as lost, and keeps the other
+// files.
 func TestSalvageNamesWhatIsLost(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -296,7 +296,7 @@ func TestSalvageNamesWhatIsLost(t *testing.T) {
 	}
 }
 
-// Rule: if the bundle exceeds the limit, the files of its commits are kept as a patch.
+// Rule: if the bundle exceeds its limit, Salvage keeps the files of its commits as a patch.
 func TestSalvageBundleBeyondLimit(t *testing.T) {
 	src, m := repo(t), open(t)
 	m.MaxSalvage = 1 << 20
@@ -328,8 +328,8 @@ func TestSalvageBundleBeyondLimit(t *testing.T) {
 	}
 }
 
-// Rule: if the patch exceeds the limit, its largest files are named as lost, and the other files
-// and the commits are kept.
+// Rule: if the patch exceeds its limit, Salvage names the largest files in it as lost, and keeps
+// the other files and the commits.
 func TestSalvagePatchBeyondLimit(t *testing.T) {
 	src, m := repo(t), open(t)
 	m.MaxSalvage = 8 << 10
@@ -358,8 +358,8 @@ func TestSalvagePatchBeyondLimit(t *testing.T) {
 	}
 }
 
-// Rule: Salvage succeeds although the base was removed, or made anew from a source that lost the
-// commit.
+// Rule: Salvage succeeds even if the base was removed, or was made anew from a source that no
+// longer has the commit.
 func TestSalvageWithoutTheBase(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -379,7 +379,7 @@ func TestSalvageWithoutTheBase(t *testing.T) {
 	}
 }
 
-// Rule: a manipulated bundle is refused, and a patch changes nothing outside of the checkout.
+// Rule: Restore refuses a manipulated bundle, and a patch changes nothing outside the checkout.
 func TestRestoreRefuses(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})

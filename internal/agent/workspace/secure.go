@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// secureDir makes dir, if it does not exist, and returns its path without symbolic links. It refuses a
-// path on which another user could replace a directory: that user would then control what is read,
-// written and removed there.
+// secureDir makes dir, if it does not exist, and returns its path without symbolic links. It
+// refuses a path if another user could replace a directory on it, because that user would then
+// control which files this process reads, writes and removes.
 func secureDir(dir string) (string, error) {
 	there := dir
 	for {
@@ -39,7 +39,7 @@ func secureDir(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	return dir, checkPath(dir) // in a directory such as /tmp another user may have been faster
+	return dir, checkPath(dir) // in a directory such as /tmp another user may have made dir first
 }
 
 // checkPath checks dir and every directory above it.
@@ -72,13 +72,13 @@ func checkDir(dir string) error {
 	case info.Mode()&0o002 == 0, info.Mode()&os.ModeSticky != 0:
 		return nil
 	case os.Geteuid() != 0 && st.Uid == rootUID() && isMount(dir, st):
-		return nil // the volume of a container without other users
+		return nil // such a mount is the volume of a container without other users
 	}
 	return fmt.Errorf("every user may write in %s and could replace directories in it: take "+
 		"that right away (chmod o-w), or let each remove only what is theirs (chmod +t)", dir)
 }
 
-// rootUID is the uid of root, also in a user namespace that does not map root.
+// rootUID returns the uid of root, even in a user namespace that does not map root.
 func rootUID() uint32 {
 	info, err := os.Lstat("/")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Rule: workspaces are not made in a directory that another user could replace, and the error names
-// that directory.
+// Rule: Open refuses a directory that another user could replace, and the error names that
+// directory.
 func TestOpenRefusesDirectoriesThatOthersCanReplace(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  func(t *testing.T, parent string) error

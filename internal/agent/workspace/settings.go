@@ -9,13 +9,13 @@ import (
 	"unicode"
 )
 
-// maxConfig bounds the configuration of a repository, in bytes.
+// maxConfig is the maximum size of a repository's configuration, in bytes.
 const maxConfig = 1 << 20
 
 // setting is an entry of git's configuration. A key may occur several times.
 type setting struct{ key, value string }
 
-// settingsOf parses a configuration with git, without files that it includes.
+// settingsOf parses a configuration with git, and ignores files that it includes.
 func settingsOf(ctx context.Context, p *private, text []byte) ([]setting, error) {
 	file := filepath.Join(p.dir, "workspace.config")
 	if err := writeFile(file, text); err != nil {
@@ -37,7 +37,7 @@ func parseSettings(text []byte) (all []setting) {
 	return all
 }
 
-// settingsText writes settings as parseSettings reads them.
+// settingsText writes settings in the format that parseSettings reads.
 func settingsText(all []setting) []byte {
 	var b strings.Builder
 	for _, s := range all {
@@ -46,7 +46,8 @@ func settingsText(all []setting) []byte {
 	return []byte(b.String())
 }
 
-// keptSettings matches the keys that change how git works and never name a program.
+// keptSettings matches the keys that Salvage keeps: they change how git works and never name a
+// program.
 var keptSettings = regexp.MustCompile(`^(user\.(name|email)|branch\..+\.(remote|merge|rebase|pushremote|description)|` +
 	`remote\..+\.(url|pushurl|fetch|push|tagopt|prune|skipdefaultupdate)|remote\.pushdefault|` +
 	`core\.(autocrlf|eol|safecrlf|filemode|ignorecase|symlinks|quotepath|precomposeunicode|abbrev|whitespace|logallrefupdates|sparsecheckout|sparsecheckoutcone)|` +
@@ -55,8 +56,8 @@ var keptSettings = regexp.MustCompile(`^(user\.(name|email)|branch\..+\.(remote|
 	`log\.(date|decorate|follow)|status\..+|advice\..+|color\..+|column\..+|init\.defaultbranch|index\.(version|threads)|notes\.(displayref|rewriteref)|` +
 	`checkout\.defaultremote|feature\..+|commit\.(verbose|cleanup)|tag\.sort|branch\.(sort|autosetupmerge|autosetuprebase))$`)
 
-// kept splits settings into those that are kept and the keys of the others. It removes credentials
-// from URLs.
+// kept returns the settings that Salvage keeps, and the keys of all other settings. It removes
+// credentials from URLs.
 func kept(all []setting) (keep []setting, others []string) {
 	for _, s := range all {
 		value, ok := keptValue(s)
@@ -81,7 +82,7 @@ func keptValue(s setting) (string, bool) {
 	return s.value, true
 }
 
-// keptURL returns a URL without its password, if the URL is of a kind that runs no program.
+// keptURL returns a URL without its password; false if git could run a program to use the URL.
 func keptURL(at string) (string, bool) {
 	if filepath.IsAbs(at) {
 		return at, true
@@ -111,8 +112,9 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return "", s, false
 }
 
-// settings compares the configuration of a checkout with the one that was handed over, and returns
-// the kept settings, nil if none has changed. Changed keys that are not kept are recorded as lost.
+// settings compares the configuration of a checkout with the configuration that was handed over to
+// the command. It returns the settings that Salvage keeps, or nil if these are unchanged. It
+// records all other changed keys as lost.
 func settings(ctx context.Context, p *private, repo *repository, lost *losses) []setting {
 	if p.at.Config == nil {
 		return nil
@@ -152,10 +154,10 @@ func settings(ctx context.Context, p *private, repo *repository, lost *losses) [
 	return keepNow
 }
 
-// withSettings returns a configuration in which the kept settings are replaced by others.
+// withSettings returns the configuration now with its kept settings replaced by others.
 func withSettings(now, others []setting) []byte {
 	all := slices.DeleteFunc(slices.Clone(now), func(s setting) bool { return keptSettings.MatchString(s.key) })
-	keep, _ := kept(others) // again: the others may come from an attacker
+	keep, _ := kept(others) // checked again, because others may come from an attacker
 	all = append(all, keep...)
 	var b strings.Builder
 	for _, s := range all {

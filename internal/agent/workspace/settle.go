@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// settlePause is the interval at which Settle checks a workspace that another sweep salvages.
+// settlePause is how often Settle checks whether another sweep has finished salvaging a workspace.
 const settlePause = 20 * time.Millisecond
 
-// Settle returns when every dead workspace for which mine returns true is salvaged and removed. It
-// salvages them itself, or waits for another sweep that is doing so. A plain sweep skips a
-// workspace that another sweep has in progress, and its work is then not in [Manager.Kept] yet.
+// Settle salvages and removes every dead workspace for which mine returns true. If another sweep is
+// salvaging such a workspace, Settle waits until that sweep has finished, so that the work is then
+// in [Manager.Kept]. Sweep would not wait for another sweep.
 func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {
@@ -32,8 +32,8 @@ func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	return nil
 }
 
-// settleTimeout bounds the wait for a workspace that cannot be salvaged yet: another sweep may take
-// salvageTimeout, and another run may keep the workspace's user for any time.
+// settleTimeout is the maximum wait for a workspace that cannot be salvaged yet: another sweep may
+// need salvageTimeout, and another run may use the workspace's user for any time.
 const settleTimeout = salvageTimeout + 30*time.Second
 
 func (m *Manager) settleOne(ctx context.Context, id string) error {

@@ -7,43 +7,46 @@ import (
 	"path/filepath"
 )
 
-// site is the description of a workspace that a steward salvages or restores: paths and values
-// only, so that it can be sent to the steward.
+// site describes a workspace to the steward that salvages or restores it. It has only paths and
+// values, so that it can be sent to the steward's process.
 type site struct {
 	Dir, Home string
-	// Scratch is an empty directory for temporary files. The maker of the site removes it.
+	// Scratch is an empty directory for temporary files, removed at the end of the helper.
 	Scratch string
-	// Objects is the objects directory of the base.
+	// Objects is the directory of the base's objects.
 	Objects string
-	// Commit and Branch were checked out; Shallow are the commits at which the history ends.
+	// Commit and Branch are the commit and branch that were checked out. Shallow are the commits at
+	// which the history ends.
 	Commit, Branch string
 	Shallow        []byte
-	// Own says that the command ran as User, so that files of other users are not its own.
+	// Own says that the command ran as User; files of other users are then not files of the
+	// command.
 	Own  bool
 	User uint32
-	// Index, Refs and Config are those of the checkout when it was handed over; nil if unknown.
+	// Index, Refs and Config are the files of .git when the checkout was handed over to the
+	// command; nil if they are unknown.
 	Index, Refs, Config []byte
-	// HomeConfig is the checksum of the .gitconfig that Belay put into Home.
+	// HomeConfig is the checksum of the .gitconfig that Belay wrote to Home.
 	HomeConfig [sha256.Size]byte
 	// CryptKey is the path of the git-crypt key; empty for none.
 	CryptKey string
-	// Most bounds, in bytes, the bundle, the patch and each new file; MostHome bounds the archive
-	// of Home, 0 for no archive.
+	// Most is the maximum size, in bytes, of the bundle, of the patch and of each new file.
+	// MostHome is the maximum size of the files from Home; 0 means that Home is not saved.
 	Most, MostHome int64
-	// Person says that a person will work in the restored checkout: parts that would run programs
-	// or hide changes are left out.
+	// Person says that a person will work in the restored checkout, so that restore omits parts
+	// that would run programs or hide changes.
 	Person bool
 }
 
-// hash is the number of bytes of an object's name.
+// hash returns the size of an object's name in bytes.
 func (at *site) hash() int { return len(at.Commit) / 2 }
 
-// handedHead is HEAD when the workspace was handed over.
+// handedHead returns HEAD at the time when the workspace was handed over to the command.
 func (at *site) handedHead() head {
 	return head{ref: target{commit: at.Commit, branch: at.Branch}.ref(), commit: at.Commit}
 }
 
-// site describes w for a steward, except for the values that the steward adds.
+// site describes w for a steward, except for the values that only the steward can add.
 func (m *Manager) site(w *Workspace) site {
 	at := site{
 		Dir: w.Dir, Home: w.Home, Objects: w.objects, Commit: w.Commit, Branch: w.Branch, Shallow: w.shallow,
@@ -58,7 +61,7 @@ func (m *Manager) site(w *Workspace) site {
 	return at
 }
 
-// directories checks that the workspace still consists of directories.
+// directories checks that no path of the workspace was replaced by a file or a symbolic link.
 func (at *site) directories() error {
 	for _, dir := range []string{filepath.Dir(at.Dir), at.Dir} {
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {

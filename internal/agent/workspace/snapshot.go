@@ -7,17 +7,18 @@ import (
 	"strings"
 )
 
-// Bounds for reading a work tree.
+// Limits for reading a work tree.
 const (
-	// maxUntracked bounds, in bytes, all new files and sparse files together.
+	// maxUntracked is the maximum size, in bytes, of all new files and sparse files together.
 	maxUntracked = 512 << 20
-	// maxRules bounds a .gitignore or .gitattributes, in bytes; git reads such a file into memory.
+	// maxRules is the maximum size, in bytes, of a .gitignore or .gitattributes, because git reads
+	// such a file into memory.
 	maxRules = 16 << 20
-	// maxUnread bounds the number of files that git cannot read.
+	// maxUnread is the maximum number of files that git cannot read.
 	maxUnread = 100
 )
 
-// entry is the mode and object of a path in a tree.
+// entry is the mode and the object of a file in a tree.
 type entry struct{ mode, object string }
 
 // files makes the patch and counts the changes.
@@ -40,9 +41,9 @@ func (s *salvage) files(ctx context.Context, index []leaf) error {
 	return s.count(ctx, to)
 }
 
-// snapshot returns the tree of the work tree's present files: the files of the tree from and of the
-// index as far as they exist, and new files that no .gitignore names. git gets each path to read by
-// name, so that it does not search the work tree for repositories.
+// snapshot returns a tree of the files that are now in the work tree: the files of the tree from
+// and of the index that still exist, and new files that no .gitignore names. It passes each path to
+// git by name, so that git does not search the work tree for repositories.
 func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (string, error) {
 	tracked, err := s.list(ctx, s.proof, from)
 	if err != nil {
@@ -86,8 +87,8 @@ func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (stri
 	return s.proof.line(ctx, command{index: file, args: []string{"write-tree"}})
 }
 
-// take adds files to an index. Files that git cannot read are found by halving the list and
-// returned in unread; the others are added.
+// take adds files to an index. It finds the files that git cannot read by halving the list, returns
+// them in unread, and adds all other files.
 func (s *salvage) take(ctx context.Context, index string, names []string) (unread []string, err error) {
 	if len(names) == 0 {
 		return nil, nil

@@ -18,24 +18,25 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// allowed describes the valid forms of a repository, for errors.
+// allowed describes the valid forms of a repository, for error messages.
 const allowed = "a repository is a path, an https://, ssh:// or file:// URL, or user@host:path"
 
-// maxName bounds repositories and refs, in bytes.
+// maxName is the maximum size of the name of a repository or ref, in bytes.
 const maxName = 4096
 
 // source is the place from which a repository is fetched.
 type source struct {
-	url   string // for git: an absolute path, or a URL without a password
+	url   string // the name that git gets: an absolute path, or a URL without a password
 	local bool
-	// owner is the owner of a local repository, whose configuration git would follow.
+	// owner is the owner of a local repository. git runs with this user's rights, because it
+	// follows the repository's configuration.
 	owner uint32
-	// user and password are passed to git separately from the URL, so that they show in no process
-	// list, error or checkout.
+	// user and password are passed to git separately from the URL, so that they appear in no
+	// process list, error or checkout.
 	user, password string
 }
 
-// host is the scheme and host of an https URL; the credentials are for this host alone.
+// host returns the scheme and host of an https URL. git sends the credentials only to this host.
 func (s source) host() string {
 	u, err := url.Parse(s.url)
 	if err != nil {
@@ -44,9 +45,9 @@ func (s source) host() string {
 	return u.Scheme + "://" + u.Host
 }
 
-// key is the name of the base. It is the same for all spellings of a URL, and different for
-// different credentials and owners, so that a base serves only callers who could fetch it
-// themselves.
+// key returns the name of the base. It is the same for all spellings of a URL, and different for
+// different credentials and owners, so that a base serves only callers who could fetch the
+// repository themselves.
 func (s source) key() string {
 	name := s.url
 	if s.local {
@@ -59,12 +60,12 @@ func (s source) key() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// String is the source for display, without credentials.
+// String returns the source for messages, without credentials.
 func (s source) String() string { return s.url }
 
-// CheckRepo refuses a string that is not an allowed repository. It opens no connection, so a URL
-// that leads nowhere passes. The error is a [belay.Error] with CodeInvalid, or CodeNotFound for a
-// path that does not exist or is not a repository.
+// CheckRepo returns an error for a string that is not an allowed repository. It opens no
+// connection, so it accepts a URL of a repository that does not exist. The error is a [belay.Error]
+// with CodeInvalid, or with CodeNotFound for a path that does not exist or is not a repository.
 func CheckRepo(repo string) error {
 	_, err := parseSource(repo)
 	return err
@@ -91,7 +92,7 @@ func parseSource(repo string) (source, error) {
 	return parsePath(repo)
 }
 
-// checkText refuses strings that are unsafe to pass to programs.
+// checkText returns an error for a string that is unsafe to pass to a program.
 func checkText(what, s string) error {
 	switch {
 	case len(s) > maxName:
@@ -116,7 +117,7 @@ func parseURL(scheme, rest string) (source, error) {
 	}
 	u, err := url.Parse(scheme + "://" + rest)
 	if err != nil {
-		// err would show the credentials
+		// err is not reported, because it contains the credentials
 		return source{}, invalid("repository: the %s:// URL cannot be read; %s", scheme, allowed)
 	}
 	if scheme == "file" {
@@ -145,7 +146,7 @@ var (
 	userForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$`)
 )
 
-// withoutCredentials removes the credentials from the URL, except for the user name of ssh.
+// withoutCredentials removes the credentials from the URL, but keeps the user name of ssh.
 func withoutCredentials(u *url.URL) (source, error) {
 	var s source
 	if u.User != nil {
@@ -214,7 +215,7 @@ func parsePath(path string) (source, error) {
 	}
 }
 
-// isRepository checks for the files of a repository without running git.
+// isRepository reports whether dir has the files of a repository; it does not run git.
 func isRepository(dir string) bool {
 	exists := func(name ...string) bool {
 		_, err := os.Lstat(filepath.Join(append([]string{dir}, name...)...))
@@ -224,13 +225,13 @@ func isRepository(dir string) bool {
 		return true
 	}
 	if info, err := os.Stat(filepath.Join(dir, ".git")); err == nil && info.Mode().IsRegular() {
-		return true // a linked work tree or a submodule
+		return true // dir is a linked work tree or a submodule
 	}
 	return exists("HEAD") && exists("objects") && exists("refs")
 }
 
-// ownerOf is the owner of dir/.git, whether that is a directory, a file or a link; without .git it
-// is the owner of dir.
+// ownerOf returns the owner of dir/.git, which may be a directory, a file or a symbolic link.
+// Without a .git it returns the owner of dir.
 func ownerOf(dir string) uint32 {
 	info, err := os.Lstat(filepath.Join(dir, ".git"))
 	if err != nil {

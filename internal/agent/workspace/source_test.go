@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a repository that git could take for an option, a program or a path elsewhere is refused
-// before git sees it, and the error says what is allowed.
+// Rule: CheckRepo refuses a repository that git could interpret as an option, a program or a path
+// elsewhere, so that git never gets it, and the error is CodeInvalid.
 func TestHostileRepositories(t *testing.T) {
 	for _, repo := range []string{
 		"", "-", "--upload-pack=touch x", "-u./x", "ext::sh -c 'touch x'", "fd::17", "EXT::x", "a+b::x", "::x",
@@ -35,7 +35,8 @@ func TestHostileRepositories(t *testing.T) {
 	}
 }
 
-// Rule: all allowed spellings lead to one canonical source without credentials.
+// Rule: parseSource returns the same canonical source, without credentials, for all allowed
+// spellings of a repository.
 func TestRepositories(t *testing.T) {
 	for _, tt := range []struct{ repo, url, user, password string }{
 		{"https://example.com/x/y.git", "https://example.com/x/y.git", "", ""},
@@ -69,7 +70,7 @@ func TestRepositories(t *testing.T) {
 	}
 }
 
-// Rule: a ref that git could take for an option, or that is no valid name, is refused.
+// Rule: CheckRef refuses a ref that git could interpret as an option, or that is not a valid name.
 func TestHostileRefs(t *testing.T) {
 	for _, ref := range []string{
 		"-", "-x", "--upload-pack=x", "a..b", "..", "a@{1}", "@{-1}", "@", "a~1", "a^", "a^{}", "a:b", ":/x", "a?",
@@ -108,8 +109,8 @@ func FuzzCheckRef(f *testing.F) {
 	})
 }
 
-// Rule: every repository that CheckRepo accepts has an allowed transport, is no option and shows no
-// credentials; its canonical form parses to itself.
+// Rule: every repository that CheckRepo accepts has an allowed transport, cannot be an option and
+// contains no credentials; parsing its canonical form returns the same form.
 func FuzzCheckRepo(f *testing.F) {
 	for _, repo := range []string{
 		"https://u:p@example.com/x", "ssh://git@h/x", "git@h:x", "ext::sh -c x", "file:///tmp", "/tmp", "-x", "a::b",
@@ -152,7 +153,8 @@ func FuzzCheckRepo(f *testing.F) {
 	})
 }
 
-// Rule: an error has the end of git's error output, in one printable line, without credentials.
+// Rule: the text of a git error is the end of git's error output, in one printable line, without
+// credentials.
 func TestGitErrorsAreOneCleanLine(t *testing.T) {
 	var e tail
 	for _, part := range []string{
@@ -168,7 +170,7 @@ func TestGitErrorsAreOneCleanLine(t *testing.T) {
 	}
 }
 
-// Rule: the error for an unreachable repository has its name without the password.
+// Rule: the error for an unreachable repository contains the repository's URL without the password.
 func TestUnreachable(t *testing.T) {
 	m := open(t)
 	_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: "https://jo:s3cret@127.0.0.1:1/x.git"})

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sshPeer answers for a source on another machine, with one ssh for each line. ssh uses the keys of
-// this process's user; its output goes to the keeper unchanged.
+// sshPeer answers for a source on another machine: it starts one ssh for each line (a socket from a
+// keeper, the helper that fetches). ssh uses the keys of this process's user, and its output goes
+// to the keeper unchanged.
 type sshPeer struct {
 	src  source
 	env  []string
@@ -47,7 +48,7 @@ func (p *sshPeer) line() (*os.File, error) {
 	return near, nil
 }
 
-// answer starts an ssh once a keeper has sent hello.
+// answer starts an ssh for a line, after a keeper has sent hello on that line.
 func (p *sshPeer) answer(far *os.File) {
 	defer far.Close()
 	if _, err := io.ReadFull(far, make([]byte, len(hello))); err != nil {
@@ -64,7 +65,7 @@ func (p *sshPeer) answer(far *os.File) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = far, far, said
 	cmd.SysProcAttr = ownGroup()
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	runtime.LockOSThread() // the kernel sends Pdeathsig when the thread that started the process ends
+	runtime.LockOSThread() // the kernel kills ssh when the thread that started it ends
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
 		text := said.text(nil)
@@ -89,7 +90,7 @@ func (p *sshPeer) end() (string, error) {
 	return p.said.text(nil), nil
 }
 
-// sshArguments are the arguments with which git would start ssh.
+// sshArguments returns the arguments with which git would start ssh.
 func sshArguments(remote string) ([]string, error) {
 	args := []string{"-oBatchMode=yes", "-oConnectTimeout=30", "-oServerAliveInterval=15", "-oSendEnv=GIT_PROTOCOL"}
 	host, path, _ := strings.Cut(remote, ":")

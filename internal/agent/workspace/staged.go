@@ -22,14 +22,14 @@ const (
 	submodule = "160000" // the entry is a commit
 )
 
-// staged is the content of an index: a tree, and the entries that a tree cannot represent.
+// staged is the content of an index: a tree, and the entries that cannot be stored in a tree.
 type staged struct {
 	tree    string
 	special []special
 }
 
-// special is an entry of an index that a tree cannot represent fully: one side of a conflict, or a
-// file with a flag of git update-index.
+// special is an entry of an index that cannot be stored completely in a tree: one side of a
+// conflict, or a file with a flag of git update-index.
 type special struct {
 	entry
 	stage                      int
@@ -61,11 +61,11 @@ func (s special) leaf() leaf {
 	return l
 }
 
-// whole reports whether a tree can represent the entry, apart from its flags.
+// whole reports whether a tree can store the entry, apart from the entry's flags.
 func (s special) whole() bool { return s.stage == 0 && !s.intended }
 
-// readIndex reads the index of a checkout; nil if there is none. If leaves does not know its
-// version, git reads a copy of it in a private directory.
+// readIndex reads the index of a checkout; nil if there is no index. If leaves does not support the
+// index's version, git reads a copy of the index in a private directory.
 func readIndex(ctx context.Context, p *private, repo *repository) ([]leaf, error) {
 	raw, err := repo.read("index", maxIndex)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func readIndex(ctx context.Context, p *private, repo *repository) ([]leaf, error
 	return all, nil
 }
 
-// copyShared copies the shared parts of a split index.
+// copyShared copies the files that a split index shares.
 func copyShared(repo *repository, to string) error {
 	d, err := repo.root.Open(".")
 	if err != nil {
@@ -115,7 +115,7 @@ func copyShared(repo *repository, to string) error {
 	for {
 		entries, err := d.ReadDir(512)
 		if err != nil {
-			return nil // the end of the directory; git reports missing files
+			return nil // the directory has no more entries; if a file is missing, git reports it
 		}
 		for _, e := range entries {
 			if hash, ok := strings.CutPrefix(e.Name(), "sharedindex."); !ok || !isObject(hash) || left == 0 {
@@ -133,8 +133,8 @@ func copyShared(repo *repository, to string) error {
 	}
 }
 
-// stage returns how an index differs from a tree, whose files are tracked; nil if it does not.
-// Entries that cannot be read are recorded as lost.
+// stage returns the difference between an index and a tree, whose files are tracked; nil if they
+// are equal. It records entries that cannot be read as lost.
 func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map[string]entry, lost *losses) (*staged,
 	error) {
 	differ, seen := diffLeaves(all, tracked)
@@ -179,12 +179,12 @@ func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map
 	return &s, nil
 }
 
-// gone is the line for update-index that removes a name.
+// gone returns the line of git update-index that removes a name.
 func gone(name string, hash int) string {
 	return "0 " + strings.Repeat("0", 2*hash) + "\t" + name + "\x00"
 }
 
-// diffLeaves returns the entries that differ from a tree, and the number of those that are equal.
+// diffLeaves returns the entries that differ from a tree, and the number of equal entries.
 func diffLeaves(all []leaf, tracked map[string]entry) (differ []leaf, same int) {
 	for _, l := range all {
 		known, ok := tracked[l.name]
@@ -207,7 +207,7 @@ func objectsOf(all []leaf) []string {
 	return objects
 }
 
-// specialText writes entries in the form that readSpecial reads.
+// specialText writes entries in the format that readSpecial reads.
 func specialText(all []special) []byte {
 	var b bytes.Buffer
 	for _, s := range all {
@@ -245,7 +245,7 @@ func readSpecial(text []byte) (all []special, err error) {
 	return all, nil
 }
 
-// merge adds special entries to an index; they replace other entries of the same name.
+// merge returns an index with special entries added; they replace entries of the same name.
 func merge(raw []byte, hash int, more []special) ([]byte, error) {
 	all, err := leaves(raw, hash)
 	if err != nil {
@@ -262,7 +262,7 @@ func merge(raw []byte, hash int, more []special) ([]byte, error) {
 	return encode(all, hash), nil
 }
 
-// encode writes an index.
+// encode returns an index in git's format with these entries.
 func encode(all []leaf, hash int) []byte {
 	slices.SortStableFunc(all, func(a, b leaf) int {
 		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.stage(), b.stage()))

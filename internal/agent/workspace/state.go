@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// stateRef is the ref, in a bundle, of a commit whose message says where HEAD and the refs stood. The
-// refs of a bundle cannot express that a branch was moved to an older commit or deleted, nor which
-// of two branches at one commit was checked out. The parents of the commit are commits that must be
-// in the bundle although no ref leads to them. Its tree has
+// stateRef is a ref in each bundle. Its commit has a message with the values of HEAD and the refs.
+// The refs of a bundle cannot express that a branch was moved to an older commit or deleted, nor
+// which of two branches at one commit was checked out. The parents of the commit are commits that
+// no ref leads to and that the bundle must contain. Its tree has
 //
 //	staged   the staged files, if they differ from HEAD
 //	objects  other objects that must be in the bundle
@@ -26,21 +26,21 @@ const stateRef = "refs/belay/state"
 
 const stateTitle = "where a workspace stood"
 
-// record is what a bundle contains beside its commits.
+// record is the content of a bundle beside its commits.
 type record struct {
 	head  head
 	refs  map[string]string // all branches, and other refs that changed
 	links map[string]string // symbolic refs that changed
-	gone  []string          // refs other than branches that were handed over and were deleted
-	index *staged           // nil if the index equals HEAD
-	files map[string][]byte // files of the .git
+	gone  []string          // refs other than branches that the command has deleted
+	index *staged           // the staged changes; nil if the index equals HEAD
+	files map[string][]byte // files of .git that describe an operation in progress, by name
 	logs  map[string][]logEntry
-	// settings are the kept settings; nil if they are unchanged.
+	// settings are the settings that Salvage keeps; nil if they are unchanged.
 	settings []setting
-	// commits and objects must be in the bundle although no ref leads to them.
+	// commits and objects are objects that no ref leads to and that the bundle must contain.
 	commits, objects []string
 
-	// modern is false for a bundle of an older version, which contains HEAD and refs only.
+	// modern is false for a bundle of an older version, which contains only HEAD and refs.
 	modern bool
 }
 
@@ -50,7 +50,7 @@ const (
 	specialFile, logsFile, settingsFile, gitIn = "special", "logs", "settings", "git/"
 )
 
-// writeState writes the commit of stateRef and returns its name.
+// writeState writes the commit for stateRef and returns its name.
 func (p *private) writeState(ctx context.Context, r *record) (string, error) {
 	tree, err := p.stateTree(ctx, r)
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *private) stateTree(ctx context.Context, r *record) (string, error) {
 	return p.line(ctx, command{stdin: strings.NewReader(entries), args: []string{"mktree", "-z"}})
 }
 
-// needed returns the objects that the tree must contain.
+// needed returns the objects that the tree of the commit must contain.
 func (r *record) needed() []string {
 	all := slices.Clone(r.objects)
 	if r.index != nil {
@@ -129,7 +129,7 @@ func (r *record) needed() []string {
 	return slices.Compact(all)
 }
 
-// pack writes the tar archive.
+// pack returns the tar archive of the record.
 func (r *record) pack() ([]byte, error) {
 	parts := make(map[string][]byte)
 	for name, data := range r.files {
@@ -165,8 +165,8 @@ func (r *record) pack() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// unpack reads the output of pack. The archive may come from an attacker, so unknown entries are
-// refused.
+// unpack reads the output of pack. It refuses unknown entries, because the archive may come from an
+// attacker.
 func (r *record) unpack(raw []byte) error {
 	in := tar.NewReader(bytes.NewReader(raw))
 	for {
@@ -210,7 +210,7 @@ func (r *record) readLogs(data []byte) {
 	}
 }
 
-// readState reads the commit of stateRef.
+// readState reads the commit that stateRef leads to.
 func readState(ctx context.Context, g *git, dir, state string) (*record, error) {
 	run := func(args ...string) (string, error) {
 		out, err := g.run(ctx, command{dir: dir, args: args})
@@ -241,7 +241,7 @@ func readState(ctx context.Context, g *git, dir, state string) (*record, error) 
 		}
 	}
 	if blob == "" {
-		return r, nil // an older version of Belay stored no more
+		return r, nil // an older version of Belay stored no record
 	}
 	r.modern = true
 	raw, err = run("cat-file", "blob", blob)
@@ -254,7 +254,7 @@ func readState(ctx context.Context, g *git, dir, state string) (*record, error) 
 	return r, nil
 }
 
-// parseState parses the message of the commit of stateRef.
+// parseState parses the message of the commit that stateRef leads to.
 func parseState(raw string) (*record, error) {
 	_, message, ok := strings.Cut(raw, "\n\n"+stateTitle+"\n\n")
 	if !ok {

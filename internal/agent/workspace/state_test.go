@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// view returns all that git shows of a checkout.
+// view returns everything that git shows of a checkout: status, stashes, refs, logs, index,
+// settings and files.
 func view(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -46,7 +47,7 @@ func view(t *testing.T, dir string) map[string]string {
 	files := contents(t, dir)
 	ignored, _ := try(dir, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
 	for name := range strings.SplitSeq(ignored, "\x00") {
-		delete(files, name) // ignored and not tracked files are not kept, by design
+		delete(files, name) // by design, Salvage does not keep files that are ignored and not tracked
 	}
 	for name, text := range files {
 		all["file "+name] = text
@@ -54,7 +55,8 @@ func view(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// comesBack salvages a workspace, restores the work in a new one, and compares the two.
+// comesBack salvages a workspace, restores the work in a new workspace, and fails the test if git
+// shows different states.
 func comesBack(t *testing.T, m *Manager, w *Workspace) (Salvage, *Workspace) {
 	t.Helper()
 	s := salvageOf(t, m, w)
@@ -71,7 +73,7 @@ func comesBack(t *testing.T, m *Manager, w *Workspace) (Salvage, *Workspace) {
 	return s, again
 }
 
-// Rule: all of git's state is restored: stashes, tags, notes, the index, and an operation in
+// Rule: Restore reproduces all of git's state: stashes, tags, notes, the index, and an operation in
 // progress.
 func TestAllStateOfGitIsRestored(t *testing.T) {
 	const conflict = `git checkout -q -b theirs HEAD~; echo theirs >a.txt; git commit -qam theirs; echo more >c.txt; git add c.txt; git commit -qm more
@@ -129,7 +131,7 @@ echo 3 >a.txt; git add a.txt; echo 4 >a.txt; git stash push -q -m 'the third: of
 				s.Commits != twice.Commits {
 				t.Errorf("a second salvage differs: %d and %d commits", s.Commits, twice.Commits)
 			}
-			// An operation in progress can be ended, with the same result in both.
+			// Aborting an operation in progress has the same result in both checkouts.
 			for _, end := range [][]string{{"rebase", "--abort"}, {"merge", "--abort"}, {"cherry-pick", "--abort"},
 				{"revert", "--abort"}, {"am", "--abort"}, {"stash", "pop", "-q"}} {
 				_, one := try(w.Dir, end...)

@@ -9,24 +9,24 @@ import (
 	"path/filepath"
 )
 
-// charge is the description of a workspace in the orders of a steward.
+// charge describes a workspace in the orders of a steward (the helper that works in a workspace).
 type charge struct {
 	Site     site
 	ID, Repo string
-	// Notes is the directory in which the state of the checkout was noted; Noted is the checksum of
-	// the index there.
+	// Notes is the directory with the recorded state of the checkout. Noted is the checksum of the
+	// index in that directory.
 	Notes string
 	Noted [sha256.Size]byte
 	Quota Quota
-	// Key is the git-crypt key. NoKey is the reason why a configured key could not be read.
+	// Key is the git-crypt key. NoKey says why a configured key could not be read.
 	Key   []byte
 	NoKey string
 }
 
-// fillOrder orders a steward to make a checkout from the objects that are already there.
+// fillOrder orders a steward to make a checkout from the objects that are already in it.
 type fillOrder struct {
 	Charge charge
-	// Refs are packed refs; Head is the branch of the source's HEAD, as a full ref.
+	// Refs are packed refs. Head is the branch of the source's HEAD, as a full ref.
 	Refs []byte
 	Head string
 }
@@ -40,7 +40,7 @@ type restoreOrder struct {
 // salvageOrder orders a steward to read the changes in a workspace.
 type salvageOrder struct{ Charge charge }
 
-// charge describes w for a steward.
+// charge describes the workspace w for a steward.
 func (m *Manager) charge(w *Workspace) charge {
 	c := charge{Site: m.site(w), ID: w.ID, Repo: w.Repo, Noted: w.noted, Quota: m.Quota}
 	if w.root != "" {
@@ -55,8 +55,8 @@ func (m *Manager) charge(w *Workspace) charge {
 	return c
 }
 
-// stewardFor is the errand of a steward, which works as the user of the workspace and within its
-// limits.
+// stewardFor returns the errand (task, rights and limits) of a steward, which works as the user of
+// the workspace.
 func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 	e := errand{
 		who: "steward", user: w.User, hidden: m.Hidden, readable: m.Readable, limits: m.Limits, limit: limit, order: o,
@@ -66,7 +66,8 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 		e.readable = append(e.readable[:len(e.readable):len(e.readable)], w.objects, w.notes())
 	}
 	dirs := []string{w.Dir, w.Home}
-	// The sandbox must show these directories; file permissions keep the user from writing there.
+	// The sandbox must make these directories visible. File permissions prevent that the user
+	// writes there.
 	if w.User != nil {
 		dirs = append(dirs, w.objects, w.notes())
 	}
@@ -78,7 +79,7 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 	return e
 }
 
-// populate has a steward make the checkout and note its state.
+// populate starts a steward that makes the checkout and records its state.
 func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) error {
 	o.Charge = m.charge(w)
 	t, err := m.start(ctx, m.stewardFor(w, order{Fill: o}, 1<<20))
@@ -99,8 +100,8 @@ func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) erro
 	return nil
 }
 
-// Restore applies s to a workspace that was just made at the same commit. It restores HEAD, refs,
-// stashes, the index, an operation in progress, files and HOME.
+// Restore applies s to a new workspace at the same commit. It restores HEAD, refs, stashes, the
+// index, an operation in progress, files and HOME.
 func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, fmt.Errorf("it took longer than %s",
 		m.PrepareTimeout))
@@ -119,7 +120,8 @@ func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
 	return nil
 }
 
-// restoreBy has a steward restore, for a person or for a job. left describes what was left out.
+// restoreBy starts a steward that restores s, for a person or for a job. left describes the parts
+// that the steward omitted.
 func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person bool) (left []string, err error) {
 	if len(s.Bundle)+len(s.Patch)+len(s.Home) == 0 {
 		return nil, nil
@@ -133,13 +135,14 @@ func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person
 	return briefly(a.Left), nil
 }
 
-// Salvage reads the changes since Prepare, and HOME. It runs no program that the workspace names,
-// follows no link out of it and changes nothing in it except the times of packs, so that work can
-// go on there. Every process of the command must have ended or be frozen. Lost describes what could
-// not be kept; an error means that nothing could be kept.
+// Salvage returns the changes since Prepare, and HOME. It runs no program that the workspace names
+// and follows no symbolic link out of the workspace. It changes nothing there except the
+// modification times of packs, so the command can continue afterwards. Every process of the command
+// must have ended or be frozen. Lost describes the changes that could not be kept; an error means
+// that nothing could be kept.
 func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 	if w.Commit == "" {
-		return Salvage{}, nil // a workspace without a repository is not salvaged
+		return Salvage{}, nil // a workspace without a repository has nothing to salvage
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.SalvageTimeout, fmt.Errorf("salvaging took longer than %s",
 		m.SalvageTimeout))
@@ -153,8 +156,8 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 		if err != nil {
 			return Salvage{}, fmt.Errorf("salvage %s: %s is not the directory that Belay made", w.ID, path)
 		}
-		// the steward gets w.Dir as a descriptor and fails if another directory replaces it before
-		// the steward starts
+		// the steward gets w.Dir as a descriptor, and fails if another directory was moved to that
+		// path before the steward started
 		e.files = []*os.File{dir}
 	}
 	defer e.files[0].Close()
@@ -168,7 +171,8 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 	return a.Salvage.bounded(m.MaxSalvage), nil
 }
 
-// bounded returns s without the parts that exceed their limits, since the steward is not trusted.
+// bounded returns s without the parts that exceed their limits. Salvage checks the limits, because
+// it does not trust the steward.
 func (s Salvage) bounded(most int64) Salvage {
 	got := s
 	var lost losses

@@ -14,17 +14,18 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// errExchanged means that the base was replaced after the keeper found the commit in it.
+// errExchanged means that another process replaced the base after the keeper had found the commit
+// in it.
 var errExchanged = errors.New("the base was made anew meanwhile")
 
-// stock gives an untouched checkout the objects of the base dir, in which the keeper found the
-// commit. The refs were read before, so objects that a fetch adds meanwhile are not missed. The
-// base is locked only while objects are copied.
+// stock gives an empty checkout the objects of the base dir, in which the keeper (the helper that
+// fetches) found the commit. The keeper has read the refs before, so the checkout does not need
+// objects that a fetch adds meanwhile. The base is locked only while objects are copied.
 //
-// Objects are hard-linked only if the command runs as another user than the owner of the objects,
-// since the owner could change them through a link. The workspace then gets the objects a second
-// time, in a directory where the command cannot remove them; Salvage checks the command's work
-// against these.
+// Objects are hard-linked only if the command and the owner of the objects are different users,
+// because the owner could change the objects through a link. The workspace then gets the objects a
+// second time, in a directory where the command cannot remove them. Salvage checks the command's
+// work against this second set of objects.
 func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace) error {
 	release, err := b.use(ctx)
 	if err != nil {
@@ -55,15 +56,15 @@ func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace
 	return nil
 }
 
-// isStill reports whether path still leads to the open directory dir.
+// isStill reports whether path still leads to dir, the directory that was opened before.
 func isStill(dir *os.File, path string) bool {
 	var is, was unix.Stat_t
 	return unix.Fstat(int(dir.Fd()), &was) == nil && unix.Lstat(path, &is) == nil && is.Dev == was.Dev &&
 		is.Ino == was.Ino
 }
 
-// supply copies the objects of a base. The base belongs to the keeper, so supply copies only
-// regular files that the keeper owns and that have the name of an object.
+// supply copies the objects of a base. It does not trust the base, which belongs to the keeper, so
+// it copies only regular files that the keeper owns and that have the name of an object.
 type supply struct {
 	ctx   context.Context
 	owner uint32 // the owner that the files must have
@@ -77,7 +78,8 @@ type shelf struct {
 	user *host.User // the owner of the target; nil for the user of this process
 }
 
-// add makes a target directory below one to which only this process has had access.
+// add makes a target directory at path in the directory below, to which only this process has had
+// access.
 func (s *supply) add(below string, user *host.User, path ...string) error {
 	at, err := openDir(below)
 	if err != nil {
@@ -101,7 +103,7 @@ func (s *supply) close() {
 	}
 }
 
-// sub makes a subdirectory of a shelf, with the shelf's owner.
+// sub makes a subdirectory of a target directory, with the same owner.
 func (s shelf) sub(name string) (shelf, error) {
 	at := int(s.dir.Fd())
 	if err := unix.Mkdirat(at, name, 0o755); err != nil {
@@ -117,7 +119,7 @@ func (s shelf) sub(name string) (shelf, error) {
 	return shelf{dir, s.user}, err
 }
 
-// all copies all objects to all shelves.
+// all copies all objects to all target directories.
 func (s *supply) all(from *os.File) error {
 	names, err := from.Readdirnames(-1)
 	if err != nil {
@@ -168,8 +170,8 @@ func (s *supply) directory(from *os.File, name string) error {
 	}
 }
 
-// isObjectFile reports whether a file in a directory of objects is one that a checkout needs.
-// Temporary files of a running fetch are not.
+// isObjectFile reports whether a checkout needs this file from a directory of objects. Temporary
+// files of a running fetch are not needed.
 func isObjectFile(dir, name string) bool {
 	if dir != "pack" {
 		return isObject(dir + name)
@@ -178,7 +180,7 @@ func isObjectFile(dir, name string) bool {
 	return ok && isObject(id) && (kind == "pack" || kind == "idx" || kind == "rev")
 }
 
-// file copies a file to every shelf.
+// file copies a file to every target directory.
 func (s *supply) file(from *os.File, name string) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -212,8 +214,8 @@ func (s *supply) file(from *os.File, name string) error {
 	return nil
 }
 
-// linkInto hard-links a file, which becomes readable for every user. It returns false where the
-// file systems do not allow the link.
+// linkInto hard-links a file, which it makes readable for every user. It returns false if the file
+// system does not allow the link.
 func linkInto(from, src *os.File, st *unix.Stat_t, name string, to shelf) (bool, error) {
 	if st.Mode&0o777 != 0o444 {
 		if err := src.Chmod(0o444); err != nil {
@@ -231,7 +233,7 @@ func linkInto(from, src *os.File, st *unix.Stat_t, name string, to shelf) (bool,
 	if err := unix.Fstatat(int(to.dir.Fd()), name, &is, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return false, err
 	}
-	if is.Dev != st.Dev || is.Ino != st.Ino { // another process replaced it
+	if is.Dev != st.Dev || is.Ino != st.Ino { // another process replaced the file
 		return false, errors.Join(errors.New("it was replaced meanwhile"), unix.Unlinkat(int(to.dir.Fd()), name, 0))
 	}
 	return true, nil

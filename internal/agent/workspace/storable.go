@@ -2,7 +2,7 @@ package workspace
 
 import "strings"
 
-// storable reports whether git accepts a name into an index.
+// storable reports whether git accepts this name in an index.
 func storable(name string) bool {
 	if name == "" || len(name) > maxName || strings.ContainsRune(name, 0) {
 		return false
@@ -11,7 +11,7 @@ func storable(name string) bool {
 		if part == "" || part == "." || part == ".." {
 			return false
 		}
-		for piece := range strings.SplitSeq(part, `\`) { // \ separates names on other systems
+		for piece := range strings.SplitSeq(part, `\`) { // other systems treat \ as a separator
 			if dotGit(piece) {
 				return false
 			}
@@ -20,7 +20,7 @@ func storable(name string) bool {
 	return true
 }
 
-// dotGit reports whether some file system treats a name as .git.
+// dotGit reports whether any file system treats this name as .git.
 func dotGit(name string) bool {
 	if name == "" || strings.IndexByte(".gG\xe2\xef", name[0]) < 0 {
 		return false
@@ -31,7 +31,7 @@ func dotGit(name string) bool {
 		return true
 	}
 	visible := strings.Map(func(r rune) rune {
-		switch { // characters that HFS+ ignores
+		switch { // HFS+ ignores these characters
 		case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
 			return -1
 		}

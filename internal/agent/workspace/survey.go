@@ -16,23 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// survey lists the files of a work tree that the snapshot must read.
+// survey is a walk over a work tree that finds the files that the snapshot must read.
 type survey struct {
 	ctx    context.Context
 	at     *site
 	ignore *ignorer
 	lost   *losses
 
-	tracked map[string]entry // known files; without an object if only the index has the name
+	tracked map[string]entry // entries of known files; a file that only the index names has no object
 	dirs    map[string]bool  // directories that contain known files
-	handed  map[string]leaf  // files as they were handed over, as far as known
+	handed  map[string]leaf  // known index entries from the time when the checkout was handed over to the command
 	absent  map[string]bool  // files with skip-worktree, which need not exist
-	left    int64            // bytes of new files that may still be read
+	left    int64            // number of bytes that new files may still have
 
 	found []string         // files to read
-	large map[string]int64 // files to read if their size is unchanged
-	keep  map[string]bool  // files to keep as they are in tracked
-	same  map[string]entry // files unchanged since they were handed over
+	large map[string]int64 // large files, with their sizes; they are read only if the size is unchanged
+	keep  map[string]bool  // files for which the snapshot uses the entry in tracked
+	same  map[string]entry // files that are untouched since the checkout was handed over
 }
 
 // newSurvey starts a survey with the tracked files of a tree and of an index.
@@ -45,7 +45,7 @@ func newSurvey(ctx context.Context, s *salvage, tracked map[string]entry, index 
 	for name, e := range tracked {
 		t.track(name, e)
 		if e.mode == submodule {
-			t.keep[name] = true // submodules are not read
+			t.keep[name] = true // the snapshot does not read submodules
 		}
 	}
 	for _, l := range index {
@@ -71,9 +71,9 @@ func (t *survey) track(name string, e entry) {
 	}
 }
 
-// walk surveys a directory, named relative to the root of the work tree. rules is false below an
-// unreadable .gitignore: then no new file is kept, because new files cannot be distinguished from
-// ignored ones.
+// walk surveys a directory, whose name is relative to the root of the work tree. rules is false
+// below an unreadable .gitignore: then no new file is kept, because new files cannot be
+// distinguished from ignored files.
 func (t *survey) walk(dir string, rules bool) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
@@ -118,7 +118,7 @@ func (t *survey) walk(dir string, rules bool) error {
 // checkRules checks that git can read a .gitignore or .gitattributes completely.
 func checkRules(e fs.DirEntry) error {
 	if e.Name() != ".gitignore" && e.Name() != ".gitattributes" || e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
-		return nil // git ignores directories and links of these names
+		return nil // git ignores directories and symbolic links with these names
 	}
 	info, err := e.Info()
 	switch {
@@ -170,7 +170,7 @@ func (t *survey) missing(name string) bool {
 	return err != nil
 }
 
-// unreadable keeps the known files below a directory that cannot be read.
+// unreadable records a directory that cannot be read as lost, and keeps the known files below it.
 func (t *survey) unreadable(dir, what string) {
 	t.lost.add("%s", what)
 	for name, e := range t.tracked {
@@ -180,7 +180,8 @@ func (t *survey) unreadable(dir, what string) {
 	}
 }
 
-// file decides whether to read, keep or lose a file or symbolic link.
+// file decides whether the snapshot reads a file or symbolic link, keeps its known version, or
+// reports it as lost.
 func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
 	known, tracked := t.tracked[name]
 	if !tracked {
@@ -190,7 +191,7 @@ func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(filepath.Join(t.at.Dir, name), &st); err != nil {
-		return nil //nolint:nilerr // it was removed
+		return nil //nolint:nilerr // the file was removed
 	}
 	if was, ok := t.handed[name]; ok && was.untouched(&st) {
 		t.same[name] = was.entry()
@@ -223,14 +224,14 @@ func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
 	return nil
 }
 
-// slack is the difference, in bytes, between size and disk space that is not taken for holes: some
-// file systems store small files in the inode.
+// slack is the largest difference, in bytes, between the size of a file and its disk space that
+// does not count as a hole. Some file systems store small files in the inode, without disk space.
 const slack = 64 << 10
 
-// closed returns why a file cannot be read; "" if it can.
+// closed returns the reason why a file cannot be read; "" if the file can be read.
 func (t *survey) closed(name string, st *unix.Stat_t) string {
 	if t.at.Own && st.Uid != t.at.User {
-		return "belongs to another user" // a hard link may have put it here to have it read
+		return "belongs to another user" // the command may have linked the file, so that another user reads it
 	}
 	f, err := os.OpenFile(filepath.Join(t.at.Dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -240,7 +241,7 @@ func (t *survey) closed(name string, st *unix.Stat_t) string {
 	return ""
 }
 
-// lose records a file as lost and keeps its known version.
+// lose records the changes of a file as lost and keeps the file's known version.
 func (t *survey) lose(name, format string, args ...any) {
 	t.lost.add(format, args...)
 	if t.tracked[name].object != "" {
@@ -248,8 +249,8 @@ func (t *survey) lose(name, format string, args ...any) {
 	}
 }
 
-// judgeLarge decides about large files: those with unchanged size are read, since they may be
-// unchanged, and the others are lost as too large.
+// judgeLarge decides about large files. Files with an unchanged size are read, because their
+// contents may be unchanged; all others are recorded as lost.
 func (t *survey) judgeLarge(ctx context.Context, p *private) error {
 	names := make([]string, 0, len(t.large))
 	var objects []string
@@ -277,10 +278,11 @@ func (t *survey) judgeLarge(ctx context.Context, p *private) error {
 	return nil
 }
 
-// maxDir bounds the entries of one directory.
+// maxDir is the maximum number of files in one directory.
 const maxDir = 500_000
 
-// readDir lists a directory in the order of names; it does not follow a symbolic link to one.
+// readDir lists a directory in the order of names. It does not follow name if name is a symbolic
+// link.
 func readDir(name string) ([]fs.DirEntry, error) {
 	d, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

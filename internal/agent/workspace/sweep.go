@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// Garbage is something that a sweep would remove, and the reason.
+// Garbage is a file or directory that a sweep would remove, with the reason.
 type Garbage struct {
 	Path string `json:"path"`
 	// Kind is workspace, base, kept or leftover.
 	Kind string `json:"kind"`
-	// ID is the ID of the workspace, for workspaces and kept work.
+	// ID is the ID of the workspace; empty for the kinds base and leftover.
 	ID  string `json:"id,omitempty"`
 	Why string `json:"why"`
 
-	// discard removes the garbage if it is still garbage.
+	// discard removes the file or directory, if it is still garbage.
 	discard func(ctx context.Context) error
 }
 
@@ -32,8 +32,8 @@ const (
 	kindLeftover  = "leftover"
 )
 
-// Sweep removes what [Manager.Garbage] lists. It first salvages and keeps unfinished work in dead
-// workspaces; see [Manager.Kept].
+// Sweep removes everything that [Manager.Garbage] lists. Before it removes a dead workspace, it
+// salvages and keeps unfinished work; see [Manager.Kept].
 func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
 	all, err := m.Garbage(alive)
 	failed := []error{err}
@@ -49,9 +49,9 @@ func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
 	return errors.Join(failed...)
 }
 
-// Garbage lists workspaces whose owner is proven dead; workspaces of this process for which alive
-// returns false; bases and scratch directories whose maker died before they were finished; bases
-// unused for KeepBases; and work kept for longer than KeepWork. It never lists workspaces of
+// Garbage lists workspaces whose owner is proven dead, workspaces of this process for which alive
+// returns false, bases and scratch directories whose maker died before they were complete, bases
+// unused for KeepBases, and work kept for longer than KeepWork. It never lists a workspace of
 // another process that may be alive, whatever alive returns.
 func (m *Manager) Garbage(alive func(id string) bool) ([]Garbage, error) {
 	var all []Garbage
@@ -102,7 +102,7 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 func (m *Manager) salvageAndRemove(ctx context.Context, name string) error {
 	root := filepath.Join(m.dir, "jobs", name)
 	if !m.abandoned(root) {
-		return nil // another process removed it
+		return nil // another process has removed it
 	}
 	if !m.keep(ctx, name, false) {
 		return nil
@@ -134,7 +134,7 @@ func (m *Manager) deadScratch(func(string) bool) (all []Garbage, err error) {
 	return all, errors.Join(err, kerr)
 }
 
-// deadBases lists half-made bases that no process is making.
+// deadBases lists incomplete or replaced bases that no process is using.
 func (m *Manager) deadBases(func(string) bool) (all []Garbage, failed error) {
 	for _, infix := range []string{".new-", ".old-"} {
 		left, err := filepath.Glob(filepath.Join(m.dir, "base", "*"+infix+"*"))
@@ -163,11 +163,11 @@ func free(lock string) bool {
 	return f.Close() == nil
 }
 
-// whileLocked runs do under a lock, or not at all if another process has the lock.
+// whileLocked locks the file lock and runs do; it does nothing if another process has the lock.
 func whileLocked(lock string, do func() error) error {
 	f, err := tryLock(lock)
 	if err != nil {
-		return nil //nolint:nilerr // another process uses it
+		return nil //nolint:nilerr // another process uses the base
 	}
 	return errors.Join(do(), f.Close())
 }

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds for the files of a .git that describe an operation in progress.
+// Limits for the files of .git that describe an operation in progress.
 const (
 	maxStateFile  = 1 << 20
 	maxStateFiles = 2_000
-	maxState      = 8 << 20 // bytes of all files together
-	maxNeeds      = 5_000   // objects that the files name
+	maxState      = 8 << 20 // total size in bytes
+	maxNeeds      = 5_000   // number of objects that the files name
 )
 
-// stateFiles are the files of a .git that describe an operation in progress: a merge, a rebase, a
-// bisection. Files that are not significant also exist without such an operation.
+// stateFiles are the files of .git that describe an operation in progress, such as a merge, a
+// rebase or a bisection. A file is significant if it exists only during such an operation.
 var stateFiles = []struct {
 	name        string
 	significant bool
@@ -37,7 +37,7 @@ var stateFiles = []struct {
 	{"info/exclude", true}, {"info/sparse-checkout", true},
 }
 
-// stateDirs are directories of a .git whose files describe an operation in progress.
+// stateDirs are the directories of .git whose files describe an operation in progress.
 var stateDirs = []string{"rebase-merge", "rebase-apply", "sequencer"}
 
 var stateName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -56,8 +56,8 @@ func isState(name string) bool {
 	return false
 }
 
-// underWay reads the files that describe an operation in progress; anything reports whether there
-// is one.
+// underWay reads the files that describe an operation in progress; anything reports whether an
+// operation is in progress.
 func (r *repository) underWay(lost *losses) (files map[string][]byte, anything bool) {
 	files = make(map[string][]byte)
 	size := 0
@@ -97,7 +97,7 @@ func (r *repository) underWay(lost *losses) (files map[string][]byte, anything b
 	return files, anything
 }
 
-// list returns the names in a directory of the .git, within bounds.
+// list returns the names in a directory of .git, at most maxStateFiles.
 func (r *repository) list(dir string) ([]string, error) {
 	d, err := r.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -114,7 +114,7 @@ func (r *repository) list(dir string) ([]string, error) {
 
 var hexWord = regexp.MustCompile(`\b[0-9a-f]{7,64}\b`)
 
-// named returns the object names, full or abbreviated, that such files may contain.
+// named returns the words in these files that may be names of objects, full or abbreviated.
 func named(files map[string][]byte) []string {
 	seen := make(map[string]bool)
 	var words []string
@@ -132,8 +132,8 @@ func named(files map[string][]byte) []string {
 	return words
 }
 
-// removeUnsafe removes, in favour of a person who continues the operation, files that would make git
-// run a program, and returns their names.
+// removeUnsafe removes files that would make git run a program, to protect a person who continues
+// the operation. It returns the names of these files.
 func removeUnsafe(files map[string][]byte) (left []string) {
 	for _, name := range sortedNames(files) {
 		dir, file := path.Split(name)
@@ -155,8 +155,8 @@ func removeUnsafe(files map[string][]byte) (left []string) {
 	return left
 }
 
-// runs reports whether a file of an operation in progress would make git run a program, or one with
-// extra options.
+// runs reports whether a file of an operation in progress would make git run a program, or run a
+// program with extra options.
 func runs(file string, text []byte) bool {
 	switch file {
 	case "opts", "strategy", "strategy_opts", "gpg_sign_opt":
@@ -180,7 +180,7 @@ var quietVerbs = []string{
 	"noop", "break", "b", "update-ref", "u", "revert",
 }
 
-// leaves records the parts of a .git that are never kept.
+// leaves records as lost the parts of .git that are never kept.
 func (r *repository) leaves(lost *losses) {
 	hooks, _ := r.list("hooks")
 	lost.addAll("the hooks", slices.DeleteFunc(hooks, func(name string) bool {

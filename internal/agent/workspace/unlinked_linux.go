@@ -15,8 +15,8 @@ import (
 type file struct{ dev, ino uint64 }
 
 // unlinked counts the removed files on the file system dev that processes still have open or mapped
-// into memory. Files in memory file systems are not on dev. A descriptor that is in flight over a
-// socket is not seen.
+// into memory. It does not count files in memory file systems, which are not on dev. It does not
+// find a file whose only descriptor is being sent over a socket.
 func unlinked(pids []int, dev uint64) (u Usage) {
 	seen := make(map[file]bool)
 	count := func(path string) {
@@ -32,7 +32,7 @@ func unlinked(pids []int, dev uint64) (u Usage) {
 	}
 	for _, pid := range pids {
 		dir := filepath.Join("/proc", strconv.Itoa(pid))
-		// a thread can have a descriptor table of its own
+		// each thread can have its own descriptor table
 		tables, _ := filepath.Glob(dir + "/task/*/fd")
 		for _, table := range tables {
 			eachName(table, func(name string) { count(filepath.Join(table, name)) })
@@ -76,7 +76,7 @@ func mappedDeleted(dir string) (ranges []string) {
 	return ranges
 }
 
-// trimZeros converts a range of addresses to the form of the names in map_files.
+// trimZeros converts a range of addresses to the format of the names in map_files.
 func trimZeros(at string) string {
 	from, to, _ := strings.Cut(at, "-")
 	trim := func(s string) string { return strings.TrimLeft(s[:max(len(s)-1, 0)], "0") + s[max(len(s)-1, 0):] }

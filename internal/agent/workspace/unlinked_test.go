@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// Rule: a removed file that is still open counts, whether the run has its own user or not; a file
-// in memory does not, and no file counts twice.
+// Rule: a removed file that a process still has open counts towards the usage, whether or not the
+// run has its own user. Files in memory do not count, and each file counts once.
 func TestRemovedFilesCount(t *testing.T) {
 	for name, own := range map[string]bool{"own user": true, "our user": false} {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// UnpackHome unpacks a kept HOME into an existing directory. Entries of the archive that lead out
-// of the directory are refused.
+// UnpackHome unpacks a salvaged HOME into an existing directory. It refuses entries of the archive
+// that lead out of the directory.
 func UnpackHome(dir string, archive []byte) error { return unpackHome(dir, archive) }
 
 func unpackHome(dir string, archive []byte) error {
@@ -48,12 +48,12 @@ func unpackHome(dir string, archive []byte) error {
 	}
 }
 
-// unpacker unpacks a HOME.
+// unpacker is the state of one call of UnpackHome.
 type unpacker struct {
 	root  *os.Root
 	count int
 	size  int64
-	modes map[string]fs.FileMode // of directories
+	modes map[string]fs.FileMode // modes of directories, set at the end
 }
 
 func (u *unpacker) put(head *tar.Header, in io.Reader) error {
@@ -83,7 +83,7 @@ func (u *unpacker) put(head *tar.Header, in io.Reader) error {
 	return fmt.Errorf("%q is neither a file nor a directory", printable(name))
 }
 
-// clear removes a file that is in the way.
+// clear removes an existing file of this name.
 func (u *unpacker) clear(name string) error {
 	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -103,13 +103,14 @@ func (u *unpacker) file(name string, mode fs.FileMode, at time.Time, in io.Reade
 	return errors.Join(err, f.Chmod(mode), f.Close(), u.root.Chtimes(name, at, at))
 }
 
-// finish sets the modes of directories, which may forbid writing into them.
+// finish sets the modes of directories. It runs last, because a mode may forbid writing into a
+// directory.
 func (u *unpacker) finish() error {
 	names := make([]string, 0, len(u.modes))
 	for name := range u.modes {
 		names = append(names, name)
 	}
-	// subdirectories first
+	// subdirectories come first
 	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) })
 	for _, name := range names {
 		if err := u.root.Chmod(name, u.modes[name]); err != nil {

@@ -5,12 +5,13 @@ import (
 	"strings"
 )
 
-// ErrUnreachable is wrapped by errors of [Manager.Prepare] after which a retry may succeed: the
-// repository is on another machine, which did not answer that the repository is missing or
+// ErrUnreachable is in the error chain of [Manager.Prepare] if a retry may succeed: the repository
+// is on another machine, and that machine did not answer that the repository is missing or
 // forbidden.
 var ErrUnreachable = errors.New("the repository cannot be reached")
 
-// answers are messages of git, in LC_ALL=C, after the other machine was reached and refused.
+// answers are parts of git's error messages, with LC_ALL=C, that show that the other machine
+// answered and refused the request.
 var answers = []string{
 	"authentication failed", "could not read username", "could not read password", "permission denied",
 	"host key verification failed",
@@ -19,7 +20,7 @@ var answers = []string{
 	"not valid: is this a git repository", "unable to find remote helper", "certificate",
 }
 
-// refused reports whether git's output shows that the other machine answered, so that a retry would
+// refused reports whether git's output shows that the other machine answered. A retry would then
 // get the same answer.
 func refused(said string) bool {
 	said = strings.ToLower(said)

@@ -2,8 +2,8 @@ package workspace
 
 import "testing"
 
-// Rule: an error that proves the other machine was reached counts as a refusal, which is not
-// retried; other errors do not.
+// Rule: refused returns true for an error that proves that the other machine answered, so that
+// Prepare's caller does not retry. It returns false for other errors.
 func TestRefusedDetectsAnswersOfTheServer(t *testing.T) {
 	for said, want := range map[string]bool{
 		"fatal: unable to access 'https://h/r.git/': Could not resolve host: h": false,

@@ -14,14 +14,14 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Users reserves a user for a workspace. free kills the processes that this user still runs and
-// returns the user.
+// Users reserves a user for a workspace. free kills the processes that still run as this user and
+// makes the user available again.
 type Users func(ctx context.Context, id string) (user host.User, free func(context.Context) error, err error)
 
-// nogroup is the group given to users that are not in this machine's user database.
+// nogroup is the group of a user who is not in this machine's user database.
 const nogroup = 65534
 
-// userOf returns the user with this uid and the user's groups on this machine.
+// userOf returns the user with this uid, with the groups that this machine's user database lists.
 func userOf(uid uint32) host.User {
 	is := host.User{UID: uid, GID: nogroup}
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
@@ -59,7 +59,8 @@ func (m *Manager) assignUser(ctx context.Context, w *Workspace) error {
 	return nil
 }
 
-// removeAbandonedOf removes workspaces left by dead runs of the same user, because the user could read them.
+// removeAbandonedOf salvages and removes workspaces that dead runs of the same user left, because
+// the user could read them.
 func (m *Manager) removeAbandonedOf(ctx context.Context, uid uint32) error {
 	jobs := filepath.Join(m.dir, "jobs")
 	entries, err := os.ReadDir(jobs)
@@ -74,7 +75,7 @@ func (m *Manager) removeAbandonedOf(ctx context.Context, uid uint32) error {
 		if m.keep(ctx, e.Name(), true) {
 			err = m.discard(root)
 		} else {
-			err = m.awaitEnd(ctx, root) // another process salvages it and then removes it
+			err = m.awaitEnd(ctx, root) // another process salvages the workspace and then removes it
 		}
 		if err != nil {
 			return err
@@ -89,7 +90,7 @@ func (m *Manager) awaitEnd(ctx context.Context, root string) error {
 	defer look.Stop()
 	for {
 		if _, err := os.Lstat(root); err != nil {
-			return nil // gone
+			return nil // the directory was removed
 		}
 		select {
 		case <-ctx.Done():
@@ -99,8 +100,8 @@ func (m *Manager) awaitEnd(ctx context.Context, root string) error {
 	}
 }
 
-// give makes the workspace's user the owner of its directories. Until now only this process has had
-// access to them.
+// give makes the workspace's user the owner of the workspace's directories. Before this call only
+// this process has access to them.
 func (m *Manager) give(w *Workspace) error {
 	for _, path := range []string{w.Dir, w.Home, filepath.Join(w.Home, ".gitconfig"), w.Tmp} {
 		if err := os.Lchown(path, int(w.User.UID), int(w.User.GID)); err != nil {
@@ -109,14 +110,15 @@ func (m *Manager) give(w *Workspace) error {
 	}
 	// The user may pass through the directories above the workspace but not list them.
 	for _, dir := range []string{m.dir, filepath.Join(m.dir, "jobs"), w.root} {
-		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // users enter it but cannot list it
+		// other users can pass through the directory but cannot list it
+		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec
 			return err
 		}
 	}
 	return nil
 }
 
-// release returns the user to the pool.
+// release makes the workspace's user available to other workspaces again.
 func (w *Workspace) release(ctx context.Context) error {
 	w.m.mu.Lock()
 	free := w.free

@@ -23,7 +23,7 @@ import (
 // keeperUser is the owner of base clones in tests that run as root.
 const keeperUser = 1_700_000_000
 
-// lent makes m give workspaces users of their own, for tests that run as root.
+// lent makes m give each workspace its own user, for tests that run as root.
 func lent(t *testing.T, m *Manager) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -59,8 +59,8 @@ func packs(t *testing.T, objects string) []string {
 	return all
 }
 
-// Rule: objects are hard-linked only where the command runs as another user than the owner of the
-// base; every other file belongs to the user of the workspace.
+// Rule: objects are hard-linked only if the command and the owner of the base are different users.
+// All other files belong to the user of the workspace.
 func TestObjectsAreHardLinkedForOtherUsersOnly(t *testing.T) {
 	m, source := open(t), repo(t)
 	own := prepare(t, m, Spec{ID: "own", Repo: source})
@@ -93,8 +93,8 @@ func TestObjectsAreHardLinkedForOtherUsersOnly(t *testing.T) {
 	}
 }
 
-// Rule: the work of a user of its own is salvaged and restored like any other, but files of other
-// users in the workspace are not.
+// Rule: if a workspace has its own user, Salvage and Restore work as usual, but Salvage does not
+// read files of other users in the workspace.
 func TestSalvageOfAnotherUser(t *testing.T) {
 	m, source := open(t), repo(t)
 	lent(t, m)
@@ -120,8 +120,8 @@ chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
 	}
 }
 
-// Rule: unfinished work of a dead process is salvaged before its workspace is removed, and can be
-// read and forgotten; Garbage lists the workspace first.
+// Rule: Garbage lists the workspace of a dead process. Sweep salvages its unfinished work before it
+// removes the workspace; Work then returns the work, and Forget deletes it.
 func TestWorkOfDeadProcessIsKept(t *testing.T) {
 	m, source := open(t), repo(t)
 	w, err := m.Prepare(t.Context(), Spec{ID: "dies", Repo: source})
@@ -194,7 +194,7 @@ func TestWorkOfDeadProcessIsKept(t *testing.T) {
 	}
 }
 
-// die makes the owner of a workspace a process that does not exist.
+// die changes the recorded owner of a workspace to a process that does not exist.
 func die(t *testing.T, w *Workspace) {
 	t.Helper()
 	w.m.mu.Lock()
@@ -223,7 +223,7 @@ func reopen(t *testing.T, m *Manager) *Manager {
 	return other
 }
 
-// Rule: Bases lists the bases, and a sweep removes those that are unused for long.
+// Rule: Bases lists the bases, and Sweep removes bases that were unused for KeepBases.
 func TestBasesAreListedAndSwept(t *testing.T) {
 	m, source := open(t), repo(t)
 	prepare(t, m, Spec{ID: "one", Repo: source})
@@ -242,11 +242,11 @@ func TestBasesAreListedAndSwept(t *testing.T) {
 	if _, err := os.Lstat(b.Path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after 40 days: %v", err)
 	}
-	prepare(t, m, Spec{ID: "two", Repo: source}) // the base is made again
+	prepare(t, m, Spec{ID: "two", Repo: source}) // makes the base again
 }
 
-// Rule: Watch reports a workspace that exceeds its quota, with the reason, within seconds; it
-// leaves other workspaces alone.
+// Rule: Watch returns an error with the reason within seconds after a workspace exceeds its quota,
+// and does not affect other workspaces.
 func TestQuota(t *testing.T) {
 	for name, tt := range map[string]struct {
 		quota  Quota
@@ -290,7 +290,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// Rule: a file with a hundred names counts once, and objects shared with the base do not count.
+// Rule: the bytes of a file with a hundred hard links count once, and the bytes of objects shared
+// with the base do not count.
 func TestQuotaCountsHardLinksOnce(t *testing.T) {
 	m := open(t)
 	w := prepare(t, m, Spec{Repo: repo(t)})
@@ -306,8 +307,8 @@ func TestQuotaCountsHardLinksOnce(t *testing.T) {
 	}
 }
 
-// Rule: the lock on the base is taken only for copying: not while the base is fetched, and not
-// while a checkout is written.
+// Rule: Prepare locks the base only while it copies objects, not while it fetches or writes a
+// checkout.
 func TestBaseIsLockedForCopyingOnly(t *testing.T) {
 	m, source := open(t), repo(t)
 	var all sync.WaitGroup
@@ -328,7 +329,7 @@ func TestBaseIsLockedForCopyingOnly(t *testing.T) {
 	if l.Count < 8 || l.Held99 == 0 || l.Held99 > l.HeldMost || l.Held50 > l.Held99 {
 		t.Errorf("%+v", l)
 	}
-	// A Prepare that knows the commit need not wait for a fetch.
+	// A Prepare whose commit is in the base does not wait for a fetch of another process.
 	commit := run(t, source, "rev-parse", "HEAD")
 	s, err := parseSource(source)
 	if err != nil {
@@ -342,8 +343,8 @@ func TestBaseIsLockedForCopyingOnly(t *testing.T) {
 	prepare(t, m, Spec{ID: "beside", Repo: source, Commit: commit})
 }
 
-// Rule: an encrypted repository is unlocked by a key from a file; encrypted files stay encrypted in
-// what is salvaged, and are restored.
+// Rule: Prepare decrypts an encrypted repository with a key from a file. Encrypted files are also
+// encrypted in the bundle and the patch, and Restore restores them.
 func TestGitCrypt(t *testing.T) {
 	if out, err := exec.Command("../../../scripts/need.sh", "git-crypt").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -393,7 +394,7 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 	}
 }
 
-// allowedOnly returns a spec from a caller who may use the named repository and no other.
+// allowedOnly returns s with an Allow that accepts only the repository that s names.
 func allowedOnly(s Spec) Spec {
 	s.Allow = func(repo string) error {
 		if repo != s.Repo {
@@ -404,8 +405,8 @@ func allowedOnly(s Spec) Spec {
 	return s
 }
 
-// Rule: the work of a dead run is salvaged as its user, who is reserved meanwhile; while another
-// run has that user, the work stays where it is.
+// Rule: Sweep salvages the work of a dead run as the run's user, and reserves that user meanwhile.
+// While another run uses the user, Sweep leaves the workspace unchanged.
 func TestUserOfDeadRunIsReservedDuringSalvage(t *testing.T) {
 	m := open(t)
 	lent(t, m)

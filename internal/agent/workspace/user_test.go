@@ -13,8 +13,8 @@ import (
 
 const nobody = 65534
 
-// Rule: the guarantees also apply to a user without any rights. Tests that run as root repeat the
-// most important tests of this package as nobody.
+// Rule: the most important tests of this package also pass without root. As root, this test runs
+// them again as the user nobody.
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test of this run is without root")
@@ -48,8 +48,8 @@ func TestWithoutRoot(t *testing.T) {
 	}
 }
 
-// Rule: files that the command made unreadable are named as lost, and their known versions are
-// kept.
+// Rule: Salvage names files that the command made unreadable as lost, and keeps their known
+// versions.
 func TestUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads everything; TestWithoutRoot runs this as nobody")
@@ -72,8 +72,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// Rule: a repository of another user can be checked out, since the caller named it, and none of its
-// configuration is run.
+// Rule: Prepare can check out a repository of another user, because the caller named it, and runs
+// no program from that repository's configuration.
 func TestSourceOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
