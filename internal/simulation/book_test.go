@@ -91,7 +91,9 @@ func (w *world) newBook() *book {
 	}
 	for _, s := range b.stories {
 		b.publicStory(s)
-		if r, err := w.store.Read(context.Background(), store.Read{Execution: s.id, Spec: true, History: true,
+		if p, gone := w.history.deleted[s.id]; gone {
+			s.record, s.Deleted = p.record, true
+		} else if r, err := w.store.Read(context.Background(), store.Read{Execution: s.id, Spec: true, History: true,
 			Data: true}); err == nil {
 			s.record = r
 		}

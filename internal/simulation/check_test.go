@@ -32,6 +32,7 @@ var checks = []check{
 	{"G11", "orderly ends of workers", promise.G11, g11},
 	{"G12", "claims, in order", nil, g12},
 	{"G15", "events, without a gap", promise.G15, nil},
+	{"retention", "ends, deleted when their retention was over", nil, retention},
 }
 
 // finding is the result that one checker has for one book.

@@ -57,12 +57,16 @@ func (c *client) id() [16]byte {
 // persist makes a call. If the call's outcome is unknown, persist may repeat the call under the
 // same operation id.
 func (c *client) persist(ctx context.Context, call func(context.Context) error) {
+	began := c.w.gate.now()
 	for range 1 + c.rng.IntN(4) {
 		bounded, cancel := context.WithTimeout(ctx, c.w.unlike(c.name, 2*time.Second))
 		err := call(bounded)
 		cancel()
 		if err == nil || belay.CodeOf(err) != belay.CodeUnavailable || !c.pause(ctx, 60*time.Millisecond) {
 			return
+		}
+		if c.w.plan.retention > 0 && c.w.gate.now()-began > leastRetention/3 {
+			return // a submission that arrives after its execution was deleted is a new one
 		}
 	}
 }

@@ -37,6 +37,9 @@ func g3call(f *finding, c *call) {
 			g3view(f, c, &x)
 		}
 	case *belay.Chunk:
+		if _, gone := f.deleted[r.Lease.Execution]; gone {
+			break
+		}
 		chunks, err := f.w.store.Chunks(context.Background(), belay.ChunkQuery{
 			Execution: r.Lease.Execution, Name: r.Name, From: r.N, Limit: 1,
 		})

@@ -30,7 +30,8 @@ type history struct {
 	crashed   map[int]time.Duration // for each pid, the time at which the worker's process ended or was killed
 	errors    []string
 	open      map[belay.ExecutionID]bool  // executions that have not ended
-	newest    map[belay.ExecutionID]int64 // the newest seq of each execution
+	newest    map[belay.ExecutionID]int64 // the newest seq of each execution that was not deleted
+	deleted   map[belay.ExecutionID]pruned
 }
 
 func newHistory(now func() time.Duration) *history {
@@ -38,6 +39,7 @@ func newHistory(now func() time.Duration) *history {
 		began: now, faults: make(map[string]int), sometimes: make(map[string]int), trouble: make(map[string][]span),
 		crashed: make(map[int]time.Duration),
 		offsets: []offset{{}}, open: make(map[belay.ExecutionID]bool), newest: make(map[belay.ExecutionID]int64),
+		deleted: make(map[belay.ExecutionID]pruned),
 	}
 }
 

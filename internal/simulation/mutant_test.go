@@ -27,8 +27,10 @@ type mutant struct {
 	before func(*world, *mutantState, *machine.Need, *machine.Rows)
 	after  func(*world, *mutantState, *machine.Rows, *machine.Changes) bool
 	// due and read change replies of the store.
-	due  func(*world, *mutantState, *store.Due)
-	read func(store.Read, *machine.Record)
+	due func(*world, *mutantState, *store.Due)
+	// prune changes the moment before which ended executions are deleted.
+	prune func(*world, *machine.Time)
+	read  func(store.Read, *machine.Record)
 	// ready changes the lanes in which the store finds a ready execution.
 	ready func([]store.LaneHint) []store.LaneHint
 	// request changes a request to a node, and reply changes the reply.
@@ -67,6 +69,12 @@ func (m *mutant) afterFold(w *world, rows *machine.Rows, c *machine.Changes) boo
 func (m *mutant) dueFound(w *world, d *store.Due) {
 	if m != nil && m.due != nil {
 		m.due(w, m.state, d)
+	}
+}
+
+func (m *mutant) prunes(w *world, before *machine.Time) {
+	if m != nil && m.prune != nil {
+		m.prune(w, before)
 	}
 }
 

@@ -246,6 +246,14 @@ var mutants = []*mutant{
 			*events = (*events)[1:]
 		}
 	}},
+	{name: "deleted before the retention is over", meant: "retention", says: "and was deleted with those", plan: func(
+		p *plan,
+	) {
+		p.withRetention(leastRetention)
+	}, prune: func(w *world, before *machine.Time) { *before = before.Add(w.plan.retention / 2) }},
+	{name: "never deleted", meant: "retention", says: "it was not deleted", plan: func(p *plan) {
+		p.withRetention(leastRetention)
+	}, prune: func(_ *world, before *machine.Time) { *before = 1 }},
 }
 
 // currentLease returns the valid lease of the execution, also if the caller has an older lease.

@@ -13,8 +13,9 @@ type plan struct {
 	outside                       int           // number of external owners
 	safety                        time.Duration // duration of the phase with faults
 	slowPoll, hintPoll            time.Duration
-	proves                        bool // a node can prove that a process on its host has died
-	hints                         bool // nodes send hints to each other
+	retention                     time.Duration // below 0: executions are kept
+	proves                        bool          // a node can prove that a process on its host has died
+	hints                         bool          // nodes send hints to each other
 
 	// The probability of each fate of a call at the gate.
 	storeFails, storeUnheard, storeSlow float64
@@ -76,6 +77,10 @@ func newPlan(r *rand.Rand) plan {
 	p.hints = p.nodes > 1 && r.IntN(3) > 0
 	if p.hints && p.calm() { // then only the poll for lost hints can find due work in time
 		p.slowPoll = 20 * time.Second
+	}
+	p.retention = -1
+	if r.IntN(5) == 0 {
+		p.withRetention(between(r, leastRetention, mostRetention))
 	}
 	p.ttl = func(r *rand.Rand) time.Duration { return ttls[r.IntN(len(ttls))] }
 	return p

@@ -19,7 +19,7 @@ var sometimes = []string{
 	"released", "claim's reply lost", "run revoked", "signal overtook a suspend", "child's end overtook a suspend",
 	"submission replayed", "key with another body refused", "repeated write answered", "loss seen by a watcher",
 	"lock refused: held", "lock lost", "lock reopened", "lock asked again", "stale renewal refused",
-	"node died in a commit", "write of a dead process arrived",
+	"node died in a commit", "write of a dead process arrived", "deleted after the retention",
 }
 
 // tally counts the events that no single checker sees; the checkers count the others.

@@ -138,7 +138,7 @@ func (v *verdict) word() string {
 func (v *verdict) String() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-9s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "%-10s%s\n", name, fmt.Sprintf(format, args...))
 	}
 	fmt.Fprintf(&b, "VERDICT   %s  seeds %d to %d\n", v.word(), v.first, v.last)
 	line("load", "%d simulations of %s in %s: %d decisions, %d commits, %d calls; executions: %s",

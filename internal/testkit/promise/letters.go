@@ -55,10 +55,13 @@ func (f *Finding) letters(s *Story) {
 }
 
 // Books compares the counts of the store with the stories: the executions in each state, and the
-// open dead letters.
+// open dead letters. Deleted executions are not counted.
 func (f *Finding) Books(states map[belay.State]int64, open int64) {
 	have, letters := make(map[belay.State]int64), int64(0)
 	for _, s := range f.History.Stories {
+		if s.Deleted {
+			continue
+		}
 		have[s.Execution.State]++
 		if s.Execution.State == belay.Failed && s.wantsLetters() {
 			letters++

@@ -31,6 +31,8 @@ type Story struct {
 	Ops map[belay.OpID][]int64
 	// When is the time of an event by the clock of the callers; nil for the event's own time.
 	When func(*belay.Event) time.Time
+	// Deleted says that retention has deleted the execution since.
+	Deleted bool
 
 	byToken map[belay.Token]*Run
 	lives   []life // by generation

@@ -1,0 +1,134 @@
+package simulation
+
+import (
+	"context"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// pruned is the deletion of an execution whose retention was over.
+type pruned struct {
+	record *machine.Record // the execution before the deletion
+	before machine.Time    // executions that ended earlier were deleted
+	commit int             // the number of commits until then
+}
+
+// The retention of plans that have one. It is longer than a client or a delayed request repeats a
+// submission: a submission that arrives after its execution was deleted is a new one.
+const (
+	leastRetention = 6 * time.Second
+	mostRetention  = 9 * time.Second
+	// pruneBound is how long after its retention an execution may remain in a store that serves.
+	pruneBound = 2 * time.Second
+)
+
+// withRetention gives the plan a retention that ends within the simulation. The clock is not set
+// then, since a client would repeat a submission after the retention is over.
+func (p *plan) withRetention(d time.Duration) {
+	p.retention, p.clockStep = d, 0
+	p.safety += d
+}
+
+// Prune implements store.Store. It notes the executions that are deleted.
+func (s *gated) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
+	return through(ctx, s, "prune", func() (store.Pruned, error) {
+		asked := before
+		s.w.mutant.prunes(s.w, &before)
+		candidates := s.w.history.ended(func(id belay.ExecutionID) *machine.Record {
+			r, err := s.Store.Read(context.Background(), store.Read{Execution: id, Spec: true, History: true, Data: true})
+			if err != nil {
+				return nil
+			}
+			return r
+		})
+		p, err := s.Store.Prune(context.Background(), before, limit)
+		for id, r := range candidates {
+			if _, gone := s.Store.Read(context.Background(), store.Read{Execution: id}); gone != nil && r != nil {
+				s.w.history.pruned(id, pruned{record: r, before: asked})
+			}
+		}
+		return p, err
+	})
+}
+
+// ended reads the executions that are over and were not deleted.
+func (h *history) ended(read func(belay.ExecutionID) *machine.Record) map[belay.ExecutionID]*machine.Record {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make(map[belay.ExecutionID]*machine.Record)
+	for id := range h.newest {
+		if _, gone := h.deleted[id]; !gone {
+			all[id] = read(id)
+		}
+	}
+	return all
+}
+
+func (h *history) pruned(id belay.ExecutionID, p pruned) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.commit = len(h.commits)
+	h.deleted[id] = p
+	delete(h.newest, id)
+	h.count("deleted after the retention")
+}
+
+// retention: an execution is deleted only when it has ended and its retention is over, together
+// with the tree that it belongs to, so that a retry of a parent finds its children; and it is
+// deleted once the retention of the whole tree is over.
+func retention(f *finding) {
+	if f.w.plan.retention <= 0 {
+		return
+	}
+	for _, s := range f.stories {
+		if p, gone := f.deleted[s.id]; gone {
+			retentionDeleted(f, s, p)
+			continue
+		}
+		retentionKept(f, s)
+	}
+}
+
+func retentionDeleted(f *finding, s *story, p pruned) {
+	e := p.record.Execution
+	switch {
+	case !e.State.Terminal():
+		f.violation(s, nil, "it was deleted while it was %s", e.State)
+	case e.FinishedAt >= p.before:
+		f.violation(s, nil, "it ended at %s, and was deleted with those that ended before %s", e.FinishedAt.Time(),
+			p.before.Time())
+	case s.last().c.n >= p.commit:
+		f.violation(s, s.last().c, "it was written after it was deleted")
+	}
+	if parent := f.byID[e.Parent]; parent != nil {
+		if q, gone := f.deleted[e.Parent]; !gone || q.commit > p.commit {
+			f.violation(s, nil, "it was deleted before its parent %s", short(e.Parent))
+		}
+	}
+	f.OK()
+}
+
+// retentionKept checks that nothing remains whose tree ended long before the end of the simulation.
+func retentionKept(f *finding, s *story) {
+	over := f.ended - f.w.plan.retention - pruneBound
+	if s.last().Parent.IsZero() && over > f.healed+pruneBound && f.treeEnded(s, over) {
+		f.violation(s, s.last().c, "its retention of %s was over, and it was not deleted", f.w.plan.retention)
+	}
+	f.OK()
+}
+
+// treeEnded reports whether an execution and all of its descendants ended before a moment.
+func (b *book) treeEnded(s *story, before time.Duration) bool {
+	if last := s.last(); !last.State.Terminal() || last.c.real >= before {
+		return false
+	}
+	for _, child := range b.stories {
+		if child.last().Parent == s.id && !b.treeEnded(child, before) {
+			return false
+		}
+	}
+	return true
+}
