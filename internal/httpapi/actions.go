@@ -10,26 +10,28 @@ import (
 
 type actRequest struct {
 	ID   belay.ExecutionID `path:"id"`
-	Key  string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the action: repeated, it is done once."`
+	Key  string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the action: a repeat with the same key does nothing more."`
 	Body *wire.Act
 }
 
-// actions are the routes of what an operator does, one for each.
+// actions adds one route for each action of an operator.
 func (a *api) actions() {
 	for _, act := range []struct {
 		action       belay.Action
 		summary, doc string
 	}{
 		{belay.ActionCancel, "Cancel an execution",
-			"What does not run is cancelled at once; what runs may end by itself within its grace."},
-		{belay.ActionPause, "Pause an execution", "What runs is given back at its next safe point."},
-		{belay.ActionResume, "Go on with a paused execution", ""},
+			"A pending or waiting execution is cancelled at once; a running one may end by itself within the grace."},
+		{belay.ActionPause, "Pause an execution",
+			"The owner of a running execution gives it back at the next safe point."},
+		{belay.ActionResume, "Continue a paused execution", ""},
 		{belay.ActionRetry, "Run a failed or cancelled execution again",
-			"Finished steps count, unless another input is given: then it is a requeue."},
+			"Finished steps keep their results, unless the body has another input: then the action is a requeue."},
 		{belay.ActionRequeue, "Run a failed or cancelled execution again with another input",
-			"No finished step counts."},
-		{belay.ActionFork, "Begin a new execution from a step of this one", "Location says where the fork is."},
-		{belay.ActionPreempt, "Ask the owner to yield", "It gives the execution back at its next safe point."},
+			"All steps run again."},
+		{belay.ActionFork, "Begin a new execution from a step of this one",
+			"The header Location is the path of the new execution."},
+		{belay.ActionPreempt, "Ask the owner to yield", "The owner gives the execution back at the next safe point."},
 	} {
 		rt := route{
 			id: string(act.action), method: http.MethodPost, path: "/v1/executions/{id}/" + string(act.action),
@@ -47,7 +49,7 @@ func (a *api) actions() {
 	add(a, route{
 		id: "steal", method: http.MethodPost, path: "/v1/executions/{id}/lock/steal", tag: "owners",
 		summary: "Take an execution from its owner",
-		doc:     "The owner's next write is refused. The reason stands in the history.",
+		doc:     "The owner's next write is refused. The history shows the reason.",
 		example: `{"reason": "its owner hangs"}`, scopes: []belay.Scope{belay.ScopeOperate}, body: true,
 		errors: []int{http.StatusConflict},
 	}, a.steal)
@@ -77,7 +79,7 @@ func (a *api) act(ctx context.Context, action belay.Action, in *actRequest) (*ex
 
 type stealRequest struct {
 	ID   belay.ExecutionID `path:"id"`
-	Key  string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the action: repeated, it is done once."`
+	Key  string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the action: a repeat with the same key does nothing more."`
 	Body wire.Steal
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// actors is a Backend that notes the actor of each change to a key.
+// actors is a Backend that records the actor of each change to a key.
 type actors struct {
 	*embedded.Backend
 	named []string
@@ -28,8 +28,8 @@ func (a *actors) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return a.Backend.RevokeKey(ctx, r)
 }
 
-// A change to a key names the key of the request as its actor, however it names
-// itself; while a server has no keys, the actor is who the request says it is.
+// A change to a key has as its actor the key of the request, even if the request names another
+// actor. While a server has no keys, the actor is the one that the request names.
 func TestAChangeToAKeyNamesTheKeyOfTheRequest(t *testing.T) {
 	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {

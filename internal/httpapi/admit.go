@@ -6,18 +6,20 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Admission judges a submission of one workflow before it is stored. It refuses, or gives
-// a function to be called with the id of what was stored, zero if nothing was.
+// Admission judges a submission of one workflow before it is stored. It returns an error to refuse
+// the submission. Otherwise it returns a function, which is called with the id of the stored
+// execution, or with zero if no execution was stored.
 type Admission func(ctx context.Context, s *belay.Submission) (stored func(belay.ExecutionID), err error)
 
-// admitting is a Backend past whose admissions nothing is submitted, whatever route it
-// comes by: alone, in a batch, as a child, or as an old execution that is to run again.
+// admitting is a Backend that passes each submission to its workflow's Admission, on every route:
+// alone, in a batch, as a child, or as an old execution that is to run again.
 type admitting struct {
 	belay.Backend
 	by map[string]Admission
 }
 
-// admit judges a submission. One that is stored already is let through: it finds itself.
+// admit judges a submission. A full queue does not refuse a repeat of a submission that is stored
+// already: the Backend answers it with the stored execution.
 func (a *admitting) admit(ctx context.Context, s *belay.Submission) (func(belay.ExecutionID), error) {
 	judge := a.by[s.Workflow]
 	if judge == nil {
@@ -30,7 +32,7 @@ func (a *admitting) admit(ctx context.Context, s *belay.Submission) (func(belay.
 	return stored, err
 }
 
-// known reports whether a submission repeats one that is stored.
+// known reports whether a submission repeats a stored one.
 func (a *admitting) known(ctx context.Context, s *belay.Submission) bool {
 	if s.ID != (belay.ExecutionID{}) {
 		if _, err := a.Execution(ctx, s.ID); err == nil {
@@ -44,7 +46,7 @@ func (a *admitting) known(ctx context.Context, s *belay.Submission) bool {
 	return err == nil && len(page.Executions) > 0
 }
 
-// Submit submits what is admitted.
+// Submit submits those submissions that their Admission lets pass.
 func (a *admitting) Submit(ctx context.Context, list ...belay.Submission) ([]belay.Submitted, error) {
 	answers := make([]belay.Submitted, len(list))
 	stored := make([]func(belay.ExecutionID), len(list))
@@ -71,8 +73,8 @@ func (a *admitting) Submit(ctx context.Context, list ...belay.Submission) ([]bel
 	return answers, err
 }
 
-// Control carries out an action. What makes an old execution run again is judged like a
-// new one.
+// Control carries out an action. An action that makes an old execution run again is judged like a
+// new submission.
 func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
 	switch c.Action {
 	case belay.ActionRetry, belay.ActionRequeue, belay.ActionFork:
@@ -81,7 +83,7 @@ func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Executi
 	}
 	x, err := a.Execution(ctx, c.Execution)
 	if err != nil || a.by[x.Workflow] == nil || c.Action != belay.ActionFork && !x.State.Terminal() {
-		return a.Backend.Control(ctx, c) // which says what is wrong
+		return a.Backend.Control(ctx, c) // the Backend refuses the action and says why
 	}
 	s := belay.Submission{
 		ID: c.Fork, Workflow: x.Workflow, Input: x.Input, Queue: x.Queue, WorkerLabels: x.WorkerLabels,

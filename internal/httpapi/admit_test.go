@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// guard admits no more than so many of a workflow, and none whose input says bad.
+// guard admits as many submissions of a workflow as room says, and none whose input contains "bad".
 type guard struct {
 	mu     sync.Mutex
 	room   int
@@ -39,8 +39,9 @@ func (g *guard) judge(_ context.Context, s *belay.Submission) (func(belay.Execut
 	}, nil
 }
 
-// Whatever way a submission takes, it is judged; what is stored already finds itself
-// however full it is, and other workflows are taken as they are.
+// Every submission of a workflow passes its Admission, whatever the route. A repeat of a stored
+// submission finds the stored execution although the Admission is full, and submissions of other
+// workflows are not judged.
 func TestNothingIsSubmittedPastItsAdmission(t *testing.T) {
 	g := &guard{room: 3}
 	s := serve(t, httpapi.Options{Admit: map[string]httpapi.Admission{"w": g.judge}})
@@ -85,7 +86,7 @@ func TestNothingIsSubmittedPastItsAdmission(t *testing.T) {
 	g.room = 1
 	s.refused(http.StatusConflict, belay.CodeConflict, http.MethodPost, path+"/retry", "{}") // it runs again already
 	if g.room != 1 {
-		t.Error("what was open already takes another place")
+		t.Error("a refused retry of an open execution takes a place")
 	}
 	parent := `{"workflow": "w", "id": "` + id +
 		`", "parent": {"worker": "wk_00000000000000000000000000", "execution": "` + id +

@@ -18,8 +18,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// serveAgents starts the API with the routes for agents, and a worker that plays the agent: it repeats its prompt,
-// fails if it shall, or waits until its execution is cancelled.
+// serveAgents starts the API with the routes for agents, and a worker that plays the agent: it
+// answers with its prompt, fails if the prompt is "fail", or waits until its execution is cancelled
+// if the prompt is "wait".
 func serveAgents(t *testing.T, depth int) *server {
 	t.Helper()
 	b := &lateBackend{}
@@ -44,7 +45,7 @@ func serveAgents(t *testing.T, depth int) *server {
 	return s
 }
 
-// lateBackend is a backend that is known only after the routes on it.
+// lateBackend is a Backend that is set after the routes on it were made.
 type lateBackend struct{ belay.Backend }
 
 // pretend plays an agent.
@@ -70,8 +71,8 @@ func pretend(ctx context.Context, p agent.Prompt) (agent.Answer, error) {
 	}, nil
 }
 
-// Everything that the routes for agents answer is as the document says: jobs, their streams, chats whole and in
-// pieces, models, and refusals in both forms.
+// Every answer of the routes for agents matches the document: jobs, their streams, chats whole and
+// in pieces, models, and refusals in both forms.
 func TestAnswersForAgentsAreAsDocumented(t *testing.T) {
 	s := serveAgents(t, 100)
 	w := &walker{s, documentOf(t, s)}
@@ -149,8 +150,9 @@ func (w *walker) chats() {
 	w.key = ""
 }
 
-// A full queue refuses a job with 429 and a chat with 503, as callers of the service for agents expect it, and
-// says in Retry-After when to ask again. A repeat of a job that is known is answered all the same.
+// A full queue refuses a job with 429 and a chat with 503, the statuses that clients of each API
+// expect, and the header Retry-After says when to repeat the request. A repeat of a job that the
+// server has already is answered as before.
 func TestAFullQueueSaysWhenToAskAgain(t *testing.T) {
 	s := serveAgents(t, 1)
 	job := s.want(http.StatusAccepted, nil, "POST", "/execute", `{"prompt": "wait"}`, "Idempotency-Key", "k").

@@ -28,11 +28,11 @@ type api struct {
 	feeds  feeds
 	outage outage
 	room   *room
-	// awaiting is how many executions POST /v1/await waits for.
+	// awaiting counts the executions for which POST /v1/await waits.
 	awaiting awaiting
 }
 
-// New serves the API, and what belongs beside it at the root, on a Backend.
+// New serves the API on a Backend, and beside it the routes at the root: health, metrics, pages.
 func New(b belay.Backend, o Options) http.Handler {
 	o = o.withDefaults()
 	if len(o.Admit) > 0 {
@@ -59,8 +59,8 @@ func New(b belay.Backend, o Options) http.Handler {
 	return a
 }
 
-// settle sets what huma keeps for the whole process. Nothing else in Belay uses
-// it.
+// settle sets the options that huma keeps in package variables, for the whole process. No other
+// package of Belay uses huma.
 var settle = sync.OnceFunc(func() {
 	huma.DefaultArrayNullable = false
 	huma.ValidateStrictCasing = true
@@ -74,8 +74,8 @@ var settle = sync.OnceFunc(func() {
 	}
 })
 
-// ServeHTTP answers a request: those that are not for us are refused, and what
-// breaks is answered as well.
+// ServeHTTP answers a request. It refuses a request that is addressed to another host or comes from
+// a page of another site, and answers also when a handler panics.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rep := &reply{ResponseWriter: w, timeout: a.o.WriteTimeout}
 	if r.ContentLength != 0 {
@@ -108,12 +108,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(rep, r)
 }
 
-// count reports a request whose answer is over. Paths that no route has are one, so that callers cannot make series.
+// count reports a request after its answer. All paths without a route are counted as one route, so
+// that callers cannot create series of metrics.
 func (a *api) count(rep *reply, r *http.Request, began time.Time) {
 	const none = "none"
 	rt := a.routes[r.Pattern]
 	switch {
-	case rep.status == 0: // cut off before there was an answer
+	case rep.status == 0: // the connection was cut off before there was an answer
 	case rt == nil:
 		a.o.Requests(none, none, rep.status, 0)
 	case rt.waits() || strings.HasSuffix(rt.path, "/claim"):
@@ -123,7 +124,7 @@ func (a *api) count(rep *reply, r *http.Request, began time.Time) {
 	}
 }
 
-// preflight answers a page of a listed origin that asks what it may send.
+// preflight answers a page of a listed origin that asks which requests it may send.
 func (a *api) preflight(w http.ResponseWriter, r *http.Request) {
 	var in admitted
 	if err := a.gate.limits.take(r, remote(r), &in); err != nil {
@@ -133,9 +134,9 @@ func (a *api) preflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// recover answers for a handler that panicked. An answer that its client did not
-// take, or that is cut off on purpose, ends with http.ErrAbortHandler, which is
-// net/http's to see and no fault.
+// recover answers for a handler that panicked. An answer that the client did not accept, or that
+// the handler cut off on purpose, ends with the panic http.ErrAbortHandler: net/http handles it,
+// and it is not logged as a fault.
 func (a *api) recover(w *reply, r *http.Request) {
 	p := recover()
 	if p == nil {
@@ -148,16 +149,16 @@ func (a *api) recover(w *reply, r *http.Request) {
 		w.Header().Get(wire.HeaderRequest), "panic", p, "stack",
 		string(debug.Stack()))
 	if w.status != 0 {
-		panic(http.ErrAbortHandler) // half an answer must not look whole
+		panic(http.ErrAbortHandler) // half an answer must not look complete
 	}
 	w.routed = true
 	refuse(errBroken).write(w)
 }
 
-// errBroken is all that is said of a panic.
-var errBroken = &belay.Error{Code: belay.CodeInternal, Message: "something went wrong in the server; its log says what"}
+// errBroken is the answer to a request whose handler panicked; only the log has the details.
+var errBroken = &belay.Error{Code: belay.CodeInternal, Message: "an error inside the server; see its log"}
 
-// failed logs a refusal that is our fault.
+// failed logs a refusal: as an error if the server is at fault, and else at the level debug.
 func (a *api) failed(ctx context.Context, rt *route, f *refusal) {
 	a.away(ctx, f.cause)
 	f.problem.RequestID = RequestID(ctx)

@@ -20,10 +20,10 @@ func (a *api) await() {
 		id: "await", method: http.MethodPost, path: "/v1/await", tag: "executions",
 		summary: "Wait for the ends of many executions at once",
 		doc: "Server-sent events: `ended` with each execution when it has ended, `refused` with the problem of " +
-			"one that cannot be awaited, " +
-			"and `over` when all are told of or the wait is over. A comment every 15 s shows that the stream is " +
+			"an execution that cannot be awaited, " +
+			"and `over` when every execution has had its event or the wait is over. A comment every 15 s shows that the stream is " +
 			"alive. " +
-			"One that ends without `over` was cut off: ask again for those that are missing.",
+			"A stream that ends without `over` was cut off: repeat the request with the executions that had no event.",
 		example: `{"executions": ["ex_01m7w13wbkep9rfsn7shzr3mtm"], "wait_ms": 30000}`,
 		scopes:  []belay.Scope{belay.ScopeRead}, body: true, stream: true,
 	}, a.awaitMany)
@@ -35,11 +35,12 @@ func (a *api) await() {
 	)}
 }
 
-// maxAwaiting bounds how many executions are awaited by all requests of this kind:
-// each takes ten kilobytes, and a request names a thousand of them.
+// maxAwaiting bounds how many executions all requests of POST /v1/await wait for together: each
+// execution takes ten kilobytes of memory, and one request may name a thousand.
 const maxAwaiting = 20_000
 
-// awaiting counts them, those of each caller too, who may have half of them.
+// awaiting counts the executions that requests wait for, in all and of each caller. A single caller
+// may have half of them.
 type awaiting struct {
 	mu  sync.Mutex
 	all int
@@ -76,7 +77,7 @@ func (w *awaiting) begin(who string, n int) (end func(), err error) {
 	}, nil
 }
 
-// awaitMany tells of each execution as it ends.
+// awaitMany sends an event for each execution when it has ended.
 func (a *api) awaitMany(ctx context.Context, in *struct{ Body wire.Await }) (*stream, error) {
 	wait := waitOf(in.Body.WaitMS)
 	ids := make(map[belay.ExecutionID]bool, len(in.Body.Executions))
@@ -108,15 +109,15 @@ func (a *api) awaitMany(ctx context.Context, in *struct{ Body wire.Await }) (*st
 	}}, nil
 }
 
-// awaited is an execution that has ended, or why it cannot be awaited.
+// awaited is an execution that has ended, or the error why it cannot be awaited.
 type awaited struct {
 	id  belay.ExecutionID
-	x   *belay.Execution // nil: it is read when its turn comes
+	x   *belay.Execution // nil: the execution is read when its event is written
 	err error
 }
 
-// heldOutput is how large an output may be that is held while others are written:
-// a thousand may end in the same moment.
+// heldOutput is how many bytes an output may have that is kept in memory until its event is
+// written: a thousand executions may end at the same moment.
 const heldOutput = 16 << 10
 
 // awaitOne waits for the end of one execution, or until the wait is over.
@@ -135,7 +136,8 @@ func (a *api) awaitOne(ctx context.Context, id belay.ExecutionID, wait wait, end
 	}
 }
 
-// tell writes what ends as it comes, what came together in one go.
+// tell writes the event of each execution as it ends, and events that are ready together in one
+// write.
 func (a *api) tell(ctx context.Context, r *http.Request, s sender, ended <-chan awaited) {
 	if !s.begin() {
 		return
@@ -165,8 +167,8 @@ func (a *api) tell(ctx context.Context, r *http.Request, s sender, ended <-chan 
 	}
 }
 
-// gather adds what is to be said of one execution and of those that have ended
-// meanwhile, and reports whether there will be none any more.
+// gather adds the event of one execution and of those that have ended meanwhile, and reports
+// whether no more will end.
 func (a *api) gather(ctx context.Context, text *bytes.Buffer, e awaited, ended <-chan awaited) (over bool) {
 	for {
 		a.write(ctx, text, e)
@@ -185,7 +187,7 @@ func (a *api) gather(ctx context.Context, text *bytes.Buffer, e awaited, ended <
 	}
 }
 
-// write adds what is to be said of one execution.
+// write adds the event of one execution.
 func (a *api) write(ctx context.Context, text *bytes.Buffer, e awaited) {
 	if e.err == nil && e.x == nil {
 		x, err := a.b.Execution(ctx, e.id)

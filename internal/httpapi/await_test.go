@@ -18,7 +18,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// told is what an answer to an Await has said.
+// told is what the events of an answer to an Await have said.
 type told struct {
 	*stream
 	ended   []belay.Execution
@@ -26,7 +26,7 @@ type told struct {
 	over    bool
 }
 
-// await asks for the ends of executions.
+// await requests the ends of executions.
 func (s *server) await(wait time.Duration, all ...belay.ExecutionID) *told {
 	s.t.Helper()
 	body, err := json.Marshal(wire.Await{Executions: all, WaitMS: wire.Millis(wait)})
@@ -76,9 +76,9 @@ func (x *told) next(t *testing.T) bool {
 	return true
 }
 
-// One request waits for many. Each is told of once, when it has ended, with all of
-// its output; one that is not there is refused, and not the others with it; and the
-// answer says when there is nothing more to come.
+// A request waits for many executions. The answer has one event for each execution, after its end
+// and with its whole output. An execution that does not exist is refused without the others, and
+// the last event says that no more will come.
 func TestManyAreAwaitedAtOnce(t *testing.T) {
 	const many, large = 40, 300 << 10
 	s := serve(t, httpapi.Options{})
@@ -87,7 +87,7 @@ func TestManyAreAwaitedAtOnce(t *testing.T) {
 		all[i] = own(t, s.b)
 		ids[i] = all[i].lease.Execution
 	}
-	all[0].complete() // before anybody waits
+	all[0].complete() // before the request
 	x := s.await(time.Minute, slices.Concat(ids, ids[:2], []belay.ExecutionID{{1}})...)
 	x.next(t)
 	x.next(t)
@@ -121,8 +121,8 @@ func TestManyAreAwaitedAtOnce(t *testing.T) {
 	}
 }
 
-// When the wait is over the answer ends and says so. Without one it tells of what
-// has ended already.
+// When the wait is over, the answer ends with the event over. Without a wait the answer has the
+// executions that have ended already.
 func TestAnAwaitIsOver(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	ended, runs := own(t, s.b), own(t, s.b)
@@ -137,7 +137,8 @@ func TestAnAwaitIsOver(t *testing.T) {
 	}
 }
 
-// A server that stops cuts the answer off: whoever waits asks another one.
+// A server that stops cuts the answer off without the event over, so that the client repeats its
+// request to another server.
 func TestAnAwaitEndsWithItsServer(t *testing.T) {
 	stopping := make(chan struct{})
 	s := serve(t, httpapi.Options{Stopping: stopping})
@@ -150,7 +151,7 @@ func TestAnAwaitEndsWithItsServer(t *testing.T) {
 	}
 }
 
-// Nobody is told of anything by a key that may not read.
+// A key without the scope read cannot await executions.
 func TestAnAwaitNeedsTheScope(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	o := own(t, s.b)
@@ -158,9 +159,9 @@ func TestAnAwaitNeedsTheScope(t *testing.T) {
 		fmt.Sprintf(`{"executions": [%q]}`, o.lease.Execution))
 }
 
-// What one request may ask for a thousand times cannot be asked for without bound:
-// beyond it a request is refused, and goes through once others have gone. One caller has
-// half of it at most, and none of this is said to be an outage.
+// The executions that all requests wait for are bounded: a request beyond the bound is refused, and
+// succeeds once another request has ended. A single caller has at most half of the bound, and these
+// refusals are not logged as an outage of the store.
 func TestAwaitsAreBounded(t *testing.T) {
 	const each, most = 1000, 10
 	s := serve(t, httpapi.Options{})

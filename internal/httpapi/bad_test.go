@@ -20,12 +20,12 @@ import (
 	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
-// corpusSize is how many bad requests there are. Whoever adds a route or a field
-// adds some; nobody takes any away unseen.
+// corpusSize is how many bad requests there are. A change that adds a route or a field adds bad
+// requests, and the number shows if any are lost.
 const corpusSize = 4012
 
-// Every bad request is refused with a problem, in less than a second, and costs
-// nothing that stays: no 5xx, no panic, no memory.
+// Every bad request is refused with a problem, in less than a second: no 5xx, no panic, and no
+// memory that the server keeps.
 func TestBadRequestsAreRefused(t *testing.T) {
 	open := serve(t, httpapi.Options{Hosts: []string{"127.0.0.1"}, Rate: httpapi.Rate{PerSecond: -1}})
 	cases := corpus(open.target())
@@ -44,12 +44,12 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	grown := resident(t) - before
 	t.Logf("%d bad requests; resident memory grew by %d KiB, by %d KiB at most meanwhile", corpusSize, grown>>10,
 		most>>10)
-	if grown > 32<<20 && !raced.On { // which keeps memory of its own
+	if grown > 32<<20 && !raced.On { // the race detector keeps memory of its own
 		t.Errorf("resident memory grew by %d MiB; at most 32", grown>>20)
 	}
 }
 
-// patience is how long any answer may take.
+// patience is how long an answer may take.
 func patience() time.Duration {
 	if raced.On {
 		return 10 * time.Second
@@ -57,8 +57,8 @@ func patience() time.Duration {
 	return time.Second
 }
 
-// refusesAll sends bad requests one after the other, and answers with how much
-// resident memory grew at most.
+// refusesAll sends bad requests one after the other, and returns by how much the resident memory
+// grew at most.
 func (s *server) refusesAll(t *testing.T, cases []bad, before int64) (most int64) {
 	t.Helper()
 	client := &http.Client{
@@ -96,7 +96,8 @@ func (c bad) String() string {
 	return fmt.Sprintf("%s %.100s (%.60s) %q", c.method, c.path, c.name, body)
 }
 
-// refuses sends a bad request and reports what is wrong with its refusal.
+// refuses sends a bad request and reports its status, and as an error what is wrong with the
+// refusal.
 func (s *server) refuses(client *http.Client, c bad) (int, error) {
 	req, err := http.NewRequestWithContext(context.Background(), c.method, s.url, nil)
 	if err != nil {
@@ -159,7 +160,8 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// resident is how much memory the process has, once what is free was given back.
+// resident is the resident memory of the process, after the runtime has returned free memory to the
+// system.
 func resident(t *testing.T) int64 {
 	debug.FreeOSMemory()
 	return rss(t)
@@ -178,8 +180,8 @@ func rss(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// target has one of everything on the server, and the requests that would do
-// something with it.
+// target creates one execution, lock and session on the server, and the good requests on them that
+// the bad requests are made from.
 func (s *server) target() target {
 	s.t.Helper()
 	path := s.submit(`{"workflow": "w"}`)
@@ -240,7 +242,7 @@ func mustExecution(t testing.TB, s string) belay.ExecutionID {
 	return id
 }
 
-// What is no HTTP is refused as well, by net/http itself.
+// net/http itself refuses bytes that are no HTTP request.
 func TestBadProtocolIsRefused(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	for name, text := range map[string]string{
@@ -274,7 +276,7 @@ func TestBadProtocolIsRefused(t *testing.T) {
 	}
 }
 
-// raw sends bytes and reads the status of what comes back.
+// raw sends bytes and returns the status of the answer.
 func (s *server) raw(t *testing.T, text string) (int, error) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))

@@ -12,8 +12,9 @@ import (
 
 func (a *api) batch() {
 	hot(a, route{
-		id: "batch", method: http.MethodPost, path: "/v1/batch", tag: "operations", summary: "Do many things at once",
-		doc: "Each operation stands or falls alone and has its own answer, in the order of the request. Each " +
+		id: "batch", method: http.MethodPost, path: "/v1/batch", tag: "operations",
+		summary: "Carry out many operations at once",
+		doc: "Each operation succeeds or fails independently and has its own result, in the order of the request. Each " +
 			"needs the scope of its own route.",
 		example: `{"ops": [{"submit": {"workflow": "build"}}, {"signal": {"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "name": "go"}}]}`,
 		scopes:  []belay.Scope{belay.ScopeSubmit, belay.ScopeWorker}, body: true, limit: wire.MaxBatchBody,
@@ -21,12 +22,13 @@ func (a *api) batch() {
 	}, a.carry)
 }
 
-// onlySubmits reports whether a batch says that it submits roots and does nothing else. Such a
-// batch is refused by its head where it would be refused anyway: reading it costs more
-// than a flood leaves.
+// onlySubmits reports whether the header of a batch says that all its operations submit roots. A
+// server under too much load refuses such a batch without reading its body, because reading the
+// body costs more than the server has to spare.
 func onlySubmits(r *http.Request) bool { return r.Header.Get(wire.HeaderOnly) == wire.OnlySubmits }
 
-// submitsOnly refuses what is not as the batch says of itself.
+// submitsOnly refuses a batch with an operation that does not submit a root, although the header
+// says so.
 func submitsOnly(b *wire.Batch) error {
 	for i := range b.Ops {
 		if s := b.Ops[i].Submit; s == nil || s.Parent != nil {
@@ -36,8 +38,7 @@ func submitsOnly(b *wire.Batch) error {
 	return nil
 }
 
-// carry does the operations of a batch side by side, so that the engine commits
-// them together.
+// carry does the operations of a batch at the same time, so that the engine commits them together.
 func (a *api) carry(ctx context.Context, r *http.Request, b *wire.Batch, _ http.Header) (*wire.BatchReply, error) {
 	if err := b.Check(); err != nil {
 		return nil, err
@@ -80,10 +81,10 @@ func allowed(who caller, o *wire.Op) error {
 	}
 }
 
-// one does one operation that is no submit.
+// one does one operation other than a submission.
 func (a *api) one(ctx context.Context, o *wire.Op) (r wire.Result) {
 	defer func() {
-		if p := recover(); p != nil { // nobody else would: this is no request's goroutine
+		if p := recover(); p != nil { // net/http recovers panics only in the goroutine of a request
 			a.o.Log.ErrorContext(ctx, "belay: an operation broke", "panic", p, "stack", string(debug.Stack()))
 			r = wire.Result{Error: problemOf(errBroken)}
 		}

@@ -20,9 +20,9 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// BenchmarkCommitBesideWatchers measures what an owner waits for a commit on
-// SQLite, with nobody watching its execution and with a thousand, a tenth of whom
-// read slowly: rounds of both take turns. The claim is a p99 ratio of at most 1.2.
+// BenchmarkCommitBesideWatchers measures how long an owner waits for a commit on SQLite, without
+// watchers of its execution and with a thousand, a tenth of whom read slowly. The rounds of the two
+// cases alternate. The claim is that the p99 with watchers is at most 1.2 times the p99 without.
 func BenchmarkCommitBesideWatchers(b *testing.B) {
 	const (
 		watchers = 1000
@@ -37,7 +37,7 @@ func BenchmarkCommitBesideWatchers(b *testing.B) {
 	}
 	defer back.Close()
 	s := serveOn(b, back, httpapi.Options{Rate: httpapi.Rate{PerSecond: -1}, WriteTimeout: time.Minute})
-	// by whether they are slow
+	// the key says whether the client is slow
 	clients := map[bool]*http.Client{false: {Transport: &http.Transport{}}, true: narrowClient()}
 	var alone, watched []time.Duration
 	var usedAlone, usedWatched time.Duration
@@ -75,7 +75,7 @@ func BenchmarkCommitBesideWatchers(b *testing.B) {
 	b.ReportMetric(float64(usedWatched.Milliseconds())/rounds, "cpu-watched-ms/round")
 }
 
-// pace commits at a steady rate and answers with what each took.
+// pace commits at a steady rate and returns how long each commit took.
 func (o *owner) pace(n int, every time.Duration) []time.Duration {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -89,8 +89,7 @@ func (o *owner) pace(n int, every time.Duration) []time.Duration {
 	return out
 }
 
-// watch reads a stream until it is told to leave; if it is slow, a little at a
-// time.
+// watch reads a stream until ctx ends; if slow is set, it reads a few bytes at a time.
 func (s *server) watch(ctx context.Context, c *http.Client, path string, slow bool, joined func()) {
 	watch, err := s.open(ctx, c, path+"/events")
 	joined()
@@ -127,7 +126,7 @@ func quantiles(d []time.Duration) (p50, p99 time.Duration) {
 	return d[len(d)/2], d[len(d)*99/100]
 }
 
-// nothing answers at once, so that what is measured is the way to it.
+// nothing is a Backend that answers at once, so that a benchmark measures the API alone.
 type nothing struct{ belay.Backend }
 
 func (nothing) Claim(context.Context, belay.ClaimRequest) (belay.ClaimReply, error) {
@@ -152,8 +151,8 @@ func (nothing) Submit(_ context.Context, s ...belay.Submission) ([]belay.Submitt
 	return make([]belay.Submitted, len(s)), nil
 }
 
-// BenchmarkRoutes measures what a request costs beside the Backend: the routes
-// that workers use all the time, and an ordinary one to compare with.
+// BenchmarkRoutes measures what a request costs without the work of the Backend: the routes that
+// workers use all the time, and an ordinary route for comparison.
 func BenchmarkRoutes(b *testing.B) {
 	const worker = "/v1/workers/wk_0000000000000000000000000z"
 	held := strings.Repeat(`{"execution": "ex_0000000000000000000000000z", "token": 1, "idle_ms": 5},`, 100)

@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// Pages and metrics stand beside the API, for those who may read; a browser is
-// asked for a password, which is a key.
+// The server has pages and metrics beside the API, for keys with the scope read. A browser without
+// a key is asked for a password, which is a key.
 func TestPagesAndMetrics(t *testing.T) {
 	said := func(text string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
@@ -44,8 +44,8 @@ func TestPagesAndMetrics(t *testing.T) {
 	bare.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodGet, "/", "")
 }
 
-// A log is read as chunks by programs and as text by people, who may follow it to
-// the end of the execution.
+// Programs read a log as chunks. People read it as text, and may follow it to the end of the
+// execution.
 func TestLogIsFollowed(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	o := own(t, s.b)
@@ -98,7 +98,7 @@ func TestLogIsFollowed(t *testing.T) {
 	}
 }
 
-// Waiting for a result is one request: the answer is the execution as it ended.
+// A single request waits for a result: its answer is the execution after its end.
 func TestResultIsAwaited(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	o := own(t, s.b)
@@ -117,8 +117,8 @@ func TestResultIsAwaited(t *testing.T) {
 	}
 }
 
-// However many slots a worker has, one answer holds no more executions than get
-// through, and the next claim wins the rest.
+// A claim of a worker with very many slots wins no more than 128 executions, so that the answer
+// stays small; the next claims win the rest.
 func TestClaimsAreBounded(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const due = 200
@@ -143,7 +143,7 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkNew measures what the API costs a server that starts.
+// BenchmarkNew measures how long a server needs to build the API when it starts.
 func BenchmarkNew(b *testing.B) {
 	for b.Loop() {
 		httpapi.New(nothing{}, httpapi.Options{})

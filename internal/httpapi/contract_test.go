@@ -22,8 +22,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 const golden = "testdata/openapi.json"
 
-// A change of the contract is a change of a file that somebody reads: clients are
-// generated from it.
+// A change of the contract changes the golden file, which a reviewer reads: clients are generated
+// from it.
 func TestContractIsTheGoldenFile(t *testing.T) {
 	s := serve(t, httpapi.Options{Extra: agentapi.New(nil, agentapi.Options{}).Routes(nil)})
 	got := s.want(http.StatusOK, nil, http.MethodGet, "/openapi.json", "").body
@@ -42,9 +42,8 @@ func TestContractIsTheGoldenFile(t *testing.T) {
 	}
 }
 
-// The document stands on its own: every reference leads somewhere within it,
-// every schema compiles, every operation has a name of its own, a summary, what it
-// needs, what it answers and what it refuses with.
+// The document is complete: every reference leads to a part of it, every schema compiles, and every
+// operation has a name of its own, a summary, its parameters, its answers and its refusals.
 func TestDocumentIsWhole(t *testing.T) {
 	d := documentOf(t, serve(t, httpapi.Options{Extra: agentapi.New(nil, agentapi.Options{}).Routes(nil)}))
 	var walk func(at string, v any)
@@ -88,7 +87,7 @@ func TestDocumentIsWhole(t *testing.T) {
 	}
 }
 
-// A document says nothing in words that JSON Schema and OpenAPI do not have.
+// The document uses only words of JSON Schema and OpenAPI.
 func TestDocumentHasNoWordsOfItsOwn(t *testing.T) {
 	text, err := os.ReadFile(golden)
 	if err != nil {
@@ -99,8 +98,8 @@ func TestDocumentHasNoWordsOfItsOwn(t *testing.T) {
 	}
 }
 
-// The patterns of ids take exactly what the parsers take: the first digit of an id has no more bits than its
-// bytes need.
+// The patterns of ids accept exactly the ids that the parsers accept: the first digit of an id has
+// no more bits than its bytes need.
 func TestPatternsOfIDsAreAsStrictAsTheirParsers(t *testing.T) {
 	d := documentOf(t, serve(t, httpapi.Options{}))
 	schemas := d.raw["components"].(map[string]any)["schemas"].(map[string]any)

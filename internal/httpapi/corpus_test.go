@@ -16,24 +16,25 @@ type bad struct {
 	name         string
 	method, path string
 	body         string
-	header       [][2]string // added to Content-Type: application/json, or instead of it
+	header       [][2]string // in addition to Content-Type: application/json, or in its place
 	status       int         // wanted; 0: any 4xx
-	// size is the length of a body that is made up while it is sent.
+	// size is the length of a body that is generated while it is sent.
 	size int64
 }
 
-// good is a request that would be carried out, were it not spoiled.
+// good is a request that the server would carry out; bad requests are made by spoiling one part of
+// it.
 type good struct{ method, path, body string }
 
-// target is a server with one of everything, so that a request which is let
-// through by mistake succeeds.
+// target is a server with an execution, a lock and a session, so that a bad request which the
+// server does not refuse succeeds and fails the test.
 type target struct {
 	requests []good
-	schemas  func(method, path string) map[string]any // of its body
+	schemas  func(method, path string) map[string]any // the schema of the route's body
 	queries  []good
 }
 
-// corpus makes every bad request there is, always the same ones in the same order.
+// corpus makes all bad requests, always the same in the same order.
 func corpus(t target) []bad {
 	var out []bad
 	for _, g := range t.requests {
@@ -80,7 +81,7 @@ func badTexts(g good) []bad {
 	var out []bad
 	for _, name := range slices.Sorted(maps.Keys(spoil)) {
 		if name == "wrong case" && hot(g) || spoil[name] == g.body || strings.TrimSpace(spoil[name]) == "{}" {
-			continue // encoding/json does not look at the case of a field
+			continue // encoding/json ignores the case of a field's name
 		}
 		out = append(out, bad{name: name, method: g.method, path: g.path, body: spoil[name]})
 	}
@@ -108,7 +109,8 @@ func upper(body string) string {
 	return `{"` + strings.ToUpper(name) + `"` + rest
 }
 
-// badTypes are bodies that are not said to be JSON, are encoded, or are too large.
+// badTypes are bodies without the content type JSON, bodies with an encoding, and a body that is
+// too large.
 func badTypes(g good) []bad {
 	var out []bad
 	for _, kind := range []string{
@@ -132,7 +134,7 @@ func badTypes(g good) []bad {
 	return append(out, bad{name: "too large", method: g.method, path: g.path, size: size, status: 413})
 }
 
-// badFields puts a wrong value into each field of a body, as its schema has them.
+// badFields puts a wrong value into each field of a body, as the body's schema lists the fields.
 func badFields(g good, schema map[string]any) []bad {
 	var body map[string]any
 	if err := json.Unmarshal([]byte(g.body), &body); err != nil {
@@ -210,7 +212,7 @@ func wrongValues(schema map[string]any) map[string]any {
 	return out
 }
 
-// badIDs are paths whose ids nobody gave.
+// badIDs are paths with ids that the server never gave.
 func badIDs(g good) []bad {
 	parts := strings.Split(g.path, "/")
 	var out []bad
@@ -237,7 +239,7 @@ func badIDs(g good) []bad {
 	return out
 }
 
-// badMethods are methods that an address does not take.
+// badMethods are methods that an address does not accept.
 func badMethods(g good) []bad {
 	var out []bad
 	for _, m := range []string{"PATCH", "OPTIONS", "TRACE", "PROPFIND", "LINK", "get", "X"} {
@@ -246,7 +248,7 @@ func badMethods(g good) []bad {
 	return out
 }
 
-// badQueries are queries that nobody knows or that are not well formed.
+// badQueries are queries with unknown parameters, or that are not well formed.
 func badQueries(g good) []bad {
 	var out []bad
 	for _, q := range []string{"zz=1", "zz", "a%zz=1", "a;b=1", "limit=1&limit=2", "%00=1", "wait=1&zz=2", "after=%ff",
@@ -256,7 +258,7 @@ func badQueries(g good) []bad {
 	return out
 }
 
-// badHeaders are headers that cannot be meant.
+// badHeaders are headers that are given twice, or that a browser sends for a page of another site.
 func badHeaders(g good) []bad {
 	var out []bad
 	for _, h := range [][2]string{{"Authorization", "x"}, {"Idempotency-Key", "x"}, {"Lease-Id", "x"},
@@ -339,7 +341,7 @@ func badParameters(t target) []bad {
 	return append(out, badLeases(t)...)
 }
 
-// badLeases are writes of owners without a lease that holds.
+// badLeases are writes of owners with a lease that is missing, malformed or stale.
 func badLeases(t target) []bad {
 	var out []bad
 	long := [2]string{"Idempotency-Key", strings.Repeat("k", 201)}
@@ -371,8 +373,8 @@ func badLeases(t target) []bad {
 	return out
 }
 
-// strangers makes the requests of those who may not, on a server with keys.
-// secrets are keys of one scope each.
+// strangers makes requests without the right key, for a server with keys: no key, a wrong key, or a
+// key without the needed scope. secrets are keys of one scope each.
 func strangers(t target, secrets map[belay.Scope]string) []bad {
 	var out []bad
 	for _, g := range append(slices.Clone(t.requests), t.queries...) {
@@ -409,7 +411,7 @@ func strangers(t target, secrets map[belay.Scope]string) []bad {
 	return out
 }
 
-// badAddresses are addresses where nothing is.
+// badAddresses are addresses without a route.
 func badAddresses() []bad {
 	var out []bad
 	for _, path := range []string{

@@ -8,8 +8,9 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// The headers that a page of a listed origin may send and read. Access-Control-Allow-Credentials is never among the
-// answers': a page sends a key by itself, and a password that the browser remembers opens nothing to it.
+// The headers that a page of a listed origin may send and read. No answer has
+// Access-Control-Allow-Credentials: a page must send its key itself, and a password that the
+// browser remembers does not give the page access.
 var (
 	allowedHeaders = strings.Join([]string{
 		"Accept", "Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Lease-Id",
@@ -25,8 +26,8 @@ var (
 	}, ", ")
 )
 
-// cors lets a page of a listed origin read the answer, and reports whether the request is the page's question whether
-// it may send another one: a preflight.
+// cors lets a page of a listed origin read the answer, and reports whether the request is a
+// preflight, by which the browser asks whether the page may send another request.
 func (g *gate) cors(h http.Header, r *http.Request) (preflight bool) {
 	origin := r.Header["Origin"]
 	if len(origin) != 1 || !slices.Contains(g.origins, origin[0]) {

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// A server that is asked for more than it can do refuses a batch of submissions before it
-// reads it, and carries out every other batch.
+// A server under too much load refuses a batch of submissions before it reads the body, and carries
+// out every other batch.
 func TestABatchOfSubmissionsIsRefusedByItsHead(t *testing.T) {
 	var crowded atomic.Bool
 	s := serve(t, httpapi.Options{Crowded: func() error {
@@ -21,7 +21,8 @@ func TestABatchOfSubmissionsIsRefusedByItsHead(t *testing.T) {
 			return nil
 		}
 		return &belay.Error{
-			Code: belay.CodeRateLimited, Message: "more is asked than can be written", RetryAfter: 2 * time.Second,
+			Code: belay.CodeRateLimited, Message: "the server receives more than it can write",
+			RetryAfter: 2 * time.Second,
 		}
 	}})
 	only := []string{wire.HeaderOnly, wire.OnlySubmits}
@@ -37,8 +38,8 @@ func TestABatchOfSubmissionsIsRefusedByItsHead(t *testing.T) {
 	s.want(http.StatusOK, nil, http.MethodPost, "/v1/batch", submits)
 }
 
-// A batch that says it submits roots and holds anything else is refused whole: otherwise a
-// server would refuse a checkpoint as if it were new work.
+// A batch whose header says that it only submits roots, and that has another operation, is refused
+// whole. Otherwise a server under load would refuse a checkpoint as if it were new work.
 func TestABatchHoldsOnlyWhatItSays(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	id := path.Base(s.submit(`{"workflow": "w"}`))

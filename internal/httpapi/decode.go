@@ -13,12 +13,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// decode reads JSON that checkJSON has passed into v. A field that v does not
-// have is refused, and what is refused is said without a word of Go.
+// decode reads JSON that checkJSON has passed into v. It refuses a field that v does not have. The
+// messages of its errors do not show names of Go types.
 func decode(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	d.UseNumber() // into an any: a number is looked at, not rounded
+	d.UseNumber() // a number in an any keeps its digits and is not rounded
 	if err := d.Decode(v); err != nil {
 		return undecoded(err)
 	}
@@ -49,14 +49,14 @@ func undecoded(err error) error {
 		return invalid(strings.TrimSuffix("body."+wrong.Field, "."), "must be "+kind(wrong.Type)+", not "+
 			value(wrong.Value))
 	case errors.As(err, &date):
-		return invalid("body", "a time must be written as RFC 3339 has it")
+		return invalid("body", "a time must have the form of RFC 3339")
 	case errors.As(err, &base):
 		return invalid("body", "data must be base64")
 	}
-	return invalid("body", "a value is not of the form that its field has")
+	return invalid("body", "a value does not have the form that its field needs")
 }
 
-// kind says what a field takes.
+// kind says which values a field accepts.
 func kind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -75,7 +75,7 @@ func kind(t reflect.Type) string {
 	}
 }
 
-// value says what was there instead, without the value itself.
+// value says what kind of value the field had, without the value itself.
 func value(v string) string {
 	word, _, _ := strings.Cut(v, " ")
 	switch word {

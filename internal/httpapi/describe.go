@@ -6,7 +6,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Event is one kind of event of a stream of server-sent events, as the OpenAPI document describes it.
+// Event is a kind of event in a stream of server-sent events, as the OpenAPI document describes it.
 type Event struct {
 	// Schema is the name of the event's schema in the document.
 	Schema string
@@ -54,10 +54,11 @@ func noContent(doc string) *huma.Response {
 	return &huma.Response{Description: doc, Headers: make(map[string]*huma.Param)}
 }
 
-// places are the tags of a parameter's field, each the place of the parameter in a request.
+// places are the struct tags of parameters; each tag names the part of the request that has the
+// parameter.
 var places = []string{"path", "query", "header"}
 
-// parametersOf describes the parameters that the fields of a struct are.
+// parametersOf describes each field of a struct as a parameter.
 func parametersOf(schemas huma.Registry, t reflect.Type) []*huma.Param {
 	if t == nil {
 		return nil
@@ -76,14 +77,14 @@ func parametersOf(schemas huma.Registry, t reflect.Type) []*huma.Param {
 	return out
 }
 
-// headerOf are the headers that the fields of T are.
+// headerOf describes each field of T as a header.
 func headerOf[T any](a *api) map[string]*huma.Param {
 	r := &huma.Response{Headers: make(map[string]*huma.Param)}
 	headersOf(a.huma.OpenAPI().Components.Schemas, reflect.TypeFor[T](), r)
 	return r.Headers
 }
 
-// headersOf adds the headers that the fields of a struct are to a response.
+// headersOf adds each field of a struct as a header of a response.
 func headersOf(schemas huma.Registry, t reflect.Type, to *huma.Response) {
 	if t == nil {
 		return
@@ -95,14 +96,15 @@ func headersOf(schemas huma.Registry, t reflect.Type, to *huma.Response) {
 	}
 }
 
-// plainSchema is the schema of a field without the description, which stands beside it.
+// plainSchema is the schema of a field without its description, because the parameter or header
+// itself has the description.
 func plainSchema(schemas huma.Registry, f reflect.StructField) *huma.Schema {
 	s := *huma.SchemaFromField(schemas, f, "")
 	s.Description = ""
 	return &s
 }
 
-// amend says in the document what the types cannot say, and leaves out what is no part of OpenAPI.
+// amend adds to the document what Go types cannot express, and removes what is no part of OpenAPI.
 func amend(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas.Map()
 	if lock := schemas["LockReply"]; lock != nil {
@@ -124,7 +126,7 @@ func amend(doc *huma.OpenAPI) {
 	}
 	common(doc)
 	eachSchema(doc, func(s *huma.Schema) {
-		s.PatternDescription = "" // the messages of refusals that say it are made by now
+		s.PatternDescription = "" // huma has already made the messages of refusals that use it
 	})
 }
 
@@ -134,14 +136,17 @@ func common(doc *huma.OpenAPI) {
 	doc.Components.Headers = map[string]*huma.Header{
 		"X-Request-Id": {
 			Description: "The id of the request: that of the request's header X-Request-Id if it is a word of at most " +
-				"64 letters, digits, dots, hyphens and underscores, or else a new one. The server's log names it.",
+				"64 letters, digits, dots, hyphens and underscores, or else a new one. The server's log has it too.",
 			Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: "^[A-Za-z0-9._-]{1,64}$"},
 		},
 		"RateLimit-Limit": {
-			Description: "How many requests the caller may make at once, where a limit applies.", Schema: number,
+			Description: "How many requests the caller may send at once, if the server limits them.", Schema: number,
 		},
-		"RateLimit-Remaining": {Description: "How many of them are left.", Schema: number},
-		"RateLimit-Reset":     {Description: "In how many seconds all of them are left again.", Schema: number},
+		"RateLimit-Remaining": {Description: "How many requests the caller may still send at once.", Schema: number},
+		"RateLimit-Reset": {
+			Description: "In how many seconds the caller may send as many requests as RateLimit-Limit says again.",
+			Schema:      number,
+		},
 	}
 	add := func(r *huma.Response) {
 		if r.Ref != "" {

@@ -2,25 +2,23 @@
 //
 // # What is promised
 //
-// Every answer that is no success is a problem (RFC 9457) with a stable code and
-// the status of the one table in package belay; those with 409, 423, 429 and 503
-// say in Retry-After when to ask again. What goes wrong inside is logged and
-// answered with "internal" and nothing more. A request is refused before it costs
-// anything: a name or host that is not ours, a key that is none, a body that is
-// no JSON, is too deep or too large, a field nobody knows.
+// Every answer that is no success is a problem (RFC 9457). It has a stable code, and the status
+// that package belay assigns to the code. Problems with the status 409, 423, 429 or 503 say in
+// Retry-After when to repeat the request. An error inside the server is logged, and its answer has
+// the code "internal" and no details. A bad request is refused before it costs the server much:
+// another host's name, an unknown key, a body that is not JSON, is nested too deep or is too large,
+// an unknown field.
 //
-// A write is safe to repeat under its Idempotency-Key. A read that waits (a
-// history with wait, Prefer: wait, a claim) holds no thread and ends early when
-// the server stops. A stream of events shows every seq once and in order, and goes
-// on from any.
+// A write is safe to repeat under its Idempotency-Key. A read that waits (a history with wait,
+// Prefer: wait, a claim) blocks no thread and ends early when the server stops. A stream of events
+// has every seq once and in order, and a client may continue it after any seq.
 //
 // # What its http.Server must set
 //
-// ReadHeaderTimeout, IdleTimeout and MaxHeaderBytes, against clients that are slow
-// before a request is one. ReadTimeout and WriteTimeout must be zero: this package
-// sets the deadlines of bodies and answers itself (Options.BodyTimeout,
-// Options.WriteTimeout), because a long poll may take a minute and a stream of
-// events has no end. HTTP/2 and HTTP/1.1 both work. Handlers end when
-// Options.Stopping is closed, so that a graceful Shutdown needs no more than
-// WriteTimeout.
+// ReadHeaderTimeout, IdleTimeout and MaxHeaderBytes protect the server from clients that are slow
+// before their request reaches this package. ReadTimeout and WriteTimeout must be zero: this
+// package sets the deadlines of bodies and answers itself (Options.BodyTimeout,
+// Options.WriteTimeout), because a long poll may take a minute and a stream of events has no end.
+// HTTP/2 and HTTP/1.1 both work. Handlers end when Options.Stopping is closed, so that a graceful
+// Shutdown needs no more than WriteTimeout.
 package httpapi

@@ -16,7 +16,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// document is the OpenAPI document that a server emits, and what of it was seen.
+// document is the OpenAPI document that a server emits, and a record of the answers that tests have
+// checked.
 type document struct {
 	t      testing.TB
 	raw    map[string]any
@@ -24,7 +25,7 @@ type document struct {
 	*checked
 }
 
-// checked is what tests that use one document at the same time share of it.
+// checked is the state that tests share when they use one document at the same time.
 type checked struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
@@ -45,7 +46,7 @@ type documentedRoute struct {
 	operation    map[string]any
 }
 
-// noLoader refuses to fetch what a document refers to.
+// noLoader refuses to fetch other documents to which a document refers.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) { return nil, fmt.Errorf("%s: nothing is loaded", url) }
@@ -82,7 +83,8 @@ func parse(text []byte) (*document, error) {
 			})
 		}
 	}
-	slices.SortFunc(d.routes, func(a, b documentedRoute) int { // fewer parameters first: lock/steal before lock/{id}
+	// Paths with fewer parameters come first: lock/steal before lock/{id}.
+	slices.SortFunc(d.routes, func(a, b documentedRoute) int {
 		if n := strings.Count(a.path, "{") - strings.Count(b.path, "{"); n != 0 {
 			return n
 		}
@@ -91,7 +93,7 @@ func parse(text []byte) (*document, error) {
 	return d, nil
 }
 
-// route finds the operation that a request is of.
+// route finds the operation to which a request belongs.
 func (d *document) route(method, path string) (documentedRoute, bool) {
 	path, _, _ = strings.Cut(path, "?")
 	for _, r := range d.routes {
@@ -102,7 +104,7 @@ func (d *document) route(method, path string) (documentedRoute, bool) {
 	return documentedRoute{}, false
 }
 
-// contract is the golden file, against which every answer of every test is held.
+// contract is the golden file. Every answer of every test is checked against it.
 func contract(t testing.TB) *document {
 	t.Helper()
 	return goldenDocument().of(t)
@@ -120,7 +122,7 @@ var goldenDocument = sync.OnceValue(func() *document {
 	return d
 })
 
-// checkKnown holds an answer against the document if it has the route.
+// checkKnown checks an answer against the document if the document has its route.
 func (d *document) checkKnown(method, path string, a *answer) {
 	d.t.Helper()
 	if _, ok := d.route(method, path); ok && !*update {
@@ -128,11 +130,11 @@ func (d *document) checkKnown(method, path string, a *answer) {
 	}
 }
 
-// check holds an answer against what the document says of it.
+// check checks an answer against what the document says of its route and status.
 func (d *document) check(method, path string, a *answer) {
 	d.t.Helper()
 	r, ok := d.route(method, path)
-	if a.StatusCode == http.StatusMethodNotAllowed { // any operation of the path says so
+	if a.StatusCode == http.StatusMethodNotAllowed { // any operation of the path documents the status 405
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 			if !ok {
 				r, ok = d.route(method, path)
@@ -178,14 +180,14 @@ func (d *document) check(method, path string, a *answer) {
 	}
 }
 
-// general are the headers of answers that mean the same everywhere and stand in no document.
+// general are headers that have the same meaning in all answers; the document does not list them.
 var general = []string{
 	"Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Security-Policy", "Content-Type",
 	"Date", "Referrer-Policy", "Vary", "X-Accel-Buffering", "X-Content-Type-Options",
 }
 
-// checkHeaders holds the headers of an answer against the document: each is documented, those that must be there
-// are, and their values are as their schemas say.
+// checkHeaders checks the headers of an answer against the document: each header is documented, the
+// required headers are there, and the values match their schemas.
 func (d *document) checkHeaders(at string, response map[string]any, got http.Header) {
 	d.t.Helper()
 	headers, _ := response["headers"].(map[string]any)
@@ -223,7 +225,7 @@ func eventsOf(text []byte) []byte {
 		for line := range strings.SplitSeq(block, "\n") {
 			name, value, ok := strings.Cut(line, ": ")
 			switch {
-			case !ok || name == "" || name == "retry": // a comment, or when to ask again
+			case !ok || name == "" || name == "retry": // a comment, or the delay before the client connects again
 			case name == "data" && json.Valid([]byte(value)):
 				event[name] = json.RawMessage(value)
 			default:
@@ -241,7 +243,7 @@ func eventsOf(text []byte) []byte {
 	return out
 }
 
-// checkBody holds a request's body against the document.
+// checkBody checks a request's body against the document.
 func (d *document) checkBody(method, path, body string) {
 	d.t.Helper()
 	r, ok := d.route(method, path)
@@ -260,7 +262,7 @@ func (d *document) checkBody(method, path, body string) {
 	}
 }
 
-// checkExample holds the example of a route's body against its schema.
+// checkExample checks the example of a route's body against the body's schema.
 func (d *document) checkExample(at string, r documentedRoute) {
 	d.t.Helper()
 	request, _ := r.operation["requestBody"].(map[string]any)
@@ -294,7 +296,7 @@ func (d *document) resolve(v any) (map[string]any, bool) {
 	return d.resolve(at)
 }
 
-// validate holds JSON against a schema of the document.
+// validate checks JSON against a schema of the document.
 func (d *document) validate(schema any, text []byte) error {
 	compiled, err := d.compiled(schema)
 	if err != nil {
@@ -307,7 +309,7 @@ func (d *document) validate(schema any, text []byte) error {
 	return compiled.Validate(v)
 }
 
-// compiled is a schema of the document that values can be held against.
+// compiled is a schema of the document in the form that the validator needs.
 func (d *document) compiled(schema any) (*jsonschema.Schema, error) {
 	b, err := json.Marshal(schema)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// Only the names that are ours are answered to, so that a page which points its
-// own name at this machine gets nothing.
+// A server answers only requests for its own host names, so that a page whose own name points to
+// this machine gets nothing.
 func TestHostsAreOurs(t *testing.T) {
 	s := serve(t, httpapi.Options{Hosts: []string{"localhost", "127.0.0.1", "[::1]"}})
 	for host, open := range map[string]bool{
@@ -40,7 +40,7 @@ func TestHostsAreOurs(t *testing.T) {
 	}
 }
 
-// What a page of another site makes a browser send is refused, if it writes.
+// A write that a page of another site makes a browser send is refused.
 func TestOtherSitesDoNotWrite(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	for _, h := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
@@ -58,8 +58,7 @@ func TestOtherSitesDoNotWrite(t *testing.T) {
 	}
 }
 
-// Every answer carries the headers that keep a browser from making something else
-// of it.
+// Every answer has the headers that keep a browser from treating it as a page or a script.
 func TestAnswersAreNotForBrowsers(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	for _, path := range []string{"/v1/executions", "/nowhere", "/openapi.json"} {
@@ -71,8 +70,8 @@ func TestAnswersAreNotForBrowsers(t *testing.T) {
 	}
 }
 
-// One caller may ask so often and no more; another one is not held up by it, and
-// neither is one over a unix socket.
+// A caller above the limit of requests is refused. Another caller is not affected, and requests
+// over a unix socket are not counted.
 func TestRateIsLimited(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := serve(t, httpapi.Options{Rate: httpapi.Rate{PerSecond: 0.1, Burst: 3}, Now: func() time.Time { return now }})
@@ -86,7 +85,7 @@ func TestRateIsLimited(t *testing.T) {
 		t.Errorf("%d, Retry-After %q; want 429 and up to 10: %s", a.StatusCode, a.Header.Get("Retry-After"), a.body)
 	}
 	other.want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "")
-	for range 3 { // guessing a key is counted by address
+	for range 3 { // requests with a wrong key are counted by address
 		s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodGet, "/v1/executions", "")
 	}
 	s.refused(http.StatusTooManyRequests, belay.CodeRateLimited, http.MethodGet, "/v1/executions", "")
@@ -129,7 +128,7 @@ func TestUnixSocketIsNotCounted(t *testing.T) {
 	}
 }
 
-// backend answers with what a test says and nothing else.
+// backend is a Backend whose answers a test sets.
 type backend struct {
 	belay.Backend
 	execution func(context.Context) (belay.Execution, error)
@@ -141,7 +140,7 @@ func (b *backend) Execution(ctx context.Context, _ belay.ExecutionID) (belay.Exe
 
 const somewhere = "/v1/executions/ex_0000000000000000000000000z"
 
-// What breaks inside is answered with 500 and told to the log alone.
+// An error inside the server is answered with 500, and only the log has its text.
 func TestInsidesStayInside(t *testing.T) {
 	const secret = "disk /var/lib/secret is full"
 	b := &backend{}
@@ -166,8 +165,8 @@ func TestInsidesStayInside(t *testing.T) {
 	}
 }
 
-// Every refusal that may pass says when to ask again, and has the status of its
-// code.
+// Every refusal with the status 409, 423, 429 or 503 says in Retry-After when to repeat the
+// request, and every refusal has the status of its code.
 func TestRefusalsHaveTheirStatus(t *testing.T) {
 	b := &backend{}
 	s := serveOn(t, b, httpapi.Options{Log: slog.New(slog.DiscardHandler)})
@@ -199,7 +198,7 @@ func TestRefusalsHaveTheirStatus(t *testing.T) {
 	}
 }
 
-// What the mux refuses by itself is a problem too.
+// A request that the mux itself refuses gets a problem too.
 func TestUnknownAddressesAreProblems(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	s.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodGet, "/v1/nothing", "")
@@ -212,7 +211,7 @@ func TestUnknownAddressesAreProblems(t *testing.T) {
 	}
 }
 
-// A server that stops lets nobody wait: what there is is answered, a claim has won
+// When a server stops, waiting requests end: a read answers with what there is, a claim wins
 // nothing, and streams end.
 func TestStoppingEndsWaits(t *testing.T) {
 	stopping := make(chan struct{})
@@ -250,7 +249,8 @@ func TestStoppingEndsWaits(t *testing.T) {
 	}
 }
 
-// A server that is not ready says so, and why as far as an error of Belay's own does.
+// A server that is not ready says so. It shows the message of a *belay.Error as the reason, and no
+// other error's text.
 func TestReadiness(t *testing.T) {
 	s := serve(t, httpapi.Options{Ready: func(context.Context) ([]string, error) {
 		return nil, errors.New("secret reason")

@@ -20,8 +20,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// entered is the mux as huma sees it: every handler is entered through the
-// checks that all routes share.
+// entered is the mux as huma sees it: the handlers that huma registers run behind the checks that
+// all routes share.
 type entered struct{ a *api }
 
 // HandleFunc registers a handler behind its route's checks.
@@ -33,11 +33,11 @@ func (m entered) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Re
 // ServeHTTP serves the mux.
 func (m entered) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.a.mux.ServeHTTP(w, r) }
 
-// enter lets a request into its handler: known, allowed, and with a body that is
-// whole, bounded and fit to be decoded.
+// enter checks a request and calls its handler: the caller must be allowed, and the body complete,
+// within its limit, and JSON that every decoder reads alike.
 func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func(http.ResponseWriter, *http.Request)) {
 	rep, ok := w.(*reply)
-	if !ok { // the mux hands on what it was given
+	if !ok { // the mux passes the writer of ServeHTTP on
 		panic("httpapi: a request came past ServeHTTP")
 	}
 	rep.routed = true
@@ -56,7 +56,8 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 	a.answer(rep, r, rt, next)
 }
 
-// answer has the handler write its answer, which is compressed and gets an ETag where the route and the caller want it.
+// answer calls the handler. It compresses the answer and gives it an ETag, if the route has them
+// and the client accepts them.
 func (a *api) answer(rep *reply, r *http.Request, rt *route, next func(http.ResponseWriter, *http.Request)) {
 	if rt.zipped() {
 		rep.Header().Add("Vary", "Accept-Encoding")
@@ -70,7 +71,7 @@ func (a *api) answer(rep *reply, r *http.Request, rt *route, next func(http.Resp
 	tag(rep, r, rt, next)
 }
 
-// tag gives the answer an ETag where the route has one.
+// tag calls the handler, and gives the answer an ETag if the route has one.
 func tag(w http.ResponseWriter, r *http.Request, rt *route, next func(http.ResponseWriter, *http.Request)) {
 	if !rt.tagged {
 		next(w, r)
@@ -87,8 +88,7 @@ var buffers = buffered{sync.Pool{New: func() any { return new(bytes.Buffer) }}}
 
 type buffered struct{ sync.Pool }
 
-// Put takes a buffer back, unless it grew so large that keeping it costs more
-// than it saves.
+// Put takes a buffer back, unless the buffer has grown so large that keeping it would waste memory.
 func (p *buffered) Put(b *bytes.Buffer) {
 	if b == nil || b.Cap() > 1<<20 {
 		return
@@ -127,8 +127,8 @@ func (a *api) prepare(w *reply, r *http.Request, rt *route, in *admitted) (*byte
 	return a.read(w, r, rt, in)
 }
 
-// once refuses headers that mean something and are there twice: whoever stands
-// between may have read the other one.
+// once refuses a request that has one of these headers twice, because a proxy may have read the
+// other value.
 func once(r *http.Request) error {
 	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Lease-Id", "Lease-Token",
 		"Last-Event-Id", "If-None-Match", wire.HeaderOnly} {
@@ -139,8 +139,8 @@ func once(r *http.Request) error {
 	return nil
 }
 
-// checkText refuses what is no text in the path, and a query that is not well
-// formed or says a thing twice.
+// checkText refuses a path that is no text, and a query that is not well formed or gives a
+// parameter twice.
 func checkText(r *http.Request, lists []string) error {
 	if !isText(r.URL.Path) {
 		return malformed("the path is no text")
@@ -168,8 +168,8 @@ func checkText(r *http.Request, lists []string) error {
 // isText reports whether s can be a name: UTF-8 without a NUL.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// read takes the whole body as soon as there is room for it, checks it and puts it
-// back in its place.
+// read reads the whole body when there is room for it, checks it, and replaces the request's body
+// by the checked bytes.
 func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.Buffer, error) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		r.Body = http.NoBody
@@ -183,7 +183,7 @@ func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.B
 		return nil, tooLarge(most)
 	}
 	size := r.ContentLength
-	if size < 0 { // it does not say
+	if size < 0 { // the length is unknown
 		size = most
 	}
 	take := a.room.take
@@ -227,10 +227,10 @@ type whole struct {
 	text []byte
 }
 
-// Close does nothing.
+// Close does nothing: the body is in memory.
 func (*whole) Close() error { return nil }
 
-// fill reads the body within its time and size.
+// fill reads the body within the time limit and the size limit.
 func (a *api) fill(w *reply, r *http.Request, into *bytes.Buffer, most int64) error {
 	control := http.NewResponseController(w.ResponseWriter)
 	w.unread = 0
@@ -252,8 +252,8 @@ func (a *api) fill(w *reply, r *http.Request, into *bytes.Buffer, most int64) er
 	return malformed("the body ended too early")
 }
 
-// gather reads all of a body. What is large is put together at the end: a buffer
-// that doubles holds twice what turns out to be too much.
+// gather reads all of a body. It joins the pieces of a large body only at the end: a buffer that
+// grows by doubling would hold twice the bytes of a body that turns out to be too large.
 func gather(into *bytes.Buffer, body io.Reader) error {
 	const piece = 1 << 20
 	n, err := into.ReadFrom(io.LimitReader(body, piece))
@@ -287,8 +287,8 @@ func tooLarge(most int64) error {
 	}
 }
 
-// checkType refuses a body that does not say it is JSON. A page of another site
-// cannot say so without being asked for permission first.
+// checkType refuses a body without Content-Type: application/json. A browser sends this type for a
+// page of another site only after a preflight, which the server refuses.
 func checkType(h http.Header) error {
 	kind, params, err := mime.ParseMediaType(h.Get("Content-Type"))
 	charset := params["charset"]
@@ -305,7 +305,7 @@ func unsupported(message string) error {
 	return malformed(message).as(http.StatusUnsupportedMediaType)
 }
 
-// unrouted is the refusal of what no route takes.
+// unrouted is the refusal of a request that no route accepts.
 func unrouted(status int, h http.Header) *refusal {
 	if status == http.StatusMethodNotAllowed {
 		f := malformed("this address takes " + h.Get("Allow")).as(status)
@@ -314,6 +314,6 @@ func unrouted(status int, h http.Header) *refusal {
 	}
 	h.Del("Location")
 	return refuse(&belay.Error{
-		Code: belay.CodeNotFound, Message: "there is nothing at this address; /openapi.json says what there is",
+		Code: belay.CodeNotFound, Message: "there is no route at this address; /openapi.json lists the routes",
 	})
 }

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// tagger holds an answer back until it is whole, to give it an ETag.
+// tagger keeps an answer until it is complete, to compute its ETag.
 type tagger struct {
 	http.ResponseWriter
-	have   string // the ETags that the caller has
+	have   string // the header If-None-Match: the ETags of answers that the caller has
 	status int
 	body   *bytes.Buffer
 }
 
-// WriteHeader notes the status.
+// WriteHeader records the status.
 func (t *tagger) WriteHeader(status int) {
 	if t.status == 0 {
 		t.status = status
@@ -29,7 +29,7 @@ func (t *tagger) Write(b []byte) (int, error) {
 	return t.body.Write(b)
 }
 
-// finish sends the answer, or 304 to a caller that has it.
+// finish sends the answer, or 304 if the caller has the same answer already.
 func (t *tagger) finish() {
 	if t.status == http.StatusOK {
 		tag := etagOf(t.body.Bytes())
@@ -46,13 +46,14 @@ func (t *tagger) finish() {
 	}
 }
 
-// etagOf is the ETag of a body. It is weak, since the body may be sent compressed and not.
+// etagOf is the ETag of a body. It is weak because the same body may be sent with and without
+// compression.
 func etagOf(body []byte) string {
 	sum := sha256.Sum256(body)
 	return `W/"` + hex.EncodeToString(sum[:16]) + `"`
 }
 
-// matches reports whether the header If-None-Match names an ETag, weakly compared.
+// matches reports whether the header If-None-Match names an ETag, by weak comparison.
 func matches(have, tag string) bool {
 	tag = strings.TrimPrefix(tag, "W/")
 	for one := range strings.SplitSeq(have, ",") {
@@ -67,7 +68,7 @@ func matches(have, tag string) bool {
 func (a *api) describeTag(rt string) {
 	op := a.documented(a.routes[rt])
 	tag := headerOf[struct {
-		ETag string `header:"ETag" doc:"Of this answer; with it in If-None-Match, the same answer is 304."`
+		ETag string `header:"ETag" doc:"The tag of this answer. A request that has it in If-None-Match is answered with 304 as long as the answer is the same."`
 	}](a)
 	for _, status := range []string{"200", "304"} {
 		for name, h := range tag {

@@ -10,26 +10,26 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// at is the path of what is asked of one execution.
+// at is the path of a request about one execution.
 type at struct {
 	ID belay.ExecutionID `path:"id"`
 }
 
-// executionPath is where an execution is.
+// executionPath is the path of an execution.
 func executionPath(id belay.ExecutionID) string { return "/v1/executions/" + id.String() }
 
 // executionReply answers with an execution.
 type executionReply struct {
 	Status     int
 	Location   string `header:"Location"`
-	Replayed   string `header:"Idempotency-Replayed" doc:"true, if it was there before."`
+	Replayed   string `header:"Idempotency-Replayed" doc:"true, if the request repeats one that was carried out before."`
 	Preference string `header:"Preference-Applied"`
 	Body       belay.Execution
 }
 
 type submitRequest struct {
 	Key    string `header:"Idempotency-Key" maxLength:"200" doc:"A repeat finds the first execution of the same workflow and key."`
-	Prefer string `header:"Prefer" doc:"wait=30 answers when it has ended, or after so many seconds, 60 at most."`
+	Prefer string `header:"Prefer" doc:"wait=30 answers when the execution has ended, or after 30 seconds; at most 60."`
 	Body   wire.Submit
 }
 
@@ -37,7 +37,7 @@ func (a *api) executions() {
 	add(a, route{
 		id: "submit", method: http.MethodPost, path: "/v1/executions", tag: "executions",
 		summary: "Submit an execution",
-		doc: "The workflow needs to be known to nobody yet. 200 says that the execution was there already " +
+		doc: "No worker needs to have the workflow yet. 200 says that the execution was stored before, " +
 			"under its id or Idempotency-Key.",
 		example: `{"workflow": "build", "input": {"commit": "3f2c1e"}, "labels": {"team": "web"}, "timeout": "15m"}`,
 		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
@@ -47,7 +47,7 @@ func (a *api) executions() {
 	add(a, route{
 		id: "listExecutions", method: http.MethodGet, path: "/v1/executions", tag: "executions",
 		summary: "List executions, newest first",
-		doc:     "Roots, unless children or the children of one parent are asked for.",
+		doc:     "Only roots, unless the query has children or parent.",
 		scopes:  []belay.Scope{belay.ScopeRead}, lists: []string{"state", "label"},
 	}, a.list)
 	add(a, route{
@@ -59,7 +59,7 @@ func (a *api) executions() {
 	a.describeTag("GET /v1/executions/{id}")
 	add(a, route{
 		id: "explain", method: http.MethodGet, path: "/v1/executions/{id}/explain", tag: "executions",
-		summary: "Say in sentences why an execution is where it is", scopes: []belay.Scope{belay.ScopeRead},
+		summary: "Explain in sentences why an execution is in its state", scopes: []belay.Scope{belay.ScopeRead},
 	}, func(ctx context.Context, in *at) (*struct{ Body belay.Explanation }, error) {
 		e, err := a.b.Explain(ctx, in.ID)
 		return &struct{ Body belay.Explanation }{e}, err
@@ -67,7 +67,7 @@ func (a *api) executions() {
 	add(a, route{
 		id: "signal", method: http.MethodPost, path: "/v1/executions/{id}/signal", tag: "executions",
 		summary: "Deliver a signal",
-		doc:     "It is stored when this answers, and kept if nobody waits for it yet.",
+		doc:     "The server answers when the signal is stored. The signal stays stored until the execution consumes it.",
 		example: `{"name": "approved", "payload": {"by": "ada"}}`,
 		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusAccepted, body: true,
 		errors: []int{http.StatusConflict},
@@ -75,8 +75,8 @@ func (a *api) executions() {
 	add(a, route{
 		id: "listSignals", method: http.MethodGet, path: "/v1/executions/{id}/signals", tag: "runs",
 		summary: "Read the signals that no checkpoint has consumed",
-		doc: "The first of them, up to some megabytes. There are no more once a request after the last " +
-			"answers none.", scopes: []belay.Scope{belay.ScopeWorker, belay.ScopeRead},
+		doc: "The first signals, up to some megabytes. Repeat the request with after set to the last seq until it " +
+			"answers no signal.", scopes: []belay.Scope{belay.ScopeWorker, belay.ScopeRead},
 	}, a.signals)
 }
 
@@ -117,7 +117,8 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 	return out, nil
 }
 
-// awaited reads an execution, waiting for its end if that is preferred.
+// awaited reads an execution. If the caller prefers to wait, it waits for the end of the execution
+// first.
 func (a *api) awaited(ctx context.Context, id belay.ExecutionID, wait wait) (*executionReply, error) {
 	if wait.Duration == 0 {
 		x, err := a.b.Execution(ctx, id)
@@ -134,8 +135,8 @@ func (a *api) awaited(ctx context.Context, id belay.ExecutionID, wait wait) (*ex
 
 type getRequest struct {
 	ID     belay.ExecutionID `path:"id"`
-	Have   string            `header:"If-None-Match" doc:"The ETag that is known; 304 if the answer is still the same."`
-	Prefer string            `header:"Prefer" doc:"wait=30 answers when it has ended, or after so many seconds, 60 at most."`
+	Have   string            `header:"If-None-Match" doc:"The ETag of an answer that the caller has; the server answers 304 if the answer is still the same."`
+	Prefer string            `header:"Prefer" doc:"wait=30 answers when the execution has ended, or after 30 seconds; at most 60."`
 }
 
 func (a *api) execution(ctx context.Context, in *getRequest) (*executionReply, error) {
@@ -152,9 +153,9 @@ type listRequest struct {
 	Queue    string            `query:"queue" maxLength:"200"`
 	Key      string            `query:"key" maxLength:"200" doc:"The idempotency key."`
 	Parent   belay.ExecutionID `query:"parent" doc:"The children of this execution."`
-	Children bool              `query:"children" doc:"Children of any beside the roots."`
-	Labels   []string          `query:"label,explode" doc:"name=value or name:value; may be repeated, and all must be there."`
-	Cursor   string            `query:"cursor" maxLength:"200" doc:"next of the page before."`
+	Children bool              `query:"children" doc:"Roots, and also the children of all executions."`
+	Labels   []string          `query:"label,explode" doc:"name=value or name:value; may be repeated: an execution must have all of them."`
+	Cursor   string            `query:"cursor" maxLength:"200" doc:"The field next of the previous page."`
 	Limit    int               `query:"limit" minimum:"1" maximum:"1000" doc:"100, unless said otherwise."`
 }
 
@@ -179,8 +180,8 @@ func (a *api) list(ctx context.Context, in *listRequest) (*struct{ Body belay.Pa
 	return &struct{ Body belay.Page }{page}, err
 }
 
-// labelsOf reads labels as people and programs write them: a name never holds
-// the = that ends it.
+// labelsOf reads labels in the form name=value or name:value. A name never contains = or :, so the
+// first of them ends it.
 func labelsOf(list []string) (map[string]string, error) {
 	if len(list) > belay.MaxLabels {
 		return nil, malformed(fmt.Sprintf("%d labels; at most %d", len(list), belay.MaxLabels))
@@ -192,7 +193,7 @@ func labelsOf(list []string) (map[string]string, error) {
 			name, value, ok = strings.Cut(l, ":")
 		}
 		if !ok || name == "" {
-			return nil, malformed("a label is asked for as name=value")
+			return nil, malformed("a label must have the form name=value")
 		}
 		if labels == nil {
 			labels = make(map[string]string, len(list))
@@ -207,12 +208,12 @@ func labelsOf(list []string) (map[string]string, error) {
 
 type signalRequest struct {
 	ID   belay.ExecutionID `path:"id"`
-	Key  string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the delivery: repeated, it is delivered once."`
+	Key  string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the delivery: a repeat with the same key does nothing more."`
 	Body wire.Deliver
 }
 
 type signalledReply struct {
-	Replayed string `header:"Idempotency-Replayed" doc:"true, if it was delivered before."`
+	Replayed string `header:"Idempotency-Replayed" doc:"true, if the signal was delivered before."`
 }
 
 func (a *api) signal(ctx context.Context, in *signalRequest) (*signalledReply, error) {
@@ -225,7 +226,7 @@ func (a *api) signal(ctx context.Context, in *signalRequest) (*signalledReply, e
 
 type signalsRequest struct {
 	ID    belay.ExecutionID `path:"id"`
-	After int64             `query:"after" minimum:"0" doc:"Only those with a higher seq."`
+	After int64             `query:"after" minimum:"0" doc:"Only signals with a higher seq."`
 }
 
 func (a *api) signals(ctx context.Context, in *signalsRequest) (*struct{ Body wire.Signals }, error) {

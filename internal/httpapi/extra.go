@@ -12,18 +12,18 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Route is an operation of another package behind the checks of this one: the
-// host, the key and its scopes, the rate, and a body that is whole, bounded, JSON
-// that every decoder reads alike.
+// Route is an operation of another package, whose handler runs behind the checks of this package:
+// the host, the key and its scopes, the rate, and a body that is complete, within its limit, and
+// JSON that every decoder reads alike.
 type Route struct {
 	ID, Method, Path, Tag, Summary, Doc string
-	// Scopes are those of which one is needed; none: everybody may.
+	// Scopes lists the scopes of which a key needs one. Empty lets every caller in.
 	Scopes []belay.Scope
 	// Request is a struct whose fields are the parameters, named by the tags path, query and header; nil if
 	// there are none.
 	Request reflect.Type
-	// Body is the type of the request's body, nil if there is none, and Limit
-	// the most bytes of it; 0 means that of other routes.
+	// Body is the type of the request's body, nil if the request has none. Limit is the most bytes
+	// of the body; 0 means the limit of this package's routes.
 	Body  reflect.Type
 	Limit int64
 	// Answer is the type of the body of a success, and Status its status; 0 means 200. Headers is a struct
@@ -34,16 +34,17 @@ type Route struct {
 	// Stream says that an answer may have no end, and Events are the server-sent events of such an answer.
 	Stream bool
 	Events []Event
-	// Over says when a stream is answered with 204, since there is nothing more to ask for; empty for never.
+	// Over describes the answer 204 of a stream, which says that there is nothing more to request;
+	// empty if the route never answers 204.
 	Over string
-	// Also are further statuses of refusals.
+	// Also are the statuses of further refusals.
 	Also []int
-	// Refuse writes what was refused before the handler, in another form than a
-	// problem, and Fault is the type of that form; nil writes a problem.
+	// Refuse writes a refusal that came before the handler in a form other than a problem, and
+	// Fault is the type of that form. A nil Refuse writes a problem.
 	Refuse func(http.ResponseWriter, wire.Problem)
 	Fault  reflect.Type
-	// Handler answers. Each of its writes must be done within the write timeout;
-	// whoever streams moves the deadline with http.ResponseController.
+	// Handler answers. Each of its writes must be done within the write timeout; a handler that
+	// streams moves the deadline with http.ResponseController.
 	Handler http.HandlerFunc
 }
 
@@ -101,6 +102,5 @@ func (rt *route) answer(w http.ResponseWriter, f *refusal) {
 	rt.refuse(w, f.problem)
 }
 
-// Actor is who makes a request, by the name of the key; "" where nobody had to
-// prove it.
+// Actor is the name of the key with which a request was sent, or "" if the request needed no key.
 func Actor(ctx context.Context) string { return callerOf(ctx).actor("") }

@@ -11,33 +11,32 @@ import (
 )
 
 const (
-	// windowFrames and windowBytes bound what a feed keeps for watchers that
-	// are not at its end. Whoever is further behind reads the store.
+	// windowFrames and windowBytes bound how many of the newest frames (marshalled events) a feed
+	// keeps. A watcher that is further behind reads the store.
 	windowFrames = 1024
 	windowBytes  = 1 << 20
 	// readAgain is how long a feed waits after the store failed.
 	readAgain = 250 * time.Millisecond
-	// groupSize is how many watchers are woken at a time, and groupPause the
-	// pause before the next ones: a thousand that want to write in the same
-	// moment would be in the way of whoever commits. There are at most maxPauses
-	// for one event: of more than a thousand, more are woken at a time, and all
-	// within half a second.
+	// groupSize is how many watchers are woken at a time, and groupPause the pause before the next
+	// group: a thousand watchers that write at the same moment would slow down the commits. For one
+	// event there are at most maxPauses pauses: with more than a thousand watchers, more of them
+	// are woken at a time, so that all are awake within half a second.
 	groupSize  = 4
 	groupPause = time.Millisecond
 	maxPauses  = 250
-	// dataEvents is how many events are read at a time with their data, each of
-	// which may be of belay.MaxPayload.
+	// dataEvents is how many events are read at a time together with their data, which may be of
+	// belay.MaxPayload bytes for each event.
 	dataEvents = 16
 )
 
-// feedKey names a feed: events with data are another feed than those without.
+// feedKey names a feed: events with data and events without data are different feeds.
 type feedKey struct {
 	execution belay.ExecutionID
 	data      bool
 }
 
-// feeds are the executions that are watched. However many watch one, it is read
-// once, and each event is marshalled once.
+// feeds are the feeds of the executions that have watchers. However many watchers an execution has,
+// its events are read and marshalled once.
 type feeds struct {
 	backend  belay.Client
 	stopping <-chan struct{}
@@ -46,31 +45,31 @@ type feeds struct {
 	open map[feedKey]*feed
 }
 
-// feed reads the events of one execution as they come.
+// feed reads the events of one execution as they are written.
 type feed struct {
 	key    feedKey
 	cancel context.CancelCauseFunc
 	run    sync.WaitGroup // the reader and the waker
-	dirty  chan struct{}  // there is something to wake watchers for
+	dirty  chan struct{}  // has a token when watchers are to be woken
 
-	watchers int // under the feeds' mu
+	watchers int // guarded by the mu of feeds
 
 	mu     sync.Mutex
 	base   int64   // the seq before the first frame
 	frames []frame // seqs without a gap
 	bytes  int
 	groups []*group
-	err    error // why there will be no more
+	err    error // why no more frames will come
 }
 
 // group is some of a feed's watchers.
 type group struct {
 	size int
-	next chan struct{} // closed when there is something for them
+	next chan struct{} // closed when the group's watchers have something to read
 }
 
-// watch joins the feed of an execution, which begins after a seq if nobody
-// watched it yet. leave must be called.
+// watch joins the feed of an execution. If the execution has no watchers yet, a new feed begins
+// after the seq. The caller must call leave.
 func (f *feeds) watch(key feedKey, after int64) (fd *feed, g *group, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +91,7 @@ func (f *feeds) watch(key feedKey, after int64) (fd *feed, g *group, leave func(
 	return fd, g, func() { f.leave(fd, g) }
 }
 
-// forget has whoever comes from now on begin another feed.
+// forget removes the feed, so that the next watcher begins another one.
 func (f *feeds) forget(fd *feed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +104,8 @@ func (f *feeds) forgetLocked(fd *feed) {
 	}
 }
 
-// leave ends the feed with its last watcher, and waits for that.
+// leave removes a watcher. The last watcher ends the feed and waits until its goroutines have
+// ended.
 func (f *feeds) leave(fd *feed, g *group) {
 	fd.part(g)
 	f.mu.Lock()
@@ -136,7 +136,7 @@ func (fd *feed) join() *group {
 	return g
 }
 
-// part leaves a group; an empty one is forgotten.
+// part leaves a group; an empty group is removed.
 func (fd *feed) part(g *group) {
 	fd.mu.Lock()
 	defer fd.mu.Unlock()
@@ -145,7 +145,7 @@ func (fd *feed) part(g *group) {
 	}
 }
 
-// wake wakes the groups one after the other whenever something has come.
+// wake wakes the groups one after the other when the feed has something new.
 func (fd *feed) wake(ctx context.Context) {
 	for {
 		select {
@@ -156,7 +156,7 @@ func (fd *feed) wake(ctx context.Context) {
 		fd.mu.Lock()
 		groups := slices.Clone(fd.groups)
 		fd.mu.Unlock()
-		burst := 1 + (len(groups)-1)/maxPauses // 1 of none as well
+		burst := 1 + (len(groups)-1)/maxPauses // 1 also without groups
 		for i, g := range groups {
 			if i > 0 && i%burst == 0 && !pause(ctx, groupPause) {
 				return
@@ -169,8 +169,8 @@ func (fd *feed) wake(ctx context.Context) {
 	}
 }
 
-// read reads events until the feed has no watcher any more, or says why it cannot
-// go on. A store that is away is waited for.
+// read reads events until the feed has no watchers, or returns the error that ends the feed. If the
+// store is unavailable, it reads again after a pause.
 func (fd *feed) read(ctx context.Context, b belay.Client, after int64) error {
 	q := belay.EventQuery{Execution: fd.key.execution, Wait: wire.MaxWait, Data: fd.key.data, Limit: fd.key.atATime()}
 	for ctx.Err() == nil {
@@ -223,7 +223,7 @@ func (fd *feed) add(frames []frame) {
 	}
 	if drop > 0 {
 		fd.base = fd.frames[drop-1].seq
-		fd.frames = append([]frame(nil), fd.frames[drop:]...) // watchers keep the old array
+		fd.frames = append([]frame(nil), fd.frames[drop:]...) // watchers may still read the old array
 	}
 	fd.tell()
 }
@@ -235,7 +235,7 @@ func (fd *feed) end(err error) {
 	fd.tell()
 }
 
-// tell has the watchers woken.
+// tell makes wake run.
 func (fd *feed) tell() {
 	select {
 	case fd.dirty <- struct{}{}:
@@ -243,9 +243,9 @@ func (fd *feed) tell() {
 	}
 }
 
-// after gives the frames after a seq. If there are none it gives a channel that is
-// closed when there may be some. gap says that the feed does not hold what comes
-// next: the store does.
+// after returns the frames after a seq. If there are none yet, it returns a channel that is closed
+// when there may be some. gap says that the feed no longer has the next frames, and that the
+// watcher must read the store.
 func (fd *feed) after(seq int64, g *group) (frames []frame, next <-chan struct{}, gap bool, err error) {
 	fd.mu.Lock()
 	defer fd.mu.Unlock()

@@ -10,12 +10,13 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// scripted answers the reads of a feed one after the other, and then never.
+// scripted answers the reads of a feed with prepared answers, one after the other; a read without a
+// prepared answer waits.
 type scripted struct {
 	belay.Client
 	events     chan func() ([]belay.Event, error)
 	executions chan func() (belay.Execution, error)
-	asked      chan belay.EventQuery // what was asked for, if anybody looks
+	asked      chan belay.EventQuery // the queries, if the test reads them
 }
 
 func script() *scripted {
@@ -43,7 +44,7 @@ func (s *scripted) Execution(context.Context, belay.ExecutionID) (belay.Executio
 	return (<-s.executions)()
 }
 
-// come waits for frames after a seq, or why there will be none.
+// come waits for frames after a seq, or for the error that ends the feed.
 func (fd *feed) come(ctx context.Context, g *group, seq int64) ([]frame, error) {
 	for {
 		frames, next, _, err := fd.after(seq, g)
@@ -58,8 +59,8 @@ func (fd *feed) come(ctx context.Context, g *group, seq int64) ([]frame, error) 
 	}
 }
 
-// A feed that cannot go on ends with those who watched it: whoever comes then has
-// another, however slowly the first ones leave.
+// A feed that fails ends for its watchers. The next watcher gets another feed, even if the first
+// watchers have not left yet.
 func TestFeedThatFailedIsNotJoined(t *testing.T) {
 	b := script()
 	f := feeds{backend: b, open: make(map[feedKey]*feed)}
@@ -67,17 +68,17 @@ func TestFeedThatFailedIsNotJoined(t *testing.T) {
 	old, g, leave := f.watch(feedKey{}, 0)
 	defer leave()
 	if _, err := old.come(t.Context(), g, 0); err == nil {
-		t.Fatal("the first watcher was not told")
+		t.Fatal("the first watcher got no error")
 	}
 	b.events <- func() ([]belay.Event, error) { return []belay.Event{{Seq: 1, Kind: "submitted"}}, nil }
 	fd, g, leaveNew := f.watch(feedKey{}, 0)
 	defer leaveNew()
 	if frames, err := fd.come(t.Context(), g, 0); err != nil || len(frames) != 1 {
-		t.Errorf("%d frames, %v, for who came after the failure", len(frames), err)
+		t.Errorf("%d frames, %v, for the watcher after the failure", len(frames), err)
 	}
 }
 
-// A store that is away for a moment ends no stream, at whichever read it was.
+// A store that is unavailable for a moment ends no stream, whichever read fails.
 func TestFeedRidesOutAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := &belay.Error{Code: belay.CodeUnavailable, Message: "away"}
@@ -97,8 +98,8 @@ func TestFeedRidesOutAnOutage(t *testing.T) {
 	})
 }
 
-// However many watch one execution, all are woken well within the second in which
-// they are promised to see what happened (G6).
+// However many watchers an execution has, all are woken well within a second, the time in which
+// guarantee G6 promises that they see an event.
 func TestManyWatchersAreWokenInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := script()
@@ -132,8 +133,8 @@ func TestManyWatchersAreWokenInTime(t *testing.T) {
 	})
 }
 
-// A feed with data reads little at a time: a history may be a thousand checkpoints
-// of a megabyte.
+// A feed with data reads few events at a time, because a history may have a thousand checkpoints of
+// a megabyte.
 func TestFeedOfDataReadsLittleAtATime(t *testing.T) {
 	b := script()
 	f := feeds{backend: b, open: make(map[feedKey]*feed)}

@@ -10,11 +10,11 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// frame is one event as it goes over the wire.
+// frame is one event in the form in which it is sent.
 type frame struct {
 	seq  int64
 	text []byte
-	end  []byte // what follows the last one of an execution that has ended
+	end  []byte // the event that closes the stream, if the execution has ended with this event
 }
 
 // read reads the next events and marshals them.
@@ -26,8 +26,8 @@ func read(ctx context.Context, b belay.Client, q belay.EventQuery) ([]frame, err
 	return framesOf(ctx, b, events)
 }
 
-// framesOf marshals events. If the execution ended with the last of them and has
-// not gone on since, the end follows it.
+// framesOf marshals events. If the last event ended the execution, and the execution was not opened
+// again since, the frame has the closing event too.
 func framesOf(ctx context.Context, b belay.Client, events []belay.Event) ([]frame, error) {
 	frames := make([]frame, len(events))
 	for i := range events {
@@ -49,12 +49,12 @@ func framesOf(ctx context.Context, b belay.Client, events []belay.Event) ([]fram
 	return frames, err
 }
 
-// endOf is the frame that closes a stream.
+// endOf is the event that closes a stream.
 func endOf(x *belay.Execution) ([]byte, error) {
 	return sse("end", strconv.FormatInt(x.Seq, 10), wire.End{State: x.State, Seq: x.Seq})
 }
 
-// sse is one server-sent event. JSON has no raw line breaks.
+// sse is one server-sent event. JSON has no raw line breaks, so the data is one line.
 func sse(name, id string, v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {

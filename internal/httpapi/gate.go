@@ -15,10 +15,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// gate decides who may ask for what.
+// gate decides which requests a caller may make.
 type gate struct {
-	keys Keys // nil: nobody is asked
-	// demand, stranger and hire are as in Options.
+	keys Keys // nil: no request needs a key
+	// demand, stranger and hire are the fields of Options.
 	demand   string
 	stranger func(*http.Request) error
 	hire     func(*belay.WorkerSpec) error
@@ -26,12 +26,12 @@ type gate struct {
 	hosts  []string
 	limits *limits
 	origin *http.CrossOriginProtection
-	// origins are those whose pages may read and write.
+	// origins are the origins whose pages may read and write.
 	origins []string
-	// closed is set once a key was seen: revoking the last one must not open
-	// the door.
+	// closed is set when a key was seen, and stays set: revoking the last key must not open the
+	// server again.
 	closed atomic.Bool
-	opened atomic.Bool // somebody was let in without a key
+	opened atomic.Bool // a request was let in without a key
 	log    *slog.Logger
 }
 
@@ -55,7 +55,8 @@ func newGate(o Options) *gate {
 	return g
 }
 
-// caller is who asks. An open caller may do everything and has no name.
+// caller is the sender of a request. An open caller needed no key: it may do everything and has no
+// name.
 type caller struct {
 	key  belay.Key
 	open bool
@@ -63,8 +64,8 @@ type caller struct {
 
 func (c caller) allows(s belay.Scope) bool { return c.open || c.key.Allows(s) }
 
-// actor is who did it: the key's name, or what the request says where nobody had
-// to prove it.
+// actor is the name that the history shows: the name of the caller's key, or the name that the
+// request gives if the caller needed no key.
 func (c caller) actor(said string) string {
 	if c.open {
 		return said
@@ -72,8 +73,9 @@ func (c caller) actor(said string) string {
 	return c.key.Name
 }
 
-// admitted is a request that was let in: who asks, under what name it is counted, what
-// gives back the room that its body takes, and what ends its wait.
+// admitted is a request that was let in: its caller, the name under which the request is counted,
+// the function that gives back the room of its body, and the function that ends the count of its
+// wait.
 type admitted struct {
 	caller caller
 	who    string
@@ -85,7 +87,7 @@ type admitted struct {
 
 type admittedKey struct{}
 
-// release gives the room back, once.
+// release gives the room of the body back, once.
 func (in *admitted) release() {
 	if in.give != nil {
 		in.give()
@@ -93,7 +95,7 @@ func (in *admitted) release() {
 	}
 }
 
-// end ends the request.
+// end releases the room of the body and ends the count of the request's wait.
 func (in *admitted) end() {
 	in.release()
 	if in.leave != nil {
@@ -116,12 +118,12 @@ func callerOf(ctx context.Context) caller {
 	return caller{}
 }
 
-// address refuses a request that is addressed to another host, or that a page of
-// another site makes a browser send.
+// address refuses a request for another host name, and a request that a page of another site makes
+// a browser send.
 func (g *gate) address(r *http.Request) error {
 	if len(g.hosts) > 0 && !overSocket(r) && !hostless(r) && !slices.Contains(g.hosts, bareHost(r.Host)) {
 		return &belay.Error{
-			Code: belay.CodeForbidden, Message: "this server does not answer under that name; see its setting hosts",
+			Code: belay.CodeForbidden, Message: "this server does not answer to that host name; see its setting hosts",
 		}
 	}
 	if err := g.origin.Check(r); err != nil {
@@ -130,8 +132,9 @@ func (g *gate) address(r *http.Request) error {
 	return nil
 }
 
-// hostless reports whether a request has no host because HTTP/1.0 knows none, and comes from this machine. Browsers,
-// against whose pages the names of hosts are checked, always send one.
+// hostless reports whether a request has no host because it uses HTTP/1.0, and comes from this
+// machine. The names of hosts are checked to protect against pages in browsers, and browsers always
+// send a host.
 func hostless(r *http.Request) bool {
 	if r.Host != "" || r.ProtoAtLeast(1, 1) {
 		return false
@@ -157,13 +160,14 @@ func socketed(ctx context.Context) bool {
 	return ok && a.Network() == "unix"
 }
 
-// admit finds out who asks, counts the request and refuses those who may not.
-// One of the route's scopes is enough; without any, everybody may.
+// admit finds the caller, counts the request, and refuses a caller without one of the route's
+// scopes. A route without scopes lets every caller in.
 func (g *gate) admit(r *http.Request, rt *route, in *admitted) (err error) {
 	in.who = remote(r)
 	scopes := rt.scopes
 	if rt.probe {
-		// Probes have a limit of their own: a flood of bad keys from the same address must not make a server look dead.
+		// Probes have a limit of their own: a flood of bad keys from the same address must not make
+		// the server look dead.
 		return g.limits.take(r, "probe "+in.who, in)
 	}
 	if len(scopes) == 0 {
@@ -171,7 +175,7 @@ func (g *gate) admit(r *http.Request, rt *route, in *admitted) (err error) {
 	}
 	in.caller, err = g.caller(r)
 	if err != nil {
-		// Guessing keys is counted as well.
+		// Requests with a wrong key are counted too, so that keys cannot be guessed.
 		if limited := g.limits.take(r, in.who, in); limited != nil {
 			return limited
 		}
@@ -214,7 +218,7 @@ func (g *gate) caller(r *http.Request) (caller, error) {
 	}
 	secret, given := credentials(r)
 	if !given {
-		return caller{}, unauthorized("this server wants a key: Authorization: Bearer bly_…", "")
+		return caller{}, unauthorized("this server needs a key: Authorization: Bearer bly_…", "")
 	}
 	key, err := g.keys.KeyOf(ctx, secret)
 	switch {
@@ -228,14 +232,14 @@ func (g *gate) caller(r *http.Request) (caller, error) {
 	return caller{key: key}, nil
 }
 
-// still reports whether who was let in has a key that counts. A store that cannot
-// say takes nobody's away.
+// still reports whether the key of a request that was let in still counts. If the store cannot be
+// read, the key counts.
 func (g *gate) still(r *http.Request) bool {
 	_, err := g.caller(r)
 	return belay.CodeOf(err) != belay.CodeUnauthorized
 }
 
-// open reports whether nobody has a key.
+// open reports whether requests need no key, because no key was ever made.
 func (g *gate) open(ctx context.Context) (bool, error) {
 	if g.keys == nil {
 		return true, nil
@@ -251,13 +255,13 @@ func (g *gate) open(ctx context.Context) (bool, error) {
 	case !has:
 		g.opened.Store(true)
 	case !g.closed.Swap(true) && g.opened.Load():
-		g.log.InfoContext(ctx, "belay: there is a key: every request wants a key from now on")
+		g.log.InfoContext(ctx, "belay: the first key was made: every request needs a key from now on")
 	}
 	return !has, nil
 }
 
-// credentials is the secret that the request carries. A browser, which cannot be
-// told to send a Bearer, may read with it as the password of any name.
+// credentials is the secret that the request carries. A browser cannot be made to send a Bearer
+// token, so its reads may carry the secret as the password of any name.
 func credentials(r *http.Request) (string, bool) {
 	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(kind, "Bearer") && secret != "" {
@@ -292,7 +296,7 @@ func forbidden(c caller, scopes []belay.Scope) error {
 	return f
 }
 
-// need refuses a part of a request that a scope of its own is needed for.
+// need refuses a part of a request that needs a scope of its own.
 func (c caller) need(s belay.Scope) error {
 	if c.allows(s) {
 		return nil
@@ -304,8 +308,8 @@ func (c caller) need(s belay.Scope) error {
 	return nil
 }
 
-// remote is the address that a request came from, without its port. Of IPv6 it is the
-// network, in which one machine may have as many addresses as it likes.
+// remote is the address that a request came from, without its port. For IPv6 it is the network
+// (/64), because one machine may use any address in it.
 func remote(r *http.Request) string {
 	a, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -9,24 +9,25 @@ import (
 	"sync"
 )
 
-// leastZipped is how long an answer is at least that is compressed.
+// leastZipped is how many bytes an answer must have to be compressed.
 const leastZipped = 1 << 10
 
-// zippers are compressors that are free.
+// zippers are compressors that no answer uses.
 var zippers = sync.Pool{New: func() any {
 	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	if err != nil {
-		panic(err) // the level is one
+		panic(err) // the level is valid
 	}
 	return z
 }}
 
-// zipped reports whether the answers of a route may be compressed: those of reads that end. Streams would not arrive.
-// The answers of writes hold secrets beside text that others choose (a new key, the leases of a claim and of a lock),
-// and the length of both together, compressed, would tell whether they resemble each other.
+// zipped reports whether the answers of a route may be compressed: only those of reads that end.
+// Events of a compressed stream would not arrive at once. The answers of writes have secrets beside
+// text that other people choose (a new key, the leases of a claim and of a lock), and the
+// compressed length would show whether the text resembles the secret.
 func (rt *route) zipped() bool { return rt.method == http.MethodGet && !rt.stream && !rt.probe }
 
-// takesGzip reports whether a client takes compressed answers.
+// takesGzip reports whether a client accepts compressed answers.
 func takesGzip(h http.Header) bool {
 	for _, list := range h["Accept-Encoding"] {
 		for one := range strings.SplitSeq(list, ",") {
@@ -42,19 +43,19 @@ func takesGzip(h http.Header) bool {
 	return false
 }
 
-// zipper compresses an answer that turns out to be long.
+// zipper compresses an answer if it is long.
 type zipper struct {
 	http.ResponseWriter
 	status int
-	first  []byte // what came before there was enough
+	first  []byte // the bytes before the answer was long enough
 	zip    *gzip.Writer
-	plain  bool // the answer is sent as it is
+	plain  bool // the answer is sent without compression
 }
 
 // Unwrap is for http.ResponseController.
 func (z *zipper) Unwrap() http.ResponseWriter { return z.ResponseWriter }
 
-// WriteHeader notes the status, and sends it where nothing will be compressed.
+// WriteHeader records the status, and sends it if the answer is not to be compressed.
 func (z *zipper) WriteHeader(status int) {
 	if z.status != 0 {
 		return
@@ -107,11 +108,12 @@ func (z *zipper) begin() error {
 	return err
 }
 
-// finish sends what is left. It is not called after a panic, so that half an answer does not look whole.
+// finish sends the rest. It is not called after a panic, so that half an answer does not look
+// complete.
 func (z *zipper) finish() {
 	switch {
 	case z.zip != nil:
-		_ = z.zip.Close() // the client did not take it
+		_ = z.zip.Close() // an error says that the client did not accept the answer
 		zippers.Put(z.zip)
 	case !z.plain && z.status != 0:
 		z.Header().Set("Content-Length", strconv.Itoa(len(z.first)))

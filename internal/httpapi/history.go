@@ -19,7 +19,7 @@ type historyRequest struct {
 	ID    belay.ExecutionID `path:"id"`
 	After int64             `query:"after" minimum:"0" doc:"Only events with a higher seq."`
 	Limit int               `query:"limit" minimum:"1" maximum:"1000" doc:"1000, unless said otherwise."`
-	Data  bool              `query:"data" doc:"With the data of checkpoints and signals. What would be more than some megabytes is left to the next request, after the last seq."`
+	Data  bool              `query:"data" doc:"With the data of checkpoints and signals. An answer has some megabytes at most; read the rest with after set to its last seq."`
 	Wait  wait              `query:"wait"`
 }
 
@@ -31,7 +31,7 @@ type historyReply struct {
 type eventsRequest struct {
 	ID    belay.ExecutionID `path:"id"`
 	After int64             `query:"after" minimum:"0" doc:"Only events with a higher seq."`
-	Last  string            `header:"Last-Event-ID" maxLength:"20" doc:"The id of the last event that was seen; it wins over after."`
+	Last  string            `header:"Last-Event-ID" maxLength:"20" doc:"The id of the last event that the client has; it is used instead of after."`
 	Data  bool              `query:"data" doc:"With the data of checkpoints and signals."`
 }
 
@@ -40,14 +40,14 @@ func (a *api) history() {
 	add(a, route{
 		id: "history", method: http.MethodGet, path: "/v1/executions/{id}/history", tag: "executions",
 		summary: "Read events in order of seq",
-		doc:     "With wait it is a long poll: 204 when the wait is over and nothing came.",
+		doc:     "With wait the request is a long poll: 204 if the wait is over and there is no new event.",
 		scopes:  read, also: []int{http.StatusNoContent}, errors: []int{http.StatusGone}, wait: true,
 	}, a.past)
 	add(a, route{
 		id: "events", method: http.MethodGet, path: "/v1/executions/{id}/events", tag: "executions",
 		summary: "Follow events as a stream",
 		doc: "Server-sent events: `snapshot` with the execution, one `event` for each event with its seq as the " +
-			"id, from the first or after " +
+			"id, from the first event or after " +
 			"Last-Event-ID, and `end` when the execution has ended. A comment every 15 s shows that the stream is " +
 			"alive.",
 		scopes: read, errors: []int{http.StatusGone}, stream: true,
@@ -61,7 +61,7 @@ func (a *api) history() {
 		Event{Schema: "EndEvent", Name: "end", ID: "^[0-9]+$", Data: reflect.TypeFor[wire.End]()},
 	)}
 	doc.Responses["204"] = noContent("The execution has ended, and Last-Event-ID is the id of its last event: there " +
-		"is nothing to ask for again.")
+		"is nothing more to request.")
 }
 
 func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, error) {
@@ -82,11 +82,11 @@ func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, erro
 	return &historyReply{http.StatusOK, &wire.Events{Events: events}}, nil
 }
 
-// someBytes is how much data of events makes an answer that nothing is added to.
+// someBytes is how many bytes of data an answer has when no more events are added to it.
 const someBytes = 8 << 20
 
-// some reads events that are there. With their data, which may be of a megabyte
-// each, it reads few at a time and answers with no more than it takes.
+// some reads events that are stored already. With their data, which may be a megabyte for each
+// event, it reads a few at a time and stops when the answer has someBytes.
 func (a *api) some(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	if !q.Data {
 		return a.b.Events(ctx, q)
@@ -113,7 +113,7 @@ func (a *api) some(ctx context.Context, q belay.EventQuery) ([]belay.Event, erro
 	return all, nil
 }
 
-// next waits for the events after the newest one.
+// next waits for events that are newer than the newest stored one.
 func (a *api) next(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	x, err := a.b.Execution(ctx, q.Execution)
 	if err == nil {
@@ -134,13 +134,14 @@ func (a *api) next(ctx context.Context, q belay.EventQuery) ([]belay.Event, erro
 	return events, err
 }
 
-// checkCursor refuses a seq that the execution has not reached: it is of another
-// store, or of one that was restored from a backup.
+// checkCursor refuses a seq that the execution has not reached: the client has the seq from another
+// store, or from before the store was restored from a backup.
 func checkCursor(x *belay.Execution, after int64) error {
 	if after <= x.Seq {
 		return nil
 	}
 	return &belay.Error{
-		Code: belay.CodeCursorExpired, Message: "the execution has not got that far: begin again from a fresh snapshot",
+		Code:    belay.CodeCursorExpired,
+		Message: "the execution has not reached this seq: begin again from a fresh snapshot",
 	}
 }

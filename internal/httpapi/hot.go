@@ -12,16 +12,16 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// hot registers a route that every worker asks for all the time. It stands in the
-// OpenAPI document like the others, and its body is as strictly decoded, but once
-// and without huma: B checks by itself what its schema says.
+// hot registers a route that workers use all the time. The OpenAPI document has it like every other
+// route, and its body is decoded as strictly, but without huma, which would decode it twice. The
+// handler itself checks the limits in B's schema.
 func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request, body *B, out http.Header) (*R,
 	error)) {
 	if rt.status == 0 {
 		rt.status = http.StatusOK
 	}
 	if rt.shape = shapeOf(reflect.TypeFor[B]()); rt.path == "/v1/batch" {
-		rt.shape.lenient() // its operations stand or fall alone
+		rt.shape.lenient() // each operation of a batch succeeds or fails independently
 	}
 	a.routes[rt.pattern()] = &rt
 	op := a.operation(&rt)
@@ -34,8 +34,8 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 			Name: wire.HeaderOnly, In: "header", Schema: &huma.Schema{
 				Type: huma.TypeString, Enum: []any{wire.OnlySubmits},
 			},
-			Description: "Says that every operation submits an execution without a parent. A server that is asked " +
-				"for more than it can do refuses such a batch before it reads it.",
+			Description: "Says that every operation submits an execution without a parent. A server under too much load " +
+				"refuses such a batch before it reads the body.",
 		}}
 	default:
 		op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: workerID{}.Schema(schemas)}}
@@ -114,7 +114,7 @@ func respond(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(buffer.Bytes())
 }
 
-// bounded refuses a number that its schema does not allow.
+// bounded refuses a number outside the limits of its schema.
 func bounded(field string, n, least, most int64) error {
 	if n < least || n > most {
 		return invalid("body."+field, "must be between "+strconv.FormatInt(least, 10)+" and "+strconv.FormatInt(most,
@@ -123,8 +123,8 @@ func bounded(field string, n, least, most int64) error {
 	return nil
 }
 
-// maxMillis is the longest duration in milliseconds that is taken as written.
+// maxMillis is the most milliseconds that fit into a time.Duration.
 const maxMillis = int64(1<<63-1) / int64(1e6)
 
-// waitOf is a claim's wait.
+// waitOf is the wait of a claim, wire.MaxWait at most.
 func waitOf(ms int64) wait { return wait{min(wire.Duration(ms), wire.MaxWait)} }

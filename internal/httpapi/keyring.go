@@ -10,7 +10,7 @@ import (
 
 type keyAt struct {
 	ID    belay.KeyID `path:"id"`
-	Actor string      `query:"actor" maxLength:"200" doc:"Who ends it, where no key says it."`
+	Actor string      `query:"actor" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
 }
 
 type newKeyReply struct {
@@ -22,7 +22,7 @@ func (a *api) keyring() {
 	admin := []belay.Scope{belay.ScopeAdmin}
 	add(a, route{
 		id: "createKey", method: http.MethodPost, path: "/v1/keys", tag: "keys", summary: "Make a key",
-		doc:     "Its secret is shown this once. With the first key the server stops being open to everybody.",
+		doc:     "Only this answer shows the secret. Once the first key is made, the server refuses requests without a key.",
 		example: `{"name": "ci", "scopes": ["submit", "read"]}`,
 		scopes:  admin, status: http.StatusCreated, body: true,
 	}, func(ctx context.Context, in *struct{ Body belay.KeySpec }) (*newKeyReply, error) {
@@ -41,8 +41,8 @@ func (a *api) keyring() {
 		return &struct{ Body wire.Keys }{wire.Keys{Keys: list}}, err
 	})
 	add(a, route{
-		id: "revokeKey", method: http.MethodDelete, path: "/v1/keys/{id}", tag: "keys", summary: "End a key for good",
-		scopes: admin, status: http.StatusNoContent,
+		id: "revokeKey", method: http.MethodDelete, path: "/v1/keys/{id}", tag: "keys",
+		summary: "Revoke a key for good", scopes: admin, status: http.StatusNoContent,
 	}, func(ctx context.Context, in *keyAt) (*struct{}, error) {
 		return nil, a.b.RevokeKey(ctx, belay.Revocation{Key: in.ID, Actor: callerOf(ctx).actor(in.Actor)})
 	})

@@ -12,15 +12,15 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// lease is what every write of an owner carries. (huma finds parameters in named
-// fields alone, so each request repeats the two.)
+// lease is the pair of headers that every write of an owner carries. (huma finds parameters only in
+// named fields, so each request type repeats the two headers.)
 type lease struct {
 	id    wire.LeaseID
 	token belay.Token
 }
 
-// of is the lease on an execution. Without its id, or without a token where one is
-// needed, the write is refused before anything is looked up.
+// of is the lease on an execution. A write without a lease id, or without a token if it needs one,
+// is refused before the store is read.
 func (l lease) of(execution belay.ExecutionID) (belay.Lease, error) {
 	if l.id == (wire.LeaseID{}) || l.token == 0 {
 		return belay.Lease{}, &belay.Error{
@@ -32,15 +32,14 @@ func (l lease) of(execution belay.ExecutionID) (belay.Lease, error) {
 	return belay.Lease{Execution: execution, Worker: l.id.Worker, Token: l.token, Secret: l.id.Secret}, nil
 }
 
-// leaseHeaders gives a lease in the headers that its writes need, for clients
-// that take them as they are.
+// leaseHeaders sets the headers that the owner's writes need, so that a client can copy them.
 func leaseHeaders(h http.Header, l belay.Lease) {
 	h.Set("Lease-Id", wire.LeaseID{Worker: l.Worker, Secret: l.Secret}.String())
 	h.Set("Lease-Token", strconv.FormatInt(int64(l.Token), 10))
 }
 
-// saveOp is the operation id of a checkpoint. Without a key each write is one of
-// its own: an older state written again is news.
+// saveOp is the operation id of a checkpoint. Without a key each write has a new id: a client may
+// mean to write an older state again.
 func saveOp(key string) belay.OpID {
 	if key != "" {
 		return wire.OpOf(key)
@@ -50,9 +49,8 @@ func saveOp(key string) belay.OpID {
 	return op
 }
 
-// settleOp is the operation id of the end of a run. Without a key it is derived
-// from the run and what is said of it: a run ends once, so the same said again is
-// a repeat.
+// settleOp is the operation id of the end of a run. Without a key it is derived from the run and
+// the body: a run ends once, so the same body again is a repeat.
 func settleOp(key string, l belay.Lease, body any) belay.OpID {
 	if key != "" {
 		return wire.OpOf(key)

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// maxBuckets bounds how many callers are remembered, and idle is how long one
-// must be quiet to be forgotten before the others.
+// maxBuckets bounds how many callers the server remembers. idle is how long a caller must send
+// nothing to be forgotten first.
 const (
 	maxBuckets = 10_000
 	idle       = time.Minute
@@ -22,7 +22,7 @@ const (
 // limits counts the requests of each caller.
 type limits struct {
 	rate Rate
-	most int // that may wait at the same time; 0 for any number
+	most int // how many requests of a caller may wait at the same time; 0 means any number
 	now  func() time.Time
 
 	mu      sync.Mutex
@@ -42,8 +42,8 @@ func newLimits(r Rate, most int, now func() time.Time) *limits {
 	return &limits{rate: r, most: most, now: now, buckets: make(map[string]*bucket), waiting: make(map[string]int)}
 }
 
-// wait counts a request of who that may take long, until leave is called, and refuses it
-// if there are too many.
+// wait counts a request of a caller that may take long, until leave is called. It refuses the
+// request if the caller has too many such requests.
 func (l *limits) wait(r *http.Request, who string) (leave func(), err error) {
 	if l.most == 0 || overSocket(r) {
 		return func() {}, nil
@@ -67,13 +67,13 @@ func (l *limits) wait(r *http.Request, who string) (leave func(), err error) {
 	}, nil
 }
 
-// quota is what the rate limit leaves to a caller.
+// quota is what remains to a caller within the rate limit.
 type quota struct {
 	limit, left int
-	full        time.Duration // until all of the limit is left again
+	full        time.Duration // until the whole limit is available again
 }
 
-// headers tells the caller of its quota; there is none where no limit applies.
+// headers tells the caller its quota; without a limit it sets no header.
 func (q quota) headers(h http.Header) {
 	if q.limit == 0 {
 		return
@@ -83,7 +83,8 @@ func (q quota) headers(h http.Header) {
 	h.Set("RateLimit-Reset", strconv.FormatInt(int64((q.full+time.Second-1)/time.Second), 10))
 }
 
-// take counts a request of who, and refuses it if there were too many. It notes the caller's quota.
+// take counts a request of a caller, and refuses it if there were too many. It stores the caller's
+// quota in the request.
 func (l *limits) take(r *http.Request, who string, in *admitted) error {
 	if l.rate.PerSecond < 0 || overSocket(r) {
 		return nil
@@ -121,7 +122,8 @@ func (l *limits) bucket(who string, now time.Time) *bucket {
 	return b
 }
 
-// forgetLocked makes room: those who were quiet go, and if none was, all.
+// forgetLocked makes room: it removes the callers that sent nothing for a while, or all callers if
+// there are no such callers.
 func (l *limits) forgetLocked(now time.Time) {
 	for who, b := range l.buckets {
 		if now.Sub(b.used) > idle {

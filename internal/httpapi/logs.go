@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// defaultChunks is how many chunks are answered with unless it is said.
+	// defaultChunks is how many chunks an answer has if the request does not say.
 	defaultChunks = 64
-	// logPoll is how often the end of a log is looked at while somebody follows
-	// it: what is appended wakes nobody.
+	// logPoll is how often a log is read while a client follows it: no event reports what is
+	// appended.
 	logPoll = 250 * time.Millisecond
 )
 
@@ -29,7 +29,7 @@ type logRequest struct {
 	ID     belay.ExecutionID `path:"id"`
 	Name   string            `path:"name" maxLength:"600" doc:"The name of a log or artifact."`
 	From   int64             `query:"from" minimum:"0" doc:"The first chunk's number."`
-	Limit  int               `query:"limit" minimum:"1" maximum:"256" doc:"How many chunks; 64, unless said otherwise. As text, all."`
+	Limit  int               `query:"limit" minimum:"1" maximum:"256" doc:"How many chunks; 64 by default. An answer in text has all of them."`
 	Wait   wait              `query:"wait"`
 	Accept string            `header:"Accept" hidden:"true"`
 }
@@ -38,9 +38,9 @@ func (a *api) logs() {
 	add(a, route{
 		id: "getLog", method: http.MethodGet, path: "/v1/executions/{id}/logs/{name}", tag: "executions",
 		summary: "Read a log or an artifact",
-		doc: "JSON has the chunks with their numbers and times, base64 inside. Accept: text/plain or " +
+		doc: "JSON has the chunks with their numbers and times, and the content in base64. Accept: text/plain or " +
 			"application/octet-stream gives the content " +
-			"itself; with wait it is followed that long, or until the execution has ended.",
+			"itself; with wait the answer follows the log for that long, or until the execution has ended.",
 		scopes: []belay.Scope{belay.ScopeRead}, stream: true,
 	}, a.log)
 	doc := a.documented(a.routes["GET /v1/executions/{id}/logs/{name}"])
@@ -57,13 +57,13 @@ func (a *api) log(ctx context.Context, in *logRequest) (*stream, error) {
 		return nil, err
 	}
 	q := belay.ChunkQuery{Execution: in.ID, Name: in.Name, From: in.From}
-	// The first part is read before anything is answered: what cannot be is refused.
+	// The first part is read before the answer begins, so that an error can still be a refusal.
 	first, give, err := a.part(ctx, q, in.Limit)
 	if err != nil {
 		return nil, err
 	}
 	give = sync.OnceFunc(give)
-	unread := context.AfterFunc(ctx, give) // should nobody write the answer
+	unread := context.AfterFunc(ctx, give) // gives the room back if the answer is never written
 	return &stream{Body: func(c huma.Context) {
 		defer unread()
 		defer give()
@@ -82,8 +82,8 @@ func (a *api) log(ctx context.Context, in *logRequest) (*stream, error) {
 	}}, nil
 }
 
-// part reads some chunks of a log, most of them at most, into the room that readers
-// share. give is called when they are not held any more.
+// part reads some chunks of a log, no more than most, into the room that readers share. The caller
+// must call give when it no longer uses the chunks.
 func (a *api) part(ctx context.Context, q belay.ChunkQuery, most int) (chunks []belay.StoredChunk, give func(),
 	err error) {
 	if q.Limit = logChunks; most > 0 {
@@ -99,7 +99,7 @@ func (a *api) part(ctx context.Context, q belay.ChunkQuery, most int) (chunks []
 	return chunks, give, nil
 }
 
-// plain is the media type of the content itself, if that is what is wanted.
+// plain is the media type of the log's content, or empty if the client accepts JSON.
 func plain(accept string) string {
 	switch kind, _, _ := strings.Cut(accept, ";"); strings.TrimSpace(kind) {
 	case "text/plain":
@@ -110,7 +110,7 @@ func plain(accept string) string {
 	return ""
 }
 
-// pour writes a log a part at a time, so that no more of it is held.
+// pour writes a log a part at a time, so that no more than a part is in memory.
 type pour struct {
 	*api
 	ctx context.Context // the request's
@@ -118,14 +118,14 @@ type pour struct {
 	q belay.ChunkQuery
 }
 
-// next reads the next part, if the first one has gone.
+// next reads the next part.
 func (p *pour) next(most int) ([]belay.StoredChunk, func(), bool) {
 	chunks, give, err := p.part(p.ctx, p.q, most)
 	return chunks, give, err == nil
 }
 
-// chunks writes so many chunks as JSON. What cannot be finished is cut off: half an
-// answer must not look whole.
+// chunks writes chunks as JSON, no more than left. An answer that cannot be finished is cut off,
+// because half an answer must not look complete.
 func (p *pour) chunks(part []belay.StoredChunk, give func(), left int) {
 	ok := p.send([]byte(`{"chunks":[`))
 	for between := ""; ok; {
@@ -149,8 +149,8 @@ func (p *pour) chunks(part []belay.StoredChunk, give func(), left int) {
 	}
 }
 
-// content writes a log as it stands, and follows it for as long as it is asked to. What
-// cannot be finished is cut off.
+// content writes the content of a log, and follows it for the given time. An answer that cannot be
+// finished is cut off.
 func (p *pour) content(part []belay.StoredChunk, give func(), follow time.Duration) {
 	over := time.NewTimer(follow)
 	defer over.Stop()
@@ -166,7 +166,7 @@ func (p *pour) content(part []belay.StoredChunk, give func(), follow time.Durati
 			return
 		}
 		if read < logChunks {
-			last = !p.more(p.ctx, p.q.Execution, over.C) // what came before the end is still to be read
+			last = !p.more(p.ctx, p.q.Execution, over.C) // chunks that were written before the end are still to be read
 		}
 		if part, give, ok = p.next(0); !ok && p.ctx.Err() == nil {
 			panic(http.ErrAbortHandler)
@@ -176,7 +176,8 @@ func (p *pour) content(part []belay.StoredChunk, give func(), follow time.Durati
 	}
 }
 
-// more waits a moment for more of a log, and reports whether to wait again.
+// more waits a moment for more of a log, and reports whether the reader should continue to follow
+// it.
 func (a *api) more(ctx context.Context, id belay.ExecutionID, over <-chan time.Time) bool {
 	x, err := a.b.Execution(ctx, id)
 	if err != nil || x.State.Terminal() {

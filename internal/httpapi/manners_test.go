@@ -20,8 +20,9 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// A browser asks again for a stream that ended, with the id of the last event that it saw: after the end of an
-// execution it is answered with 204 and stops. A program that names the seq in the query gets the end again.
+// A browser reconnects to a stream that ended, with the id of the last event that it saw. If the
+// execution has ended, the server answers with 204, and the browser stops. A program that sends the
+// seq in the query gets the event end again.
 func TestABrowserStopsAfterTheEnd(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	path := s.submit(`{"workflow": "w"}`)
@@ -44,10 +45,11 @@ func TestABrowserStopsAfterTheEnd(t *testing.T) {
 	s.want(http.StatusGone, nil, "GET", path+"/events", "", "Last-Event-ID", "3")
 	s.want(http.StatusOK, nil, "POST", path+"/retry", "")
 	s.want(http.StatusOK, nil, "POST", path+"/cancel", "")
-	s.want(http.StatusOK, nil, "GET", path+"/events", "", "Last-Event-ID", "2") // it went on since
+	s.want(http.StatusOK, nil, "GET", path+"/events", "", "Last-Event-ID", "2") // the execution continued after event 2
 }
 
-// The same holds of the log of a job.
+// The stream of a job's log ends in the same way: a browser that reconnects after its last event
+// gets 204.
 func TestABrowserStopsAfterTheEndOfAJob(t *testing.T) {
 	s := serveAgents(t, 10)
 	job := s.want(http.StatusAccepted, nil, "POST", "/execute", `{"prompt": "hello"}`).Header.Get("Location")
@@ -60,11 +62,12 @@ func TestABrowserStopsAfterTheEndOfAJob(t *testing.T) {
 	s.want(http.StatusNoContent, nil, "GET", job+"/log", "", "Last-Event-ID", last)
 	s.want(http.StatusNoContent, nil, "GET", job, "", "Last-Event-ID", last, "Accept", "text/event-stream")
 	s.want(http.StatusOK, nil, "GET", job+"/log", "", "Last-Event-ID", "1.0.0")
-	s.want(http.StatusOK, nil, "GET", job+"/log", "", "Last-Event-ID", last+"9") // the end of another time
+	s.want(http.StatusOK, nil, "GET", job+"/log", "", "Last-Event-ID", last+"9") // the id of another end
 }
 
-// A caller names its request with one short word, which the answer, a problem and the log repeat. Anything else, which
-// might be taken for another field of the log, another header or a page, is replaced.
+// A caller may name its request with one short word, which the answer, a problem and the log
+// repeat. Any other text is replaced by a new id, because it might look like another field of the
+// log, another header or HTML.
 func TestRequestsHaveIDs(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const missing = unknown
@@ -103,7 +106,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 	if id := resp.Header.Values("X-Request-Id"); len(id) != 1 || len(id[0]) != 26 {
 		t.Errorf("two ids are answered with %q", id)
 	}
-	for _, refused := range [][2]string{{`{"workflow": 7}`, "422"}, {`{`, "400"}} { // by the decoder and before it
+	for _, refused := range [][2]string{{`{"workflow": 7}`, "422"}, {`{`, "400"}} { // refused by the decoder, and before it
 		a := s.do("POST", "/v1/executions", refused[0], "X-Request-Id", "mine")
 		if !strings.Contains(string(a.body), `"request_id":"mine"`) {
 			t.Errorf("%s: %s", refused[0], a.body)
@@ -111,8 +114,8 @@ func TestRequestsHaveIDs(t *testing.T) {
 	}
 }
 
-// Callers are told what the rate limit leaves to them. A flood of bad keys uses up its own limit, and probes from the
-// same address are answered all the same.
+// Answers say how many requests the rate limit leaves to a caller. A flood of bad keys uses up the
+// limit of its address, and probes from the same address are still answered.
 func TestCallersKnowTheirRateLimit(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := serve(t, httpapi.Options{
@@ -142,8 +145,9 @@ func TestCallersKnowTheirRateLimit(t *testing.T) {
 	}
 }
 
-// HTTP/1.0 has no header Host. A request without one is answered on a loopback address, where no browser sends it;
-// HTTP/1.1 without one is refused, and a wrong host is refused in both.
+// HTTP/1.0 does not need the header Host. A request without it is answered on a loopback address,
+// because browsers always send the header. HTTP/1.1 without it is refused, and a wrong host is
+// refused in both versions.
 func TestOldRequestsWithoutAHost(t *testing.T) {
 	s := serve(t, httpapi.Options{Hosts: []string{"127.0.0.1"}})
 	for text, want := range map[string]string{
@@ -172,7 +176,8 @@ func TestOldRequestsWithoutAHost(t *testing.T) {
 	}
 }
 
-// An execution and the document have an ETag, and a caller that has the newest is answered with 304 and no body.
+// An execution and the document have an ETag. A caller that sends the newest ETag is answered with
+// 304 and no body.
 func TestETags(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	path := s.submit(`{"workflow": "w", "input": {"secret": "x"}}`)
@@ -197,7 +202,8 @@ func TestETags(t *testing.T) {
 	if a := s.want(http.StatusOK, nil, "GET", path, "", "If-None-Match", tag); a.Header.Get("ETag") == tag {
 		t.Error("a paused execution has the ETag that it had before")
 	}
-	// Who may not read it learns nothing by a guess, not even that it has not changed.
+	// A caller who may not read the execution gets the same refusal for any ETag, so that it learns
+	// nothing by guessing.
 	s.withKey("a key", belay.ScopeRead)
 	submit := s.withKey("submits", belay.ScopeSubmit)
 	s.want(http.StatusUnauthorized, nil, "GET", path, "", "If-None-Match", "*")
@@ -205,8 +211,9 @@ func TestETags(t *testing.T) {
 	s.want(http.StatusUnauthorized, nil, "GET", unknown, "", "If-None-Match", "*")
 }
 
-// Pages of the origins that are listed may read and write, with a key that they send by themselves; no other page may,
-// and no page is ever let in by what a browser adds, such as a password that it remembers.
+// Pages of listed origins may read and write with a key that they send themselves. Other pages may
+// not, and no page is let in by credentials that a browser adds, such as a password that it
+// remembers.
 func TestPagesOfListedOriginsAreLetIn(t *testing.T) {
 	const good = "https://app.example.org:8443"
 	s := serve(t, httpapi.Options{Origins: []string{good}})
@@ -268,7 +275,7 @@ func TestPagesOfListedOriginsAreLetIn(t *testing.T) {
 	if resp.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("two origins: %v", resp.Header)
 	}
-	// A password that the browser remembers counts for nothing: no answer allows credentials.
+	// A password that the browser remembers is not used: no answer allows credentials.
 	reader := s.withKey("reader", belay.ScopeRead)
 	s.want(http.StatusUnauthorized, nil, "GET", "/v1/executions", "", "Origin", good)
 	for _, a := range []*answer{
@@ -279,19 +286,19 @@ func TestPagesOfListedOriginsAreLetIn(t *testing.T) {
 			t.Errorf("%v", a.Header)
 		}
 	}
-	// Without a list there is none of this.
+	// Without a list of origins, no answer has these headers.
 	closed := serve(t, httpapi.Options{})
 	if a := closed.do("OPTIONS", "/v1/executions", "", asked...); a.StatusCode != http.StatusMethodNotAllowed ||
 		a.Header.Get("Access-Control-Allow-Origin") != "" || a.Header.Get("Vary") != "" {
 		t.Errorf("%d %v", a.StatusCode, a.Header)
 	}
-	// A listed origin does not make up for a host that is not ours.
+	// A listed origin does not help if the request is for another host name.
 	named := serve(t, httpapi.Options{Origins: []string{good}, Hosts: []string{"belay.example.org"}})
 	named.want(http.StatusForbidden, nil, "OPTIONS", "/v1/executions", "", asked...)
 }
 
-// Requests are counted by their routes and statuses. A caller cannot make a series: unknown paths, methods and hosts
-// are all one route.
+// Requests are counted by their route and status. A caller cannot create series of metrics: unknown
+// paths, methods and hosts are all counted as one route.
 func TestRequestsAreCountedByRoute(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -329,21 +336,22 @@ func TestRequestsAreCountedByRoute(t *testing.T) {
 	}
 }
 
-// unknown is the address of an execution that there is not.
+// unknown is the path of an execution that does not exist.
 const unknown = "/v1/executions/ex_0000000000000000000000000b"
 
-// zipped asks for a compressed answer, which the client leaves as it is.
+// zipped sends a request that accepts compressed answers, and returns the answer without unpacking
+// it.
 func (s *server) zipped(method, path, body string, h ...string) *answer {
 	s.t.Helper()
 	return s.do(method, path, body, append([]string{"Accept-Encoding", "gzip, br;q=0.5"}, h...)...)
 }
 
-// Reads of more than a kilobyte are compressed for clients that say they take it.
+// The answers of reads of more than a kilobyte are compressed for clients that accept gzip.
 func TestLargeReadsAreCompressed(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	large := s.submit(fmt.Sprintf(`{"workflow": "w", "input": %q}`, strings.Repeat("large ", 2000)))
 	small := s.submit(`{"workflow": "w"}`)
-	plain := s.want(http.StatusOK, nil, "GET", large, "").body // the client asks for gzip by itself, and unpacks it
+	plain := s.want(http.StatusOK, nil, "GET", large, "").body // the client unpacks gzip by itself
 	a := s.zipped("GET", large, "")
 	if a.Header.Get("Content-Encoding") != "gzip" || !slices.Contains(a.Header.Values("Vary"), "Accept-Encoding") ||
 		len(a.body) > len(plain)/5 || string(unzipped(t, a.body)) != string(plain) {
@@ -363,13 +371,13 @@ func TestLargeReadsAreCompressed(t *testing.T) {
 		}
 	}
 	if a := s.zipped("GET", small, ""); a.Header.Get("Content-Encoding") != "" || a.Header.Get("Content-Length") == "" {
-		t.Errorf("a small one: %v", a.Header)
+		t.Errorf("a small answer: %v", a.Header)
 	}
 }
 
-// What holds a secret of its caller is never compressed, since its length would tell of the secret to somebody who
-// chooses what stands beside it: keys, leases of claims and locks. Streams are not compressed either: their events
-// would not arrive.
+// An answer with a secret (a key, the lease of a claim or of a lock) is never compressed: its
+// length would tell something of the secret to a person who chooses the text beside it. Streams are
+// not compressed either, because their events would not arrive at once.
 func TestSecretsAndStreamsAreNotCompressed(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	long := strings.Repeat("x", 4000)
@@ -390,7 +398,7 @@ func TestSecretsAndStreamsAreNotCompressed(t *testing.T) {
 	}
 }
 
-// unzipped is what was compressed.
+// unzipped unpacks a compressed body.
 func unzipped(t testing.TB, b []byte) []byte {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(b))

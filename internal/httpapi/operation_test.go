@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// An Idempotency-Key stands for one operation with one body. Repeated, that is answered
-// as the first time, and says so; anything else under the key is refused.
+// An Idempotency-Key names one operation with one body. A repeat of the operation is answered like
+// the first request, with a header that says so; any other request under the key is refused.
 func TestAKeyStandsForOneOperation(t *testing.T) {
 	const mismatch = http.StatusUnprocessableEntity
 	s := serve(t, httpapi.Options{})
@@ -75,8 +75,8 @@ func TestAKeyStandsForOneOperation(t *testing.T) {
 	})
 }
 
-// What is sent without a field that there must be is refused and changes nothing: a
-// heartbeat that names nothing would give back all that its worker holds.
+// A body without a required field is refused and changes nothing: a heartbeat without holds would
+// otherwise release all executions of its worker.
 func TestAnIncompleteBodyIsRefused(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
@@ -97,7 +97,7 @@ func TestAnIncompleteBodyIsRefused(t *testing.T) {
 	s.want(http.StatusOK, nil, http.MethodPost, run+"/complete", `{}`, lease...)
 }
 
-// A write under another token than its run's is refused as one whose lease is lost.
+// A write whose token is not the token of its run is refused like a write with a lost lease.
 func TestAWriteUnderAnotherTokenIsRefused(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
@@ -118,7 +118,7 @@ func TestAWriteUnderAnotherTokenIsRefused(t *testing.T) {
 	}
 }
 
-// Half of a surrogate pair is no character: not every reader of JSON could take it.
+// Half of a surrogate pair is no character, and is refused: some readers of JSON would reject it.
 func TestHalfASurrogatePairIsRefused(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	for _, text := range []string{`\ud800`, `\uDFFF`, `x\uD83dx`, `\ud83d\ud83d`, `\ude00\ud83d`, `\ud83d\\ude00`,
@@ -135,7 +135,7 @@ func TestHalfASurrogatePairIsRefused(t *testing.T) {
 	}
 }
 
-// A session does not live for centuries.
+// The ttl of a session and of a lock has a limit.
 func TestATTLHasALimit(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	path := s.submit(`{"workflow": "w", "dispatch": "external"}`)

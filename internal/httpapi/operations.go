@@ -16,7 +16,7 @@ import (
 
 type healthReply struct{ Body wire.Health }
 
-// operations are the routes at the root, for those who run the server.
+// operations are the routes at the root, for operators of the server.
 func (a *api) operations() {
 	add(a, route{
 		id: "healthz", method: http.MethodGet, path: "/healthz", tag: "operations", probe: true,
@@ -49,7 +49,7 @@ func (a *api) health() *healthReply {
 	return &healthReply{wire.Health{Status: "ok", Version: a.o.Version}}
 }
 
-// notReady says why the server takes no work, as far as that is everybody's to know.
+// notReady says why the server takes no work. It shows the message of a *belay.Error only.
 func notReady(err error) *refusal {
 	const message = "the server does not take work now"
 	e := &belay.Error{Code: belay.CodeUnavailable, Message: message}
@@ -92,7 +92,7 @@ func (a *api) pages(path string) {
 	entered{a}.HandleFunc(rt.pattern(), a.o.Pages.ServeHTTP)
 }
 
-// describe serves the OpenAPI document, which is complete by now.
+// describe serves the OpenAPI document. It is called after all other routes were added.
 func (a *api) describe() {
 	rt := route{
 		id: "openapi", method: http.MethodGet, path: "/openapi.json", tag: "operations", summary: "This document",
@@ -108,16 +108,16 @@ func (a *api) describe() {
 	}
 	op.Responses["304"] = noContent("Not Modified")
 	op.Parameters = parametersOf(a.huma.OpenAPI().Components.Schemas, reflect.TypeFor[struct {
-		Have string `header:"If-None-Match" doc:"The ETag that is known; 304 if the document is still the same."`
+		Have string `header:"If-None-Match" doc:"The ETag of an answer that the caller has; the server answers 304 if the document is still the same."`
 	}]())
 	doc := a.huma.OpenAPI()
 	doc.AddOperation(&op)
 	a.describeTag(rt.pattern())
 	amend(doc)
-	spec := sync.OnceValue(func() []byte { // most never ask
+	spec := sync.OnceValue(func() []byte { // most servers are never asked for it
 		text, err := json.MarshalIndent(doc, "", "  ")
 		if err != nil {
-			panic(err) // made of nothing but what this package wrote
+			panic(err) // the document has only values that this package made
 		}
 		return text
 	})

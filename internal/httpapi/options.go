@@ -9,96 +9,93 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Keys proves who asks.
+// Keys finds the keys of callers.
 type Keys interface {
-	// KeyOf finds the living key of a secret; CodeUnauthorized if there is
-	// none.
+	// KeyOf finds the key of a secret that was not revoked; CodeUnauthorized if there is none.
 	KeyOf(ctx context.Context, secret string) (belay.Key, error)
-	// HasKeys reports whether there is a key at all.
+	// HasKeys reports whether the server has any key.
 	HasKeys(ctx context.Context) (bool, error)
 }
 
-// Rate bounds how many requests one key, or one address where there are no keys,
-// may make.
+// Rate bounds how many requests one key may send, or one address if there are no keys.
 type Rate struct {
-	// PerSecond is the lasting rate and Burst what may come at once. Zero
-	// means DefaultRate; PerSecond below zero means no bound.
+	// PerSecond is the lasting rate, and Burst how many requests may come at once. Zero means
+	// DefaultRate; PerSecond below zero means no bound.
 	PerSecond float64
 	Burst     int
 }
 
-// DefaultRate is far beyond what a program in order asks for: a worker gathers
-// what it has to say into one request.
+// DefaultRate is far beyond what a well-behaved program needs: a worker puts its writes into one
+// request.
 var DefaultRate = Rate{PerSecond: 10_000, Burst: 20_000}
 
-// Options of the API; the zero value of each field has a meaning.
+// Options of the API; the zero value of each field is a useful default.
 type Options struct {
-	// Keys proves who asks; nil leaves the API open to everybody, and so does
-	// InsecureNoAuth, whatever Demand and Stranger say. While there is no key it is open as well: whoever serves
-	// it beyond this host must not start without one. Once a key was seen the
-	// API stays closed, even if the last one is revoked.
+	// Keys finds the key of each request. Every caller is let in if Keys is nil, if InsecureNoAuth
+	// is set (whatever Demand and Stranger say), or until the first key is made: a server that
+	// other hosts reach must not start without a key. Once a key was seen, the API stays closed
+	// even if the last key is revoked.
 	Keys           Keys
 	InsecureNoAuth bool
-	// Demand says why every request needs a key although there is none yet, and how
-	// one is made; empty lets everybody in until there is one.
+	// Demand is the refusal of requests without a key before the first key is made: it says why a
+	// key is needed, and how to make one. If it is empty, requests need no key until the first key
+	// is made.
 	Demand string
-	// Stranger refuses a request that came without a key, where none is needed, and
-	// says why: its caller is not trusted. nil trusts everybody.
+	// Stranger refuses a request that came without a key while no key is needed, and says why its
+	// caller is not trusted. nil trusts every caller.
 	Stranger func(*http.Request) error
-	// Hire refuses the session of a worker whose request came without a key, where none
-	// is needed, and not over a unix socket; nil takes all.
+	// Hire refuses to open the session of a worker whose request came without a key while no key is
+	// needed, except over a unix socket. nil accepts all workers.
 	Hire func(*belay.WorkerSpec) error
-	// Admit judges submissions by the name of their workflow, whatever route they come
-	// by; one without is taken as it is.
+	// Admit judges submissions by the name of their workflow, on every route; the submissions of a
+	// workflow without an Admission are not judged.
 	Admit map[string]Admission
-	// Crowded says why new work is refused at the moment; nil takes it always. A batch
-	// that says it submits only is refused so before its body is read.
+	// Crowded returns an error if the server takes no new work at the moment; nil means it always
+	// does. A batch whose header says that it only submits is then refused before its body is read.
 	Crowded func() error
-	// Hosts are the names, without ports, that a request may be addressed to;
-	// empty means any. It keeps web pages that point a name of their own at
-	// this machine from speaking to it.
+	// Hosts are the names, without ports, to which a request may be addressed; empty means any
+	// name. The list protects against web pages whose own host name points to this machine.
 	Hosts []string
-	// Origins are those whose pages may read and write, each as a browser writes it: https://app.example.org. A page
-	// needs a key as every other caller does. Empty means none.
+	// Origins are the origins whose pages may read and write, each as a browser writes it:
+	// https://app.example.org. A page needs a key like every other caller. Empty means none.
 	Origins []string
-	// Log gets what went wrong inside; nil means slog.Default().
+	// Log receives the errors inside the server; nil means slog.Default().
 	Log *slog.Logger
-	// Ready is asked by /readyz; nil means always ready. Notes are worth knowing though
-	// the server takes work. Of an error the message of a *belay.Error is shown, and
-	// nothing else.
+	// Ready is called by /readyz and returns an error if the server takes no work; nil means always
+	// ready. The notes are warnings for operators of a server that does take work. The answer shows
+	// the message of a *belay.Error, and no other error's text.
 	Ready func(context.Context) (notes []string, err error)
-	// Metrics is served at /metrics, and Pages at /, /executions and /assets/,
-	// to those with the scope read. nil serves neither.
+	// Metrics is served at /metrics, and Pages at /, /executions and /assets/, to callers with the
+	// scope read. nil serves nothing there.
 	Metrics http.Handler
 	Pages   http.Handler
-	// Requests gets every request when its answer is over: its method and the path of its route, both "none" where
-	// no route took it, and the status. took is 0 for requests that may wait or stream. nil is told nothing.
+	// Requests is called after the answer of every request with its method, the path of its route
+	// (both "none" if it has no route) and the status. took is 0 for requests that may wait or
+	// stream. nil is not called.
 	Requests func(method, route string, status int, took time.Duration)
 	// Extra are further routes behind the same checks.
 	Extra []Route
-	// Version is told by /healthz and the OpenAPI document.
+	// Version is the version that /healthz and the OpenAPI document show.
 	Version string
-	// Rate bounds requests; those over a unix socket are not counted.
+	// Rate bounds requests; requests over a unix socket are not counted.
 	Rate Rate
-	// Waiting is how many requests of one caller may wait or stream at the same time; 0
-	// for any number. Those over a unix socket are not counted.
+	// Waiting is how many requests of one caller may wait or stream at the same time; 0 means any
+	// number. Requests over a unix socket are not counted.
 	Waiting int
-	// Bodies is how many bytes of large request bodies are held at the same
-	// time; others wait a moment and are then refused with CodeUnavailable. 0
-	// means 128 MiB. What the server needs for them is about three times that.
+	// Bodies is how many bytes of large request bodies are in memory at the same time; further
+	// bodies wait a moment and are then refused with CodeUnavailable. 0 means 128 MiB. The server
+	// needs about three times as much memory for them.
 	Bodies int64
-	// Reading is the room of readers of logs, which others may share; nil makes one.
+	// Reading is the memory for readers of logs, which other packages may share; nil makes one.
 	Reading *Reading
-	// Stopping is closed when the server begins to stop: what waits answers
-	// at once.
+	// Stopping is closed when the server begins to stop: waiting requests are answered at once.
 	Stopping <-chan struct{}
 
-	// BodyTimeout is how long a request's body may take to arrive, and
-	// WriteTimeout how long a client may take to accept what is written to it
-	// at a time. 0 means 30 s and 10 s.
+	// BodyTimeout is how long a request's body may take to arrive; 0 means 30 s. WriteTimeout is
+	// how long a client may take to accept one write of the answer; 0 means 10 s.
 	BodyTimeout, WriteTimeout time.Duration
-	// Ping is how often a stream of events without any says that it is alive;
-	// 0 means 15 s.
+	// Ping is how often a stream without events sends a comment, which shows that the stream is
+	// alive; 0 means 15 s.
 	Ping time.Duration
 	// Now is the clock of rate limits; nil means time.Now.
 	Now func() time.Time

@@ -9,21 +9,21 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// sayAgain is how often the log is told of an outage while it lasts.
+// sayAgain is how often a lasting outage is logged.
 const sayAgain = time.Minute
 
-// errBusy is wrapped by errors with CodeUnavailable that the server itself causes: one of its
+// errBusy is wrapped by errors with CodeUnavailable whose cause is the server itself: one of its
 // limits was reached, and the store is not at fault.
 var errBusy = errors.New("a bound of the server was hit")
 
-// outage is when the log was last told that the store is away.
+// outage records when the last warning was logged that the store is unavailable.
 type outage struct {
 	mu   sync.Mutex
 	said time.Time
 }
 
-// away tells the log that the store is away, and why: whoever runs the server looks
-// there first. Callers that have given up, and a server that stops, are no outage.
+// away logs that the store is unavailable, and why, because an operator reads the log first. It
+// logs nothing if the caller has cancelled the request or the server is stopping.
 func (a *api) away(ctx context.Context, err error) {
 	if err == nil || belay.CodeOf(err) != belay.CodeUnavailable || errors.Is(err, errBusy) || ctx.Err() != nil {
 		return

@@ -29,8 +29,8 @@ func (full) Submit(_ context.Context, s ...belay.Submission) ([]belay.Submitted,
 	return out, nil
 }
 
-// Whoever runs the server finds in its log that the store is away, and why: once,
-// and again while it lasts, however many are refused meanwhile.
+// The log has one warning that the store is unavailable, with the reason, and another warning a
+// minute later if the outage lasts, however many requests are refused.
 func TestAnOutageIsLogged(t *testing.T) {
 	var minutes atomic.Int64
 	s := serveOn(t, full{}, httpapi.Options{Now: func() time.Time {

@@ -11,50 +11,50 @@ import (
 
 type lockRequest struct {
 	ID   belay.ExecutionID `path:"id"`
-	Key  string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the lock, if the body gives no id: repeated, the lock is found."`
+	Key  string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the lock, if the body has no id: a repeat with the same key finds the lock."`
 	Body wire.Lock
 }
 
 type lockReply struct {
 	Status   int
-	Location string      `header:"Location" doc:"Where the lock is renewed."`
-	LeaseID  string      `header:"Lease-Id" doc:"For every write of the owner."`
-	Token    belay.Token `header:"Lease-Token" doc:"For every write of the owner."`
+	Location string      `header:"Location" doc:"The path of the lock, by which it is renewed."`
+	LeaseID  string      `header:"Lease-Id" doc:"The owner sends this header with every write."`
+	Token    belay.Token `header:"Lease-Token" doc:"The owner sends this header with every write."`
 	Replayed string      `header:"Idempotency-Replayed" doc:"true, if the lock was there before."`
 	Body     wire.LockReply
 }
 
 type renewRequest struct {
 	ID   belay.ExecutionID `path:"id"`
-	Lock wire.LeaseID      `path:"lock_id" doc:"The lock's id: lock_id of the answer to the lock."`
+	Lock wire.LeaseID      `path:"lock_id" doc:"The field lock_id of the answer to the lock."`
 }
 
 type renewalReply struct{ Body wire.Renewal }
 
 type releaseRequest struct {
 	ID    belay.ExecutionID `path:"id"`
-	Lock  wire.LeaseID      `path:"lock_id" doc:"The lock's id: lock_id of the answer to the lock."`
-	Token belay.Token       `header:"Lease-Token" doc:"If it is given, it must be the lock's."`
-	Key   string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the release: repeated, it is answered as the first time."`
+	Lock  wire.LeaseID      `path:"lock_id" doc:"The field lock_id of the answer to the lock."`
+	Token belay.Token       `header:"Lease-Token" doc:"The token of the lock; it may be left out."`
+	Key   string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the release: a repeat with the same key is answered like the first request."`
 	Body  wire.Release
 }
 
 type checkpointRequest struct {
 	ID    belay.ExecutionID `path:"id"`
-	Lease wire.LeaseID      `header:"Lease-Id" doc:"lease_id of the claim, or lock_id of the lock. Without it: 428."`
-	Token belay.Token       `header:"Lease-Token" doc:"The fencing token. Without it: 428."`
-	Key   string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the write: repeated, it is written once."`
+	Lease wire.LeaseID      `header:"Lease-Id" doc:"The field lease_id of the claim, or lock_id of the lock. Without the header the status is 428."`
+	Token belay.Token       `header:"Lease-Token" doc:"The fencing token. Without the header the status is 428."`
+	Key   string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the write: a repeat with the same key writes nothing more."`
 	Body  wire.Progress
 }
 
 type savedReply struct {
-	Replayed string `header:"Idempotency-Replayed" doc:"true, if it was written before."`
+	Replayed string `header:"Idempotency-Replayed" doc:"true, if the checkpoint was written before."`
 	Body     wire.Saved
 }
 
 type tokenRequest struct {
 	ID   belay.ExecutionID `path:"id"`
-	Have string            `header:"If-None-Match" doc:"The ETag that is known; 304 if it is still so."`
+	Have string            `header:"If-None-Match" doc:"The ETag of an answer that the caller has; the server answers 304 if the answer is still the same."`
 }
 
 type tokenReply struct {
@@ -69,9 +69,8 @@ func (a *api) owners() {
 	add(a, route{
 		id: "lock", method: http.MethodPost, path: "/v1/executions/{id}/lock", tag: "owners",
 		summary: "Own one execution from outside",
-		doc: "One request answers with the lease, the execution and its newest checkpoint. It takes an execution " +
-			"that is due, or that waits, " +
-			"and that nobody owns; while somebody does, 409 names the holder and when it is given up. Heartbeats " +
+		doc: "The answer has the lease, the execution and its newest checkpoint. The execution must be due or waiting, " +
+			"and must have no owner; otherwise 409 names the owner and says when its lease expires. Heartbeats " +
 			"keep the lock.",
 		example: `{"owner": "my laptop", "ttl": "30s"}`,
 		scopes:  worker, status: http.StatusCreated, also: []int{http.StatusOK}, body: true, errors: []int{
@@ -81,27 +80,27 @@ func (a *api) owners() {
 	add(a, route{
 		id: "renewLock", method: http.MethodPut, path: "/v1/executions/{id}/lock/{lock_id}", tag: "owners",
 		summary: "Renew a lock: its heartbeat",
-		doc:     "It needs neither header nor body.", scopes: worker, errors: lost,
+		doc:     "The request needs neither a header nor a body.", scopes: worker, errors: lost,
 	}, func(ctx context.Context, in *renewRequest) (*renewalReply, error) {
 		return a.renew(ctx, belay.Lease{Execution: in.ID, Worker: in.Lock.Worker, Secret: in.Lock.Secret})
 	})
 	add(a, route{
 		id: "releaseLock", method: http.MethodPost, path: "/v1/executions/{id}/lock/{lock_id}/release", tag: "owners",
-		summary: "Give a lock back with what became of it", example: `{"outcome": "complete", "output": {"turns": 3}}`,
+		summary: "Give a lock back and say how the run ended", example: `{"outcome": "complete", "output": {"turns": 3}}`,
 		scopes: worker, body: true, errors: lost,
 	}, a.release)
 	add(a, route{
 		id: "saveCheckpoint", method: http.MethodPut, path: "/v1/executions/{id}/checkpoint", tag: "owners",
 		summary: "Save a checkpoint as the owner",
-		doc:     "The next owner goes on from it.", example: `{"data": {"turn": 3}}`, scopes: worker, body: true,
+		doc:     "The next owner continues from the checkpoint.", example: `{"data": {"turn": 3}}`, scopes: worker, body: true,
 		errors: []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired},
 	}, a.checkpoint)
 	add(a, route{
 		id: "readCheckpoints", method: http.MethodGet, path: "/v1/executions/{id}/checkpoints", tag: "owners",
-		summary: "Read what an owner goes on from",
-		doc: "Input, checkpoints and signals, some megabytes of them at most. The answer to a claim or a lock " +
-			"that had no room for all of them says more; " +
-			"this reads the rest, after the highest seq that the owner has.",
+		summary: "Read what an owner needs to continue",
+		doc: "The input, checkpoints and signals, some megabytes at most. The answer to a claim or a lock " +
+			"that had no room for all of them has the field more; " +
+			"this request reads the rest, after the highest seq that the owner has.",
 		scopes: worker, errors: []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired},
 	}, a.resume)
 	add(a, route{
@@ -113,9 +112,9 @@ func (a *api) owners() {
 
 type resumeRequest struct {
 	ID    belay.ExecutionID `path:"id"`
-	Lease wire.LeaseID      `header:"Lease-Id" doc:"lock_id of the lock or lease_id of the claim. Without it: 428."`
-	Token belay.Token       `header:"Lease-Token" doc:"The lock's or the run's token. Without it: 428."`
-	After int64             `query:"after" minimum:"0" doc:"The highest seq that the owner has; 0 for all, with the input."`
+	Lease wire.LeaseID      `header:"Lease-Id" doc:"The field lock_id of the lock, or lease_id of the claim. Without the header the status is 428."`
+	Token belay.Token       `header:"Lease-Token" doc:"The token of the lock or of the run. Without the header the status is 428."`
+	After int64             `query:"after" minimum:"0" doc:"The highest seq that the owner has; 0 reads everything, with the input."`
 }
 
 func (a *api) resume(ctx context.Context, in *resumeRequest) (*struct{ Body wire.Resumed }, error) {
@@ -161,8 +160,9 @@ func (a *api) release(ctx context.Context, in *releaseRequest) (*executionReply,
 		if err != nil {
 			return nil, err
 		}
-		// The lock's own token, if it holds; the secret decides that. Somebody
-		// else's would make the refusal say the wrong thing.
+		// Without a token in the request, the lock's own token is used if the session of the lock
+		// owns the execution or nobody does; Settle then checks the secret. The token of another
+		// owner would lead to a refusal with a wrong reason.
 		if x.Worker == l.Worker || x.Worker.IsZero() {
 			l.Token = x.Token
 		}
@@ -174,8 +174,8 @@ func (a *api) release(ctx context.Context, in *releaseRequest) (*executionReply,
 	return a.settle(ctx, s, in.Key)
 }
 
-// settle ends a run, and answers with the execution as it is then. Under an operation
-// id it may have ended before.
+// settle ends a run, and returns the execution as it is afterwards. If the request has an operation
+// id, an earlier request may have ended the run already.
 func (a *api) settle(ctx context.Context, s belay.Settlement, key string) (*executionReply, error) {
 	s.Repeat = key != ""
 	ctx, replayed := belay.WithReplay(ctx)
@@ -186,7 +186,7 @@ func (a *api) settle(ctx context.Context, s belay.Settlement, key string) (*exec
 	return &executionReply{Status: http.StatusOK, Replayed: yes(replayed), Body: x}, err
 }
 
-// yes is what a header says of a write that was a repetition.
+// yes is the value of the header Idempotency-Replayed: "true" for a repeat, and else "".
 func yes(replayed func() bool) string {
 	if replayed() {
 		return "true"
@@ -202,8 +202,8 @@ func (a *api) checkpoint(ctx context.Context, in *checkpointRequest) (*savedRepl
 	return a.save(ctx, l, in.Key, &in.Body)
 }
 
-// save writes a checkpoint. Under an operation id it may have been written
-// before.
+// save writes a checkpoint. If the request has an operation id, an earlier request may have written
+// the checkpoint already.
 func (a *api) save(ctx context.Context, l belay.Lease, key string, body *wire.Progress) (*savedReply, error) {
 	s := body.Save(l, saveOp(key))
 	s.Repeat = key != ""

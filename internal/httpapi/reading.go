@@ -9,19 +9,20 @@ import (
 )
 
 const (
-	// logChunks is how many chunks of a log are held at a time for one reader.
+	// logChunks is how many chunks of a log are in memory at a time for one reader.
 	logChunks = 4
-	// PageRoom is the room that they take, and what is written of them.
+	// PageRoom is how many bytes those chunks take, together with the text that is written for
+	// them.
 	PageRoom = 3 * logChunks * belay.MaxChunk / 2
-	// readingRoom is how much all readers of logs hold together.
+	// readingRoom is how many bytes all readers of logs have in memory together.
 	readingRoom = 64 << 20
-	// readingWait is how long a reader waits for others.
+	// readingWait is how long a reader waits for the room of others.
 	readingWait = 30 * time.Second
 )
 
-// Reading is the room in memory that readers of logs share: each holds some of it while
-// it has a part of a log, and none while it waits for more. One caller has half of it at
-// most, however slowly it reads.
+// Reading is the memory, called room, that the readers of logs share. A reader takes some room
+// while it has a part of a log in memory, and none while it waits for more of the log. A single
+// caller has at most half of the room, however slowly it reads.
 type Reading struct {
 	all *room
 
@@ -29,13 +30,13 @@ type Reading struct {
 	of map[string]*room
 }
 
-// NewReading makes the room.
+// NewReading makes a Reading with all of its room free.
 func NewReading() *Reading {
 	return &Reading{all: newRoom(readingRoom), of: make(map[string]*room)}
 }
 
-// Take waits for room for n bytes for the caller whose request ctx is of. give must be
-// called when they are not held any more. CodeUnavailable if others are in the way for
+// Take waits for room for n bytes, for the caller of the request in ctx. The caller must call give
+// when the bytes are no longer in memory. The error is CodeUnavailable if others use the room for
 // too long.
 func (r *Reading) Take(ctx context.Context, n int64) (give func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, readingWait)
@@ -60,7 +61,7 @@ func (r *Reading) Take(ctx context.Context, n int64) (give func(), err error) {
 	}, nil
 }
 
-// own is the room of one caller, who is about to use it.
+// own returns the room of one caller, and counts one more user of it.
 func (r *Reading) own(who string) *room {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +74,7 @@ func (r *Reading) own(who string) *room {
 	return own
 }
 
-// leave forgets the room of a caller who does not use it any more.
+// leave counts one user less of a caller's room, and forgets a room without users.
 func (r *Reading) leave(who string, own *room) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

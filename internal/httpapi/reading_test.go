@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
-// peak measures how much more memory is in use at most while f runs.
+// peak measures by how much the memory in use grows at most while f runs.
 func peak(f func()) uint64 {
 	var before, now runtime.MemStats
 	runtime.GC()
@@ -44,8 +44,8 @@ func peak(f func()) uint64 {
 	return most - before.HeapInuse
 }
 
-// However many read a log of 16 MiB at the same time, in whatever form, each gets all of
-// it, and together they hold no more than their room.
+// However many clients read a log of 16 MiB at the same time, as text or as JSON, each gets all of
+// it, and together they use no more memory than the room for readers.
 func TestReadersOfLogsShareTheirRoom(t *testing.T) {
 	if raced.On {
 		t.Skip("the race detector has memory of its own")
@@ -99,9 +99,9 @@ func TestReadersOfLogsShareTheirRoom(t *testing.T) {
 	}
 }
 
-// Rule: readers that do not read keep no other caller from reading. They hold their room
-// for longer than another waits for its own.
-func TestASlowReaderIsInNobodysWay(t *testing.T) {
+// A caller whose clients do not read their answers keeps no other caller from reading, although
+// those clients keep their room for longer than a reader waits.
+func TestASlowReaderDoesNotBlockOtherCallers(t *testing.T) {
 	s := serve(t, httpapi.Options{WriteTimeout: 10 * time.Minute})
 	o := own(t, s.b)
 	for n := range int64(64) {
@@ -119,7 +119,7 @@ func TestASlowReaderIsInNobodysWay(t *testing.T) {
 		}
 		req.Header.Set("Authorization", "Bearer "+slow.key)
 		req.Header.Set("Accept", "text/plain")
-		go func() { // which waits for its turn, and then does not read
+		go func() { // the request waits for room, and then its answer is not read
 			if resp, err := http.DefaultClient.Do(req); err == nil {
 				t.Cleanup(func() { _ = resp.Body.Close() })
 			}

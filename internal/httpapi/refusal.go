@@ -22,12 +22,12 @@ const (
 	maxDetail  = 200
 )
 
-// refusal is an answer that is no success: a problem and its headers. It is what
-// huma takes for an error.
+// refusal is an answer that is no success: a problem and its headers. It implements the interfaces
+// that huma needs from an error.
 type refusal struct {
 	problem wire.Problem
 	header  http.Header
-	cause   error // for the log, if it is our fault
+	cause   error // for the log, if the server is at fault
 }
 
 func (f *refusal) Error() string           { return f.problem.Error().Error() }
@@ -35,13 +35,14 @@ func (f *refusal) Unwrap() error           { return f.cause }
 func (f *refusal) GetStatus() int          { return f.problem.Status }
 func (f *refusal) GetHeaders() http.Header { return f.header }
 
-// ContentType is that of problems, whatever was asked for.
+// ContentType is the type of problems, whatever the client accepts.
 func (f *refusal) ContentType(string) string { return wire.ProblemType }
 
 // MarshalJSON writes the problem alone.
 func (f *refusal) MarshalJSON() ([]byte, error) { return json.Marshal(&f.problem) }
 
-// refuse is the refusal of an error. An error that is none of belay's is ours.
+// refuse turns an error into its refusal. An error that is no *belay.Error is an error inside the
+// server.
 func refuse(err error) *refusal {
 	var f *refusal
 	if errors.As(err, &f) {
@@ -52,7 +53,8 @@ func refuse(err error) *refusal {
 	case errors.As(err, &e):
 	case errors.Is(err, errStopping), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		err = &belay.Error{
-			Code: belay.CodeUnavailable, Message: "it was not finished in time; ask again", RetryAfter: time.Second,
+			Code: belay.CodeUnavailable, Message: "the request was not finished in time; try again",
+			RetryAfter: time.Second,
 		}
 	}
 	f = &refusal{problem: wire.ProblemOf(err), header: http.Header{}, cause: err}
@@ -60,10 +62,10 @@ func refuse(err error) *refusal {
 	return f
 }
 
-// errStopping is why a wait ended that the server did not let go on.
+// errStopping is why the server ended a wait: it is stopping.
 var errStopping = errors.New("the server is stopping")
 
-// retry says when to ask again, wherever asking again may help.
+// retry sets Retry-After if repeating the request may help.
 func (f *refusal) retry() {
 	after := wire.Duration(f.problem.RetryAfterMS)
 	switch f.problem.Status {
@@ -75,7 +77,7 @@ func (f *refusal) retry() {
 	}
 }
 
-// malformed refuses what cannot be read at all.
+// malformed refuses a request that cannot be read.
 func malformed(message string) *refusal {
 	return refuse(&belay.Error{Code: belay.CodeMalformed, Message: message})
 }
@@ -93,8 +95,7 @@ func (f *refusal) detail(location, message string) {
 	}
 }
 
-// as gives the refusal a status that its code does not have, where HTTP has a
-// better one.
+// as gives the refusal a status other than that of its code, where HTTP has a more exact one.
 func (f *refusal) as(status int) *refusal {
 	f.problem.Status, f.problem.Title = status, http.StatusText(status)
 	f.retry()
@@ -108,8 +109,8 @@ func short(s string) string {
 	return strings.ToValidUTF8(s, "�")
 }
 
-// humaError is what huma refuses with by itself: a body or a parameter that
-// breaks its schema.
+// humaError makes the refusal of a request that huma itself refuses: its body or a parameter breaks
+// the schema.
 func humaError(status int, message string, errs ...error) huma.StatusError {
 	var code belay.Code
 	switch {
@@ -127,7 +128,7 @@ func humaError(status int, message string, errs ...error) huma.StatusError {
 	for _, err := range errs {
 		var d *huma.ErrorDetail
 		switch {
-		case errors.As(err, &d): // its value stays here: it may be a secret
+		case errors.As(err, &d): // the value is left out, because it may be a secret
 			f.detail(d.Location, strings.TrimPrefix(d.Message, "invalid value: "))
 		case err != nil:
 			f.detail("", err.Error())
@@ -136,7 +137,7 @@ func humaError(status int, message string, errs ...error) huma.StatusError {
 	return f
 }
 
-// inBody reports whether the body is among what is wrong.
+// inBody reports whether any of the errors is about the body.
 func inBody(errs []error) bool {
 	for _, err := range errs {
 		var d *huma.ErrorDetail

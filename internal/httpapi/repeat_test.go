@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// A submit under the same Idempotency-Key finds the first execution and says so;
-// with another body it is refused.
+// A submission with the Idempotency-Key of an earlier one is answered with the first execution and
+// a header that says so. With another body it is refused.
 func TestSubmitIsRepeated(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const body = `{"workflow": "w", "input": {"n": 1}}`
@@ -29,8 +29,8 @@ func TestSubmitIsRepeated(t *testing.T) {
 		`{"workflow": "w", "input": {"n": 2}}`, "Idempotency-Key", "k")
 }
 
-// The header Idempotency-Key and the field idempotency_key mean the same; where
-// both are there they must not differ.
+// The header Idempotency-Key and the field idempotency_key mean the same. A request with two
+// different values is refused.
 func TestKeyInHeaderAndBody(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	var first, again belay.Execution
@@ -45,7 +45,7 @@ func TestKeyInHeaderAndBody(t *testing.T) {
 		`{"workflow": "w", "idempotency_key": "k"}`, "Idempotency-Key", "l")
 }
 
-// locked is an execution owned from outside.
+// locked is an execution that an outside owner has locked.
 type locked struct {
 	*server
 	path, lock string
@@ -68,9 +68,9 @@ func (l *locked) events() []belay.Event {
 	return h.Events
 }
 
-// A write under the same Idempotency-Key is written once and answered as the first
-// time. Without one a checkpoint is written each time, and the end of a run is
-// known by what it says.
+// A write that is repeated with its Idempotency-Key is written once, and the repeat is answered
+// like the first request. Without a key every checkpoint is written, and the end of a run is a
+// repeat if its body is the same.
 func TestOwnersWritesAreRepeated(t *testing.T) {
 	l := serve(t, httpapi.Options{}).locked("")
 	save := func(data, key string) (seq int64) {
@@ -103,7 +103,7 @@ func TestOwnersWritesAreRepeated(t *testing.T) {
 	}
 }
 
-// An action and a signal under the same Idempotency-Key are done once.
+// An action and a signal that are repeated with their Idempotency-Key are carried out once.
 func TestActionsAreRepeated(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	path := s.submit(`{"workflow": "w"}`)
@@ -126,9 +126,9 @@ func TestActionsAreRepeated(t *testing.T) {
 	}
 }
 
-// Seed 000 in one place: who holds it is named to whoever comes second; a write
-// needs the lock, and a stale one is refused for good; the next owner goes on from
-// the checkpoint.
+// The whole life of an outside lock: a second owner's request for the lock is refused and names the
+// first owner; a write needs the lock; after a steal every write of the old owner is refused; and
+// the next owner continues from the checkpoint.
 func TestOutsideOwner(t *testing.T) {
 	l := serve(t, httpapi.Options{}).locked(`, "on_lost": "requeue"`)
 	l.want(http.StatusOK, nil, http.MethodPut, l.path+"/checkpoint", `{"data": {"turn": 1}}`, l.lease...)
@@ -178,11 +178,12 @@ func TestOutsideOwner(t *testing.T) {
 	}
 	l.want(http.StatusOK, &token, http.MethodGet, l.path+"/token", "")
 	if token.Token != next.Lease.Token || token.State != belay.Running {
-		t.Errorf("third parties are told %+v", token)
+		t.Errorf("third parties read the token %+v", token)
 	}
 }
 
-// A repeat of a submit is known however its input is written; a value that differs makes it another.
+// A repeat of a submission is found however its input is written; an input with another value is no
+// repeat.
 func TestInputsAreComparedByValue(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	key := []string{"Idempotency-Key", "k"}

@@ -5,26 +5,25 @@ import (
 	"time"
 )
 
-// reply is an answer on its way. It bounds how long a client may take to accept
-// it, and knows whether anything was sent, and whether it was a route of ours that
-// answered or the mux.
+// reply writes an answer. It bounds how long a client may take to accept the answer, and records
+// whether anything was sent, and whether a route or the mux itself answered.
 type reply struct {
 	http.ResponseWriter
 	timeout time.Duration
 	routed  bool
 	status  int  // 0 until it is sent
-	refused bool // the mux's own words are swallowed
-	cut     bool // the client did not take all of it
-	// unread is how long the rest of a request's body may take to arrive if the answer
-	// is sent before the body was read: net/http reads up to 256 KiB of it first, to use
-	// the connection again. 0 if there is no body, or it was read.
+	refused bool // the body that the mux itself writes is dropped
+	cut     bool // the client did not accept the whole answer
+	// unread is how long the rest of a request's body may take to arrive if the answer is sent
+	// before the body was read: net/http first reads up to 256 KiB of the body, to use the
+	// connection again. It is 0 if the request has no body, or the body was read.
 	unread time.Duration
 }
 
 // Unwrap is for http.ResponseController.
 func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader sends the status. What the mux refuses by itself becomes a problem.
+// WriteHeader sends the status. A refusal of the mux itself becomes a problem.
 func (w *reply) WriteHeader(status int) {
 	if w.refused || w.status != 0 {
 		return
@@ -46,11 +45,11 @@ func (w *reply) send(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// extend gives the client its time for what is written next, and for the rest of a body
-// that was not read.
+// extend moves the deadlines: the client gets the timeout for what is written next, and for the
+// rest of a body that was not read.
 func (w *reply) extend() {
 	c, now := http.NewResponseController(w.ResponseWriter), time.Now()
-	// Not every writer of a test has deadlines.
+	// The writers of some tests have no deadlines.
 	if w.unread > 0 {
 		_ = c.SetReadDeadline(now.Add(w.unread))
 	}
@@ -73,7 +72,7 @@ func (w *reply) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// unheld writes past what a reply holds back.
+// unheld writes a problem in place of the mux's own answer, which a reply drops.
 type unheld struct{ *reply }
 
 func (w unheld) WriteHeader(status int)      { w.send(status) }

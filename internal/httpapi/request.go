@@ -9,11 +9,11 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// maxRequestID is the most bytes of a request's id that a caller may choose.
+// maxRequestID is the most bytes of a request id that a caller chooses.
 const maxRequestID = 64
 
-// requestID is the id of a request: that of the caller if it is one short word, or else one made here. Logs and
-// problems repeat it, so it must not hold anything that could look like another field.
+// requestID is the id of a request: the caller's id if it is one short word, or else a new id. Logs
+// and problems repeat it, so it must not contain text that could look like another field.
 func requestID(r *http.Request) string {
 	if said := r.Header[http.CanonicalHeaderKey(wire.HeaderRequest)]; len(said) == 1 && isWord(said[0]) {
 		return said[0]
@@ -23,7 +23,8 @@ func requestID(r *http.Request) string {
 	return id.String()
 }
 
-// isWord reports whether s is made of letters, digits, dots, hyphens and underscores of ASCII.
+// isWord reports whether s consists of ASCII letters, digits, dots, hyphens and underscores, at
+// most maxRequestID of them.
 func isWord(s string) bool {
 	for _, c := range []byte(s) {
 		switch {

@@ -10,28 +10,30 @@ import (
 )
 
 const (
-	// smallBody is up to how many bytes a body waits for no room: heartbeats,
-	// claims and all that is asked, which must get through whatever else does.
-	// A longer heartbeat goes before the others that wait; see firstOf.
+	// smallBody is the most bytes of a body that needs no room, so that heartbeats, claims and
+	// reads always get through. A longer heartbeat goes before the other bodies that wait; see
+	// firstOf.
 	smallBody = 64 << 10
 	// roomWait is how long a large body waits for room.
 	roomWait = 2 * time.Second
-	// firstOf is which part of the room the bodies may have that go before others: who
-	// sends many of them, or sends them slowly, leaves the others their turn.
+	// firstOf says which part of the room the bodies that go before others may have together: one
+	// part in firstOf. So a client that sends many long heartbeats, or sends them slowly, leaves
+	// room for the other bodies.
 	firstOf = 8
 )
 
-// room bounds how many bytes of large bodies are held at the same time, from
-// before they are read until they are answered, so that what clients send
-// together is never more than the server has. Those who wait get it in order.
+// room bounds how many bytes of large bodies are in memory at the same time, from before a body is
+// read until its request is answered, so that clients together never need more memory than the
+// server has. Bodies that wait get room in order of arrival.
 type room struct {
 	mu    sync.Mutex
 	free  int64
-	ahead int64 // what bodies that go before others may still have of it
-	// before are those that wait and go before others, queue are the others; both of *wish.
+	ahead int64 // how many more bytes the bodies that go before others may have
+	// before has the waiting bodies that go before others, queue the other waiting bodies; both
+	// hold *wish.
 	before, queue list.List
 
-	users int // of a caller's share; under the mu of what shares it
+	users int // how many requests use the room of one caller; guarded by the mu of Reading
 }
 
 // wish is a body that waits for room.
@@ -41,8 +43,8 @@ type wish struct {
 	granted chan struct{}
 }
 
-// leaveRoom gives back the room of a request whose body is done with, and which
-// goes on to wait.
+// leaveRoom gives back the room of a request's body, which the request no longer needs although it
+// still waits.
 func leaveRoom(ctx context.Context) {
 	if in, ok := ctx.Value(admittedKey{}).(*admitted); ok {
 		in.release()
@@ -51,14 +53,14 @@ func leaveRoom(ctx context.Context) {
 
 func newRoom(n int64) *room { return &room{free: n, ahead: n / firstOf} }
 
-// take waits for room for n bytes, and refuses when that takes too long. give must
-// be called when they are not held any more.
+// take waits for room for n bytes, at most roomWait. The caller must call give when the bytes are
+// no longer in memory.
 func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
 	return r.enter(ctx, n, false)
 }
 
-// first is like take, but its body goes ahead of the bodies that wait, as long as all bodies
-// admitted by first together have no more than their reserved share of the room.
+// first is like take, but its body goes before the bodies that wait, as long as all such bodies
+// together have no more than their part of the room.
 func (r *room) first(ctx context.Context, n int64) (give func(), err error) {
 	return r.enter(ctx, n, true)
 }
@@ -95,15 +97,16 @@ func (r *room) queued(ctx context.Context, n int64, first bool) (give func(), er
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case <-w.granted: // both came at once
+	case <-w.granted: // the room was granted when ctx ended
 		return func() { r.give(w) }, nil
 	default:
 	}
 	queue.Remove(e)
 	r.returnLocked(w)
-	r.grantLocked() // those behind it may need less
+	r.grantLocked() // bodies behind it may need less room
 	return nil, &belay.Error{
-		Code: belay.CodeUnavailable, Message: "too much is on its way at the same time; nothing was done, ask again",
+		Code:       belay.CodeUnavailable,
+		Message:    "the server has too many bytes in memory at the moment; nothing was done, repeat the request",
 		RetryAfter: time.Second, Err: errBusy,
 	}
 }
@@ -116,14 +119,14 @@ func (r *room) give(w *wish) {
 	r.grantLocked()
 }
 
-// returnLocked gives back what a body has of the part of those that go first.
+// returnLocked gives back a body's share of the part for bodies that go first.
 func (r *room) returnLocked(w *wish) {
 	if w.first {
 		r.ahead += w.n
 	}
 }
 
-// grantLocked gives what is free to those that wait, in order.
+// grantLocked gives free room to the bodies that wait, in order.
 func (r *room) grantLocked() {
 	for _, queue := range []*list.List{&r.before, &r.queue} {
 		for e := queue.Front(); e != nil; e = queue.Front() {

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// What is held together is never more than there is room for; who waits gets it in
-// order, who waits too long is refused, and who has given up is in nobody's way.
+// Bodies in memory together never exceed the room. A body that waits gets room in order of arrival,
+// is refused if it waits too long, and does not block the others if its request is cancelled.
 func TestRoomIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
@@ -49,7 +49,7 @@ func TestRoomIsBounded(t *testing.T) {
 		ctx, giveUp := context.WithCancel(t.Context())
 		wait(ctx, 9*mib)
 		wait(t.Context(), 6*mib)
-		wait(t.Context(), 5*mib) // does not fit beside the one before
+		wait(t.Context(), 5*mib) // does not fit beside the body before it
 		giveUp()
 		synctest.Wait()
 		giveAll()
@@ -67,8 +67,9 @@ func TestRoomIsBounded(t *testing.T) {
 	})
 }
 
-// Rule: heartbeats that are too long to need no room get some before all others, in the
-// order in which they came, and no more than their part: the next one takes its turn.
+// Heartbeats that are too long to go without room get it before all other bodies, in order of
+// arrival, until they have their part of the room. The next heartbeat waits in line with the other
+// bodies.
 func TestHeartbeatsGetRoomFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
@@ -111,7 +112,7 @@ func TestHeartbeatsGetRoomFirst(t *testing.T) {
 	})
 }
 
-// Rule: of two heartbeats that wait for room the older one gets it.
+// Of two heartbeats that wait for room, the older gets it first.
 func TestTheOlderHeartbeatGetsRoomFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
@@ -124,7 +125,7 @@ func TestTheOlderHeartbeatGetsRoomFirst(t *testing.T) {
 		for _, x := range []struct {
 			who  string
 			size int64
-		}{{"the older", mib * 3 / 4}, {"the newer", mib / 4}} { // for which there is room
+		}{{"the older", mib * 3 / 4}, {"the newer", mib / 4}} { // there is room for the newer heartbeat alone
 			go func() {
 				if give, err := r.first(t.Context(), x.size); err == nil {
 					order <- x.who
@@ -144,8 +145,9 @@ func TestTheOlderHeartbeatGetsRoomFirst(t *testing.T) {
 	})
 }
 
-// A body that needs more than there will ever be is refused like any other.
-func TestRoomIsTooSmall(t *testing.T) {
+// A body that needs more than the whole room is refused after the same wait, and does not block the
+// next body.
+func TestABodyLargerThanTheRoomIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(1 << 20)
 		if _, err := r.take(t.Context(), 2<<20); belay.CodeOf(err) != belay.CodeUnavailable {

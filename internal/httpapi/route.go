@@ -14,34 +14,34 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// route is one operation of the API as it is told and guarded.
+// route is one operation of the API: how it is documented, and which checks its requests pass.
 type route struct {
-	id      string // its name in generated clients
+	id      string // the operation's name in generated clients
 	method  string
 	path    string
 	tag     string
 	summary string
 	doc     string
-	scopes  []belay.Scope                           // one of them is needed; none: everybody may
+	scopes  []belay.Scope                           // the caller needs one of them; none lets every caller in
 	status  int                                     // of success; 0 means 200
-	also    []int                                   // further successes with the same body
-	errors  []int                                   // refusals beyond those that every route has
-	body    bool                                    // takes one
+	also    []int                                   // statuses of further successes with the same body
+	errors  []int                                   // statuses of refusals beyond those of every route
+	body    bool                                    // the request has a body
 	limit   int64                                   // of the body; 0 means wire.MaxBody
-	lists   []string                                // parameters of the query that may be repeated
-	stream  bool                                    // answers without an end
-	wait    bool                                    // may be asked to wait for news
-	tagged  bool                                    // a success has an ETag, which a caller may have
-	probe   bool                                    // tells whether the server works, and is counted apart
-	alive   bool                                    // keeps a session, and waits for room before all others
-	page    bool                                    // is for browsers: they are asked for a password
-	example string                                  // of a body
-	submits bool                                    // may say in a header that it submits only
-	headers []string                                // of a success, where no type says so
+	lists   []string                                // query parameters that may be repeated
+	stream  bool                                    // the answer may have no end
+	wait    bool                                    // the request may wait for news
+	tagged  bool                                    // a success has an ETag, and If-None-Match may name it
+	probe   bool                                    // tells whether the server works; has a rate limit of its own
+	alive   bool                                    // keeps a session alive; its body waits for room before all others
+	page    bool                                    // is for browsers, which are asked for a password
+	example string                                  // of the request's body
+	submits bool                                    // the header may say that a batch only submits
+	headers []string                                // headers of a success that are not fields of its type
 	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
-	fault   reflect.Type                            // of the body of refusals in another form
-	heads   reflect.Type                            // the headers of a success of a route of another package
-	shape   *shape                                  // the body's names, where its decoder is not strict about them
+	fault   reflect.Type                            // type of the body of refusals in another form
+	heads   reflect.Type                            // fields: the headers of a success of another package's route
+	shape   *shape                                  // the body's names, where the decoder ignores letter case
 }
 
 // waits reports whether a request of the route may take long and is counted against the limit of
@@ -61,13 +61,13 @@ func (rt *route) most() int64 {
 	return wire.MaxBody
 }
 
-// refusals are the statuses that the route may refuse with.
+// refusals are the statuses with which the route may refuse a request.
 func (rt *route) refusals() []int {
 	out := []int{
 		http.StatusBadRequest, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusServiceUnavailable,
 	}
-	out = append(out, http.StatusForbidden) // hosts and pages of other sites
+	out = append(out, http.StatusForbidden) // for other hosts, and pages of other sites
 	out = append(out, http.StatusMethodNotAllowed)
 	if len(rt.scopes) > 0 {
 		out = append(out, http.StatusUnauthorized)
@@ -82,7 +82,7 @@ func (rt *route) refusals() []int {
 	return append(out, rt.errors...)
 }
 
-// operation is the route as huma takes it.
+// operation describes the route for huma.
 func (a *api) operation(rt *route) huma.Operation {
 	op := huma.Operation{
 		OperationID: rt.id, Method: rt.method, Path: rt.path, Tags: []string{rt.tag}, Summary: rt.summary,
@@ -110,7 +110,7 @@ func (a *api) operation(rt *route) huma.Operation {
 	return op
 }
 
-// refused is the response of the route's refusals with a status.
+// refused describes the route's refusals with a status.
 func (a *api) refused(rt *route, status int) *huma.Response {
 	if rt.fault == nil {
 		return &huma.Response{Ref: "#/components/responses/" + problemName(status)}
@@ -129,8 +129,8 @@ func (a *api) refused(rt *route, status int) *huma.Response {
 	return response
 }
 
-// add registers a route: huma reads its parameters and body by the types of I and
-// O and writes them into the OpenAPI document.
+// add registers a route: huma reads its parameters and body as the type I, writes its answer from
+// the type O, and adds both types to the OpenAPI document.
 func add[I, O any](a *api, rt route, h func(context.Context, *I) (*O, error)) {
 	if rt.status == 0 {
 		rt.status = http.StatusOK

@@ -10,27 +10,27 @@ import (
 )
 
 type runsRequest struct {
-	Execution belay.ExecutionID `query:"execution" required:"true" doc:"Whose attempts."`
+	Execution belay.ExecutionID `query:"execution" required:"true" doc:"The execution whose attempts are listed."`
 }
 
 type runAt struct {
 	ID belay.RunID `path:"id"`
 }
 
-// onRun is what every write of a run carries, beside its body.
+// runRequest has what every write of a run carries.
 type runRequest[B any] struct {
 	ID    belay.RunID  `path:"id"`
-	Lease wire.LeaseID `header:"Lease-Id" doc:"lease_id of the claim. Without it: 428."`
-	Token belay.Token  `header:"Lease-Token" doc:"If it is given, it must be the run's."`
-	Key   string       `header:"Idempotency-Key" maxLength:"200" doc:"Names the write: repeated, it is answered as the first time."`
+	Lease wire.LeaseID `header:"Lease-Id" doc:"The field lease_id of the claim. Without the header the status is 428."`
+	Token belay.Token  `header:"Lease-Token" doc:"The token of the run; it may be left out."`
+	Key   string       `header:"Idempotency-Key" maxLength:"200" doc:"Names the write: a repeat with the same key is answered like the first request."`
 	Body  *B
 }
 
-// beatRequest has no body.
+// beatRequest is a heartbeat, which has no body.
 type beatRequest struct {
 	ID    belay.RunID  `path:"id"`
-	Lease wire.LeaseID `header:"Lease-Id" doc:"lease_id of the claim. Without it: 428."`
-	Token belay.Token  `header:"Lease-Token" doc:"If it is given, it must be the run's."`
+	Lease wire.LeaseID `header:"Lease-Id" doc:"The field lease_id of the claim. Without the header the status is 428."`
+	Token belay.Token  `header:"Lease-Token" doc:"The token of the run; it may be left out."`
 }
 
 func (a *api) runs() {
@@ -50,7 +50,7 @@ func (a *api) runs() {
 		id: "getRun", method: http.MethodGet, path: "/v1/runs/{id}", tag: "runs", summary: "Read one attempt",
 		scopes: read,
 	}, a.run)
-	add(a, a.runRoute("heartbeat", "Renew the session that owns a run, and count as progress", false),
+	add(a, a.runRoute("heartbeat", "Renew the session that owns a run, and count as progress of the run", false),
 		func(ctx context.Context, in *beatRequest) (*renewalReply, error) {
 			l, err := ofRun(in.ID, in.Lease, in.Token)
 			if err != nil {
@@ -66,11 +66,11 @@ func (a *api) runs() {
 		}
 		return a.save(ctx, l, in.Key, orEmpty(in.Body))
 	})
-	add(a, a.runRoute("complete", "End a run well", true), settling(a, func(w *wire.Complete) belay.Settlement {
+	add(a, a.runRoute("complete", "End a run with success", true), settling(a, func(w *wire.Complete) belay.Settlement {
 		return belay.Settlement{Outcome: belay.OutcomeSucceeded, Output: w.Output, CostTokens: w.CostTokens}
 	}))
-	add(a, a.runRoute("fail", "End a run badly; the execution's policy says what follows", true), a.fail)
-	add(a, a.runRoute("suspend", "Give a run back until what it waits for has come", true),
+	add(a, a.runRoute("fail", "End a run with a failure; the execution's policy says what follows", true), a.fail)
+	add(a, a.runRoute("suspend", "Give a run back until its wait is over", true),
 		settling(a, func(w *wire.Suspend) belay.Settlement {
 			return belay.Settlement{
 				Outcome: belay.OutcomeSuspended, Wait: wire.Duration(w.WaitMS), WaitText: w.WaitText,
@@ -89,12 +89,13 @@ func (a *api) runRoute(what, summary string, body bool) route {
 	}
 }
 
-// ofRun is the lease on a run: the path names the execution and the token.
+// ofRun is the lease on a run. The run's id names the execution and the token; a token in the
+// header must be the same.
 func ofRun(id belay.RunID, secret wire.LeaseID, said belay.Token) (belay.Lease, error) {
 	if said != 0 && said != id.Token {
 		return belay.Lease{}, &belay.Error{
 			Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned,
-			Message: fmt.Sprintf("token %d of the header Lease-Token is not that of this run", said),
+			Message: fmt.Sprintf("token %d of the header Lease-Token is not the token of this run", said),
 		}
 	}
 	return lease{secret, id.Token}.of(id.Execution)
@@ -132,7 +133,7 @@ func (a *api) fail(ctx context.Context, in *runRequest[wire.Fail]) (*executionRe
 	})(ctx, in)
 }
 
-// settling ends a run, and answers with the execution as it is then.
+// settling makes a handler that ends a run, and answers with the execution as it is afterwards.
 func settling[B any](a *api, settlement func(*B) belay.Settlement) func(context.Context,
 	*runRequest[B]) (*executionReply, error) {
 	return func(ctx context.Context, in *runRequest[B]) (*executionReply, error) {

@@ -8,16 +8,15 @@ import (
 )
 
 const (
-	// maxDepth is how deep the values of a request's JSON may lie in each
-	// other.
+	// maxDepth is how deep the values of a request's JSON may be nested.
 	maxDepth = 100
-	// fewKeys is up to how many keys of an object are compared one by one.
+	// fewKeys is how many keys of an object are compared one by one; more keys are kept in a map.
 	fewKeys = 16
 )
 
-// checkJSON refuses what is not exactly one JSON value in UTF-8, is nested too
-// deep, names a field twice or holds a NUL, and fields that a shape does not have.
-// Decoders differ about such texts, so none of them gets to see one.
+// checkJSON refuses a body that is not exactly one JSON value in UTF-8, is nested too deep, names a
+// field twice, contains a NUL, or has a field that the shape does not have. Decoders treat such
+// texts differently, so no decoder gets one.
 func checkJSON(b []byte, sh *shape) error {
 	if !utf8.Valid(b) {
 		return malformed("the body is not valid UTF-8")
@@ -33,15 +32,15 @@ func checkJSON(b []byte, sh *shape) error {
 	return nil
 }
 
-// scanner reads JSON once, without keeping any of it.
+// scanner reads JSON once, without copying it.
 type scanner struct {
 	b    []byte
 	i    int
-	keys [][]byte // of the objects that are open
+	keys [][]byte // the keys of all open objects
 }
 
 func (s *scanner) fail(what string) error {
-	return malformed(fmt.Sprintf("the body is no JSON that Belay reads: %s at byte %d", what, s.i))
+	return malformed(fmt.Sprintf("the body is no JSON that Belay accepts: %s at byte %d", what, s.i))
 }
 
 func (s *scanner) space() {
@@ -55,7 +54,7 @@ func (s *scanner) space() {
 	}
 }
 
-// peek is the next byte, 0 at the end.
+// peek is the next byte, or 0 at the end.
 func (s *scanner) peek() byte {
 	if s.i < len(s.b) {
 		return s.b[s.i]
@@ -126,7 +125,7 @@ func (s *scanner) object(depth int, sh *shape) error {
 	first := len(s.keys)
 	var many map[string]struct{}
 	defer func() { s.keys = s.keys[:first] }()
-	left := 0 // of the fields that there must be
+	left := 0 // how many required fields are still missing
 	if sh != nil {
 		left = sh.needed
 	}
@@ -176,8 +175,8 @@ func (s *scanner) object(depth int, sh *shape) error {
 	}
 }
 
-// whole refuses an object whose keys begin at first if fields are left out that there
-// must be.
+// whole refuses an object if required fields are missing. first is the index of the object's first
+// key.
 func (s *scanner) whole(left int, sh *shape, first int) error {
 	if left == 0 {
 		return nil
@@ -185,7 +184,7 @@ func (s *scanner) whole(left int, sh *shape, first int) error {
 	return invalid("body."+sh.missing(s.keys[first:]), "is missing")
 }
 
-// plain is a key without escapes, still in quotes.
+// plain is a key with its escapes decoded, still in quotes.
 func (s *scanner) plain(key []byte) ([]byte, error) {
 	if bytes.IndexByte(key, '\\') < 0 {
 		return key, nil
@@ -197,8 +196,8 @@ func (s *scanner) plain(key []byte) ([]byte, error) {
 	return []byte(`"` + plain + `"`), nil
 }
 
-// once remembers a key of the object whose keys begin at first, and refuses one
-// that was there before. Beyond a few they are kept in a map.
+// once adds a key to the object whose first key has the index first, and refuses a key that the
+// object has already. If the object has more than a few keys, many holds them.
 func (s *scanner) once(key []byte, first int, many map[string]struct{}) (map[string]struct{}, error) {
 	if many == nil {
 		for _, k := range s.keys[first:] {
@@ -222,7 +221,7 @@ func (s *scanner) once(key []byte, first int, many map[string]struct{}) (map[str
 	return many, nil
 }
 
-// text reads a string and answers with it as it stands, quotes and all.
+// text reads a string and returns it as it is written, with its quotes.
 func (s *scanner) text() ([]byte, error) {
 	start := s.i
 	for s.i++; s.i < len(s.b); s.i++ {
@@ -241,7 +240,7 @@ func (s *scanner) text() ([]byte, error) {
 	return nil, s.fail("it ends too early")
 }
 
-// escape reads what follows a backslash, up to its last byte.
+// escape reads the rest of an escape after the backslash, up to its last byte.
 func (s *scanner) escape() error {
 	s.i++
 	switch s.peek() {
@@ -272,8 +271,8 @@ func (s *scanner) escape() error {
 	return nil
 }
 
-// half reports whether the digits of an escape are a surrogate whose second digit lies
-// within two.
+// half reports whether the four digits of an escape are a surrogate whose second digit is between
+// low and high.
 func half(digits []byte, low, high byte) bool {
 	c := digits[1]
 	if c > '9' {

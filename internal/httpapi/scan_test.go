@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// What checkJSON passes is JSON to every decoder, and means the same to all of
-// them; what it refuses is no JSON, or is one of the things it says it refuses.
+// Text that checkJSON passes is valid JSON in UTF-8. Valid JSON that it refuses has one of the
+// faults that its comment lists.
 func FuzzCheckJSON(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `[]`, `null`, `true`, `0`, `-0.5e+7`, `"a\u00e9\n"`, ` { "a" : [ 1 , { "b" : null } ] } `,
@@ -32,14 +32,14 @@ func FuzzCheckJSON(f *testing.F) {
 	})
 }
 
-// strange reports whether valid JSON holds what checkJSON refuses beside.
+// strange reports whether valid JSON has one of the other faults that checkJSON refuses.
 func strange(b []byte) bool {
 	if bytes.Contains(b, []byte(`\u0000`)) {
 		return true
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
-	var keys []map[string]bool // of the objects that are open; nil for an array
-	var named []bool           // whether a key came last
+	var keys []map[string]bool // the keys of each open object; nil for an array
+	var named []bool           // whether the object's last token was a key
 	for {
 		token, err := d.Token()
 		if err != nil {
@@ -47,7 +47,7 @@ func strange(b []byte) bool {
 		}
 		if text, ok := token.(string); ok && strings.ContainsRune(text, utf8.RuneError) &&
 			bytes.Contains(bytes.ToLower(b), []byte(`\ud`)) {
-			return true // half a surrogate pair, most likely
+			return true // half of a surrogate pair, most likely
 		}
 		top := len(keys) - 1
 		if key, ok := token.(string); ok && top >= 0 && keys[top] != nil && !named[top] {

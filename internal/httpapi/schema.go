@@ -11,9 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Each type below stands for one of package belay in the OpenAPI document: what is
-// written as text there has a form or a list of words, and belay itself knows no
-// OpenAPI.
+// Each type below stands for a type of package belay in the OpenAPI document, where its text has a
+// pattern or a list of words. Package belay itself does not depend on OpenAPI.
 type (
 	executionID    struct{}
 	workerID       struct{}
@@ -103,8 +102,8 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[refusal]():              reflect.TypeFor[wire.Problem](),
 }
 
-// The digits of ids. Each has five bits, of which the first digit has as many as the bytes of the id need;
-// the parser of package belay refuses other digits there.
+// The digits of ids. Each digit has five bits; the first digit has only the bits that the id's
+// bytes need. The parser of package belay refuses an id with a larger first digit.
 const (
 	digit    = `[0-9a-hjkmnp-tv-z]`
 	digits16 = `[0-7]` + digit + `{25}`
@@ -114,7 +113,7 @@ func idSchema(prefix, digits string) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^" + prefix + digits + "$"}
 }
 
-// words lists the words of a type whose values are numbered.
+// words lists the words of a type with numbered values.
 func words[T interface {
 	~uint8
 	fmt.Stringer
@@ -134,8 +133,8 @@ func listed[T ~string](values ...T) *huma.Schema {
 	return s
 }
 
-// named is the name of a type's schema. Of two types with one name, that of an
-// operation in a batch yields.
+// named is the name of a type's schema. If two types have the same name, the operation in a batch
+// gets another one.
 func named(t reflect.Type, hint string) string {
 	switch t {
 	case reflect.TypeFor[wire.Signal](), reflect.TypeFor[*wire.Signal]():
@@ -159,8 +158,8 @@ func (a *api) config() huma.Config {
 			Info: &huma.Info{
 				Title: "Belay", Version: "1",
 				Description: "Durable executions with one owner at a time. Times are RFC 3339; fields that end in " +
-					"_ms are milliseconds. Every refusal is a problem (RFC 9457) with a stable code; those of the " +
-					"chat have the form of OpenAI's. A stream of server-sent events (text/event-stream) is described " +
+					"_ms are milliseconds. Every refusal is a problem (RFC 9457) with a stable code; refusals of the " +
+					"chat have the form of OpenAI's API. A stream of server-sent events (text/event-stream) is described " +
 					"as an array whose items are its events, with their data parsed as JSON.",
 				Contact: &huma.Contact{Name: "Belay", URL: "https://github.com/belaydev/belay"},
 				License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
@@ -172,8 +171,8 @@ func (a *api) config() huma.Config {
 				Responses: problems(registry),
 				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {
 					Type: "http", Scheme: "bearer",
-					Description: "A key: bly_…. A server without keys asks for none. x-scopes of an operation " +
-						"names the scopes, of which the key needs one.",
+					Description: "A key: bly_…. A server without keys needs none. x-scopes of an operation " +
+						"lists scopes; the key needs one of them.",
 				}},
 			},
 		},
@@ -183,17 +182,18 @@ func (a *api) config() huma.Config {
 }
 
 var tags = []*huma.Tag{
-	{Name: "executions", Description: "Submit and watch."},
-	{Name: "actions", Description: "What an operator does to an execution."},
-	{Name: "owners", Description: "Own one execution from outside."},
-	{Name: "runs", Description: "One attempt at an execution, by its owner."},
+	{Name: "executions", Description: "Submit and watch executions."},
+	{Name: "actions", Description: "Actions of an operator on an execution."},
+	{Name: "owners", Description: "Own one execution by a lock, without a worker."},
+	{Name: "runs", Description: "A run is one attempt at an execution, by its owner."},
 	{Name: "workers", Description: "Sessions that claim executions."},
-	{Name: "keys", Description: "Who may do what."},
+	{Name: "keys", Description: "Keys of callers, and their scopes."},
 	{Name: "agents", Description: "Prompts, jobs and chats of agents, on a server that runs agents."},
 	{Name: "operations", Description: "The server itself."},
 }
 
-// unmarshal is decode for huma, which names the place by itself.
+// unmarshal is decode for huma. Its error names the field in the text, because huma does not read
+// the details of a refusal.
 func unmarshal(data []byte, v any) error {
 	err := decode(data, v)
 	if err == nil {
@@ -205,7 +205,7 @@ func unmarshal(data []byte, v any) error {
 	return err
 }
 
-// problemStatuses are all statuses that refusals have.
+// problemStatuses are all statuses of refusals.
 var problemStatuses = []int{400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 415, 422, 423, 428, 429, 500, 503}
 
 func problemName(status int) string {
@@ -239,15 +239,15 @@ func refusalResponse(status int, content map[string]*huma.MediaType) *huma.Respo
 	}
 	switch status {
 	case http.StatusConflict, http.StatusLocked, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		header("Retry-After", "When to ask again, in seconds.", huma.TypeInteger)
+		header("Retry-After", "In how many seconds to repeat the request.", huma.TypeInteger)
 	case http.StatusUnauthorized:
-		header("WWW-Authenticate", "How the request must prove who sends it.", huma.TypeString)
+		header("WWW-Authenticate", "How the request must name its key.", huma.TypeString)
 	case http.StatusForbidden:
 		response.Headers["WWW-Authenticate"] = &huma.Param{
 			Description: "The scope that the key lacks.", Schema: &huma.Schema{Type: huma.TypeString},
 		}
 	case http.StatusMethodNotAllowed:
-		header("Allow", "The methods that the address takes.", huma.TypeString)
+		header("Allow", "The methods that the address accepts.", huma.TypeString)
 	}
 	return response
 }

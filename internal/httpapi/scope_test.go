@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// scopes says who may ask for what: one of the scopes is enough, and admin always
-// is. Without any, everybody may.
+// scopes lists the scopes of each route: a key needs one of them, and the scope admin is always
+// enough. A route without scopes lets every caller in.
 var scopes = map[string][]belay.Scope{
 	"GET /healthz":      nil,
 	"GET /readyz":       nil,
@@ -66,7 +66,7 @@ var scopes = map[string][]belay.Scope{
 	"DELETE /v1/keys/{id}": {belay.ScopeAdmin},
 }
 
-// fill puts ids that name nothing into a path.
+// fill puts ids of things that do not exist into a path.
 func fill(path string) string {
 	id := "ex_0000000000000000000000000z"
 	switch {
@@ -81,8 +81,8 @@ func fill(path string) string {
 		"1").Replace(path)
 }
 
-// Each route opens to exactly the scopes of the table: with each scope alone,
-// without a key, with one that was revoked and with one that never was.
+// Each route lets in exactly the scopes of the table. The test tries each scope alone, no key, a
+// revoked key, and a key that was never made.
 func TestRoutesOpenToTheirScopes(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	all := []belay.Scope{belay.ScopeRead, belay.ScopeSubmit, belay.ScopeOperate, belay.ScopeWorker, belay.ScopeAdmin}
@@ -160,8 +160,8 @@ func TestBatchNeedsEachScope(t *testing.T) {
 	}
 }
 
-// A server is open until the first key is made, and does not open again when the
-// last one is revoked.
+// A server lets every caller in until the first key is made. When the last key is revoked, it still
+// refuses callers without a key.
 func TestServerStaysClosed(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	s.want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "")
@@ -175,15 +175,15 @@ func TestServerStaysClosed(t *testing.T) {
 	s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodGet, "/v1/executions", "")
 }
 
-// With InsecureNoAuth nobody is asked, keys or not.
+// With InsecureNoAuth no request needs a key, even if there are keys.
 func TestInsecureNoAuthAsksNobody(t *testing.T) {
 	s := serve(t, httpapi.Options{InsecureNoAuth: true})
 	s.withKey("root", belay.ScopeAdmin)
 	s.want(http.StatusOK, nil, http.MethodGet, "/v1/keys", "")
 }
 
-// Who did something is the name of the key, whatever the body says; where nobody
-// proves who they are it is what the body says.
+// The actor of an action is the name of the request's key, whatever the body says. If requests need
+// no key, the actor is the name in the body.
 func TestActorIsTheKey(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	path := s.submit(`{"workflow": "w"}`)
@@ -201,8 +201,8 @@ func TestActorIsTheKey(t *testing.T) {
 	}
 }
 
-// A browser reads with a key as its password, and writes with nothing of the kind:
-// what it sends by itself must not act.
+// A browser may read with a key as its password, but not write with it: a page of another site
+// could make the browser send the password.
 func TestBrowserReadsWithPassword(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	c := s.withKey("root", belay.ScopeAdmin)
@@ -214,7 +214,7 @@ func TestBrowserReadsWithPassword(t *testing.T) {
 		"Authorization", auth)
 }
 
-// A secret that came in does not go out again, into an answer or into the log.
+// A secret that a request carries appears in no answer and not in the log.
 func TestSecretsStayInside(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	admin := s.withKey("root", belay.ScopeAdmin)
@@ -245,14 +245,13 @@ func TestSecretsStayInside(t *testing.T) {
 	for _, text := range said {
 		for _, secret := range secrets {
 			if strings.Contains(text, secret) {
-				t.Errorf("a secret is told: %s", text)
+				t.Errorf("a secret appears: %s", text)
 			}
 		}
 	}
 }
 
-// A key that is revoked opens nothing any more, what it had opened before
-// included.
+// Revoking a key also ends the streams that were opened with it.
 func TestStreamEndsWithItsKey(t *testing.T) {
 	s := serve(t, httpapi.Options{Ping: time.Millisecond})
 	reader := s.withKey("reader", belay.ScopeRead)

@@ -23,12 +23,12 @@ type server struct {
 	t   testing.TB
 	b   *embedded.Backend
 	url string
-	key string // sent with every request, if any
+	key string // the key of every request, if any
 	log *logged
-	// pretends says that the backend refuses what no real one does, so that answers are not held against the document.
+	// pretends says that the backend returns errors that no real backend returns, so answers are
+	// not checked against the document.
 	pretends bool
-	// ended gets one for each request whose handler has returned, on a server
-	// of serveNarrow.
+	// ended gets a token when the handler of a request returns, on a server of serveNarrow.
 	ended <-chan struct{}
 }
 
@@ -124,8 +124,8 @@ func (s *server) do(method, path, body string, h ...string) *answer {
 	return a
 }
 
-// want sends a request whose answer must have a status, and reads it into v
-// unless that is nil.
+// want sends a request, checks the status of its answer, and reads the answer into v unless v is
+// nil.
 func (s *server) want(status int, v any, method, path, body string, h ...string) *answer {
 	s.t.Helper()
 	a := s.do(method, path, body, h...)
@@ -140,14 +140,14 @@ func (s *server) want(status int, v any, method, path, body string, h ...string)
 	return a
 }
 
-// submit submits an execution and answers with its path.
+// submit submits an execution and returns its path.
 func (s *server) submit(body string, h ...string) string {
 	s.t.Helper()
 	a := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/executions", body, h...)
 	return a.Header.Get("Location")
 }
 
-// withKey is the server as somebody with a key of some scopes sees it.
+// withKey is the server for requests with a new key of some scopes.
 func (s *server) withKey(name string, scopes ...belay.Scope) *server {
 	s.t.Helper()
 	k, err := s.b.CreateKey(s.t.Context(), belay.KeySpec{Name: name, Scopes: scopes})
@@ -159,7 +159,7 @@ func (s *server) withKey(name string, scopes ...belay.Scope) *server {
 	return &c
 }
 
-// problem is what a refusal says.
+// problem is the body of a refusal.
 type problem struct {
 	Code   belay.Code  `json:"code"`
 	Status int         `json:"status"`
@@ -173,7 +173,7 @@ type problem struct {
 	Errors []struct{ Location, Message string } `json:"errors"`
 }
 
-// refused sends a request that must be refused with a status and a code.
+// refused sends a request, and checks that it is refused with a status and a code.
 func (s *server) refused(status int, code belay.Code, method, path, body string, h ...string) problem {
 	s.t.Helper()
 	var p problem

@@ -9,25 +9,23 @@ import (
 	"strings"
 )
 
-// shape is which names the objects of a body may have, letter by letter. The
-// decoder of routes that are asked for all the time would take a name in other
-// letters for the same, and whoever stands between may not. A nil shape is
-// anything: a payload, or what has a form of its own. It also says which names there
-// must be.
+// shape lists the names that the objects of a body may have, in exact case, and which of them are
+// required. The decoder of the routes that workers use all the time would accept a name in another
+// case, and a proxy in between might not. A nil shape allows any value: a payload, or a type with
+// its own decoder.
 type shape struct {
-	fields map[string]field // by the name in quotes; nil if it is no object
-	needed int              // of the fields
-	each   *shape           // of an array's values
+	fields map[string]field // by the name in quotes; nil if the value is no object
+	needed int              // the number of required fields
+	each   *shape           // the shape of an array's values
 }
 
-// field is what is said of a field.
+// field is the shape of a field's value.
 type field struct {
 	*shape
-	needed bool // there must be one
+	needed bool // the field is required
 }
 
-// shapeOf is the shape of a type whose values do not hold values of their own
-// type.
+// shapeOf is the shape of a type, which must not contain itself.
 func shapeOf(t reflect.Type) *shape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -51,7 +49,7 @@ func shapeOf(t reflect.Type) *shape {
 	}
 }
 
-// add adds the fields of a struct, and of those that stand in it.
+// add adds the fields of a struct and of the structs that it embeds.
 func (s *shape) add(t reflect.Type) {
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -67,7 +65,7 @@ func (s *shape) add(t reflect.Type) {
 	}
 }
 
-// lenient lets every field be left out.
+// lenient makes every field optional.
 func (s *shape) lenient() *shape {
 	if s == nil {
 		return nil
@@ -81,8 +79,8 @@ func (s *shape) lenient() *shape {
 	return s
 }
 
-// missing is the first field that must be there and is not among those that are. Only
-// who misses one asks.
+// missing is the first required field that is not among the keys. It is slow, and is called only if
+// a field is missing.
 func (s *shape) missing(keys [][]byte) string {
 	for _, name := range slices.Sorted(maps.Keys(s.fields)) {
 		if s.fields[name].needed && !slices.ContainsFunc(keys, func(k []byte) bool { return string(k) == name }) {
@@ -92,7 +90,7 @@ func (s *shape) missing(keys [][]byte) string {
 	return ""
 }
 
-// of is what is said of a field, and whether there is such a field.
+// of is the shape of a field, and reports whether there is such a field.
 func (s *shape) of(key []byte) (field, bool) {
 	if s == nil || s.fields == nil {
 		return field{}, true

@@ -12,9 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Names count letter by letter, wherever they stand, except in a payload: a
-// decoder that takes "Token" for "token" would read another request than a proxy
-// that does not.
+// The names of fields must have the exact case, except in a payload. A decoder that accepts "Token"
+// for "token" would read another request than a proxy that does not.
 func TestNamesCountLetterByLetter(t *testing.T) {
 	lease := wire.LeaseOf(belay.Lease{Token: 1})
 	submit := wire.SubmitOf(belay.Submission{

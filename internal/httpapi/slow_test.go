@@ -20,9 +20,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// Clients that send a header or a body byte by byte, or that read nothing, are cut
-// off after the timeouts, however many they are, and nobody waits for them
-// meanwhile.
+// The server cuts off clients that send a header or a body byte by byte, or that do not read, after
+// its timeouts, however many they are. Meanwhile other clients do not wait.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	const each, limit = 50, time.Second
@@ -31,7 +30,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	left := make(chan struct{}, each) // handlers whose clients read nothing
+	left := make(chan struct{}, each) // gets a token when a handler returns whose client does not read
 	log := &syncBuffer{}
 	api := httpapi.New(b, httpapi.Options{Log: slog.New(slog.NewTextHandler(log, nil)), BodyTimeout: limit,
 		WriteTimeout: limit, Rate: httpapi.Rate{PerSecond: -1}})
@@ -56,7 +55,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		"b\r\nContent-Length: 200000\r\n\r\n{"
 	const lost = "POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n{"
 	var slow sync.WaitGroup
-	gone := make(chan struct{}) // all of them have left
+	gone := make(chan struct{}) // closed when all those handlers have returned
 	for range each {
 		slow.Go(func() {
 			cutOff(t, s.url, "slow header", "GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", http.StatusRequestTimeout,
@@ -71,7 +70,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		began := time.Now()
 		s.want(http.StatusOK, nil, http.MethodGet, "/v1/workers", "")
 		if took := time.Since(began); took > patience() {
-			t.Errorf("somebody else waited %s", took)
+			t.Errorf("another client waited %s", took)
 		}
 	}
 	for range each {
@@ -84,7 +83,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	}
 }
 
-// dial connects with a small buffer to read into.
+// dial connects with a small buffer for reading.
 func dial(t *testing.T, url string) (*net.TCPConn, error) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
@@ -100,8 +99,8 @@ func dial(t *testing.T, url string) (*net.TCPConn, error) {
 	return tcp, err
 }
 
-// cutOff sends the beginning of a request and nothing more. The server answers with the
-// status, or not at all, and closes.
+// cutOff sends the beginning of a request and nothing more. The server must answer with the status,
+// or without an answer if silent is set, and close the connection.
 func cutOff(t *testing.T, url, what, text string, status int, silent error) {
 	c, err := dial(t, url)
 	if err != nil {
@@ -129,8 +128,8 @@ func cutOff(t *testing.T, url, what, text string, status int, silent error) {
 	}
 }
 
-// deaf asks for much and reads none of it until the server has given up, which
-// the rest of the answer shows by not being there.
+// deaf requests a large answer and reads none of it until the server has given up. The rest of the
+// answer must not arrive afterwards.
 func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
 	c, err := dial(t, url)
 	if err != nil {
@@ -148,9 +147,9 @@ func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
 	}
 }
 
-// Large bodies that are sent together wait for each other, and the last of them is
-// told to come again: what clients send together takes no more memory than there
-// is. Heartbeats and questions pass; who waits for a result has sent its body.
+// Large bodies that clients send at the same time wait for each other, and a body that waits too
+// long is refused with Retry-After, so that they never need more memory than there is. Small
+// requests pass, and a request that waits for a result keeps no room, because its body was read.
 func TestLargeBodiesWaitForRoom(t *testing.T) {
 	t.Parallel()
 	s := serve(t, httpapi.Options{Bodies: 1 << 20, BodyTimeout: 30 * time.Second})
@@ -179,7 +178,8 @@ func TestLargeBodiesWaitForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := false
-	for began := time.Now(); !refused && time.Since(began) < 20*time.Second; { // until the half is being read
+	// The server refuses other large bodies once it reads the first half of that body.
+	for began := time.Now(); !refused && time.Since(began) < 20*time.Second; {
 		a, err := s.try(t.Context(), http.MethodPost, "/v1/executions", large)
 		refused = err == nil && a.StatusCode == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != ""
 	}
@@ -192,7 +192,7 @@ func TestLargeBodiesWaitForRoom(t *testing.T) {
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || resp.StatusCode != http.StatusCreated {
-		t.Fatalf("the one that had room: %v, %v", resp, err)
+		t.Fatalf("the body that had room: %v, %v", resp, err)
 	}
 	resp.Body.Close()
 	s.submit(large)

@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// stream answers with a body that is written as it comes.
+// stream is an answer whose body is written over time.
 type stream struct {
 	Body func(huma.Context)
 }
@@ -34,7 +34,7 @@ func (a *api) follow(ctx context.Context, in *eventsRequest) (*stream, error) {
 	if err := checkCursor(&x, after); err != nil {
 		return nil, err
 	}
-	// A browser asks again whenever a stream ends, and only 204 lets it stop.
+	// A browser reconnects whenever a stream ends; only the status 204 makes it stop.
 	over := in.Last != "" && x.State.Terminal() && after >= x.Seq
 	return &stream{Body: func(c huma.Context) {
 		r, w := humago.Unwrap(c)
@@ -50,7 +50,8 @@ func (a *api) follow(ctx context.Context, in *eventsRequest) (*stream, error) {
 	}}, nil
 }
 
-// reconnect tells browsers how long to wait, in milliseconds, before they ask again for a stream that ended.
+// reconnect tells browsers how long to wait, in milliseconds, before they reconnect to a stream
+// that ended.
 const reconnect = "retry: 2000\n\n"
 
 // clientBuffer is how many bytes a client must accept within the write timeout.
@@ -63,7 +64,7 @@ type watcher struct {
 	ctx     context.Context // the request's
 	sender
 	key feedKey
-	seq int64 // the last that was written
+	seq int64 // the seq of the last event that was written
 }
 
 func (s *watcher) run(x *belay.Execution) {
@@ -77,7 +78,7 @@ func (s *watcher) run(x *belay.Execution) {
 	ping := time.NewTicker(s.o.Ping)
 	defer ping.Stop()
 	for {
-		if x.State.Terminal() && s.seq >= x.Seq { // it had ended before
+		if x.State.Terminal() && s.seq >= x.Seq { // the execution had ended before the request
 			if end, err := endOf(x); err == nil {
 				s.send(end)
 			}
@@ -88,7 +89,7 @@ func (s *watcher) run(x *belay.Execution) {
 			frames, err = s.reread()
 		}
 		if err != nil {
-			return // the client comes again and is told why
+			return // the client reconnects and then gets the refusal
 		}
 		if len(frames) > 0 {
 			if !s.write(frames) {
@@ -110,7 +111,7 @@ func (s *watcher) run(x *belay.Execution) {
 	}
 }
 
-// reread reads from the store what the feed does not hold.
+// reread reads the frames from the store that the feed no longer has.
 func (s *watcher) reread() ([]frame, error) {
 	return read(s.ctx, s.b, belay.EventQuery{
 		Execution: s.key.execution, After: s.seq, Data: s.key.data, Limit: s.key.atATime(),
@@ -120,7 +121,7 @@ func (s *watcher) reread() ([]frame, error) {
 // write sends frames, and reports whether the stream goes on.
 func (s *watcher) write(frames []frame) bool {
 	control := http.NewResponseController(s.out)
-	size := clientBuffer // so that the first is given its time as well
+	size := clientBuffer // so that the first write moves the deadline too
 	for _, f := range frames {
 		if size += len(f.text); size >= clientBuffer {
 			_ = control.SetWriteDeadline(time.Now().Add(s.timeout))
@@ -138,10 +139,10 @@ func (s *watcher) write(frames []frame) bool {
 	return s.flush(control)
 }
 
-// sender writes an answer that has no end to a client that may be slow.
+// sender writes an answer without an end to a client that may be slow.
 type sender struct {
 	out     http.ResponseWriter
-	timeout time.Duration // for a client to accept what is sent
+	timeout time.Duration // how long the client may take to accept a write
 }
 
 // head begins a stream of events.
@@ -151,13 +152,13 @@ func (s sender) head() {
 	s.out.WriteHeader(http.StatusOK)
 }
 
-// begin is head for a client that shall see it at once.
+// begin begins a stream whose head the client must see at once.
 func (s sender) begin() bool {
 	s.head()
 	return s.flush(http.NewResponseController(s.out))
 }
 
-// send writes to a client that has so much time to accept it.
+// send writes to the client, which has the timeout to accept it.
 func (s sender) send(b []byte) bool {
 	control := http.NewResponseController(s.out)
 	_ = control.SetWriteDeadline(time.Now().Add(s.timeout))
@@ -167,8 +168,8 @@ func (s sender) send(b []byte) bool {
 	return s.flush(control)
 }
 
-// flush sends what was written, and lifts the deadline: over HTTP/2 it would end a
-// stream on which there is nothing to write.
+// flush sends what was written, and removes the deadline, because over HTTP/2 the deadline would
+// end a stream that has nothing to write.
 func (s sender) flush(control *http.ResponseController) bool {
 	if err := control.Flush(); err != nil {
 		return false

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// A caller without a key that is not trusted gets nothing but what is everybody's, as
-// long as there is no key; with keys the key decides.
+// Until the first key is made, a caller that is not trusted may use only the routes that need no
+// scope. Once there are keys, the caller's key decides.
 func TestStrangersNeedAKey(t *testing.T) {
 	trusted := false
 	s := serve(t, httpapi.Options{Stranger: func(*http.Request) error {
@@ -39,8 +39,8 @@ func TestStrangersNeedAKey(t *testing.T) {
 	s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodGet, "/v1/executions", "")
 }
 
-// Where keys are demanded before there is one, a request without is told why and what to
-// do; unless it is said that nobody needs a key.
+// If Demand is set and there is no key yet, a request is refused, and the refusal says why and what
+// to do. With InsecureNoAuth every request is let in.
 func TestKeysAreDemanded(t *testing.T) {
 	const demand = "jobs run here: make a key with belay keys create"
 	s := serve(t, httpapi.Options{Demand: demand})

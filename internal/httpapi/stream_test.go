@@ -26,7 +26,7 @@ import (
 type stream struct {
 	body io.Closer
 	in   *bufio.Reader
-	last int64 // the last id
+	last int64 // the id of the last event
 }
 
 // sent is one server-sent event.
@@ -35,7 +35,7 @@ type sent struct {
 	id         int64 // 0 if it has none
 }
 
-// open follows the events of an execution with a client of its own.
+// open requests the events of an execution with the given client.
 func (s *server) open(ctx context.Context, c *http.Client, path string, h ...string) (*stream, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *server) open(ctx context.Context, c *http.Client, path string, h ...str
 	return streamOf(c, req)
 }
 
-// streamOf sends a request that is answered with events.
+// streamOf sends a request whose answer is a stream of events.
 func streamOf(c *http.Client, req *http.Request) (*stream, error) {
 	resp, err := c.Do(req)
 	if err != nil {
@@ -60,8 +60,7 @@ func streamOf(c *http.Client, req *http.Request) (*stream, error) {
 	return &stream{body: resp.Body, in: bufio.NewReaderSize(resp.Body, 512)}, nil
 }
 
-// next reads one event, comments left out. An event that is out of order is an
-// error.
+// next reads one event and skips comments. An event that is out of order is an error.
 func (s *stream) next() (sent, error) {
 	var e sent
 	for {
@@ -81,7 +80,7 @@ func (s *stream) next() (sent, error) {
 			}
 		case line == "\n" && e.name != "":
 			if e.name == "end" {
-				return e, nil // with the id of the last event
+				return e, nil // its id is that of the last event
 			}
 			if e.id != 0 && s.last != 0 && e.id != s.last+1 {
 				return e, fmt.Errorf("seq %d after %d", e.id, s.last)
@@ -94,7 +93,7 @@ func (s *stream) next() (sent, error) {
 	}
 }
 
-// until reads up to the event of a seq.
+// until reads up to the event with a seq.
 func (s *stream) until(seq int64) error {
 	for s.last < seq {
 		if _, err := s.next(); err != nil {
@@ -104,7 +103,7 @@ func (s *stream) until(seq int64) error {
 	return nil
 }
 
-// owner writes the events of one execution.
+// owner owns one execution and writes its events.
 type owner struct {
 	t     testing.TB
 	b     belay.Backend
@@ -131,7 +130,7 @@ func own(t testing.TB, b belay.Backend) *owner {
 
 var ops atomic.Int64
 
-// save writes one event, and answers with its seq.
+// save writes one event and returns its seq.
 func (o *owner) save() int64 {
 	var op belay.OpID
 	copy(op[:], strconv.FormatInt(ops.Add(1), 10))
@@ -152,8 +151,8 @@ func (o *owner) complete() {
 	}
 }
 
-// A stream is the snapshot, every event once and in order, and the end. It goes on
-// from any seq.
+// A stream has the snapshot, every event once and in order, and the event end. A client may
+// continue it after any seq.
 func TestStreamResumes(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	o := own(t, s.b)
@@ -201,12 +200,12 @@ func TestStreamResumes(t *testing.T) {
 	all := s.want(http.StatusOK, nil, http.MethodGet, o.path+"/events", "")
 	if n := strings.Count(string(all.body), "event: event\nid: "); n != 8 || !strings.HasSuffix(string(all.body),
 		"event: end\nid: 8\ndata: {\"state\":\"succeeded\",\"seq\":8}\n\n") {
-		t.Errorf("%d events of one that has ended, want 8:\n%s", n, all.body)
+		t.Errorf("%d events of an ended execution, want 8:\n%s", n, all.body)
 	}
 	s.refused(http.StatusGone, belay.CodeCursorExpired, http.MethodGet, o.path+"/events?after=9", "")
 }
 
-// A stream says that it is alive while nothing happens.
+// A stream without events sends comments that show that it is alive.
 func TestStreamPings(t *testing.T) {
 	s := serve(t, httpapi.Options{Ping: time.Millisecond})
 	o := own(t, s.b)
@@ -226,8 +225,7 @@ func TestStreamPings(t *testing.T) {
 	}
 }
 
-// A stream over HTTP/2 outlives the time that a write may take: nothing is being
-// written.
+// A stream over HTTP/2 lasts longer than the write timeout while it has nothing to write.
 func TestStreamOverHTTP2(t *testing.T) {
 	b, err := embedded.Open(t.Context(), "memory:")
 	if err != nil {
@@ -268,7 +266,7 @@ func TestStreamOverHTTP2(t *testing.T) {
 	}
 }
 
-// counting counts the reads of histories.
+// counting is a Backend that counts the reads of histories.
 type counting struct {
 	*embedded.Backend
 	events atomic.Int64
@@ -279,8 +277,8 @@ func (c *counting) Events(ctx context.Context, q belay.EventQuery) ([]belay.Even
 	return c.Backend.Events(ctx, q)
 }
 
-// narrow is a listener whose connections hold little, so that a client which does
-// not read is noticed.
+// narrow is a listener whose connections have small buffers, so that the server soon notices a
+// client that does not read.
 type narrow struct{ net.Listener }
 
 func (n narrow) Accept() (net.Conn, error) {
@@ -291,7 +289,7 @@ func (n narrow) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// narrowClient is a client whose connections hold little.
+// narrowClient is a client whose connections have small buffers.
 func narrowClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network,
 		addr string) (net.Conn, error) {
@@ -303,7 +301,7 @@ func narrowClient() *http.Client {
 	}}}
 }
 
-// serveNarrow serves a Backend on connections that hold little.
+// serveNarrow serves a Backend on connections with small buffers.
 func serveNarrow(t testing.TB, b belay.Backend, o httpapi.Options) *server {
 	t.Helper()
 	api, ended := httpapi.New(b, o), make(chan struct{}, 1)
@@ -323,9 +321,9 @@ func serveNarrow(t testing.TB, b belay.Backend, o httpapi.Options) *server {
 	return &server{t: t, url: h.URL, ended: ended}
 }
 
-// A thousand watch one execution, a tenth of them too slowly for what is kept for
-// all: each sees every seq, once and in order, and the store is read for each event
-// once and not a thousand times (G15).
+// A thousand clients watch one execution, and a tenth of them are too slow for the frames that the
+// feed keeps. Each client sees every seq once and in order, and the store is read about once for
+// each event and not a thousand times (G15).
 func TestThousandWatchers(t *testing.T) {
 	watchers, events := 1000, 1200
 	if raced.On || testing.Short() {
@@ -341,7 +339,7 @@ func TestThousandWatchers(t *testing.T) {
 	o := own(t, b)
 	client := narrowClient()
 	defer client.CloseIdleConnections()
-	written := make(chan struct{}) // the slow begin to read
+	written := make(chan struct{}) // closed when the slow clients are to begin to read
 	var joined, done sync.WaitGroup
 	joined.Add(watchers)
 	for i := range watchers {
@@ -356,7 +354,7 @@ func TestThousandWatchers(t *testing.T) {
 				<-written
 			}
 			if err == nil {
-				err = watch.until(int64(events) + 3) // submitted and started before, succeeded after
+				err = watch.until(int64(events) + 3) // the events submitted and started come before, succeeded after
 			}
 			if err != nil {
 				t.Errorf("watcher %d: %v", i, err)
@@ -378,8 +376,8 @@ func TestThousandWatchers(t *testing.T) {
 	}
 }
 
-// A watcher that reads nothing is cut off, and goes on without a gap when it comes
-// again.
+// The server cuts off a watcher that does not read. When the watcher reconnects, it continues
+// without a gap.
 func TestDeafWatcherIsCutOff(t *testing.T) {
 	b, err := embedded.Open(t.Context(), "memory:")
 	if err != nil {
@@ -400,7 +398,7 @@ func TestDeafWatcherIsCutOff(t *testing.T) {
 	for range 100 {
 		last = o.save()
 	}
-	<-s.ended // the server gave it up
+	<-s.ended // the server has cut the watcher off
 	if err := watch.until(last); err == nil {
 		t.Error("it was not cut off")
 	}
@@ -416,8 +414,8 @@ func TestDeafWatcherIsCutOff(t *testing.T) {
 	}
 }
 
-// A history with data is read a little at a time and answers with no more than a
-// few megabytes of it: the rest is asked for after the last seq.
+// A history with data is read a few events at a time, and an answer has no more than a few
+// megabytes. The client reads the rest after the last seq.
 func TestHistoryWithDataIsBounded(t *testing.T) {
 	b, err := embedded.Open(t.Context(), "memory:")
 	if err != nil {
@@ -457,7 +455,7 @@ func TestHistoryWithDataIsBounded(t *testing.T) {
 	}
 }
 
-// limited notes how much of a history is read at a time.
+// limited is a Backend that records how many events are read at a time.
 type limited struct {
 	*embedded.Backend
 	most atomic.Int64

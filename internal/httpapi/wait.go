@@ -12,11 +12,11 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// wait is how long a request may wait for news: "30s", or seconds, and never
-// longer than wire.MaxWait.
+// wait is how long a request may wait for news. It is written as a duration ("30s") or in seconds,
+// and is at most wire.MaxWait.
 type wait struct{ time.Duration }
 
-// applied is what the header Preference-Applied says.
+// applied is the value of the header Preference-Applied.
 func (w wait) applied() string {
 	return "wait=" + strconv.FormatFloat(w.Seconds(), 'f', -1, 64)
 }
@@ -29,13 +29,13 @@ func (w *wait) UnmarshalText(b []byte) error {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return malformed(`a wait is written like "30s" or 30`)
+		return malformed(`a wait must have the form "30s" or 30`)
 	}
 	w.Duration = min(d, wire.MaxWait)
 	return nil
 }
 
-// Schema says so in the OpenAPI document.
+// Schema describes the wait in the OpenAPI document.
 func (wait) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
 		Type: huma.TypeString, Description: "How long to wait for news: a duration, or seconds; 60 s at most.",
@@ -43,8 +43,7 @@ func (wait) Schema(huma.Registry) *huma.Schema {
 	}
 }
 
-// preferredWait is the wait of a header Prefer. Other preferences are not ours to
-// judge.
+// preferredWait is the wait in the header Prefer. Other preferences are ignored.
 func preferredWait(prefer string) (wait, error) {
 	var w wait
 	for p := range strings.SplitSeq(prefer, ",") {
@@ -54,14 +53,14 @@ func preferredWait(prefer string) (wait, error) {
 			continue
 		}
 		if err := w.UnmarshalText([]byte(strings.Trim(strings.TrimSpace(value), `"`))); err != nil {
-			return wait{}, malformed("the header Prefer is read as wait=SECONDS")
+			return wait{}, malformed("the wait in the header Prefer must have the form wait=SECONDS")
 		}
 		return w, nil
 	}
 	return wait{}, nil
 }
 
-// waiting is a context for what may wait: it ends when the server begins to stop.
+// waiting is a context for a request that may wait: it ends when the server begins to stop.
 func (a *api) waiting(ctx context.Context) (context.Context, func()) {
 	if a.o.Stopping == nil {
 		return ctx, func() {}
@@ -84,5 +83,5 @@ func (a *api) waiting(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// stopped reports whether a wait ended because the server stops.
+// stopped reports whether a wait ended because the server is stopping.
 func stopped(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errStopping) }

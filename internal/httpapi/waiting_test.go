@@ -13,8 +13,9 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// One caller has so many requests at a time that wait or stream, and is told when to come
-// again; what does not wait goes through all the same, and so does all that others ask.
+// A caller may have a limited number of requests at a time that wait or stream. A further one is
+// refused, with Retry-After. Requests of the caller that do not wait succeed, and so do all
+// requests of other callers.
 func TestWaitsOfACallerAreBounded(t *testing.T) {
 	const most = 20
 	s := serve(t, httpapi.Options{Waiting: most})
@@ -65,12 +66,12 @@ func TestWaitsOfACallerAreBounded(t *testing.T) {
 	cancel()
 	for began := time.Now(); greedy.do(http.MethodGet, path, "").StatusCode != http.StatusOK; {
 		if time.Since(began) > 20*time.Second {
-			t.Fatal("what has ended still counts")
+			t.Fatal("streams that have ended still count")
 		}
 	}
 }
 
-// A body that found no room is refused for a moment, and is no outage of the store.
+// A body without room is refused with 503, and the refusal is not logged as an outage of the store.
 func TestABoundIsNoOutage(t *testing.T) {
 	s := serve(t, httpapi.Options{Bodies: 100 << 10})
 	body := `{"workflow": "w", "input": "` + strings.Repeat("x", 200<<10) + `"}`

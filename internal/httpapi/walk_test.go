@@ -11,14 +11,14 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// walker sends requests and holds both sides against the document.
+// walker sends requests and checks requests and answers against the document.
 type walker struct {
 	*server
 	doc *document
 }
 
-// step sends a request whose answer must have a status and be as the document
-// says, and gives its body.
+// step sends a request, checks the status of its answer and the answer against the document, and
+// returns the answer's fields.
 func (w *walker) step(status int, method, path, body string, h ...string) map[string]any {
 	w.t.Helper()
 	if status < 300 {
@@ -45,8 +45,8 @@ func (w *walker) submitted(body string) (path, id string) {
 	return x["location"].(string), x["id"].(string)
 }
 
-// What a real server answers is what the document says, on every route and with
-// every success that is documented.
+// On every route, and for every documented success, the answer of a real server matches the
+// document.
 func TestAnswersAreAsDocumented(t *testing.T) {
 	s := serve(t, httpapi.Options{Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter,
 		_ *http.Request) {
@@ -62,7 +62,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	for _, r := range w.doc.routes {
 		for status := range r.operation["responses"].(map[string]any) {
 			if at := r.method + " " + r.path + " " + status; status < "400" && !w.doc.seen[at] {
-				t.Errorf("%s is documented and was not walked", at)
+				t.Errorf("%s is documented, and no request of this test led to it", at)
 			}
 		}
 	}
@@ -174,8 +174,8 @@ func (w *walker) worker() {
 	w.step(204, "DELETE", session, "")
 }
 
-// claim wins one execution, under the next number each time it is sent to
-// heartbeat first.
+// claim wins one execution. If the server asks for a heartbeat first, it sends one and claims again
+// under the next number.
 func (w *walker) claim(session string, number int) map[string]any {
 	w.t.Helper()
 	for {

@@ -13,7 +13,7 @@ type workerAt struct {
 }
 
 type openRequest struct {
-	Key  string `header:"Idempotency-Key" maxLength:"200" doc:"Names the session, if the body gives no id: repeated, the session is found."`
+	Key  string `header:"Idempotency-Key" maxLength:"200" doc:"Names the session, if the body has no id: a repeat with the same key finds the session."`
 	Body belay.WorkerSpec
 }
 
@@ -29,7 +29,7 @@ func (a *api) workers() {
 	add(a, route{
 		id: "openWorker", method: http.MethodPost, path: "/v1/workers", tag: "workers",
 		summary: "Open a worker's session",
-		doc:     "Opened again under its id, the session is found. It lives as long as its heartbeats come.",
+		doc:     "A repeat with the same id finds the session. The session lives as long as the server receives its heartbeats.",
 		example: `{"name": "builder-1", "workflows": [{"workflow": "build"}], "capacity": 10, "ttl": "15s", "heartbeat": "5s"}`,
 		scopes:  worker, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
 		errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
@@ -43,7 +43,7 @@ func (a *api) workers() {
 			list = []belay.Worker{}
 		}
 		for i := range list {
-			if list[i].Workflows == nil { // an outside owner has none
+			if list[i].Workflows == nil { // the session of an outside owner has no workflows
 				list[i].Workflows = []belay.Registration{}
 			}
 		}
@@ -52,20 +52,21 @@ func (a *api) workers() {
 	add(a, route{
 		id: "drainWorker", method: http.MethodPost, path: "/v1/workers/{id}/drain", tag: "workers",
 		summary: "Let a worker claim nothing more",
-		doc:     "It is told with its next heartbeat, and ends when it holds nothing.",
+		doc:     "The reply to the worker's next heartbeat says so. The worker should end when it owns no execution.",
 		scopes:  []belay.Scope{belay.ScopeWorker, belay.ScopeOperate},
 		status:  http.StatusNoContent, errors: []int{http.StatusPreconditionFailed},
 	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.Drain(ctx, in.ID) })
 	add(a, route{
 		id: "closeWorker", method: http.MethodDelete, path: "/v1/workers/{id}", tag: "workers",
 		summary: "End a session in order",
-		doc:     "What it still holds is released at once.", scopes: worker, status: http.StatusNoContent,
+		doc:     "The executions that the worker still owns are released at once.", scopes: worker,
+		status: http.StatusNoContent,
 		errors: []int{http.StatusPreconditionFailed},
 	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.CloseWorker(ctx, in.ID) })
 	hot(a, route{
 		id: "claim", method: http.MethodPost, path: "/v1/workers/{id}/claim", tag: "workers",
 		summary: "Win executions for free slots",
-		doc: "Waits while there are none, and answers 204 if none came. A claim whose reply was lost is repeated " +
+		doc: "Waits while no execution is due, and answers 204 if none became due. A claim whose reply was lost is repeated " +
 			"with its number. " +
 			"If it won exactly one, the headers Lease-Id, Lease-Token and Location are those of its run.",
 		example: `{"number": 1, "slots": 10, "wait_ms": 20000}`, headers: []string{"Lease-Id", "Lease-Token",
@@ -76,7 +77,8 @@ func (a *api) workers() {
 	}, a.claim)
 	hot(a, route{
 		id: "heartbeat", method: http.MethodPost, path: "/v1/workers/{id}/heartbeat", tag: "workers",
-		summary: "Renew a session and all leases under it", doc: "The reply is all that a worker needs to be told.",
+		summary: "Renew a session and all leases under it",
+		doc:     "The reply says which runs to end, pause or give back, and which have new signals.",
 		example: `{"holds": [{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "token": 1}], "claim_seen": 1}`,
 		scopes:  worker, body: true, alive: true, errors: []int{http.StatusPreconditionFailed},
 	}, a.heartbeat)
@@ -102,11 +104,11 @@ func (a *api) openWorker(ctx context.Context, in *openRequest) (*sessionReply, e
 	return out, err
 }
 
-// maxWon is the most that one claim wins: each comes with its input, which may be of
-// a megabyte, and the answer must get through. The rest comes with the next claim.
+// maxWon is the most executions that one claim wins: each comes with its input, which may be a
+// megabyte, and the answer must not grow too large. The next claim wins the rest.
 const maxWon = 128
 
-// workerOf is the worker whose path it is.
+// workerOf is the worker in the path of a request.
 func workerOf(r *http.Request) (belay.WorkerID, error) { return belay.ParseWorkerID(r.PathValue("id")) }
 
 func (a *api) claim(ctx context.Context, r *http.Request, body *wire.Claim, out http.Header) (*wire.ClaimReply, error) {

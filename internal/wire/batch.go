@@ -15,20 +15,21 @@ const (
 	MaxBatch = 1000
 	// MaxBatchBody is the most bytes of a Batch.
 	MaxBatchBody = 16 << 20
-	// MaxBody is the most bytes of any other request: a payload of
-	// belay.MaxPayload and what belongs to it.
+	// MaxBody is the most bytes of any other request: a payload of belay.MaxPayload bytes and the
+	// fields around it.
 	MaxBody = belay.MaxPayload + 64<<10
 )
 
 // HeaderOnly with the value OnlySubmits is a header of a Batch whose operations all submit
-// executions without a parent. A server that does not know it reads the Batch.
+// executions without a parent. A server under too much load refuses such a Batch without reading
+// it. An older server, which does not have this header, reads the Batch.
 const (
 	HeaderOnly  = "Belay-Only"
 	OnlySubmits = "submit"
 )
 
-// Batch is what a client had in flight at the same time. Its operations stand or
-// fall alone, in no order, each usually in the same commit.
+// Batch is the writes that a client has to send at the same time. Each operation succeeds or fails
+// independently, in no order, and usually all are in the same commit.
 type Batch struct {
 	Ops []Op `json:"ops"`
 }
@@ -50,11 +51,12 @@ type BatchReply struct {
 // Result is the answer to one operation.
 type Result struct {
 	Submitted *belay.Submitted `json:"submitted,omitempty"`
-	Seq       int64            `json:"seq,omitempty"` // of a checkpoint
+	Seq       int64            `json:"seq,omitempty"` // the number of a saved checkpoint
 	Error     *Problem         `json:"error,omitempty"`
 }
 
-// Check refuses a batch that is no batch.
+// Check refuses a batch with too many operations, and an operation that is not exactly one of the
+// fields of Op.
 func (b *Batch) Check() error {
 	if len(b.Ops) > MaxBatch {
 		return tooMany("operations", len(b.Ops), MaxBatch)
@@ -97,12 +99,12 @@ type Save struct {
 	Repeat     bool                 `json:"repeat,omitempty"`
 }
 
-// SaveOf is a checkpoint for the wire.
+// SaveOf converts a checkpoint for the wire.
 func SaveOf(s belay.Save) Save {
 	return Save{LeaseOf(s.Lease), s.Op, s.Kind, s.Key, s.Data, s.Consumes, s.CostTokens, s.Repeat}
 }
 
-// Save is the checkpoint as its noun.
+// Save converts the checkpoint from the wire.
 func (w *Save) Save() belay.Save {
 	return belay.Save{
 		Lease: w.Lease.Lease(), Op: w.Op, Kind: w.Kind, Key: w.Key, Data: w.Data,
@@ -125,7 +127,7 @@ type Settle struct {
 	Repeat       bool            `json:"repeat,omitempty"`
 }
 
-// SettleOf is a settlement for the wire.
+// SettleOf converts a settlement for the wire.
 func SettleOf(s belay.Settlement) Settle {
 	return Settle{
 		LeaseOf(s.Lease), s.Op, s.Outcome, s.Output, s.Failure, Millis(s.RetryAfter), Millis(s.Wait), s.WaitText,
@@ -133,7 +135,7 @@ func SettleOf(s belay.Settlement) Settle {
 	}
 }
 
-// Settlement is the settlement as its noun.
+// Settlement converts the settlement from the wire.
 func (w *Settle) Settlement() belay.Settlement {
 	return belay.Settlement{
 		Lease: w.Lease.Lease(), Op: w.Op, Outcome: w.Outcome, Output: w.Output, Failure: w.Failure,
@@ -152,12 +154,12 @@ type Append struct {
 	DropTo   int64  `json:"drop_to,omitempty"`
 }
 
-// AppendOf is a chunk for the wire.
+// AppendOf converts a chunk for the wire.
 func AppendOf(c belay.Chunk) Append {
 	return Append{LeaseOf(c.Lease), c.Name, c.N, c.Data, c.DropFrom, c.DropTo}
 }
 
-// Chunk is the chunk as its noun.
+// Chunk converts the chunk from the wire.
 func (w *Append) Chunk() belay.Chunk {
 	return belay.Chunk{
 		Lease: w.Lease.Lease(), Name: w.Name, N: w.N, Data: w.Data, DropFrom: w.DropFrom, DropTo: w.DropTo,

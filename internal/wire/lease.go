@@ -8,9 +8,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// LeaseID is the secret half of a lease as text: what proves to be its owner. It
-// names the session, so that the server need not look for it. An outside owner's
-// lock id is one too.
+// LeaseID is the secret part of a lease as text, which proves ownership. It contains the id of the
+// session, so that the server need not search for the session. The lock id of an outside owner is a
+// LeaseID too.
 type LeaseID struct {
 	Worker belay.WorkerID
 	Secret belay.Secret
@@ -18,13 +18,14 @@ type LeaseID struct {
 
 const leasePrefix = "ls_"
 
-// String writes the id, secret and all. It is meant for the wire alone.
+// String returns the id with its secret. Only requests and answers may contain it.
 func (id LeaseID) String() string {
-	// An operation id is 16 bytes in Belay's writing of ids.
+	// An id of a worker and a secret are 16 bytes like an operation id, so its text form serves for
+	// both.
 	return leasePrefix + belay.OpID(id.Worker).String() + belay.OpID(id.Secret).String()
 }
 
-// MarshalText writes the id, secret and all.
+// MarshalText returns the id with its secret.
 func (id LeaseID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.
@@ -34,7 +35,7 @@ func (id *LeaseID) UnmarshalText(b []byte) error {
 	var w, secret belay.OpID
 	if !ok || len(s) != 2*n || w.UnmarshalText([]byte(s[:n])) != nil || secret.UnmarshalText([]byte(s[n:])) != nil {
 		return &belay.Error{
-			Code: belay.CodeMalformed, Message: "the lease id is not one that Belay gave: " + leasePrefix +
+			Code: belay.CodeMalformed, Message: "the lease id does not have the form of Belay's: " + leasePrefix +
 				"… as the claim or the lock answered it",
 		}
 	}
@@ -45,22 +46,22 @@ func (id *LeaseID) UnmarshalText(b []byte) error {
 // Lease is a lease with its secret.
 type Lease struct {
 	Execution belay.ExecutionID `json:"execution"`
-	Token     belay.Token       `json:"token" doc:"The fencing token: hand it to whatever the outside world offers to refuse a stale writer."`
-	ID        LeaseID           `json:"lease_id" doc:"The secret half. Never log it."`
+	Token     belay.Token       `json:"token" doc:"The fencing token: send it with writes to other systems that can refuse a lower token."`
+	ID        LeaseID           `json:"lease_id" doc:"The secret part of the lease. Never log it."`
 }
 
-// LeaseOf is a lease for the wire.
+// LeaseOf converts a lease for the wire.
 func LeaseOf(l belay.Lease) Lease {
 	return Lease{Execution: l.Execution, Token: l.Token, ID: LeaseID{l.Worker, l.Secret}}
 }
 
-// Lease is the lease as its noun.
+// Lease converts the lease from the wire.
 func (l Lease) Lease() belay.Lease {
 	return belay.Lease{Execution: l.Execution, Worker: l.ID.Worker, Token: l.Token, Secret: l.ID.Secret}
 }
 
-// Millis is a duration in whole milliseconds. What is above zero stays above it:
-// zero often means none.
+// Millis is a duration in whole milliseconds. A duration above zero is at least 1, because zero
+// often means no limit.
 func Millis(d time.Duration) int64 {
 	if d > 0 && d < time.Millisecond {
 		return 1
@@ -68,14 +69,14 @@ func Millis(d time.Duration) int64 {
 	return d.Milliseconds()
 }
 
-// Duration is what Millis wrote. It is bounded to what a Duration can hold.
+// Duration converts milliseconds to a time.Duration, within the limits of that type.
 func Duration(ms int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Millisecond)
 	return time.Duration(max(-most, min(ms, most))) * time.Millisecond
 }
 
-// OpOf is the operation id of an Idempotency-Key: itself, if it is one, and
-// otherwise derived from it, so that people may use any text.
+// OpOf is the operation id of an Idempotency-Key. A key in the form of an operation id is the id
+// itself; any other text is hashed.
 func OpOf(key string) belay.OpID {
 	var op belay.OpID
 	if key == "" || op.UnmarshalText([]byte(key)) == nil {

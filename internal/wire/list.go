@@ -2,7 +2,7 @@ package wire
 
 import "github.com/belaydev/belay"
 
-// Events is a part of a history.
+// Events is part of a history.
 type Events struct {
 	Events []belay.Event `json:"events"`
 }
@@ -12,7 +12,7 @@ type Runs struct {
 	Runs []belay.RunRecord `json:"runs"`
 }
 
-// Workers are sessions, the living first, newest first.
+// Workers are sessions: first the sessions that have not ended, and of these the newest first.
 type Workers struct {
 	Workers []belay.Worker `json:"workers"`
 }
@@ -27,26 +27,26 @@ type Keys struct {
 	Keys []belay.Key `json:"keys"`
 }
 
-// Token is what a third party needs to know to refuse a stale writer.
+// Token is what another system must know to refuse a stale writer.
 type Token struct {
-	Token belay.Token `json:"token" doc:"The newest token that was given out: whoever writes with a lower one is not the owner any more."`
+	Token belay.Token `json:"token" doc:"The newest token of the execution: a writer with a lower token is no longer the owner."`
 	State belay.State `json:"state"`
-	// Worker is the session that owns it.
-	Worker belay.WorkerID `json:"worker,omitzero" doc:"The session that owns the execution, if one does."`
+	// Worker is the session that owns the execution.
+	Worker belay.WorkerID `json:"worker,omitzero" doc:"The session that owns the execution, if it has an owner."`
 }
 
-// TokenOf is an execution's token for the wire.
+// TokenOf converts an execution's token for the wire.
 func TokenOf(x *belay.Execution) Token { return Token{x.Token, x.State, x.Worker} }
 
-// Health says that the server answers.
+// Health is the answer of a server that works.
 type Health struct {
 	Status  string `json:"status" enum:"ok"`
 	Version string `json:"version,omitempty"`
-	// Notes are worth knowing though the server takes work.
-	Notes []string `json:"notes,omitempty" doc:"What is worth knowing though the server takes work: that its clock was set, that an epoch began."`
+	// Notes are warnings for operators although the server takes work.
+	Notes []string `json:"notes,omitempty" doc:"Warnings for operators although the server takes work, for example that its clock was set or that a new epoch began."`
 }
 
-// End is the last of a stream of events.
+// End is the data of the last event of a stream.
 type End struct {
 	State belay.State `json:"state"`
 	Seq   int64       `json:"seq"`

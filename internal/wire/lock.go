@@ -2,33 +2,33 @@ package wire
 
 import "github.com/belaydev/belay"
 
-// Lock asks to own an execution from outside.
+// Lock requests to own an execution without a worker.
 type Lock struct {
-	ID     belay.WorkerID `json:"id,omitzero" doc:"The lock's session, made by the client: locking again with it finds the lock."`
-	Owner  string         `json:"owner" minLength:"1" maxLength:"200" doc:"Says to people who it is."`
-	TTL    belay.Duration `json:"ttl,omitempty" doc:"How long the lock lives after a heartbeat; 30s, unless said otherwise."`
+	ID     belay.WorkerID `json:"id,omitzero" doc:"The id of the lock's session, made by the client. A repeat with the same id finds the lock."`
+	Owner  string         `json:"owner" minLength:"1" maxLength:"200" doc:"Names the owner for people."`
+	TTL    belay.Duration `json:"ttl,omitempty" doc:"How long the lock lives after a heartbeat; 30s by default."`
 	Reopen bool           `json:"reopen,omitempty" doc:"Opens a failed or cancelled execution again in the same commit."`
 }
 
-// LockReply is a lock.
+// LockReply is a lock with the execution and its progress.
 type LockReply struct {
 	Lease       LockLease       `json:"lease"`
 	Execution   belay.Execution `json:"execution"`
-	Checkpoint  *Checkpoint     `json:"checkpoint" doc:"The newest checkpoint; null if there is none, or if there is more."`
-	Checkpoints []Checkpoint    `json:"checkpoints,omitempty" doc:"The newest of each key."`
+	Checkpoint  *Checkpoint     `json:"checkpoint" doc:"The newest checkpoint; null if there is none, or if more is true."`
+	Checkpoints []Checkpoint    `json:"checkpoints,omitempty" doc:"The newest checkpoint of each key."`
 	Signals     []belay.Signal  `json:"signals,omitempty"`
 	More        bool            `json:"more,omitempty" doc:"The answer had no room for all checkpoints and signals: read the rest with readCheckpoints."`
 }
 
 // LockLease is the lease of a lock.
 type LockLease struct {
-	LockID              LeaseID     `json:"lock_id" doc:"Proves to be the owner: the path of the heartbeat, and the header Lease-Id. Never log it."`
-	Token               belay.Token `json:"token" doc:"The fencing token: the header Lease-Token, and for third parties."`
+	LockID              LeaseID     `json:"lock_id" doc:"Proves ownership: send it in the path of the heartbeat, and in the header Lease-Id. Never log it."`
+	Token               belay.Token `json:"token" doc:"The fencing token: send it in the header Lease-Token, and with writes to other systems."`
 	ExpiresInMS         int64       `json:"expires_in_ms"`
 	HeartbeatIntervalMS int64       `json:"heartbeat_interval_ms"`
 }
 
-// LockReplyOf is a lock for the wire.
+// LockReplyOf converts a lock for the wire.
 func LockReplyOf(l belay.Lock) LockReply {
 	w := LockReply{
 		Lease: LockLease{
@@ -43,7 +43,7 @@ func LockReplyOf(l belay.Lock) LockReply {
 	return w
 }
 
-// Lock is the lock as its noun.
+// Lock converts the lock from the wire.
 func (w *LockReply) Lock() belay.Lock {
 	return belay.Lock{
 		Lease: belay.Lease{Execution: w.Execution.ID, Worker: w.Lease.LockID.Worker, Token: w.Lease.Token,

@@ -14,25 +14,24 @@ const HeaderRequest = "X-Request-Id"
 // ProblemType is the media type of a Problem.
 const ProblemType = "application/problem+json"
 
-// Problem is an error on the wire, as RFC 9457 has it. Code, not Title, is what
-// programs switch on.
+// Problem is an error on the wire, in the form of RFC 9457. Programs must compare Code, not Title.
 type Problem struct {
-	Type   string     `json:"type" doc:"urn:belay:error: and the code."`
+	Type   string     `json:"type" doc:"urn:belay:error: followed by the code."`
 	Title  string     `json:"title"`
 	Status int        `json:"status"`
 	Detail string     `json:"detail,omitempty" doc:"What is wrong and what to do, in one sentence."`
 	Code   belay.Code `json:"code"`
-	// Op is what was attempted.
+	// Op is the operation that failed.
 	Op string `json:"op,omitempty"`
-	// Cause says why a lease is lost.
+	// Cause says why a lease was lost.
 	Cause        belay.Cause `json:"cause,omitempty" enum:"expired,reassigned,cancelled,finished"`
 	RetryAfterMS int64       `json:"retry_after_ms,omitempty"`
 	Holder       *Holder     `json:"holder,omitempty"`
-	RequestID    string      `json:"request_id,omitempty" doc:"The request that was refused, as the header X-Request-Id and the server's log name it."`
-	Errors       []Detail    `json:"errors,omitempty" doc:"The fields that break the schema, where that is what is wrong."`
+	RequestID    string      `json:"request_id,omitempty" doc:"The id of the refused request, as in the header X-Request-Id and in the server's log."`
+	Errors       []Detail    `json:"errors,omitempty" doc:"The fields that break the schema, if any."`
 }
 
-// Holder is who owns an execution.
+// Holder is the owner of an execution.
 type Holder struct {
 	Owner       string         `json:"owner"`
 	Worker      belay.WorkerID `json:"worker"`
@@ -40,18 +39,18 @@ type Holder struct {
 	ExpiresInMS int64          `json:"expires_in_ms"`
 }
 
-// Detail is one thing wrong with a request.
+// Detail is one fault of a request.
 type Detail struct {
-	Location string `json:"location" doc:"Where, as in body.labels.team."`
+	Location string `json:"location" doc:"The place of the fault, for example body.labels.team."`
 	Message  string `json:"message"`
 }
 
-// ProblemOf is an error for the wire. What is no *belay.Error is CodeInternal,
-// and its text stays here: it may name what is none of the caller's business.
+// ProblemOf converts an error for the wire. An error that is no *belay.Error gets CodeInternal, and
+// its text is left out, because it may have details that the caller must not see.
 func ProblemOf(err error) Problem {
 	var e *belay.Error
 	if !errors.As(err, &e) {
-		e = &belay.Error{Code: belay.CodeInternal, Message: "something went wrong in the server; its log says what"}
+		e = &belay.Error{Code: belay.CodeInternal, Message: "an error inside the server; see its log"}
 	}
 	p := Problem{
 		Type: "urn:belay:error:" + string(e.Code), Status: e.Code.Status(), Detail: e.Message,
@@ -64,7 +63,7 @@ func ProblemOf(err error) Problem {
 	return p
 }
 
-// Error is the problem as its noun.
+// Error converts the problem from the wire.
 func (p *Problem) Error() *belay.Error {
 	e := &belay.Error{Code: p.Code, Op: p.Op, Message: p.Detail, Cause: p.Cause, RetryAfter: Duration(p.RetryAfterMS)}
 	for _, d := range p.Errors {
@@ -76,8 +75,7 @@ func (p *Problem) Error() *belay.Error {
 	return e
 }
 
-// RetryAfter is the value of the header Retry-After for a wait: whole seconds,
-// at least one.
+// RetryAfter is the value of the header Retry-After for a wait, in whole seconds, at least one.
 func RetryAfter(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }

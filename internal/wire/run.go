@@ -6,22 +6,22 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// StateKey is the key of a checkpoint that was given none: the one state of an
-// execution, which replaces the state before it. Under a key of its own a
-// checkpoint is a step and stands beside the others.
+// StateKey is the key of a checkpoint that is saved without a key: the state of an execution. A new
+// state replaces the state before it. A checkpoint with another key is a step and replaces no
+// checkpoint of other keys.
 const StateKey = "state"
 
-// Progress saves a checkpoint of a run. Its lease stands in the headers Lease-Id
-// and Lease-Token, its operation id in Idempotency-Key.
+// Progress saves a checkpoint of a run. The headers Lease-Id and Lease-Token have the lease, and
+// Idempotency-Key the operation id.
 type Progress struct {
-	Kind       belay.CheckpointKind `json:"kind,omitempty" doc:"step if it has a key and state if it has none, unless said otherwise."`
-	Key        string               `json:"key,omitempty" maxLength:"200" doc:"The newest checkpoint of a key counts. Without one it is the execution's one state."`
+	Kind       belay.CheckpointKind `json:"kind,omitempty" doc:"Without it, a checkpoint with a key is a step, and one without a key is the state."`
+	Key        string               `json:"key,omitempty" maxLength:"200" doc:"Only the newest checkpoint of each key counts. Without a key the checkpoint is the state of the execution."`
 	Data       json.RawMessage      `json:"data,omitempty" doc:"Any JSON; at most 1 MiB."`
-	Consumes   int64                `json:"consumes,omitempty" minimum:"0" doc:"The seq of the signal that this wait took."`
+	Consumes   int64                `json:"consumes,omitempty" minimum:"0" doc:"The seq of the signal that this wait consumes."`
 	CostTokens int64                `json:"cost_tokens,omitempty" minimum:"0" doc:"Added to the execution's cost."`
 }
 
-// Save is the checkpoint as its noun.
+// Save converts the checkpoint from the wire.
 func (w *Progress) Save(l belay.Lease, op belay.OpID) belay.Save {
 	s := belay.Save{
 		Lease: l, Op: op, Kind: w.Kind, Key: w.Key, Data: w.Data, Consumes: w.Consumes, CostTokens: w.CostTokens,
@@ -38,46 +38,46 @@ func (w *Progress) Save(l belay.Lease, op belay.OpID) belay.Save {
 	return s
 }
 
-// Saved answers a checkpoint.
+// Saved is the answer to a checkpoint.
 type Saved struct {
 	Seq int64 `json:"seq" doc:"The checkpoint's number in the history."`
 }
 
-// Complete ends a run well.
+// Complete ends a run with success.
 type Complete struct {
 	Output     json.RawMessage `json:"output,omitempty" doc:"Any JSON; at most 1 MiB."`
 	CostTokens int64           `json:"cost_tokens,omitempty" minimum:"0"`
 }
 
-// Fail ends a run badly; the execution's policy says what follows.
+// Fail ends a run with a failure; the execution's policy says what follows.
 type Fail struct {
 	Error        belay.Failure   `json:"error"`
-	Output       json.RawMessage `json:"output,omitempty" doc:"What it has to show nevertheless."`
+	Output       json.RawMessage `json:"output,omitempty" doc:"A result of the failed run, if it has one."`
 	RetryAfterMS int64           `json:"retry_after_ms,omitempty" minimum:"0" doc:"The least delay before the next attempt."`
 	CostTokens   int64           `json:"cost_tokens,omitempty" minimum:"0"`
 }
 
-// Suspend gives a run back until what it waits for has come.
+// Suspend gives a run back until its wait is over.
 type Suspend struct {
-	WaitMS     int64  `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait at most for anything; 0 waits for a signal or child alone."`
-	WaitText   string `json:"wait_text,omitempty" maxLength:"200" doc:"What it waits for. If it begins with signal or child, that is the reason that is shown; else the reason is timer or signal."`
-	SignalSeen int64  `json:"signal_seen,omitempty" minimum:"0" doc:"The newest signal the run knows of; if there is a newer one it goes on at once."`
+	WaitMS     int64  `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait at most; 0 waits without a limit for a signal or a child."`
+	WaitText   string `json:"wait_text,omitempty" maxLength:"200" doc:"What the run waits for. A text that begins with signal or child is shown as the reason of the wait; otherwise the reason is timer or signal."`
+	SignalSeen int64  `json:"signal_seen,omitempty" minimum:"0" doc:"The seq of the newest signal that the run has seen; if there is a newer signal, the execution continues at once."`
 	CostTokens int64  `json:"cost_tokens,omitempty" minimum:"0"`
 }
 
-// Release gives an outside owner's lock back with what became of it.
+// Release gives the lock of an outside owner back, and says how the run ended.
 type Release struct {
-	Outcome    string          `json:"outcome" enum:"suspend,complete,fail,requeue" doc:"suspend waits for the next lock, complete and fail end it, requeue hands it on at once."`
+	Outcome    string          `json:"outcome" enum:"suspend,complete,fail,requeue" doc:"suspend: the execution waits for the next lock. complete, fail: the execution ends. requeue: the next owner may lock it at once."`
 	Output     json.RawMessage `json:"output,omitempty" doc:"complete, fail: any JSON; at most 1 MiB."`
 	Error      *belay.Failure  `json:"error,omitempty" doc:"fail: what went wrong."`
-	Wait       belay.Duration  `json:"wait,omitempty" doc:"suspend: how long until it is due by itself; without it, it waits for a lock or a signal."`
-	WaitText   string          `json:"wait_text,omitempty" maxLength:"200" doc:"suspend: what it waits for."`
+	Wait       belay.Duration  `json:"wait,omitempty" doc:"suspend: after how long the execution is due by itself; without wait it waits for a lock or a signal."`
+	WaitText   string          `json:"wait_text,omitempty" maxLength:"200" doc:"suspend: what the execution waits for."`
 	RetryAfter belay.Duration  `json:"retry_after,omitempty" doc:"fail: the least delay before the next attempt."`
 	SignalSeen int64           `json:"signal_seen,omitempty" minimum:"0"`
 	CostTokens int64           `json:"cost_tokens,omitempty" minimum:"0"`
 }
 
-// Settlement is the release as its noun.
+// Settlement converts the release from the wire.
 func (w *Release) Settlement(l belay.Lease, op belay.OpID) belay.Settlement {
 	outcome := map[string]belay.Outcome{
 		"suspend": belay.OutcomeSuspended, "complete": belay.OutcomeSucceeded, "fail": belay.OutcomeFailed,
@@ -91,22 +91,22 @@ func (w *Release) Settlement(l belay.Lease, op belay.OpID) belay.Settlement {
 
 // Steal takes an execution from its owner.
 type Steal struct {
-	Reason string `json:"reason" minLength:"1" maxLength:"200" doc:"Why; it stands in the history."`
-	Actor  string `json:"actor,omitempty" maxLength:"200" doc:"Who, where no key says it."`
+	Reason string `json:"reason" minLength:"1" maxLength:"200" doc:"The reason, which the history shows."`
+	Actor  string `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
 }
 
-// Renewal answers the heartbeat of one run.
+// Renewal is the answer to the heartbeat of one run.
 type Renewal struct {
 	ExpiresInMS    int64 `json:"expires_in_ms" doc:"How long the lease lives, counted from the sending of the heartbeat."`
-	Cancel         bool  `json:"cancel,omitempty" doc:"It was cancelled: end it."`
-	CancelWithinMS int64 `json:"cancel_within_ms,omitempty" doc:"The time left to end it."`
-	Pause          bool  `json:"pause,omitempty" doc:"Give it back at the next safe point."`
-	Preempt        bool  `json:"preempt,omitempty" doc:"Give it back to something more urgent."`
-	SignalSeq      int64 `json:"signal_seq,omitempty" doc:"The newest signal, if one came since the claim."`
-	Drain          bool  `json:"drain,omitempty" doc:"The session takes nothing new and should end."`
+	Cancel         bool  `json:"cancel,omitempty" doc:"The execution was cancelled: end the run."`
+	CancelWithinMS int64 `json:"cancel_within_ms,omitempty" doc:"The time left to end the run."`
+	Pause          bool  `json:"pause,omitempty" doc:"Give the execution back at the next safe point."`
+	Preempt        bool  `json:"preempt,omitempty" doc:"Give the execution back, because a more urgent one needs the slot."`
+	SignalSeq      int64 `json:"signal_seq,omitempty" doc:"The seq of the newest signal, if a signal came since the claim."`
+	Drain          bool  `json:"drain,omitempty" doc:"The session claims no more executions and should end."`
 }
 
-// RenewalOf is the reply to one run's heartbeat for the wire.
+// RenewalOf converts the reply to one run's heartbeat for the wire.
 func RenewalOf(r belay.HeartbeatReply) Renewal {
 	w := Renewal{
 		ExpiresInMS: r.ExpiresIn.Milliseconds(), Pause: len(r.Pause) > 0, Preempt: len(r.Preempt) > 0, Drain: r.Drain,
@@ -120,7 +120,7 @@ func RenewalOf(r belay.HeartbeatReply) Renewal {
 	return w
 }
 
-// Reply is the renewal as its noun; the lease is the one that was renewed.
+// Reply converts the renewal from the wire; the lease is the renewed one.
 func (w *Renewal) Reply(l belay.Lease) belay.HeartbeatReply {
 	run := belay.Held{Execution: l.Execution, Token: l.Token}
 	r := belay.HeartbeatReply{ExpiresIn: Duration(w.ExpiresInMS), Drain: w.Drain}

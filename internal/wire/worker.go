@@ -6,21 +6,21 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Claim asks for work.
+// Claim requests executions to run.
 type Claim struct {
-	Number int64 `json:"number" minimum:"1" doc:"Grows by one with each new claim of the session, one in flight at a time; asked again, a number gets what it won."`
-	Slots  int   `json:"slots" minimum:"0" maximum:"10000" doc:"How many executions at most; one answer has no more than 128. 0 only waits for attention."`
-	WaitMS int64 `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait while there is nothing, at most 60000."`
-	Repeat bool  `json:"repeat,omitempty" doc:"The number was sent before and its reply not seen."`
+	Number int64 `json:"number" minimum:"1" doc:"Each new claim of the session has the next number, and only one claim is in flight. A repeat with the same number gets what the claim won."`
+	Slots  int   `json:"slots" minimum:"0" maximum:"10000" doc:"The most executions to win; an answer has 128 at most. With 0 the claim only waits for attention."`
+	WaitMS int64 `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait while no execution is due, 60000 at most."`
+	Repeat bool  `json:"repeat,omitempty" doc:"The claim was sent before, and its reply was lost."`
 }
 
 // ClaimReply is what a claim won.
 type ClaimReply struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
-	Attention   bool         `json:"attention,omitempty" doc:"Send a heartbeat now: something waits in its reply."`
+	Attention   bool         `json:"attention,omitempty" doc:"Send a heartbeat now: its reply has something for the worker."`
 }
 
-// Assignment is one execution won, with all that is needed to go on with it.
+// Assignment is one execution that a claim won, with all that the worker needs to continue it.
 type Assignment struct {
 	Lease       Lease             `json:"lease"`
 	Run         belay.RunID       `json:"run"`
@@ -33,42 +33,42 @@ type Assignment struct {
 	Parent      belay.ExecutionID `json:"parent,omitzero"`
 	Policy      *belay.Policy     `json:"policy,omitempty"`
 	First       bool              `json:"first,omitempty" doc:"The execution was never claimed before, so no run has stored anything."`
-	Alone       bool              `json:"alone,omitempty" doc:"The execution was lost several times in a row and may kill its worker: take nothing else until it has saved something, has ended or has run for five seconds."`
+	Alone       bool              `json:"alone,omitempty" doc:"The execution was lost several times in a row and may kill its worker: claim nothing else until it has saved a checkpoint, has ended or has run for five seconds."`
 	Checkpoints []Checkpoint      `json:"checkpoints,omitempty"`
 	Signals     []belay.Signal    `json:"signals,omitempty"`
-	More        bool              `json:"more,omitempty" doc:"The answer had no room for all checkpoints and signals, nor maybe for the input: read the rest with readCheckpoints before you begin."`
+	More        bool              `json:"more,omitempty" doc:"The answer had no room for all checkpoints and signals, and perhaps not for the input: read the rest with readCheckpoints before you begin."`
 	SignalSeq   int64             `json:"signal_seq,omitempty"`
-	RemainingMS int64             `json:"remaining_ms,omitempty" doc:"What is left of the execution's own timeout; 0 means no limit."`
+	RemainingMS int64             `json:"remaining_ms,omitempty" doc:"The rest of the execution's own timeout; 0 means no limit."`
 }
 
-// Checkpoint is saved progress as it is handed to the next owner.
+// Checkpoint is saved progress, in the form for the next owner.
 type Checkpoint struct {
 	Seq   int64                `json:"seq"`
 	Kind  belay.CheckpointKind `json:"kind"`
 	Key   string               `json:"key"`
 	Data  json.RawMessage      `json:"data,omitempty"`
-	AgeMS int64                `json:"age_ms,omitempty" doc:"How long ago it was saved."`
+	AgeMS int64                `json:"age_ms,omitempty" doc:"How long ago the checkpoint was saved."`
 }
 
-// Resumed is a part of what an owner goes on from.
+// Resumed is part of what an owner needs to continue an execution.
 type Resumed struct {
-	Input       json.RawMessage `json:"input,omitempty" doc:"The execution's input, where after is 0."`
-	Checkpoints []Checkpoint    `json:"checkpoints,omitempty" doc:"The newest of each key that count, in order of seq."`
-	Signals     []belay.Signal  `json:"signals,omitempty" doc:"Those that no checkpoint has consumed, in order of seq."`
-	More        bool            `json:"more,omitempty" doc:"There are others: ask again after the highest seq of these."`
+	Input       json.RawMessage `json:"input,omitempty" doc:"The execution's input, if after is 0."`
+	Checkpoints []Checkpoint    `json:"checkpoints,omitempty" doc:"The newest checkpoint of each key, if it counts, in order of seq."`
+	Signals     []belay.Signal  `json:"signals,omitempty" doc:"The signals that no checkpoint has consumed, in order of seq."`
+	More        bool            `json:"more,omitempty" doc:"There is more: repeat the request with after set to the highest seq of this answer."`
 }
 
-// ResumedOf is a part for the wire.
+// ResumedOf converts a part for the wire.
 func ResumedOf(r belay.Resumed) Resumed {
 	return Resumed{Input: r.Input, Checkpoints: CheckpointsOf(r.Checkpoints), Signals: r.Signals, More: r.More}
 }
 
-// Resumed is the part as its noun.
+// Resumed converts the part from the wire.
 func (w *Resumed) Resumed() belay.Resumed {
 	return belay.Resumed{Input: w.Input, Checkpoints: checkpoints(w.Checkpoints), Signals: w.Signals, More: w.More}
 }
 
-// CheckpointsOf are checkpoints for the wire.
+// CheckpointsOf converts checkpoints for the wire.
 func CheckpointsOf(in []belay.Checkpoint) []Checkpoint {
 	if len(in) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func checkpoints(in []Checkpoint) []belay.Checkpoint {
 	return out
 }
 
-// ClaimReplyOf is a claim's reply for the wire.
+// ClaimReplyOf converts the reply to a claim for the wire.
 func ClaimReplyOf(r belay.ClaimReply) ClaimReply {
 	w := ClaimReply{Attention: r.Attention}
 	if len(r.Assignments) > 0 {
@@ -113,7 +113,7 @@ func ClaimReplyOf(r belay.ClaimReply) ClaimReply {
 	return w
 }
 
-// Reply is the claim's reply as its noun.
+// Reply converts the reply to a claim from the wire.
 func (w *ClaimReply) Reply() belay.ClaimReply {
 	r := belay.ClaimReply{Attention: w.Attention}
 	if len(w.Assignments) > 0 {
@@ -135,7 +135,7 @@ func (w *ClaimReply) Reply() belay.ClaimReply {
 	return r
 }
 
-// Held names a run that a worker holds.
+// Held names a run that a worker owns.
 type Held struct {
 	Execution belay.ExecutionID `json:"execution"`
 	Token     belay.Token       `json:"token"`
@@ -144,29 +144,29 @@ type Held struct {
 
 // Heartbeat renews a session.
 type Heartbeat struct {
-	Holds     []Held `json:"holds,omitempty" doc:"Every run the worker holds, from its claim's reply until its end is acknowledged. One it does not name is released."`
-	ClaimSeen int64  `json:"claim_seen" minimum:"0" doc:"The highest claim number whose reply the worker has seen or given up."`
+	Holds     []Held `json:"holds,omitempty" doc:"Every run that the worker owns, from the reply to its claim until its end is acknowledged. A run that the heartbeat does not name is released."`
+	ClaimSeen int64  `json:"claim_seen" minimum:"0" doc:"The highest claim number whose reply the worker has seen or no longer waits for."`
 }
 
-// HeartbeatOf is a heartbeat for the wire.
+// HeartbeatOf converts a heartbeat for the wire.
 func HeartbeatOf(h belay.Heartbeat) Heartbeat {
 	return Heartbeat{Holds: heldOf(h.Holds), ClaimSeen: h.ClaimSeen}
 }
 
-// Heartbeat is the heartbeat as its noun.
+// Heartbeat converts the heartbeat from the wire.
 func (w *Heartbeat) Heartbeat(id belay.WorkerID) belay.Heartbeat {
 	return belay.Heartbeat{Worker: id, Holds: held(w.Holds), ClaimSeen: w.ClaimSeen}
 }
 
-// HeartbeatReply is the control channel of an owner.
+// HeartbeatReply says what the worker must do with its runs.
 type HeartbeatReply struct {
 	ExpiresInMS int64        `json:"expires_in_ms" doc:"How long the lease lives, counted from the sending of the heartbeat."`
-	Revoked     []Held       `json:"revoked,omitempty" doc:"Runs named that the worker does not own: end them."`
+	Revoked     []Held       `json:"revoked,omitempty" doc:"Runs in the heartbeat that the worker does not own: end them."`
 	Cancel      []Cancelling `json:"cancel,omitempty" doc:"Runs to end, with the time left to do so."`
 	Pause       []Held       `json:"pause,omitempty" doc:"Runs to give back at their next safe point."`
-	Preempt     []Held       `json:"preempt,omitempty" doc:"Runs to give back to something more urgent."`
+	Preempt     []Held       `json:"preempt,omitempty" doc:"Runs to give back, because more urgent executions need the slots."`
 	Signals     []Signalled  `json:"signals,omitempty" doc:"Runs with signals newer than their claim."`
-	Drain       bool         `json:"drain,omitempty" doc:"Claim nothing more and end."`
+	Drain       bool         `json:"drain,omitempty" doc:"Claim no more executions, and end."`
 }
 
 // Cancelling is a run that was cancelled and has not ended.
@@ -181,7 +181,7 @@ type Signalled struct {
 	SignalSeq int64 `json:"signal_seq"`
 }
 
-// HeartbeatReplyOf is a heartbeat's reply for the wire.
+// HeartbeatReplyOf converts the reply to a heartbeat for the wire.
 func HeartbeatReplyOf(r belay.HeartbeatReply) HeartbeatReply {
 	w := HeartbeatReply{
 		ExpiresInMS: r.ExpiresIn.Milliseconds(), Revoked: heldOf(r.Revoked), Pause: heldOf(r.Pause),
@@ -196,7 +196,7 @@ func HeartbeatReplyOf(r belay.HeartbeatReply) HeartbeatReply {
 	return w
 }
 
-// Reply is the heartbeat's reply as its noun.
+// Reply converts the reply to a heartbeat from the wire.
 func (w *HeartbeatReply) Reply() belay.HeartbeatReply {
 	r := belay.HeartbeatReply{
 		ExpiresIn: Duration(w.ExpiresInMS), Revoked: held(w.Revoked), Pause: held(w.Pause), Preempt: held(w.Preempt),
