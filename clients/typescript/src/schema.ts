@@ -178,7 +178,7 @@ export interface paths {
         put?: never;
         /**
          * Wait for the ends of many executions at once
-         * @description Server-sent events: `ended` with each execution when it has ended, `refused` with the problem of one that cannot be awaited, and `over` when all are told of or the wait is over. A comment every 15 s shows that the stream is alive. One that ends without `over` was cut off: ask again for those that are missing.
+         * @description Server-sent events: `ended` with each execution when it has ended, `refused` with the problem of an execution that cannot be awaited, and `over` when every execution has had its event or the wait is over. A comment every 15 s shows that the stream is alive. A stream that ends without `over` was cut off: repeat the request with the executions that had no event.
          */
         post: operations["await"];
         delete?: never;
@@ -197,8 +197,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Do many things at once
-         * @description Each operation stands or falls alone and has its own answer, in the order of the request. Each needs the scope of its own route.
+         * Carry out many operations at once
+         * @description Each operation succeeds or fails independently and has its own result, in the order of the request. Each needs the scope of its own route.
          */
         post: operations["batch"];
         delete?: never;
@@ -236,13 +236,13 @@ export interface paths {
         };
         /**
          * List executions, newest first
-         * @description Roots, unless children or the children of one parent are asked for.
+         * @description Only roots, unless the query has children or parent.
          */
         get: operations["listExecutions"];
         put?: never;
         /**
          * Submit an execution
-         * @description The workflow needs to be known to nobody yet. 200 says that the execution was there already under its id or Idempotency-Key.
+         * @description No worker needs to have the workflow yet. 200 says that the execution was stored before, under its id or Idempotency-Key.
          */
         post: operations["submit"];
         delete?: never;
@@ -282,7 +282,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel an execution
-         * @description What does not run is cancelled at once; what runs may end by itself within its grace.
+         * @description A pending or waiting execution is cancelled at once; a running one may end by itself within the grace.
          */
         post: operations["cancel"];
         delete?: never;
@@ -301,7 +301,7 @@ export interface paths {
         get?: never;
         /**
          * Save a checkpoint as the owner
-         * @description The next owner goes on from it.
+         * @description The next owner continues from the checkpoint.
          */
         put: operations["saveCheckpoint"];
         post?: never;
@@ -319,8 +319,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read what an owner goes on from
-         * @description Input, checkpoints and signals, some megabytes of them at most. The answer to a claim or a lock that had no room for all of them says more; this reads the rest, after the highest seq that the owner has.
+         * Read what an owner needs to continue
+         * @description The input, checkpoints and signals, some megabytes at most. The answer to a claim or a lock that had no room for all of them has the field more; this request reads the rest, after the highest seq that the owner has.
          */
         get: operations["readCheckpoints"];
         put?: never;
@@ -340,7 +340,7 @@ export interface paths {
         };
         /**
          * Follow events as a stream
-         * @description Server-sent events: `snapshot` with the execution, one `event` for each event with its seq as the id, from the first or after Last-Event-ID, and `end` when the execution has ended. A comment every 15 s shows that the stream is alive.
+         * @description Server-sent events: `snapshot` with the execution, one `event` for each event with its seq as the id, from the first event or after Last-Event-ID, and `end` when the execution has ended. A comment every 15 s shows that the stream is alive.
          */
         get: operations["events"];
         put?: never;
@@ -358,7 +358,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say in sentences why an execution is where it is */
+        /** Explain in sentences why an execution is in its state */
         get: operations["explain"];
         put?: never;
         post?: never;
@@ -379,7 +379,7 @@ export interface paths {
         put?: never;
         /**
          * Begin a new execution from a step of this one
-         * @description Location says where the fork is.
+         * @description The header Location is the path of the new execution.
          */
         post: operations["fork"];
         delete?: never;
@@ -397,7 +397,7 @@ export interface paths {
         };
         /**
          * Read events in order of seq
-         * @description With wait it is a long poll: 204 when the wait is over and nothing came.
+         * @description With wait the request is a long poll: 204 if the wait is over and there is no new event.
          */
         get: operations["history"];
         put?: never;
@@ -419,7 +419,7 @@ export interface paths {
         put?: never;
         /**
          * Own one execution from outside
-         * @description One request answers with the lease, the execution and its newest checkpoint. It takes an execution that is due, or that waits, and that nobody owns; while somebody does, 409 names the holder and when it is given up. Heartbeats keep the lock.
+         * @description The answer has the lease, the execution and its newest checkpoint. The execution must be due or waiting, and must have no owner; otherwise 409 names the owner and says when its lease expires. Heartbeats keep the lock.
          */
         post: operations["lock"];
         delete?: never;
@@ -438,7 +438,7 @@ export interface paths {
         get?: never;
         /**
          * Renew a lock: its heartbeat
-         * @description It needs neither header nor body.
+         * @description The request needs neither a header nor a body.
          */
         put: operations["renewLock"];
         post?: never;
@@ -457,7 +457,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give a lock back with what became of it */
+        /** Give a lock back and say how the run ended */
         post: operations["releaseLock"];
         delete?: never;
         options?: never;
@@ -476,7 +476,7 @@ export interface paths {
         put?: never;
         /**
          * Take an execution from its owner
-         * @description The owner's next write is refused. The reason stands in the history.
+         * @description The owner's next write is refused. The history shows the reason.
          */
         post: operations["steal"];
         delete?: never;
@@ -494,7 +494,7 @@ export interface paths {
         };
         /**
          * Read a log or an artifact
-         * @description JSON has the chunks with their numbers and times, base64 inside. Accept: text/plain or application/octet-stream gives the content itself; with wait it is followed that long, or until the execution has ended.
+         * @description JSON has the chunks with their numbers and times, and the content in base64. Accept: text/plain or application/octet-stream gives the content itself; with wait the answer follows the log for that long, or until the execution has ended.
          */
         get: operations["getLog"];
         put?: never;
@@ -516,7 +516,7 @@ export interface paths {
         put?: never;
         /**
          * Pause an execution
-         * @description What runs is given back at its next safe point.
+         * @description The owner of a running execution gives it back at the next safe point.
          */
         post: operations["pause"];
         delete?: never;
@@ -536,7 +536,7 @@ export interface paths {
         put?: never;
         /**
          * Ask the owner to yield
-         * @description It gives the execution back at its next safe point.
+         * @description The owner gives the execution back at the next safe point.
          */
         post: operations["preempt"];
         delete?: never;
@@ -556,7 +556,7 @@ export interface paths {
         put?: never;
         /**
          * Run a failed or cancelled execution again with another input
-         * @description No finished step counts.
+         * @description All steps run again.
          */
         post: operations["requeue"];
         delete?: never;
@@ -574,7 +574,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Go on with a paused execution */
+        /** Continue a paused execution */
         post: operations["resume"];
         delete?: never;
         options?: never;
@@ -593,7 +593,7 @@ export interface paths {
         put?: never;
         /**
          * Run a failed or cancelled execution again
-         * @description Finished steps count, unless another input is given: then it is a requeue.
+         * @description Finished steps keep their results, unless the body has another input: then the action is a requeue.
          */
         post: operations["retry"];
         delete?: never;
@@ -613,7 +613,7 @@ export interface paths {
         put?: never;
         /**
          * Deliver a signal
-         * @description It is stored when this answers, and kept if nobody waits for it yet.
+         * @description The server answers when the signal is stored. The signal stays stored until the execution consumes it.
          */
         post: operations["signal"];
         delete?: never;
@@ -631,7 +631,7 @@ export interface paths {
         };
         /**
          * Read the signals that no checkpoint has consumed
-         * @description The first of them, up to some megabytes. There are no more once a request after the last answers none.
+         * @description The first signals, up to some megabytes. Repeat the request with after set to the last seq until it answers no signal.
          */
         get: operations["listSignals"];
         put?: never;
@@ -671,7 +671,7 @@ export interface paths {
         put?: never;
         /**
          * Make a key
-         * @description Its secret is shown this once. With the first key the server stops being open to everybody.
+         * @description Only this answer shows the secret. Once the first key is made, the server refuses requests without a key.
          */
         post: operations["createKey"];
         delete?: never;
@@ -690,7 +690,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** End a key for good */
+        /** Revoke a key for good */
         delete: operations["revokeKey"];
         options?: never;
         head?: never;
@@ -791,7 +791,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End a run well */
+        /** End a run with success */
         post: operations["completeRun"];
         delete?: never;
         options?: never;
@@ -808,7 +808,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End a run badly; the execution's policy says what follows */
+        /** End a run with a failure; the execution's policy says what follows */
         post: operations["failRun"];
         delete?: never;
         options?: never;
@@ -825,7 +825,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Renew the session that owns a run, and count as progress */
+        /** Renew the session that owns a run, and count as progress of the run */
         post: operations["heartbeatRun"];
         delete?: never;
         options?: never;
@@ -842,7 +842,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give a run back until what it waits for has come */
+        /** Give a run back until its wait is over */
         post: operations["suspendRun"];
         delete?: never;
         options?: never;
@@ -862,7 +862,7 @@ export interface paths {
         put?: never;
         /**
          * Open a worker's session
-         * @description Opened again under its id, the session is found. It lives as long as its heartbeats come.
+         * @description A repeat with the same id finds the session. The session lives as long as the server receives its heartbeats.
          */
         post: operations["openWorker"];
         delete?: never;
@@ -883,7 +883,7 @@ export interface paths {
         post?: never;
         /**
          * End a session in order
-         * @description What it still holds is released at once.
+         * @description The executions that the worker still owns are released at once.
          */
         delete: operations["closeWorker"];
         options?: never;
@@ -902,7 +902,7 @@ export interface paths {
         put?: never;
         /**
          * Win executions for free slots
-         * @description Waits while there are none, and answers 204 if none came. A claim whose reply was lost is repeated with its number. If it won exactly one, the headers Lease-Id, Lease-Token and Location are those of its run.
+         * @description Waits while no execution is due, and answers 204 if none became due. A claim whose reply was lost is repeated with its number. If it won exactly one, the headers Lease-Id, Lease-Token and Location are those of its run.
          */
         post: operations["claim"];
         delete?: never;
@@ -922,7 +922,7 @@ export interface paths {
         put?: never;
         /**
          * Let a worker claim nothing more
-         * @description It is told with its next heartbeat, and ends when it holds nothing.
+         * @description The reply to the worker's next heartbeat says so. The worker should end when it owns no execution.
          */
         post: operations["drainWorker"];
         delete?: never;
@@ -942,7 +942,7 @@ export interface paths {
         put?: never;
         /**
          * Renew a session and all leases under it
-         * @description The reply is all that a worker needs to be told.
+         * @description The reply says which runs to end, pause or give back, and which have new signals.
          */
         post: operations["heartbeat"];
         delete?: never;
@@ -961,7 +961,7 @@ export interface components {
             status: "queued" | "running" | "completed" | "failed" | "timeout" | "error";
         };
         Act: {
-            /** @description Who, where no key says it. */
+            /** @description The name of the actor, if the request needs no key. */
             actor?: string;
             /** @description fork: the id of the new execution. */
             fork?: string;
@@ -970,9 +970,9 @@ export interface components {
              * @example 90s
              */
             grace?: string;
-            /** @description retry, fork: another input; then no finished step counts. */
+            /** @description retry, fork: another input; then all steps run again. */
             input?: unknown;
-            /** @description Why; it stands in the history. */
+            /** @description The reason, which the history shows. */
             reason?: string;
             /**
              * Format: int64
@@ -1013,7 +1013,7 @@ export interface components {
             name: string;
         };
         Assignment: {
-            /** @description The execution was lost several times in a row and may kill its worker: take nothing else until it has saved something, has ended or has run for five seconds. */
+            /** @description The execution was lost several times in a row and may kill its worker: claim nothing else until it has saved a checkpoint, has ended or has run for five seconds. */
             alone?: boolean;
             /** Format: int64 */
             attempt: number;
@@ -1024,14 +1024,14 @@ export interface components {
             generation: number;
             input?: unknown;
             lease: components["schemas"]["Lease"];
-            /** @description The answer had no room for all checkpoints and signals, nor maybe for the input: read the rest with readCheckpoints before you begin. */
+            /** @description The answer had no room for all checkpoints and signals, and perhaps not for the input: read the rest with readCheckpoints before you begin. */
             more?: boolean;
             parent?: string;
             policy?: components["schemas"]["Policy"];
             queue: string;
             /**
              * Format: int64
-             * @description What is left of the execution's own timeout; 0 means no limit.
+             * @description The rest of the execution's own timeout; 0 means no limit.
              */
             remaining_ms?: number;
             run: string;
@@ -1045,7 +1045,7 @@ export interface components {
             executions: string[];
             /**
              * Format: int64
-             * @description For how long, 60,000 at most; without it those are told of that have ended already.
+             * @description How long to wait, 60000 at most; without it the answer has only the executions that have ended already.
              */
             wait_ms?: number;
         };
@@ -1119,7 +1119,7 @@ export interface components {
         Checkpoint: {
             /**
              * Format: int64
-             * @description How long ago it was saved.
+             * @description How long ago the checkpoint was saved.
              */
             age_ms?: number;
             data?: unknown;
@@ -1147,25 +1147,25 @@ export interface components {
         Claim: {
             /**
              * Format: int64
-             * @description Grows by one with each new claim of the session, one in flight at a time; asked again, a number gets what it won.
+             * @description Each new claim of the session has the next number, and only one claim is in flight. A repeat with the same number gets what the claim won.
              */
             number: number;
-            /** @description The number was sent before and its reply not seen. */
+            /** @description The claim was sent before, and its reply was lost. */
             repeat?: boolean;
             /**
              * Format: int64
-             * @description How many executions at most; one answer has no more than 128. 0 only waits for attention.
+             * @description The most executions to win; an answer has 128 at most. With 0 the claim only waits for attention.
              */
             slots: number;
             /**
              * Format: int64
-             * @description How long to wait while there is nothing, at most 60000.
+             * @description How long to wait while no execution is due, 60000 at most.
              */
             wait_ms?: number;
         };
         ClaimReply: {
             assignments?: components["schemas"]["Assignment"][];
-            /** @description Send a heartbeat now: something waits in its reply. */
+            /** @description Send a heartbeat now: its reply has something for the worker. */
             attention?: boolean;
         };
         Complete: {
@@ -1197,7 +1197,7 @@ export interface components {
             payload?: unknown;
         };
         Detail: {
-            /** @description Where, as in body.labels.team. */
+            /** @description The place of the fault, for example body.labels.team. */
             location: string;
             message: string;
         };
@@ -1333,7 +1333,7 @@ export interface components {
             /** Format: int64 */
             cost_tokens?: number;
             error: components["schemas"]["Failure"];
-            /** @description What it has to show nevertheless. */
+            /** @description A result of the failed run, if it has one. */
             output?: unknown;
             /**
              * Format: int64
@@ -1348,7 +1348,7 @@ export interface components {
             stack?: string;
         };
         Health: {
-            /** @description What is worth knowing though the server takes work: that its clock was set, that an epoch began. */
+            /** @description Warnings for operators although the server takes work, for example that its clock was set or that a new epoch began. */
             notes?: string[];
             /** @enum {string} */
             status: "ok";
@@ -1357,16 +1357,16 @@ export interface components {
         Heartbeat: {
             /**
              * Format: int64
-             * @description The highest claim number whose reply the worker has seen or given up.
+             * @description The highest claim number whose reply the worker has seen or no longer waits for.
              */
             claim_seen: number;
-            /** @description Every run the worker holds, from its claim's reply until its end is acknowledged. One it does not name is released. */
+            /** @description Every run that the worker owns, from the reply to its claim until its end is acknowledged. A run that the heartbeat does not name is released. */
             holds?: components["schemas"]["Held"][];
         };
         HeartbeatReply: {
             /** @description Runs to end, with the time left to do so. */
             cancel?: components["schemas"]["Cancelling"][];
-            /** @description Claim nothing more and end. */
+            /** @description Claim no more executions, and end. */
             drain?: boolean;
             /**
              * Format: int64
@@ -1375,9 +1375,9 @@ export interface components {
             expires_in_ms: number;
             /** @description Runs to give back at their next safe point. */
             pause?: components["schemas"]["Held"][];
-            /** @description Runs to give back to something more urgent. */
+            /** @description Runs to give back, because more urgent executions need the slots. */
             preempt?: components["schemas"]["Held"][];
-            /** @description Runs named that the worker does not own: end them. */
+            /** @description Runs in the heartbeat that the worker does not own: end them. */
             revoked?: components["schemas"]["Held"][];
             /** @description Runs with signals newer than their claim. */
             signals?: components["schemas"]["Signalled"][];
@@ -1484,23 +1484,23 @@ export interface components {
         };
         Lease: {
             execution: string;
-            /** @description The secret half. Never log it. */
+            /** @description The secret part of the lease. Never log it. */
             lease_id: string;
             /**
              * Format: int64
-             * @description The fencing token: hand it to whatever the outside world offers to refuse a stale writer.
+             * @description The fencing token: send it with writes to other systems that can refuse a lower token.
              */
             token: number;
         };
         Lock: {
-            /** @description The lock's session, made by the client: locking again with it finds the lock. */
+            /** @description The id of the lock's session, made by the client. A repeat with the same id finds the lock. */
             id?: string;
-            /** @description Says to people who it is. */
+            /** @description Names the owner for people. */
             owner: string;
             /** @description Opens a failed or cancelled execution again in the same commit. */
             reopen?: boolean;
             /**
-             * @description How long the lock lives after a heartbeat; 30s, unless said otherwise.
+             * @description How long the lock lives after a heartbeat; 30s by default.
              * @example 90s
              */
             ttl?: string;
@@ -1510,18 +1510,18 @@ export interface components {
             expires_in_ms: number;
             /** Format: int64 */
             heartbeat_interval_ms: number;
-            /** @description Proves to be the owner: the path of the heartbeat, and the header Lease-Id. Never log it. */
+            /** @description Proves ownership: send it in the path of the heartbeat, and in the header Lease-Id. Never log it. */
             lock_id: string;
             /**
              * Format: int64
-             * @description The fencing token: the header Lease-Token, and for third parties.
+             * @description The fencing token: send it in the header Lease-Token, and with writes to other systems.
              */
             token: number;
         };
         LockReply: {
-            /** @description The newest checkpoint; null if there is none, or if there is more. */
+            /** @description The newest checkpoint; null if there is none, or if more is true. */
             checkpoint: components["schemas"]["Checkpoint"] | null;
-            /** @description The newest of each key. */
+            /** @description The newest checkpoint of each key. */
             checkpoints?: components["schemas"]["Checkpoint"][];
             execution: components["schemas"]["Execution"];
             lease: components["schemas"]["LockLease"];
@@ -1618,18 +1618,18 @@ export interface components {
             code: "malformed" | "invalid" | "lease_lost" | "lease_held" | "idempotency_mismatch" | "queue_full" | "no_worker" | "circuit_open" | "swap_in_progress" | "payload_too_large" | "not_found" | "conflict" | "unauthorized" | "forbidden" | "token_required" | "cursor_expired" | "rate_limited" | "unavailable" | "internal";
             /** @description What is wrong and what to do, in one sentence. */
             detail?: string;
-            /** @description The fields that break the schema, where that is what is wrong. */
+            /** @description The fields that break the schema, if any. */
             errors?: components["schemas"]["Detail"][];
             holder?: components["schemas"]["Holder"];
             op?: string;
-            /** @description The request that was refused, as the header X-Request-Id and the server's log name it. */
+            /** @description The id of the refused request, as in the header X-Request-Id and in the server's log. */
             request_id?: string;
             /** Format: int64 */
             retry_after_ms?: number;
             /** Format: int64 */
             status: number;
             title: string;
-            /** @description urn:belay:error: and the code. */
+            /** @description urn:belay:error: followed by the code. */
             type: string;
         };
         Process: {
@@ -1645,7 +1645,7 @@ export interface components {
         Progress: {
             /**
              * Format: int64
-             * @description The seq of the signal that this wait took.
+             * @description The seq of the signal that this wait consumes.
              */
             consumes?: number;
             /**
@@ -1655,10 +1655,10 @@ export interface components {
             cost_tokens?: number;
             /** @description Any JSON; at most 1 MiB. */
             data?: unknown;
-            /** @description The newest checkpoint of a key counts. Without one it is the execution's one state. */
+            /** @description Only the newest checkpoint of each key counts. Without a key the checkpoint is the state of the execution. */
             key?: string;
             /**
-             * @description step if it has a key and state if it has none, unless said otherwise.
+             * @description Without it, a checkpoint with a key is a step, and one without a key is the state.
              * @enum {string}
              */
             kind?: "step" | "state" | "wait";
@@ -1694,7 +1694,7 @@ export interface components {
             /** @description fail: what went wrong. */
             error?: components["schemas"]["Failure"];
             /**
-             * @description suspend waits for the next lock, complete and fail end it, requeue hands it on at once.
+             * @description suspend: the execution waits for the next lock. complete, fail: the execution ends. requeue: the next owner may lock it at once.
              * @enum {string}
              */
             outcome: "suspend" | "complete" | "fail" | "requeue";
@@ -1708,35 +1708,35 @@ export interface components {
             /** Format: int64 */
             signal_seen?: number;
             /**
-             * @description suspend: how long until it is due by itself; without it, it waits for a lock or a signal.
+             * @description suspend: after how long the execution is due by itself; without wait it waits for a lock or a signal.
              * @example 90s
              */
             wait?: string;
-            /** @description suspend: what it waits for. */
+            /** @description suspend: what the execution waits for. */
             wait_text?: string;
         };
         Renewal: {
-            /** @description It was cancelled: end it. */
+            /** @description The execution was cancelled: end the run. */
             cancel?: boolean;
             /**
              * Format: int64
-             * @description The time left to end it.
+             * @description The time left to end the run.
              */
             cancel_within_ms?: number;
-            /** @description The session takes nothing new and should end. */
+            /** @description The session claims no more executions and should end. */
             drain?: boolean;
             /**
              * Format: int64
              * @description How long the lease lives, counted from the sending of the heartbeat.
              */
             expires_in_ms: number;
-            /** @description Give it back at the next safe point. */
+            /** @description Give the execution back at the next safe point. */
             pause?: boolean;
-            /** @description Give it back to something more urgent. */
+            /** @description Give the execution back, because a more urgent one needs the slot. */
             preempt?: boolean;
             /**
              * Format: int64
-             * @description The newest signal, if one came since the claim.
+             * @description The seq of the newest signal, if a signal came since the claim.
              */
             signal_seq?: number;
         };
@@ -1747,13 +1747,13 @@ export interface components {
             submitted?: components["schemas"]["Submitted"];
         };
         Resumed: {
-            /** @description The newest of each key that count, in order of seq. */
+            /** @description The newest checkpoint of each key, if it counts, in order of seq. */
             checkpoints?: components["schemas"]["Checkpoint"][];
-            /** @description The execution's input, where after is 0. */
+            /** @description The execution's input, if after is 0. */
             input?: unknown;
-            /** @description There are others: ask again after the highest seq of these. */
+            /** @description There is more: repeat the request with after set to the highest seq of this answer. */
             more?: boolean;
-            /** @description Those that no checkpoint has consumed, in order of seq. */
+            /** @description The signals that no checkpoint has consumed, in order of seq. */
             signals?: components["schemas"]["Signal"][];
         };
         Run: {
@@ -1864,9 +1864,9 @@ export interface components {
             role?: string;
         };
         Steal: {
-            /** @description Who, where no key says it. */
+            /** @description The name of the actor, if the request needs no key. */
             actor?: string;
-            /** @description Why; it stands in the history. */
+            /** @description The reason, which the history shows. */
             reason: string;
         };
         StoredChunk: {
@@ -1892,18 +1892,18 @@ export interface components {
             /** @example 90s */
             cancel_grace?: string;
             /**
-             * @description external keeps workers away: the execution is locked from outside.
+             * @description external: workers never claim the execution; a program owns it by a lock.
              * @enum {string}
              */
             dispatch?: "external";
             /**
              * Format: date-time
-             * @description When it may first run; now, unless said otherwise.
+             * @description When the execution may first run; without it, at once.
              */
             due_at?: string;
-            /** @description The execution's id, made by the client: submitted again under it, the first is found. */
+            /** @description The execution's id, made by the client. A repeat with the same id finds the first execution. */
             id?: string;
-            /** @description A repeat finds the first execution of the same workflow and key. The header Idempotency-Key means the same. */
+            /** @description A repeat with the same workflow and key finds the first execution. The header Idempotency-Key means the same. */
             idempotency_key?: string;
             /** @example 90s */
             idle_timeout?: string;
@@ -1929,7 +1929,7 @@ export interface components {
             parent_key?: string;
             /** Format: int64 */
             priority?: number;
-            /** @description default, unless said otherwise. */
+            /** @description Without it the queue is named default. */
             queue?: string;
             /** @example 90s */
             run_timeout?: string;
@@ -1942,7 +1942,7 @@ export interface components {
             /** @enum {string} */
             trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue";
             version?: string;
-            /** @description What a worker must carry. */
+            /** @description Labels that a worker must have to claim the execution. */
             worker_labels?: {
                 [key: string]: string;
             };
@@ -1957,15 +1957,15 @@ export interface components {
             cost_tokens?: number;
             /**
              * Format: int64
-             * @description The newest signal the run knows of; if there is a newer one it goes on at once.
+             * @description The seq of the newest signal that the run has seen; if there is a newer signal, the execution continues at once.
              */
             signal_seen?: number;
             /**
              * Format: int64
-             * @description How long to wait at most for anything; 0 waits for a signal or child alone.
+             * @description How long to wait at most; 0 waits without a limit for a signal or a child.
              */
             wait_ms?: number;
-            /** @description What it waits for. If it begins with signal or child, that is the reason that is shown; else the reason is timer or signal. */
+            /** @description What the run waits for. A text that begins with signal or child is shown as the reason of the wait; otherwise the reason is timer or signal. */
             wait_text?: string;
         };
         Token: {
@@ -1973,10 +1973,10 @@ export interface components {
             state: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
             /**
              * Format: int64
-             * @description The newest token that was given out: whoever writes with a lower one is not the owner any more.
+             * @description The newest token of the execution: a writer with a lower token is no longer the owner.
              */
             token: number;
-            /** @description The session that owns the execution, if one does. */
+            /** @description The session that owns the execution, if it has an owner. */
             worker?: string;
         };
         Usage: {
@@ -2062,7 +2062,7 @@ export interface components {
                 "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                 "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                 "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                /** @description When to ask again, in seconds. */
+                /** @description In how many seconds to repeat the request. */
                 "Retry-After": number;
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
@@ -2115,7 +2115,7 @@ export interface components {
         /** @description Method Not Allowed */
         MethodNotAllowed: {
             headers: {
-                /** @description The methods that the address takes. */
+                /** @description The methods that the address accepts. */
                 Allow: string;
                 "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                 "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
@@ -2198,7 +2198,7 @@ export interface components {
                 "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                 "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                 "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                /** @description When to ask again, in seconds. */
+                /** @description In how many seconds to repeat the request. */
                 "Retry-After": number;
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
@@ -2213,7 +2213,7 @@ export interface components {
                 "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                 "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                 "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                /** @description When to ask again, in seconds. */
+                /** @description In how many seconds to repeat the request. */
                 "Retry-After": number;
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
@@ -2228,7 +2228,7 @@ export interface components {
                 "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                 "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                 "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                /** @description How the request must prove who sends it. */
+                /** @description How the request must name its key. */
                 "WWW-Authenticate": string;
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
@@ -2267,13 +2267,13 @@ export interface components {
     parameters: never;
     requestBodies: never;
     headers: {
-        /** @description How many requests the caller may make at once, where a limit applies. */
+        /** @description How many requests the caller may send at once, if the server limits them. */
         "RateLimit-Limit": number;
-        /** @description How many of them are left. */
+        /** @description How many requests the caller may still send at once. */
         "RateLimit-Remaining": number;
-        /** @description In how many seconds all of them are left again. */
+        /** @description In how many seconds the caller may send as many requests as RateLimit-Limit says again. */
         "RateLimit-Reset": number;
-        /** @description The id of the request: that of the request's header X-Request-Id if it is a word of at most 64 letters, digits, dots, hyphens and underscores, or else a new one. The server's log names it. */
+        /** @description The id of the request: that of the request's header X-Request-Id if it is a word of at most 64 letters, digits, dots, hyphens and underscores, or else a new one. The server's log has it too. */
         "X-Request-Id": string;
     };
     pathItems: never;
@@ -2603,7 +2603,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The ETag that is known; 304 if the document is still the same. */
+                /** @description The ETag of an answer that the caller has; the server answers 304 if the document is still the same. */
                 "If-None-Match"?: string;
             };
             path?: never;
@@ -2614,7 +2614,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
-                    /** @description Of this answer; with it in If-None-Match, the same answer is 304. */
+                    /** @description The tag of this answer. A request that has it in If-None-Match is answered with 304 as long as the answer is the same. */
                     ETag?: string;
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
@@ -2629,7 +2629,7 @@ export interface operations {
             /** @description Not Modified */
             304: {
                 headers: {
-                    /** @description Of this answer; with it in If-None-Match, the same answer is 304. */
+                    /** @description The tag of this answer. A request that has it in If-None-Match is answered with 304 as long as the answer is the same. */
                     ETag?: string;
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
@@ -2728,7 +2728,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Says that every operation submits an execution without a parent. A server that is asked for more than it can do refuses such a batch before it reads it. */
+                /** @description Says that every operation submits an execution without a parent. A server under too much load refuses such a batch before it reads the body. */
                 "Belay-Only"?: "submit";
             };
             path?: never;
@@ -2838,7 +2838,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                    /** @description How the request must prove who sends it. */
+                    /** @description How the request must name its key. */
                     "WWW-Authenticate": string;
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     [name: string]: unknown;
@@ -2866,7 +2866,7 @@ export interface operations {
             /** @description Method Not Allowed */
             405: {
                 headers: {
-                    /** @description The methods that the address takes. */
+                    /** @description The methods that the address accepts. */
                     Allow: string;
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
@@ -2937,7 +2937,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                    /** @description When to ask again, in seconds. */
+                    /** @description In how many seconds to repeat the request. */
                     "Retry-After": number;
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     [name: string]: unknown;
@@ -2968,7 +2968,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                    /** @description When to ask again, in seconds. */
+                    /** @description In how many seconds to repeat the request. */
                     "Retry-After": number;
                     /** @description The id of the job that answers the chat, and of its execution. */
                     "X-Execution-Id"?: string;
@@ -2986,13 +2986,13 @@ export interface operations {
     listExecutions: {
         parameters: {
             query?: {
-                /** @description Children of any beside the roots. */
+                /** @description Roots, and also the children of all executions. */
                 children?: boolean;
-                /** @description next of the page before. */
+                /** @description The field next of the previous page. */
                 cursor?: string;
                 /** @description The idempotency key. */
                 key?: string;
-                /** @description name=value or name:value; may be repeated, and all must be there. */
+                /** @description name=value or name:value; may be repeated: an execution must have all of them. */
                 label?: string[];
                 /** @description 100, unless said otherwise. */
                 limit?: number;
@@ -3037,7 +3037,7 @@ export interface operations {
             header?: {
                 /** @description A repeat finds the first execution of the same workflow and key. */
                 "Idempotency-Key"?: string;
-                /** @description wait=30 answers when it has ended, or after so many seconds, 60 at most. */
+                /** @description wait=30 answers when the execution has ended, or after 30 seconds; at most 60. */
                 Prefer?: string;
             };
             path?: never;
@@ -3112,9 +3112,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The ETag that is known; 304 if the answer is still the same. */
+                /** @description The ETag of an answer that the caller has; the server answers 304 if the answer is still the same. */
                 "If-None-Match"?: string;
-                /** @description wait=30 answers when it has ended, or after so many seconds, 60 at most. */
+                /** @description wait=30 answers when the execution has ended, or after 30 seconds; at most 60. */
                 Prefer?: string;
             };
             path: {
@@ -3127,7 +3127,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
-                    /** @description Of this answer; with it in If-None-Match, the same answer is 304. */
+                    /** @description The tag of this answer. A request that has it in If-None-Match is answered with 304 as long as the answer is the same. */
                     ETag?: string;
                     "Idempotency-Replayed"?: string;
                     Location?: string;
@@ -3145,7 +3145,7 @@ export interface operations {
             /** @description Not Modified */
             304: {
                 headers: {
-                    /** @description Of this answer; with it in If-None-Match, the same answer is 304. */
+                    /** @description The tag of this answer. A request that has it in If-None-Match is answered with 304 as long as the answer is the same. */
                     ETag?: string;
                     "Idempotency-Replayed"?: string;
                     Location?: string;
@@ -3172,7 +3172,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the action: repeated, it is done once. */
+                /** @description Names the action: a repeat with the same key does nothing more. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -3221,11 +3221,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the write: repeated, it is written once. */
+                /** @description Names the write: a repeat with the same key writes nothing more. */
                 "Idempotency-Key"?: string;
-                /** @description lease_id of the claim, or lock_id of the lock. Without it: 428. */
+                /** @description The field lease_id of the claim, or lock_id of the lock. Without the header the status is 428. */
                 "Lease-Id"?: string;
-                /** @description The fencing token. Without it: 428. */
+                /** @description The fencing token. Without the header the status is 428. */
                 "Lease-Token"?: number;
             };
             path: {
@@ -3279,13 +3279,13 @@ export interface operations {
     readCheckpoints: {
         parameters: {
             query?: {
-                /** @description The highest seq that the owner has; 0 for all, with the input. */
+                /** @description The highest seq that the owner has; 0 reads everything, with the input. */
                 after?: number;
             };
             header?: {
-                /** @description lock_id of the lock or lease_id of the claim. Without it: 428. */
+                /** @description The field lock_id of the lock, or lease_id of the claim. Without the header the status is 428. */
                 "Lease-Id"?: string;
-                /** @description The lock's or the run's token. Without it: 428. */
+                /** @description The token of the lock or of the run. Without the header the status is 428. */
                 "Lease-Token"?: number;
             };
             path: {
@@ -3329,7 +3329,7 @@ export interface operations {
                 data?: boolean;
             };
             header?: {
-                /** @description The id of the last event that was seen; it wins over after. */
+                /** @description The id of the last event that the client has; it is used instead of after. */
                 "Last-Event-ID"?: string;
             };
             path: {
@@ -3352,7 +3352,7 @@ export interface operations {
                     "text/event-stream": (components["schemas"]["SnapshotEvent"] | components["schemas"]["HistoryEvent"] | components["schemas"]["EndEvent"])[];
                 };
             };
-            /** @description The execution has ended, and Last-Event-ID is the id of its last event: there is nothing to ask for again. */
+            /** @description The execution has ended, and Last-Event-ID is the id of its last event: there is nothing more to request. */
             204: {
                 headers: {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
@@ -3412,7 +3412,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the action: repeated, it is done once. */
+                /** @description Names the action: a repeat with the same key does nothing more. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -3462,7 +3462,7 @@ export interface operations {
             query?: {
                 /** @description Only events with a higher seq. */
                 after?: number;
-                /** @description With the data of checkpoints and signals. What would be more than some megabytes is left to the next request, after the last seq. */
+                /** @description With the data of checkpoints and signals. An answer has some megabytes at most; read the rest with after set to its last seq. */
                 data?: boolean;
                 /** @description 1000, unless said otherwise. */
                 limit?: number;
@@ -3516,7 +3516,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the lock, if the body gives no id: repeated, the lock is found. */
+                /** @description Names the lock, if the body has no id: a repeat with the same key finds the lock. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -3592,7 +3592,7 @@ export interface operations {
             header?: never;
             path: {
                 id: string;
-                /** @description The lock's id: lock_id of the answer to the lock. */
+                /** @description The field lock_id of the answer to the lock. */
                 lock_id: string;
             };
             cookie?: never;
@@ -3627,14 +3627,14 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the release: repeated, it is answered as the first time. */
+                /** @description Names the release: a repeat with the same key is answered like the first request. */
                 "Idempotency-Key"?: string;
-                /** @description If it is given, it must be the lock's. */
+                /** @description The token of the lock; it may be left out. */
                 "Lease-Token"?: number;
             };
             path: {
                 id: string;
-                /** @description The lock's id: lock_id of the answer to the lock. */
+                /** @description The field lock_id of the answer to the lock. */
                 lock_id: string;
             };
             cookie?: never;
@@ -3688,7 +3688,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the action: repeated, it is done once. */
+                /** @description Names the action: a repeat with the same key does nothing more. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -3743,7 +3743,7 @@ export interface operations {
             query?: {
                 /** @description The first chunk's number. */
                 from?: number;
-                /** @description How many chunks; 64, unless said otherwise. As text, all. */
+                /** @description How many chunks; 64 by default. An answer in text has all of them. */
                 limit?: number;
                 /** @description How long to wait for news: a duration, or seconds; 60 s at most. */
                 wait?: string;
@@ -3787,7 +3787,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the action: repeated, it is done once. */
+                /** @description Names the action: a repeat with the same key does nothing more. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -3836,7 +3836,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the action: repeated, it is done once. */
+                /** @description Names the action: a repeat with the same key does nothing more. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -3885,7 +3885,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the action: repeated, it is done once. */
+                /** @description Names the action: a repeat with the same key does nothing more. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -3934,7 +3934,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the action: repeated, it is done once. */
+                /** @description Names the action: a repeat with the same key does nothing more. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -3983,7 +3983,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the action: repeated, it is done once. */
+                /** @description Names the action: a repeat with the same key does nothing more. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -4032,7 +4032,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the delivery: repeated, it is delivered once. */
+                /** @description Names the delivery: a repeat with the same key does nothing more. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -4084,7 +4084,7 @@ export interface operations {
     listSignals: {
         parameters: {
             query?: {
-                /** @description Only those with a higher seq. */
+                /** @description Only signals with a higher seq. */
                 after?: number;
             };
             header?: never;
@@ -4122,7 +4122,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The ETag that is known; 304 if it is still so. */
+                /** @description The ETag of an answer that the caller has; the server answers 304 if the answer is still the same. */
                 "If-None-Match"?: string;
             };
             path: {
@@ -4251,7 +4251,7 @@ export interface operations {
     revokeKey: {
         parameters: {
             query?: {
-                /** @description Who ends it, where no key says it. */
+                /** @description The name of the actor, if the request needs no key. */
                 actor?: string;
             };
             header?: never;
@@ -4324,7 +4324,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                    /** @description How the request must prove who sends it. */
+                    /** @description How the request must name its key. */
                     "WWW-Authenticate": string;
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     [name: string]: unknown;
@@ -4352,7 +4352,7 @@ export interface operations {
             /** @description Method Not Allowed */
             405: {
                 headers: {
-                    /** @description The methods that the address takes. */
+                    /** @description The methods that the address accepts. */
                     Allow: string;
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
@@ -4371,7 +4371,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                    /** @description When to ask again, in seconds. */
+                    /** @description In how many seconds to repeat the request. */
                     "Retry-After": number;
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     [name: string]: unknown;
@@ -4400,7 +4400,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                    /** @description When to ask again, in seconds. */
+                    /** @description In how many seconds to repeat the request. */
                     "Retry-After": number;
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     [name: string]: unknown;
@@ -4455,7 +4455,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                    /** @description How the request must prove who sends it. */
+                    /** @description How the request must name its key. */
                     "WWW-Authenticate": string;
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     [name: string]: unknown;
@@ -4496,7 +4496,7 @@ export interface operations {
             /** @description Method Not Allowed */
             405: {
                 headers: {
-                    /** @description The methods that the address takes. */
+                    /** @description The methods that the address accepts. */
                     Allow: string;
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
@@ -4515,7 +4515,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                    /** @description When to ask again, in seconds. */
+                    /** @description In how many seconds to repeat the request. */
                     "Retry-After": number;
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     [name: string]: unknown;
@@ -4544,7 +4544,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
-                    /** @description When to ask again, in seconds. */
+                    /** @description In how many seconds to repeat the request. */
                     "Retry-After": number;
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     [name: string]: unknown;
@@ -4558,7 +4558,7 @@ export interface operations {
     listRuns: {
         parameters: {
             query: {
-                /** @description Whose attempts. */
+                /** @description The execution whose attempts are listed. */
                 execution: string;
             };
             header?: never;
@@ -4628,11 +4628,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the write: repeated, it is answered as the first time. */
+                /** @description Names the write: a repeat with the same key is answered like the first request. */
                 "Idempotency-Key"?: string;
-                /** @description lease_id of the claim. Without it: 428. */
+                /** @description The field lease_id of the claim. Without the header the status is 428. */
                 "Lease-Id"?: string;
-                /** @description If it is given, it must be the run's. */
+                /** @description The token of the run; it may be left out. */
                 "Lease-Token"?: number;
             };
             path: {
@@ -4680,11 +4680,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the write: repeated, it is answered as the first time. */
+                /** @description Names the write: a repeat with the same key is answered like the first request. */
                 "Idempotency-Key"?: string;
-                /** @description lease_id of the claim. Without it: 428. */
+                /** @description The field lease_id of the claim. Without the header the status is 428. */
                 "Lease-Id"?: string;
-                /** @description If it is given, it must be the run's. */
+                /** @description The token of the run; it may be left out. */
                 "Lease-Token"?: number;
             };
             path: {
@@ -4734,11 +4734,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the write: repeated, it is answered as the first time. */
+                /** @description Names the write: a repeat with the same key is answered like the first request. */
                 "Idempotency-Key"?: string;
-                /** @description lease_id of the claim. Without it: 428. */
+                /** @description The field lease_id of the claim. Without the header the status is 428. */
                 "Lease-Id"?: string;
-                /** @description If it is given, it must be the run's. */
+                /** @description The token of the run; it may be left out. */
                 "Lease-Token"?: number;
             };
             path: {
@@ -4788,9 +4788,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description lease_id of the claim. Without it: 428. */
+                /** @description The field lease_id of the claim. Without the header the status is 428. */
                 "Lease-Id"?: string;
-                /** @description If it is given, it must be the run's. */
+                /** @description The token of the run; it may be left out. */
                 "Lease-Token"?: number;
             };
             path: {
@@ -4829,11 +4829,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the write: repeated, it is answered as the first time. */
+                /** @description Names the write: a repeat with the same key is answered like the first request. */
                 "Idempotency-Key"?: string;
-                /** @description lease_id of the claim. Without it: 428. */
+                /** @description The field lease_id of the claim. Without the header the status is 428. */
                 "Lease-Id"?: string;
-                /** @description If it is given, it must be the run's. */
+                /** @description The token of the run; it may be left out. */
                 "Lease-Token"?: number;
             };
             path: {
@@ -4914,7 +4914,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the session, if the body gives no id: repeated, the session is found. */
+                /** @description Names the session, if the body has no id: a repeat with the same key finds the session. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
