@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: with a real Backend, the page of an execution that has lost its owner and goes on shows both
-// runs and the new owner, and at the end the output.
+// An execution loses its owner, and another worker continues it, on a real Backend. Its page then
+// shows both runs and the new owner, and after the end the output.
 func TestPagesOfARealExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})

@@ -29,7 +29,7 @@ type detail struct {
 	Owner                 *owner
 	Terms                 []term
 	Parent, ParentKey     string
-	Children              string // the address of its children; empty for none
+	Children              string // the address of the list of its open children; empty if it has none
 	OpenChildren          int
 
 	Input, Output, Stack *payload
@@ -114,7 +114,7 @@ func detailOf(e *belay.Execution, why *belay.Explanation, now time.Time) *detail
 	return d
 }
 
-// terms are the plain facts of an execution.
+// terms returns the names and values that the page lists for an execution.
 func terms(e *belay.Execution, now time.Time) []term {
 	all := []term{
 		{Name: "Attempt", Value: strconv.Itoa(e.Attempt)},
@@ -165,8 +165,8 @@ func terms(e *belay.Execution, now time.Time) []term {
 	return all
 }
 
-// ofBelayRun reports whether belay run has submitted the execution. Its queue and its label "line"
-// are internal to belay run and not shown.
+// ofBelayRun reports whether the command belay run has submitted the execution. The queue and the
+// label "line" of such an execution are internal to belay run, and the page does not show them.
 func ofBelayRun(e *belay.Execution) bool { return strings.HasPrefix(e.Queue, "run:") }
 
 // place describes a process by its number and host.
@@ -181,8 +181,8 @@ func place(p belay.Process) string {
 	return strings.Join(parts, " ")
 }
 
-// renewal decides whether the page reloads itself: it does unless the address has live=off or asks
-// for an older part of the history.
+// renewal decides whether the page reloads itself. It does, unless the address has live=off or
+// requests an older part of the history.
 func (d *detail) renewal(u *url.URL) {
 	q := u.Query()
 	if q.Get("after") != "" {

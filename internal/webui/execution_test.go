@@ -12,7 +12,8 @@ import (
 
 const here = "/executions/"
 
-// Rule: the page shows the state of the execution and its reason, the owner and the end of its lease.
+// The page of a running execution shows its state and the reason, the owner, and a countdown to the
+// end of the owner's lease.
 func TestExecutionShowsOwnerAndCountdown(t *testing.T) {
 	f := running()
 	a := get(t, f, here+id(1).String())
@@ -34,7 +35,7 @@ func TestExecutionShowsOwnerAndCountdown(t *testing.T) {
 	}
 }
 
-// Rule: the page of an owner whose lease has ended says so and shows no countdown.
+// If the owner's lease has ended, the page says so and shows no countdown.
 func TestExecutionShowsOverdueOwner(t *testing.T) {
 	f := running()
 	f.workers[0].ExpiresAt = ago(time.Millisecond)
@@ -47,7 +48,7 @@ func TestExecutionShowsOverdueOwner(t *testing.T) {
 	get(t, f, here+id(1).String()).says("A worker that is not listed", owning.String())
 }
 
-// Rule: the timeline shows on one axis the lost run, the wait, and the run of the new owner.
+// The timeline shows on one axis the lost run, the wait for a worker, and the run of the new owner.
 func TestTimelineShowsTakeOver(t *testing.T) {
 	a := get(t, running(), here+id(1).String())
 	rows := a.root.class("runs")[0].all("tr")[1:]
@@ -71,7 +72,7 @@ func TestTimelineShowsTakeOver(t *testing.T) {
 	}
 }
 
-// Rule: the history lists every event once, in order, with its seq.
+// The history lists every event once, in order, with its seq.
 func TestHistoryListsEvents(t *testing.T) {
 	a := get(t, running(), here+id(1).String())
 	var got []string
@@ -92,8 +93,8 @@ func TestHistoryListsEvents(t *testing.T) {
 	a.saysNot("Earlier", "Later", "Events 1 to")
 }
 
-// Rule: the page of an execution that has not ended reloads itself unless its reader turns that off,
-// and a list reloads itself if its reader turns that on.
+// The page of an execution that has not ended reloads itself unless the reader turns reloading off.
+// A list reloads itself only if the reader turns reloading on.
 func TestPagesReloadThemselves(t *testing.T) {
 	f := running()
 	refresh := func(address string) string {
@@ -117,8 +118,8 @@ func TestPagesReloadThemselves(t *testing.T) {
 	}
 }
 
-// Rule: the page of an execution with ten thousand events and a megabyte each of input and output
-// stays small, and reads one part of the history.
+// The page stays small for an execution with ten thousand events and a megabyte of both input and
+// output, and reads only one part of the history.
 func TestLongHistoryIsBounded(t *testing.T) {
 	f := running()
 	f.events = nil
@@ -138,7 +139,7 @@ func TestLongHistoryIsBounded(t *testing.T) {
 		t.Errorf("the page has %d bytes", len(a.body))
 	}
 	if len(f.asked) != 1 || f.asked[0].After != 9_800 || f.asked[0].Limit != historySize || f.asked[0].Data {
-		t.Errorf("the history was asked for with %+v", f.asked)
+		t.Errorf("the history was read with %+v", f.asked)
 	}
 	a.says("Events 9801 to 10000 of 10000.", "The beginning of 1.0 MiB.", "Earlier")
 	a.saysNot("Later")
@@ -149,7 +150,7 @@ func TestLongHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// Rule: deeply nested JSON is not indented, since its indentation would be many times its size.
+// Deeply nested JSON is not indented, because its indentation would be many times its size.
 func TestDeepJSONIsBounded(t *testing.T) {
 	f := running()
 	f.one.Output = []byte(strings.Repeat("[", 8000) + strings.Repeat("]", 8000))
@@ -158,8 +159,8 @@ func TestDeepJSONIsBounded(t *testing.T) {
 	}
 }
 
-// Rule: the page shows the end of a log as a terminal would, and finds it without reading the whole
-// log, also if the middle of the log was dropped.
+// The page shows the end of a log as a terminal would show it. It finds the end without reading the
+// whole log, even if the middle of the log was dropped.
 func TestThePageShowsTheEndOfTheLog(t *testing.T) {
 	f := running()
 	for n := range int64(1000) {
@@ -179,8 +180,8 @@ func TestThePageShowsTheEndOfTheLog(t *testing.T) {
 	a.says("The end of the log. The whole log: belay logs " + id(1).String())
 }
 
-// Rule: the page of an error has the status and the message of the error and a link to the list. It
-// does not show the text of an internal error.
+// The page of an error has the error's status and message and a link to the list. It does not show
+// the text of an internal error.
 func TestErrorPagesShowStatusMessageAndALink(t *testing.T) {
 	f := running()
 	for _, c := range []struct {

@@ -25,7 +25,7 @@ type listing struct {
 	Counts   []count
 	Counted  string   // which executions were counted; empty for all
 	Names    []string // workflow names for the filter
-	Searched *moment  // how far back the search has come; nil if it is complete
+	Searched *moment  // how far back the search has gone; nil if the search is complete
 	Older    string   // the address of the next page; empty on the last one
 	Newest   string   // the address of the first page; empty on the first one
 	Live     string   // the address that turns reloading on or off
@@ -51,7 +51,7 @@ type state struct {
 	Class string
 }
 
-// count is the number of executions in a state, and the address that lists them.
+// count is the number of executions in a state, and the address of their list.
 type count struct {
 	State   state
 	N       int
@@ -59,14 +59,14 @@ type count struct {
 	Current bool
 }
 
-// filter is the query of a list.
+// filter is the query of a list's address.
 type filter struct {
-	State    string // a state, or active, or empty for all
+	State    string // a state, or "active"; empty for all states
 	Workflow string
 	Parent   string
 	Cursor   string
 	Live     string
-	States   []string // the choices
+	States   []string // the states from which the reader can choose
 	states   []belay.State
 	parent   belay.ExecutionID
 }
@@ -118,8 +118,8 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	return v, nil
 }
 
-// parseFilter reads the query of an address. It refuses unknown states and malformed ids, since a
-// list that ignores a filter would show other executions than its reader expects.
+// parseFilter reads the query of an address. It refuses unknown states and malformed ids, because a
+// list that ignores a filter would show other executions than the reader expects.
 func parseFilter(q url.Values) (filter, error) {
 	f := filter{
 		State: q.Get("state"), Workflow: q.Get("workflow"), Parent: q.Get("parent"), Cursor: q.Get("cursor"),
@@ -151,7 +151,7 @@ func parseFilter(q url.Values) (filter, error) {
 	return f, err
 }
 
-// with returns the address of the list after a change of the filter. f is a copy.
+// with returns the address of the list with a changed filter. change gets a copy of f.
 func (f filter) with(change func(*filter)) string {
 	change(&f)
 	q := url.Values{}
@@ -168,8 +168,8 @@ func (f filter) with(change func(*filter)) string {
 	return "/executions?" + q.Encode()
 }
 
-// countStates counts executions by state. A state without executions is left out unless the list is
-// filtered by it.
+// countStates counts executions by state. A state without executions is left out, unless the list
+// shows only this state.
 func countStates(f *filter, all []belay.Execution) []count {
 	n := make(map[belay.State]int)
 	for i := range all {

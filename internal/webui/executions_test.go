@@ -32,8 +32,8 @@ func many(n int) []belay.Execution {
 	return all
 }
 
-// listed makes a fake Backend that lists executions in pages; the cursor is the id of the last one
-// on a page. Each query is added to asked.
+// listed makes a fake Backend that lists executions in pages. The cursor is the id of the last
+// execution on a page. Each query is added to asked.
 func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
 	return &fake{list: func(q belay.Filter) (belay.Page, error) {
 		*asked = append(*asked, q)
@@ -57,7 +57,7 @@ func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
 	}}
 }
 
-// Rule: the list shows each execution with its state in words, and counts the executions by state.
+// The list shows each execution with its state as a word, and counts the executions by state.
 func TestExecutionsAreListed(t *testing.T) {
 	var asked []belay.Filter
 	for _, address := range []string{"/", "/executions"} {
@@ -74,8 +74,9 @@ func TestExecutionsAreListed(t *testing.T) {
 	}
 }
 
-// Rule: if the search was not complete, the page says how far back it came, and links to the rest.
-func TestASearchSaysHowFarItCame(t *testing.T) {
+// If the Backend's search stopped early, the page says how far back it searched, and links to the
+// rest.
+func TestAPartialSearchSaysHowFarBackItWent(t *testing.T) {
 	a := get(t, &fake{list: func(q belay.Filter) (belay.Page, error) {
 		return belay.Page{Next: id(9).String(), SearchedUntil: ago(time.Hour)}, nil
 	}}, "/executions?workflow=rare")
@@ -83,7 +84,8 @@ func TestASearchSaysHowFarItCame(t *testing.T) {
 	a.saysNot("No execution fits")
 }
 
-// Rule: filters reach the Backend, stay selected in the form and in every link, and can be cleared.
+// Filters are passed to the Backend, stay selected in the form and in every link, and can be
+// cleared.
 func TestExecutionsAreFiltered(t *testing.T) {
 	var asked []belay.Filter
 	a := get(t, listed(many(16), &asked), "/executions?state=waiting&workflow=review&parent="+id(3).String())
@@ -131,7 +133,7 @@ func query(t *testing.T, link *node) url.Values {
 	return u.Query()
 }
 
-// Rule: the pages from the first one by "older" to the last show each execution once.
+// A reader who follows the links "Older" from the first page to the last sees each execution once.
 func TestExecutionsArePaged(t *testing.T) {
 	var asked []belay.Filter
 	f := listed(many(120), &asked)
@@ -158,7 +160,7 @@ func TestExecutionsArePaged(t *testing.T) {
 	}
 }
 
-// Rule: an empty list says what to do, and whether it is empty because of its filter.
+// An empty list says what to do, and whether it is empty because of its filter.
 func TestEmptyListsSayWhatToDo(t *testing.T) {
 	f := &fake{}
 	get(t, f, "/").says("Nothing has been submitted yet.", "belay run -- make test", "all 0")
@@ -166,16 +168,16 @@ func TestEmptyListsSayWhatToDo(t *testing.T) {
 	get(t, f, "/executions?cursor=x").says("There are no older executions.")
 }
 
-// Rule: the page says so if not all executions were counted.
-func TestCountsSayWhatTheyCount(t *testing.T) {
+// If not all executions were counted, the page says so.
+func TestCountsSayIfTheyAreIncomplete(t *testing.T) {
 	f := &fake{list: func(q belay.Filter) (belay.Page, error) {
 		return belay.Page{Executions: many(8), Next: "more"}, nil
 	}}
 	get(t, f, "/").says("Counted: the newest 1000.")
 }
 
-// Rule: the pages only read, and a browser may load only their own style sheet and icon and run no
-// script.
+// The pages only read from the Backend. A browser may load only their style sheet and icon, and run
+// no script.
 func TestPagesAreHarmless(t *testing.T) {
 	h := New(running(), Options{})
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
@@ -204,7 +206,7 @@ func TestPagesAreHarmless(t *testing.T) {
 	}
 }
 
-// Rule: the files that a page loads exist, and their addresses change with their content.
+// The files that a page loads exist, and their addresses change with their content.
 func TestAssetsAreServedUnderAddressesOfTheirContent(t *testing.T) {
 	a := get(t, running(), "/")
 	var addresses []string

@@ -8,7 +8,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// stateOf returns the state of an execution, or "cancelling" or "pausing".
+// stateOf returns the state of an execution, or "cancelling" or "pausing" while an action takes
+// effect.
 func stateOf(e *belay.Execution) state {
 	s := state{Word: e.State.String(), Class: e.State.String()}
 	switch {
@@ -56,13 +57,13 @@ type owner struct {
 	Where     string // process and host
 	External  bool
 	Heartbeat *moment
-	// Left is the time until the lease ends without a further heartbeat. Overdue says that the
-	// lease has ended and the execution is about to be taken back.
+	// Left is the time until the lease ends if no further heartbeat comes. Overdue says that the
+	// lease has ended and that the engine is about to take the execution back.
 	Left    string
 	Overdue bool
 	TTL     string
-	// Part and Seconds draw the countdown: the thousandths of the TTL that are left, and the
-	// seconds until they have passed.
+	// Part and Seconds are for the picture of the countdown: how many thousandths of the TTL are
+	// left, and in how many seconds they pass.
 	Part    int
 	Seconds float64
 }

@@ -25,8 +25,8 @@ var headings = map[int]string{
 	http.StatusServiceUnavailable: "Not available right now",
 }
 
-// failed returns the page of an error and its status. The text of an internal error goes to the log
-// and is not shown.
+// failed returns the page of an error and its status. The text of an internal error is logged and
+// not shown.
 func (p *pages) failed(r *http.Request, err error) (view, int) {
 	f := failure{
 		Status: belay.CodeOf(err).Status(), Heading: "This went wrong", Message: excerpt(sentence(err), maxMessage),
@@ -42,7 +42,7 @@ func (p *pages) failed(r *http.Request, err error) (view, int) {
 		p.options.Log.Error("make a page", "path", r.URL.Path, "error", err)
 		f.Message = "The reason is in the server's log."
 	case http.StatusServiceUnavailable:
-		f.Message = "The server could not answer in time, or its store cannot be reached. Try again in a moment."
+		f.Message = "The server did not finish the page in time, or its store cannot be reached. Try again in a moment."
 	}
 	return view{template: "error", Title: f.Heading, Page: f}, f.Status
 }

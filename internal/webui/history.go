@@ -21,7 +21,7 @@ type eventRow struct {
 	Text   string
 }
 
-// history reads the part of the history that the address asks for: the newest events, or the events
+// history reads the part of the history that the address requests: the newest events, or the events
 // after a seq.
 func (p *pages) history(ctx context.Context, q url.Values, e *belay.Execution, sessions []belay.Worker,
 	d *detail) error {
@@ -102,7 +102,7 @@ func describe(ev *belay.Event, names map[belay.WorkerID]string) string {
 	return strings.Join(parts, " · ")
 }
 
-// workerName is the name of a worker, or its id without one.
+// workerName is the name of a worker, or its id if the name is unknown.
 func workerName(id belay.WorkerID, names map[belay.WorkerID]string) string {
 	if n := names[id]; n != "" {
 		return line(n)
@@ -110,7 +110,7 @@ func workerName(id belay.WorkerID, names map[belay.WorkerID]string) string {
 	return id.String()
 }
 
-// kindClass is the CSS class, and so the colour, of an event.
+// kindClass is the CSS class of an event's kind, which sets its colour.
 func kindClass(kind string) string {
 	switch kind {
 	case "succeeded", "failed", "cancelled", "lost":

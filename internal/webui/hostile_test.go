@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// hostile are texts with which people attack the readers of a page.
+// hostile are texts that attack the reader of a page.
 var hostile = []string{
 	`<script>alert(1)</script>`,
 	`"><img src=x onerror=alert(1)>`,
@@ -54,8 +54,8 @@ func poisoned(s string) *fake {
 	return f
 }
 
-// checkTame fails the test if a page contains an element, an attribute or a character that can only
-// come from a hostile text.
+// checkTame fails the test if a page contains an element, an attribute or a character that only a
+// hostile text can have put there.
 func checkTame(t *testing.T, a *answer) {
 	t.Helper()
 	for _, r := range a.body {
@@ -84,7 +84,7 @@ func checkTame(t *testing.T, a *answer) {
 	walk(a.root)
 }
 
-// Rule: a text that a client has written is shown as text, and never acts as markup.
+// A text from a client is shown as text, and never works as markup.
 func TestHostileTextIsText(t *testing.T) {
 	plain := len(get(t, poisoned("x"), here+id(1).String()).root.all("rect"))
 	for _, s := range hostile {
@@ -115,8 +115,8 @@ func percent(s string) string {
 	return b.String()
 }
 
-// Rule: control characters and marks of direction are replaced by visible characters; other text,
-// with the joiners of scripts and emoji, stays as it is.
+// Control characters and marks of text direction are replaced by visible characters. Other text
+// stays as it is, including the joiners in scripts and emoji.
 func TestInvisibleCharactersAreMadeVisible(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\ntext":   "plain\ntext",
@@ -144,7 +144,8 @@ func FuzzPages(f *testing.F) {
 	})
 }
 
-// Rule: JSON is indented and without the escapes for HTML; an escaped backslash stays.
+// JSON is shown indented and without the escapes for HTML. A backslash that is itself escaped
+// stays.
 func TestPayloadIsReadable(t *testing.T) {
 	got := show([]byte(`{"a":"x \u003e y \\u003e \u0026"}`)).Text
 	if want := "{\n  \"a\": \"x > y \\\\u003e &\"\n}"; got != want {

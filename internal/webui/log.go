@@ -17,12 +17,12 @@ const (
 // logTail is the end of a log.
 type logTail struct {
 	Text string
-	Cut  bool // the log has more text before this
+	Cut  bool // the log has earlier text that is not shown
 }
 
-// tail reads the end of the log; nil if there is none. Chunks are numbered from 0 and may have a gap
-// in the middle, so tail searches for the number of the last one: a log of n chunks takes about
-// 2·log n reads of a single chunk.
+// tail reads the end of the log; nil if the execution has no log. Chunks are numbered from 0, and
+// chunks in the middle may be missing, so tail searches for the number of the last chunk: for a log
+// of n chunks it reads about 2·log n single chunks.
 func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error) {
 	from := func(n int64, limit int) ([]belay.StoredChunk, error) {
 		return p.backend.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: outputLog, From: n, Limit: limit})
@@ -33,12 +33,12 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 	}
 	var text []byte
 	begin := last + 1
-	for begin > max(0, last+1-tailChunks) && len(text) < tailBytes { // one chunk per read, since each may be large
+	for begin > max(0, last+1-tailChunks) && len(text) < tailBytes { // one chunk per read, because each may be large
 		chunks, err := from(begin-1, 1)
 		if err != nil {
 			return nil, err
 		}
-		if len(chunks) == 0 || chunks[0].N != begin-1 { // the gap in the middle
+		if len(chunks) == 0 || chunks[0].N != begin-1 { // the missing chunks in the middle
 			break
 		}
 		begin--
@@ -56,8 +56,8 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 	return t, nil
 }
 
-// lastChunk returns the number of the last chunk, -1 if there is none. It reads ahead in steps of
-// doubling length until it finds no chunk, and then in steps of half the length.
+// lastChunk returns the number of the last chunk, -1 if there is none. It tries chunk numbers in
+// steps of doubling length until it finds no chunk, and then halves the step each time.
 func lastChunk(from func(n int64, limit int) ([]belay.StoredChunk, error)) (int64, error) {
 	last, step, growing := int64(-1), int64(1), true
 	for {

@@ -32,7 +32,7 @@ type fake struct {
 	chunks   []belay.StoredChunk
 	err      error
 	asked    []belay.EventQuery
-	lookedAt int // how many chunks were read
+	lookedAt int // how many chunks the pages have read
 }
 
 func (f *fake) Executions(_ context.Context, q belay.Filter) (belay.Page, error) {
@@ -201,7 +201,8 @@ func id(n byte) belay.ExecutionID { return belay.ExecutionID{1, 2, 3, 4, 5, 6, 0
 
 var owning = belay.WorkerID{1, 2, 3, 4, 5, 6, 0x70, 8, 0x80, 15: 9}
 
-// running is a Backend with an execution in its third step whose first owner was lost.
+// running is a Backend with one execution, whose first owner was lost and whose second owner has
+// saved another step.
 func running() *fake {
 	lost := belay.WorkerID{1, 2, 3, 15: 1}
 	return &fake{

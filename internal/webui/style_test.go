@@ -28,8 +28,8 @@ func palettes(t *testing.T) map[string]map[string]string {
 	return all
 }
 
-// Rule: the contrast of every text is at least 4.5 to 1, as WCAG 2.2 requires (1.4.3), and that of
-// the bars of a picture 3 to 1 (1.4.11).
+// The contrast of every text with its background is at least 4.5 to 1, as WCAG 2.2 requires
+// (1.4.3). The contrast of the bars in a picture is at least 3 to 1 (1.4.11).
 func TestTheContrastIsSufficient(t *testing.T) {
 	for scheme, p := range palettes(t) {
 		for _, c := range []struct {

@@ -13,15 +13,15 @@ import (
 
 // Bounds of the texts on a page, in bytes.
 const (
-	maxLine    = 200      // in a table
-	maxMessage = 2 << 10  // a message by itself
+	maxLine    = 200      // a line in a table
+	maxMessage = 2 << 10  // an error message that stands alone
 	maxPayload = 16 << 10 // an input, an output, a stack
-	maxDepth   = 40       // JSON nested deeper is not indented, since its indentation would be too long
+	maxDepth   = 40       // JSON that is nested deeper is not indented, because its indentation would be too long
 )
 
-// visible replaces characters in a finished page that could mislead a reader by visible ones:
-// control characters, marks of text direction, line separators, and bytes that are not UTF-8. The
-// templates contain none of them.
+// visible replaces characters that could mislead the reader of a finished page by visible
+// characters: control characters, marks of text direction, line separators, and bytes that are not
+// UTF-8. The templates themselves contain no such characters.
 func visible(page []byte) []byte {
 	plain := true
 	for _, c := range page {
@@ -48,8 +48,8 @@ func visible(page []byte) []byte {
 	return out
 }
 
-// steers reports whether a character is invisible and can change where or whether other characters
-// are shown. The joiners in scripts and emoji do not count.
+// steers reports whether a character is invisible and can hide or move other characters. The
+// joiners in scripts and emoji do not count.
 func steers(r rune) bool {
 	const joiner, nonJoiner = 0x200d, 0x200c
 	if r == joiner || r == nonJoiner {
@@ -85,7 +85,7 @@ type payload struct {
 	Cut string
 }
 
-// show indents JSON if the result stays small; nil for no JSON.
+// show prepares JSON for a page, indented if the result stays small; nil if there is no JSON.
 func show(raw json.RawMessage) *payload {
 	if len(raw) == 0 {
 		return nil
@@ -100,8 +100,8 @@ func show(raw json.RawMessage) *payload {
 	return bounded(text, len(raw))
 }
 
-// unescape undoes the escapes that JSON writers use for HTML, since html/template escapes the text
-// for HTML anyway.
+// unescape replaces the escapes that JSON writers use for HTML by the characters themselves,
+// because html/template escapes the text again.
 func unescape(s string) string {
 	plain := strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\u0027`, "'")
 	return plain.Replace(s)
@@ -122,7 +122,7 @@ func bounded(s string, whole int) *payload {
 	return &payload{Text: excerpt(s, maxPayload-utf8.UTFMax), Cut: bytesOf(whole)}
 }
 
-// depth is the depth of nested brackets, those in strings included.
+// depth is how deep brackets are nested. Brackets in strings count too.
 func depth(raw []byte) int {
 	deepest, now := 0, 0
 	for _, c := range raw {
@@ -140,8 +140,8 @@ func depth(raw []byte) int {
 // escapes matches the escape sequences that colour a terminal or move its cursor.
 var escapes = regexp.MustCompile(`\x1b(?:\[[\x30-\x3f]*[\x20-\x2f]*[\x40-\x7e]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[\x40-\x7e])`)
 
-// terminal returns the output of a command as a terminal would show it at the end: without colours,
-// and with the last state of lines that the command has overwritten.
+// terminal returns the output of a command as a terminal shows it at the end: without colours, and
+// with only the last text of each line that the command has overwritten.
 func terminal(s string) string {
 	s = escapes.ReplaceAllString(s, "")
 	s = strings.ReplaceAll(s, "\r\n", "\n")
@@ -212,7 +212,7 @@ func spans(s string) []span {
 
 // moment is a time in three forms.
 type moment struct {
-	Ago   string // relative to now, for people
+	Ago   string // for people, relative to now
 	Exact string // for people
 	ISO   string // for programs
 }

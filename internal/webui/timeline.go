@@ -9,15 +9,15 @@ import (
 )
 
 // timeline shows the runs of an execution as bars on one time axis. It is made from the events that
-// the history lists.
+// the page lists.
 type timeline struct {
 	From, To string // times since the submission
 	Runs     []runRow
-	Waits    string // the state and its reason while no worker runs the execution
+	Waits    string // the state and its reason, if no worker runs the execution now
 }
 
-// runRow is one run: a bar, the checkpoints as marks on the bar, and the wait before the run as a
-// paler bar.
+// runRow is one run: a bar for the run, marks on the bar for its checkpoints, and a paler bar for
+// the wait before the run.
 type runRow struct {
 	Attempt int
 	Token   belay.Token
@@ -61,7 +61,7 @@ func (a axis) bar(from, to time.Time, title string) bar {
 }
 
 // timelineOf draws the runs in a part of the history; nil if the part has no run. newest says that
-// the part reaches up to now.
+// the part ends with the newest event.
 func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.WorkerID]string, newest bool,
 	now time.Time) *timeline {
 	if len(events) == 0 {
@@ -91,14 +91,14 @@ func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.Worker
 	return t
 }
 
-// drawing is the state of drawing a timeline.
+// drawing is the state while a timeline is drawn.
 type drawing struct {
 	axis
 	names map[belay.WorkerID]string
 	rows  []runRow
 	open  *runRow
 	begin time.Time // when the open run began
-	free  time.Time // since when no worker has run the execution
+	free  time.Time // since when no worker runs the execution
 	steps int       // checkpoints of the open run
 }
 

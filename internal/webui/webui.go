@@ -19,8 +19,8 @@ var files embed.FS
 type Options struct {
 	// Version is shown at the foot of every page; empty shows none.
 	Version string
-	// Now is the clock for ages and countdowns; nil means time.Now. It should agree with the
-	// Backend's clock.
+	// Now is the clock for ages and countdowns; nil means time.Now. It should show the same time as
+	// the Backend's clock.
 	Now func() time.Time
 	// Log gets internal errors; nil discards them.
 	Log *slog.Logger
@@ -29,7 +29,7 @@ type Options struct {
 // readTimeout is the timeout of all reads for one page.
 const readTimeout = 10 * time.Second
 
-// pages has the handlers of the pages and the data that they share.
+// pages has the handlers of the pages, and the data that all of them use.
 type pages struct {
 	backend   belay.Client
 	options   Options
@@ -39,7 +39,8 @@ type pages struct {
 }
 
 // New makes the handler of the web UI: pages under / and /executions, style sheet and icon under
-// /assets/. It answers GET and HEAD only. The caller checks before whether a request may read.
+// /assets/. It answers only GET and HEAD. Before it calls the handler, the caller must check that
+// the request may read executions.
 func New(b belay.Backend, o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -70,7 +71,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	return guard(mux)
 }
 
-// guard sets the headers that every answer has.
+// guard sets the headers of every answer.
 func guard(next http.Handler) http.Handler {
 	const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; " +
 		"frame-ancestors 'none'"
@@ -97,7 +98,7 @@ type view struct {
 	Style, Icon, Version string
 }
 
-// page makes a handler that renders the view of build, or the page of its error.
+// page makes a handler that renders the view that build returns, or a page about its error.
 func (p *pages) page(build func(context.Context, *http.Request) (view, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
