@@ -3,27 +3,29 @@
 //
 // # Access
 //
-// On a loopback address the server answers only under names of this machine, so that no web page
-// can reach it under a name of the page's own. On any other address the server does not start
-// without API keys, unless the configuration sets insecure_no_auth.
+// On a loopback address the server answers only requests for host names of this machine, so that a
+// web page cannot reach it under a host name of the page's own site. On any other address the
+// server does not start without API keys, unless the configuration sets insecure_no_auth.
 //
-// Where jobs run on this machine, a caller without a key is answered only if the kernel shows, by
-// the user and the process of the connection, that the caller is no job. Where the kernel cannot
-// show that, and where jobs run on other machines, every caller needs a key, on loopback too.
+// If jobs run on this machine, a caller without a key is answered only if the kernel shows, by the
+// user and the process of the connection, that the caller is no job. If the kernel cannot show
+// that, or if jobs run on other machines, every caller needs a key, also on loopback.
 //
 // # Limits for one client
 //
-// Connections, requests on one connection, headers and the time for each part of a request are
-// bounded. The time for an answer is not, since a long poll takes a minute and a stream of events
-// has no end; package httpapi bounds each write instead.
+// The server bounds the connections of a client, the requests on one connection, the size of
+// headers, and the time for each part of a request. It does not bound the time for an answer,
+// because a long poll takes a minute and a stream of events has no end; package httpapi bounds each
+// write instead.
 //
 // # Stopping
 //
-// When the context of Run ends, a graceful shutdown begins: /readyz reports it, long polls are
-// answered early and streams end, so that clients go on with other servers; requests in flight and
-// the services beside the server finish; then Run returns nil. Requests and services that take
-// longer than the grace are cut off. When the context atOnce ends, everything is cut off at once.
+// When the context of Run ends, a graceful shutdown begins. /readyz reports it. Long polls are
+// answered early and streams end, so that clients continue with other servers. Requests in flight
+// and the services beside the server finish; then Run returns nil. Requests and services that take
+// longer than the grace are cut off. When the context atOnce ends, all requests and services are
+// cut off at once.
 //
-// When the store fails for good, Run returns an error at once: the server must not answer any
-// more, since only the next process can find out whether the last writes are on the disk.
+// When the store fails for good, Run returns an error at once. The server must answer nothing more,
+// because only the next process can find out whether the last writes are on the disk.
 package server

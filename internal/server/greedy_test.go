@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// Rule: a client that opens thousands of streams, each on a connection of its own, gets its share of
-// streams and otherwise 429; another client is answered as before, and gets its stream.
+// A client that opens thousands of streams, each on a connection of its own, gets its share of
+// streams and otherwise the status 429. Another client still gets answers and a stream.
 func TestOneClientDoesNotBlockOthers(t *testing.T) {
 	const waiting, connections, greed = 50, 200, 2000
 	r := start(t, setup{cfg: func(c *config.Config) { c.Limits.Connections, c.Limits.Waiting = connections, waiting }})

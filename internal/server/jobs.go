@@ -14,16 +14,17 @@ import (
 	"github.com/belaydev/belay/internal/peer"
 )
 
-// Jobs describes the jobs whose requests may reach a server. They may do nothing without a key.
+// Jobs describes jobs that can send requests to a server. Without a key they may do nothing.
 type Jobs struct {
-	// Judge tells processes of jobs on this machine from other processes; nil where no jobs run.
+	// Judge tells processes of jobs on this machine from other processes; nil if no jobs run on
+	// this machine.
 	Judge *peer.Judge
 	// Demand says why every caller needs a key, also on loopback. Messages put it after
 	// "every caller needs a key: ". It is empty if callers on loopback need no key.
 	Demand string
 }
 
-// jobs calls Options.Jobs. With insecure_no_auth there is nothing to protect, and the result is
+// jobs calls Options.Jobs. With insecure_no_auth every caller may do everything, so the result is
 // empty.
 func (s *Server) jobs(ctx context.Context) (Jobs, error) {
 	if s.opt.Jobs == nil {
@@ -43,20 +44,20 @@ func (s *Server) checkWorker(spec *belay.WorkerSpec) error {
 	}
 	return &belay.Error{
 		Code: belay.CodeForbidden,
-		Message: "a worker that runs jobs of others needs a key, so that it may do more than its jobs, which have " +
-			"none: make one with: " +
+		Message: "a worker that runs jobs of other people needs a key, so that its jobs, which have no key, cannot do " +
+			"what the worker does: make one with: " +
 			s.keysCreate("worker", "worker") + ", and give it to the worker with --key-file",
 	}
 }
 
-// demand returns the message for callers without a key where every caller needs one; empty for an
-// empty reason.
+// demand returns the message for callers without a key, if every caller needs one for the given
+// reason; an empty reason gives an empty message.
 func (s *Server) demand(why string) string {
 	if why == "" {
 		return ""
 	}
 	return "every caller needs a key: " + why + "; make one with: " + s.keysCreate("me", "admin") +
-		" (or set insecure_no_auth, and jobs can do everything here)"
+		" (or set insecure_no_auth, which lets jobs do everything on this server)"
 }
 
 // keysCreate returns the command line that makes a key for this server.
@@ -101,7 +102,7 @@ func (s *Server) checkCaller(r *http.Request) error {
 	}
 	what := "jobs run on this machine, and the server cannot tell whether this request is from a job"
 	if errors.Is(err, peer.ErrJob) {
-		what = "jobs may do nothing here without a key"
+		what = "a job may do nothing on this server without a key"
 	}
 	return &belay.Error{
 		Code:    belay.CodeForbidden,

@@ -24,7 +24,7 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-// TestMain lets the test binary also run as a supervisor of jobs and as a hostile job.
+// TestMain also lets the test binary run as a supervisor of jobs and as a hostile job.
 func TestMain(m *testing.M) {
 	process.Main(process.Helper{Name: "attack", Run: attack})
 	if url := os.Getenv("SERVER_TEST_ATTACK"); url != "" {
@@ -77,7 +77,7 @@ func guarded(t *testing.T, listen string, jobs server.Jobs, more ...func(*config
 	})
 }
 
-// attacked checks the answers that an attack has printed, and that the attack changed nothing.
+// attacked checks the output of an attack: every request was refused, and the store is unchanged.
 func attacked(t *testing.T, what string, r *running, said string) {
 	t.Helper()
 	answers := strings.Split(strings.TrimSpace(said), "\n")
@@ -111,9 +111,9 @@ func attacked(t *testing.T, what string, r *running, said string) {
 // addresses are loopback addresses that a server may listen on.
 var addresses = []string{"127.0.0.1", "::1", "127.8.9.10"}
 
-// Rule: every request of a job without a key is refused, at any loopback address and with any kind
-// of isolation; requests that the job sends without waiting for an answer have no effect either. A
-// process that is not of a job is answered as before.
+// Every request of a job without a key is refused, at any loopback address and with any kind of
+// isolation. Requests that the job sends without waiting for an answer have no effect either. A
+// process that belongs to no job is still answered.
 func TestAJobGetsNothingWithoutAKey(t *testing.T) {
 	kinds := []process.Isolation{process.UserNamespace, process.Subreaper}
 	if os.Geteuid() == 0 {
@@ -143,8 +143,8 @@ func TestAJobGetsNothingWithoutAKey(t *testing.T) {
 	}
 }
 
-// Rule: every request without a key of a job with a system user of its own is refused, although the
-// server sees nothing of the job but its user and socket.
+// A job with a system user of its own also gets every request without a key refused, although the
+// server sees only the user and the socket of the job.
 func TestAJobWithAUserOfItsOwnGetsNothingWithoutAKey(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run a process as another user")
@@ -171,8 +171,8 @@ func TestAJobWithAUserOfItsOwnGetsNothingWithoutAKey(t *testing.T) {
 	}
 }
 
-// Rule: if the server cannot tell jobs from other callers, every caller needs a key. The refusal and
-// the log say why, and how to make a key; /healthz is answered without one. With insecure_no_auth no
+// If the server cannot tell jobs from other callers, every caller needs a key. The refusal and the
+// log say why, and how to make a key. /healthz is answered without a key. With insecure_no_auth no
 // caller needs a key.
 func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
 	jobs := server.Jobs{Demand: "jobs cannot be recognised here"}
@@ -206,8 +206,8 @@ func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
 	}
 }
 
-// Rule: a worker that runs jobs of other people needs a key if it connects over the port, since its
-// jobs could otherwise do all that the worker may do. Other workers need none.
+// A worker that runs jobs of other people needs a key if it connects over the port, because its
+// jobs could otherwise do everything that the worker may do. Other workers need no key.
 func TestAWorkerThatRunsJobsOfOthersNeedsAKey(t *testing.T) {
 	runsForOthers := func(spec *belay.WorkerSpec) bool {
 		return slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool { return r.Workflow == "command" })
@@ -239,8 +239,7 @@ func TestAWorkerThatRunsJobsOfOthersNeedsAKey(t *testing.T) {
 	}
 }
 
-// Rule: the server asks for a description of its jobs before it listens, and does not start if that
-// fails.
+// The server calls Options.Jobs before it listens, and does not start if that fails.
 func TestAServerThatCannotTellItsJobsDoesNotListen(t *testing.T) {
 	broken := errors.New("no way to tell")
 	r := start(t, setup{jobs: func(context.Context) (server.Jobs, error) { return server.Jobs{}, broken }})
@@ -249,7 +248,7 @@ func TestAServerThatCannotTellItsJobsDoesNotListen(t *testing.T) {
 	}
 }
 
-// Rule: a server that does not run as root refuses its jobs too.
+// A server that does not run as root refuses its jobs too.
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test of this run is without root")

@@ -31,7 +31,7 @@ func oneConnection(t *testing.T) (*http.Client, *atomic.Int64) {
 	return &http.Client{Transport: tr}, &dialled
 }
 
-// Rule: a heartbeat is answered at once although two hundred long polls wait on the same connection.
+// A heartbeat is answered at once, although two hundred long polls wait on the same connection.
 func TestAHeartbeatDoesNotQueueBehindLongPolls(t *testing.T) {
 	r := start(t, setup{})
 	c, dialled := oneConnection(t)
@@ -82,7 +82,7 @@ func TestAHeartbeatDoesNotQueueBehindLongPolls(t *testing.T) {
 	}
 }
 
-// Rule: a connection beyond the limit waits until another one is closed.
+// A connection beyond the limit waits until another connection is closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Limits.Connections = 2 }})
 	dial := func() net.Conn {
@@ -94,7 +94,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		return c
 	}
 	first, second := dial(), dial()
-	for _, c := range []net.Conn{first, second} { // accepted
+	for _, c := range []net.Conn{first, second} { // the server has accepted the connection
 		ask(t, c)
 		answered(t, c)
 	}
@@ -128,8 +128,8 @@ func answered(t *testing.T, c net.Conn) {
 	}
 }
 
-// Rule: a client that does not finish a header or body, sends too large a header, or is silent for
-// too long is cut off.
+// The server cuts off a client that does not finish a header or body, sends too large a header, or
+// is silent for too long.
 func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) {
 		const short = 300 * time.Millisecond
@@ -165,7 +165,7 @@ func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 	}
 }
 
-// Rule: a client that sends more requests than the rate allows gets 429.
+// A client that sends more requests than the rate allows gets the status 429.
 func TestTheRateOfRequestsIsLimited(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Limits.Rate, c.Limits.Burst = 1, 5 }})
 	c := http1(t)

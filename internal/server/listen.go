@@ -12,8 +12,8 @@ import (
 )
 
 // listen listens on the configured address, and reports whether callers need no key. It refuses an
-// address that other machines can reach while the store has no key. With a demand, which is a
-// reason in words, every caller needs a key, also while there is none.
+// address that other machines can reach if the store has no key. If demand is not empty, every
+// caller needs a key, even while there is none; demand is the reason.
 func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Listener, open bool, err error) {
 	op := "listen on " + s.cfg.Listen
 	has, err := b.HasKeys(ctx)
@@ -47,13 +47,14 @@ func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Lis
 }
 
 func (s *Server) refusal() string {
-	return "others can reach this address, and there is no API key yet; make one with\n\n  " + s.keysCreate("NAME",
-		"read,submit,worker") +
-		"\n\nor listen on loopback, or allow every caller everything with --insecure-no-auth"
+	return "other machines can reach this address, and there is no API key yet; make one with\n\n  " +
+		s.keysCreate("NAME",
+			"read,submit,worker") +
+		"\n\nor listen on loopback, or let every caller do everything with --insecure-no-auth"
 }
 
 func hostOf(listen string) string {
-	host, _, _ := net.SplitHostPort(listen) // checked by config
+	host, _, _ := net.SplitHostPort(listen) // package config has checked the address
 	return host
 }
 
@@ -82,9 +83,10 @@ func (s *Server) hosts(addr net.Addr) []string {
 	return append(names, s.cfg.Hosts...)
 }
 
-// bounded is a listener that accepts a limited number of connections at the same time; further ones
-// wait in the kernel. A single address gets three quarters of the connections at most: a further
-// connection from this address is answered with 429 and closed, so that other addresses get through.
+// bounded is a listener that accepts a limited number of connections at the same time; further
+// connections wait in the kernel. A single address gets three quarters of the connections at most.
+// A further connection from this address is answered with 429 and closed, so that clients from
+// other addresses can connect.
 type bounded struct {
 	net.Listener
 	room   chan struct{}
@@ -104,7 +106,7 @@ func newBounded(l net.Listener, most int, tls bool) *bounded {
 	}
 }
 
-// Accept waits for room, and then for a connection.
+// Accept waits until the number of connections is below the limit, and then for a connection.
 func (b *bounded) Accept() (net.Conn, error) {
 	select {
 	case b.room <- struct{}{}:
@@ -128,8 +130,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// origin returns the address from which a connection is made; for IPv6 its /64 network, since one
-// machine may use any number of addresses in it.
+// origin returns the address from which a connection comes. For IPv6 it returns the /64 network,
+// because one machine may use any number of addresses in it.
 func origin(c net.Conn) netip.Addr {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -173,19 +175,19 @@ func (b *bounded) turnAway(c net.Conn) {
 	_ = c.Close()
 }
 
-// Close also ends an Accept that waits for room.
+// Close also ends an Accept that waits below the limit.
 func (b *bounded) Close() error {
 	b.once.Do(func() { close(b.closed) })
 	return b.Listener.Close()
 }
 
-// counted is a connection of a bounded listener; closing it makes room for another.
+// counted is a connection of a bounded listener; closing it lets the listener accept another.
 type counted struct {
 	net.Conn
 	leave func()
 }
 
-// Close closes the connection and makes room for another.
+// Close closes the connection and lets the listener accept another.
 func (c *counted) Close() error {
 	err := c.Conn.Close()
 	c.leave()

@@ -19,8 +19,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
-// Rule: 150 clients that read a job with 8 MiB of output each get its last MiB, in whole characters,
-// and together take little memory of the server.
+// 150 clients read a job with 8 MiB of output. Each gets the last MiB of the output, in whole
+// characters, and together they need little memory of the server.
 func TestManyReadersOfAJob(t *testing.T) {
 	const size, most = 8 << 20, 300 << 20
 	readers := 150
@@ -43,7 +43,7 @@ func TestManyReadersOfAJob(t *testing.T) {
 	line := "ä€𝄞 <\"\x1b[31m&\x00\n" // 20 bytes, some of which take six in JSON
 	text := strings.Repeat(line, size/len(line))
 	for n := 0; n*belay.MaxChunk < len(text); n++ {
-		data := text[n*belay.MaxChunk : min(len(text), (n+1)*belay.MaxChunk)] // chunks may end within a character
+		data := text[n*belay.MaxChunk : min(len(text), (n+1)*belay.MaxChunk)] // a chunk may end inside a character
 		if err := r.engine.Append(t.Context(), belay.Chunk{Lease: l.Lease, Name: agent.OutputLog, N: int64(n),
 			Data: []byte(data)}); err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func TestManyReadersOfAJob(t *testing.T) {
 	for range readers {
 		all.Go(func() {
 			resp, err := c.Get(url)
-			for err == nil && resp.StatusCode == http.StatusServiceUnavailable { // too many read at the same time
+			for err == nil && resp.StatusCode == http.StatusServiceUnavailable { // too many clients read now
 				_ = resp.Body.Close()
 				resp, err = c.Get(url)
 			}

@@ -43,8 +43,8 @@ func file(t *testing.T, path string, data []byte, at time.Time) {
 	}
 }
 
-// Rule: a renewed certificate is used from the next look at its files on. If the files cannot be
-// used, that is logged once and the old certificate stays, until the files are complete.
+// The server uses a renewed certificate from the next check of its files on. If the files cannot be
+// used, the server logs the error once, and keeps the old certificate until the files are complete.
 func TestABrokenCertificateChangesNothing(t *testing.T) {
 	now := time.Now()
 	reported := 0

@@ -28,32 +28,33 @@ type Engine interface {
 	// Failed is closed when the store has failed for good, and Failure then says why.
 	Failed() <-chan struct{}
 	Failure() error
-	// Crowded says why new work is refused at the moment.
+	// Crowded returns an error, with the reason, if the engine takes no new work at the moment.
 	Crowded() error
 	telemetry.Living
 }
 
 // Options of a server.
 type Options struct {
-	// Version and Commit are those of the program.
+	// Version and Commit name the build of the program.
 	Version, Commit string
 	// Log gets the messages for operators; nil means slog.Default().
 	Log *slog.Logger
 	// Ready, unless nil, is called once the server answers.
 	Ready func(Listening)
-	// Services run beside the server. Their context ends when the server begins to stop, and
-	// they may then take the rest of the grace. A service that returns earlier ends the server.
+	// Services run beside the server. Their context ends when the server begins to stop, and they
+	// may then take the rest of the grace to end. A service that returns earlier ends the server.
 	Services []func(context.Context) error
 	// Agents are the options of the API for agents; nil for a server without it.
 	Agents *agentapi.Options
-	// Admit has checks of submissions, by the name of the workflow, that run before the
-	// submission is stored. Submissions for agents are checked by the service of Agents.
+	// Admit has checks by the name of the workflow. A check runs before a submission of its
+	// workflow is stored. The service of Agents checks the submissions for agents.
 	Admit map[string]func(*belay.Submission) error
-	// Jobs describes the jobs of the server. It is called once, before the server listens; nil
-	// means that there are none.
+	// Jobs describes the jobs that can reach the server. It is called once, before the server
+	// listens; nil means that there are no jobs.
 	Jobs func(context.Context) (Jobs, error)
-	// RunsForOthers reports whether a worker runs jobs that other people submit. Such a worker needs a
-	// key, unless it connects over the socket of the data directory. With nil no worker needs one.
+	// RunsForOthers reports whether a worker runs jobs that other people submit. Such a worker
+	// needs a key, unless it connects over the socket of the data directory. If RunsForOthers is
+	// nil, no worker needs a key for this reason.
 	RunsForOthers func(*belay.WorkerSpec) bool
 }
 
@@ -71,11 +72,11 @@ type Server struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 
-	reading  *httpapi.Reading // of all listeners
+	reading  *httpapi.Reading // shared by all listeners
 	stopping chan struct{}    // closed when the server begins to stop
 	stop     sync.Once
 
-	// agents is the service of agents, one for all listeners, since its queue depth counts the
+	// agents is the service of agents. All listeners share it, because its queue depth counts the
 	// jobs from all of them.
 	agents *agentapi.Service
 	made   sync.Once
@@ -92,7 +93,7 @@ func New(cfg *config.Config, o Options) *Server {
 	}
 }
 
-// Engine returns the options with which the engine must be opened.
+// Engine returns the options for opening the engine.
 func (s *Server) Engine() []embedded.Option {
 	retention := s.cfg.Retention
 	if retention == 0 {
@@ -102,7 +103,7 @@ func (s *Server) Engine() []embedded.Option {
 }
 
 // Local returns the handler for the unix socket of the data directory. It has the same routes as
-// the port, and callers, who are processes of this user, need no key.
+// the port. Its callers are processes of this user and need no key.
 func (s *Server) Local(b *embedded.Backend, stopping <-chan struct{}) http.Handler {
 	o := s.api(b, stopping)
 	o.InsecureNoAuth, o.Hosts, o.Origins = true, nil, nil
@@ -141,7 +142,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 }
 
 // ready reports whether the server takes work: the server is not stopping, its store can be read
-// and written, and its engine does its work. The notes are warnings for operators.
+// and written, and its engine works. The notes are warnings for operators.
 func (s *Server) ready(ctx context.Context, b Engine) (notes []string, err error) {
 	select {
 	case <-s.stopping:
@@ -158,9 +159,9 @@ func (s *Server) ready(ctx context.Context, b Engine) (notes []string, err error
 	return v.Notes(time.Now()), nil
 }
 
-// Run serves until ctx ends, and then shuts down gracefully, or at once when atOnce ends. It returns
-// nil after a stop, and an error if it cannot listen or if a service or the store failed. Run can be
-// called once. The caller closes the backend.
+// Run serves until ctx ends, and then shuts down gracefully, or at once when atOnce ends. It
+// returns nil after a stop. It returns an error if it cannot listen, or if a service or the store
+// failed. Run can be called only once. The caller closes the backend.
 func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	jobs, err := s.jobs(ctx)
 	if err != nil {
@@ -171,7 +172,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close() // for the returns before the HTTP server has the listener
+	defer l.Close() // closes the listener if Run returns before the HTTP server owns it
 	defer s.stop.Do(func() { close(s.stopping) })
 	s.metrics.Watch(b)
 	s.metrics.Live(b)
@@ -232,14 +233,14 @@ func (s *Server) serve(h *http.Server, l net.Listener) error {
 // shutdown shuts the server and its services down gracefully, within the grace.
 func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.CancelFunc, ended <-chan error,
 	b Engine) error {
-	s.log.Info("belay stops; again to stop at once", "grace", s.cfg.Grace)
+	s.log.Info("belay is stopping; interrupt it again to stop at once", "grace", s.cfg.Grace)
 	s.stop.Do(func() { close(s.stopping) })
 	end()
 	within, cancel := context.WithTimeout(atOnce, s.cfg.Grace)
 	defer cancel()
 	go func() {
 		select {
-		case <-b.Failed(): // requests in flight can only fail
+		case <-b.Failed(): // requests in flight cannot succeed any more
 			cancel()
 		case <-within.Done():
 		}
@@ -270,7 +271,7 @@ func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.Ca
 func failure(b Engine) error {
 	return &belay.Error{
 		Code: belay.CodeInternal, Err: b.Failure(),
-		Message: "the store has failed, and everything stops here; see to the disk, then start the server again",
+		Message: "the store has failed, and the server stops; repair the disk, then start the server again",
 	}
 }
 
@@ -297,6 +298,6 @@ func (s *Server) http(handler http.Handler) (*http.Server, error) {
 	return h, err
 }
 
-// pingAfter is how long an HTTP/2 connection may be silent before the server sends a ping, and the
-// timeout of the answer to the ping and of writing a byte.
+// pingAfter is how long an HTTP/2 connection may be silent before the server sends a ping. It is
+// also how long the server waits for the answer to the ping, and for a byte to be written.
 const pingAfter = 15 * time.Second

@@ -29,10 +29,10 @@ type running struct {
 	open   bool
 	engine *embedded.Backend
 	log    *buffer
-	stop   context.CancelFunc // asks it to stop
+	stop   context.CancelFunc // begins a graceful stop
 	atOnce context.CancelFunc
 	ended  chan struct{}
-	err    error // what Run returned, once ended is closed
+	err    error // the error of Run, set before ended is closed
 }
 
 // setup has the settings of a test's server.
@@ -161,8 +161,8 @@ func (r *running) submit(c *http.Client) string {
 	return x.ID
 }
 
-// Rule: a server answers the API, the probes, the metrics and the web UI on one port, and nothing
-// after it has stopped.
+// A server answers the API, the probes, the metrics and the web UI on one port. After it has
+// stopped, it answers nothing.
 func TestAServerAnswersOnOnePortUntilItStops(t *testing.T) {
 	r := start(t, setup{})
 	c := http1(t)
@@ -177,21 +177,21 @@ func TestAServerAnswersOnOnePortUntilItStops(t *testing.T) {
 		}
 	}
 	if !r.open {
-		t.Error("a server without keys asks for one")
+		t.Error("a server without keys demands a key")
 	}
 	r.stop()
 	if err := r.wait(); err != nil {
 		t.Errorf("the stop: %v", err)
 	}
-	// Another process may have the port by then.
+	// Another process may use the port by then.
 	if status, _, err := try(t.Context(), http1(t), http.MethodGet, r.url+"/v1/executions/"+id, ""); err == nil &&
 		status == http.StatusOK {
 		t.Error("the server answers after its end")
 	}
 }
 
-// Rule: while there is no key, an address that other machines can reach is refused with advice.
-// With a key, or with insecure_no_auth, the server listens there.
+// While there is no key, the server refuses to listen on an address that other machines can reach,
+// and says what to do. With a key, or with insecure_no_auth, it listens there.
 func TestBeyondLoopbackOnlyWithKeys(t *testing.T) {
 	for _, listen := range []string{":0", "0.0.0.0:0", "[::]:0"} {
 		r := start(t, setup{cfg: func(c *config.Config) { c.Listen = listen }})
@@ -230,11 +230,11 @@ func TestBeyondLoopbackOnlyWithKeys(t *testing.T) {
 	}
 }
 
-// Rule: an address that is in use, or that is not of this machine, is an error that names it.
+// If the address is in use or does not belong to this machine, the error names the address.
 func TestTheErrorNamesAnAddressThatCannotBeUsed(t *testing.T) {
 	r := start(t, setup{})
 	taken := strings.TrimPrefix(r.url, "http://")
-	for _, listen := range []string{taken, "192.0.2.1:0"} { // an address for documentation, no machine has it
+	for _, listen := range []string{taken, "192.0.2.1:0"} { // an address for documentation, which no machine has
 		err := start(t, setup{cfg: func(c *config.Config) { c.Listen, c.InsecureNoAuth = listen, true }}).wait()
 		if err == nil || !strings.Contains(err.Error(), "listen on "+listen) {
 			t.Errorf("%s: %v", listen, err)
@@ -242,7 +242,7 @@ func TestTheErrorNamesAnAddressThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// Rule: on loopback the server answers only requests whose Host is a name of this machine or of the
+// On loopback the server answers only requests whose Host is a name of this machine or is in the
 // configuration.
 func TestOnLoopbackOtherHostNamesAreRefused(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Hosts = []string{"belay.example"} }})
@@ -272,8 +272,8 @@ func (b *broken) Failure() error {
 	}
 }
 
-// Rule: a store that has failed ends the server at once, with the reason, since later answers could
-// be wrong.
+// A store that has failed ends the server at once, with the reason, because later answers could be
+// wrong.
 func TestABrokenStoreEndsTheServer(t *testing.T) {
 	b := &broken{failed: make(chan struct{})}
 	r := start(t, setup{engine: func(e *embedded.Backend) server.Engine {
@@ -290,8 +290,8 @@ func TestABrokenStoreEndsTheServer(t *testing.T) {
 	stream.Close()
 }
 
-// Rule: a service that returns while the server runs ends the server with its error. When the
-// server stops, it waits for its services.
+// A service that returns while the server runs ends the server with the service's error. A server
+// that stops waits for its services.
 func TestServicesEndWithTheServer(t *testing.T) {
 	r := start(t, setup{services: []func(context.Context) error{func(context.Context) error {
 		return io.ErrClosedPipe
@@ -312,7 +312,7 @@ func TestServicesEndWithTheServer(t *testing.T) {
 	select {
 	case <-finished:
 	default:
-		t.Error("the service was not waited for")
+		t.Error("the server did not wait for the service")
 	}
 }
 

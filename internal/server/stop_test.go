@@ -25,7 +25,7 @@ type stream struct {
 	lines *bufio.Scanner
 }
 
-// watch opens a stream of an execution's events and reads the first line of it.
+// watch opens a stream of an execution's events and reads the first line of the stream.
 func (r *running) watch(c *http.Client, id string) *stream {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.url+"/v1/executions/"+id+"/events", nil)
@@ -54,7 +54,7 @@ func (s *stream) rest() error {
 // Close ends the stream from this side.
 func (s *stream) Close() { _ = s.body.Close() }
 
-// Rule: during a graceful shutdown under load, streams end without an error, long polls are answered
+// During a graceful shutdown under load, streams end without an error, long polls are answered
 // early, and every acknowledged submission is in the store (G3).
 func TestAStopUnderLoadLosesNothing(t *testing.T) {
 	polling := make(chan struct{}, 20)
@@ -101,7 +101,7 @@ func TestAStopUnderLoadLosesNothing(t *testing.T) {
 	t.Logf("%d acknowledged, stopped in %s", len(acknowledged.ids), time.Since(began))
 }
 
-// pollFor is the time for which the test's long polls ask to wait.
+// pollFor is how long the test's long polls wait.
 const pollFor = 50 * time.Second
 
 // polled is an engine that reports each long poll that reaches it.
@@ -111,7 +111,7 @@ type polled struct {
 }
 
 func (p *polled) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
-	if q.Wait == pollFor { // streams wait for another time
+	if q.Wait == pollFor { // the reads for streams have another wait
 		p.polling <- struct{}{}
 	}
 	return p.Engine.Events(ctx, q)
@@ -154,7 +154,7 @@ func (a *acks) waitFor(t *testing.T, n int) {
 	}
 }
 
-// hammer submits from so many clients until the server refuses.
+// hammer submits executions from a number of clients until the server refuses.
 func (r *running) hammer(all *sync.WaitGroup, clients int) *acks {
 	a := &acks{more: make(chan struct{}, 1)}
 	for range clients {
@@ -197,7 +197,7 @@ func (r *running) half() net.Conn {
 	return c
 }
 
-// Rule: a request that does not end within the grace is cut off, and Run still returns nil.
+// A request that does not end within the grace is cut off, and Run still returns nil.
 func TestRequestsAreCutOffAfterTheGrace(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Grace = 100 * time.Millisecond }})
 	c := r.half()
@@ -224,7 +224,7 @@ func cutOff(t *testing.T, c net.Conn) {
 	}
 }
 
-// Rule: a second request to stop ends the server without waiting for requests or services.
+// A second request to stop ends the server without waiting for requests or services.
 func TestASecondStopIsAtOnce(t *testing.T) {
 	stuck := make(chan struct{})
 	defer close(stuck)

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/secret"
 )
 
-// tls makes the TLS configuration. The certificate is read from its files again when they change.
+// tls makes the TLS configuration. The certificate's files are read again when they change.
 func (s *Server) tls() (*tls.Config, error) {
 	c := &certificate{cert: s.cfg.TLSCert, key: s.cfg.TLSKey, failed: func(err error) {
 		s.log.Error("the new certificate cannot be used; the old one stays", "error", err)
@@ -28,7 +28,7 @@ func (s *Server) tls() (*tls.Config, error) {
 	}, nil
 }
 
-// certificate is a certificate and its key, whose files may be renewed while the server runs.
+// certificate is a certificate and its key, whose files may be replaced while the server runs.
 type certificate struct {
 	cert, key string
 	failed    func(error) // called when renewed files cannot be used
@@ -37,13 +37,13 @@ type certificate struct {
 	mu     sync.Mutex
 	pair   *tls.Certificate
 	stamp  [2]time.Time // modification times of the files that were read last
-	looked time.Time    // when current last looked at the files
+	looked time.Time    // when current last checked the files
 }
 
-// lookEvery is the shortest time between two looks at the files.
+// lookEvery is the shortest time between two checks of the files.
 const lookEvery = time.Second
 
-// current returns the certificate, read again if its files have changed.
+// current returns the certificate. It reads the files again if they have changed.
 func (c *certificate) current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()

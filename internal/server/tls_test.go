@@ -65,8 +65,8 @@ func trusting(t *testing.T, cert *x509.Certificate, most uint16) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// Rule: with a certificate the server speaks TLS 1.2 and newer, and HTTP/2 over it. It shows a
-// renewed certificate without a restart.
+// With a certificate the server speaks TLS 1.2 and newer, and HTTP/2 over TLS. It uses a renewed
+// certificate without a restart.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile, first := certify(t, dir, 1)
