@@ -42,17 +42,17 @@ type series struct {
 }
 
 var (
-	// short are the buckets for times of the order of a disk write.
+	// short are the buckets for times that are about as long as a disk write.
 	short = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	// queued are the buckets for the time that executions wait for a worker.
 	queued = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}
-	// detected are the buckets for the time until a lost worker is detected. They have an edge at
-	// the usual TTLs, and another a second after each, the guaranteed bound.
+	// detected are the buckets for the time until a lost worker is detected. There is a bucket edge
+	// at each usual TTL, and another edge one second later, the guaranteed bound.
 	detected = []float64{.5, 1, 2, 3, 5, 10, 15, 16, 20, 30, 31, 45, 60, 120, 300}
 	sizes    = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}
 )
 
-// New makes metrics. Version and commit are those of the program.
+// New makes metrics. version and commit describe the build of the program.
 func New(version, commit string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), workflows: make(map[string]string),
@@ -101,8 +101,8 @@ func histogram(name, help string, buckets []float64) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 }
 
-// begin creates the counters whose labels are known from the start, so that a scraper sees their
-// increase from 0 to 1.
+// begin creates the counters whose labels are known from the start, so that a scraper sees them
+// grow from 0 to 1.
 func (m *Metrics) begin() {
 	for o := belay.OutcomeSucceeded; o <= belay.OutcomeCancelled; o++ {
 		m.runs.WithLabelValues(o.String())
@@ -120,8 +120,8 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// Request counts an HTTP request: for httpapi.Options.Requests. The routes are those of the server, so that there are
-// few.
+// Request counts an HTTP request; it is meant for httpapi.Options.Requests. The route must be one
+// of the server's routes, so that the label has few values.
 func (m *Metrics) Request(method, route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
 	if took > 0 {
@@ -179,7 +179,7 @@ func (m *Metrics) inc(of *prometheus.CounterVec, a, b string) {
 	c.Inc()
 }
 
-// other is the value of a label that stands for all further values.
+// other is the value of a label for everything that has no value of its own.
 const other = "other"
 
 // workflow is the label of a workflow.

@@ -98,7 +98,7 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 		submit(t, e, belay.Submission{Workflow: "a"}, belay.Submission{Workflow: "a"},
 			belay.Submission{Workflow: "b", Trigger: belay.TriggerCron, Policy: belay.Policy{MaxAttempts: 1}})
 		submit(t, e, belay.Submission{Workflow: "idle"})
-		time.Sleep(3 * time.Second) // the executions have been due for so long
+		time.Sleep(3 * time.Second) // the time for which the executions were due
 		w := open(t, e, 10*time.Second, "a", "b")
 		won := claim(t, e, w, 1, 3)
 		settle(t, e, won)
@@ -158,7 +158,7 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 	})
 }
 
-// settle ends the runs of workflow a with success and those of b with a timeout.
+// settle ends the runs of workflow a with success and the runs of workflow b with a timeout.
 func settle(t *testing.T, e *engine.Engine, won []belay.Assignment) {
 	t.Helper()
 	for _, a := range won {
@@ -207,8 +207,8 @@ func TestEachTimeoutHasItsOwnLabel(t *testing.T) {
 	}
 }
 
-// Rule: the number of labels is bounded for any number of workflow names; further names are counted
-// together, and no execution is left out.
+// Rule: the number of label values is bounded for any number of workflow names. Executions of
+// further workflows are counted together, so that every execution is counted.
 func TestLabelsAreBounded(t *testing.T) {
 	m := telemetry.New("", "")
 	const names = 5 * telemetry.MaxWorkflows
@@ -230,7 +230,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: the store is not counted for every scrape.
+// Rule: a scrape soon after another one does not count the store again.
 func TestTheStoreIsNotReadForEveryScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, m := observed(t)
@@ -264,8 +264,8 @@ type counted struct{ tally engine.Tally }
 
 func (c counted) Tally(context.Context) (engine.Tally, error) { return c.tally, nil }
 
-// Rule: the label reason of dead letters has a fixed set of values, also for reasons that a newer
-// server on the same store writes.
+// Rule: the label reason of dead letters has a fixed set of values. Reasons that a newer server has
+// written to the same store are counted as other.
 func TestReasonsAreAClosedSet(t *testing.T) {
 	var tally engine.Tally
 	tally.DeadLetters = map[string]int64{"lost": 2, "bored": 3, "tired": 4}
@@ -287,8 +287,8 @@ func TestReasonsAreAClosedSet(t *testing.T) {
 	}
 }
 
-// Rule: after a failed count the store is counted again soon, so that the metrics do not report an
-// outage for long after its end.
+// Rule: after a failed count the store is soon counted again, so that the metrics do not report an
+// outage long after it has ended.
 func TestAnOutageOfTheStoreIsOverSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s := telemetry.New("1.2.3", "abc"), &stuck{}
@@ -321,7 +321,7 @@ func TestPromtoolFindsNoProblem(t *testing.T) {
 	}
 }
 
-// Rule: docs/configuration.md lists every metric, and no others.
+// Rule: docs/configuration.md lists all metrics, and only metrics that exist.
 func TestThePageNamesTheMetrics(t *testing.T) {
 	e, m := observed(t)
 	defer e.Close()
@@ -349,7 +349,8 @@ func TestThePageNamesTheMetrics(t *testing.T) {
 	}
 }
 
-// HTTP requests are counted by route and status, and those that may wait are not timed.
+// Rule: HTTP requests are counted by route and status. Requests that may wait are counted, but
+// their time is not measured.
 func TestRequestsAreCounted(t *testing.T) {
 	m := telemetry.New("1", "abc")
 	m.Request("GET", "/v1/executions/{id}", 200, time.Millisecond)

@@ -16,18 +16,18 @@ type Source interface {
 	Tally(ctx context.Context) (engine.Tally, error)
 }
 
-// Living reports whether an engine does its work. An engine implements Living.
+// Living reports the health of an engine. An engine implements Living.
 type Living interface {
 	Vitals() engine.Vitals
 }
 
 const (
-	// fresh is how long a count is used at least.
+	// fresh is the least time for which a count is used.
 	fresh = 5 * time.Second
-	// share bounds the time spent on counting to one part in so many: a count is used for so many
-	// times its duration.
+	// share bounds the time that counting takes to one part in share: a count is used for at least
+	// share times as long as it took.
 	share = 20
-	// again is how long a failed count is used at most.
+	// again is the longest time for which a failed count is used.
 	again = 30 * time.Second
 	// patience is the timeout of a count.
 	patience = 10 * time.Second
@@ -47,9 +47,9 @@ var (
 		"How long another client of the database has locked a table that writes wait for.")
 	damaged = desc("belay_store_damaged", "1 if damaged data was read from the store, 0 if not.")
 	ahead   = desc("belay_store_clock_ahead_seconds",
-		"By how much the store's time is ahead of the clock that it follows.")
+		"By how many seconds the store's time is ahead of the clock that it follows.")
 	leapt = prometheus.NewDesc("belay_store_clock_leapt_seconds_total",
-		"By how much the clock that the store follows was set forward.", nil, nil)
+		"By how many seconds the clock that the store follows was set forward.", nil, nil)
 	epoch = desc("belay_store_epoch_timestamp_seconds",
 		"When the present epoch began, approximately; 0 for the first epoch. Earlier writes may be lost.")
 )
@@ -83,8 +83,8 @@ func (v *vitals) Collect(ch chan<- prometheus.Metric) {
 	send(epoch, prometheus.GaugeValue, began)
 }
 
-// Watch adds the metrics about the contents of a store. The store is counted when the metrics are
-// scraped, and no more often than fresh and share allow.
+// Watch adds the metrics about the contents of a store. A scrape counts the store again if the last
+// count is no longer used; see fresh and share.
 func (m *Metrics) Watch(s Source) { m.registry.MustRegister(&gauges{source: s, now: time.Now}) }
 
 // gauges are the metrics about the contents of a store.
@@ -119,8 +119,8 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. While the store cannot be read, its gauges are left out
-// instead of being wrong.
+// Collect implements prometheus.Collector. If the store cannot be read, its gauges are left out,
+// because their values would be wrong.
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	t, err := g.count()
 	send := func(d *prometheus.Desc, n int64, labels ...string) {
@@ -143,8 +143,8 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// byReason returns the dead letters by reason. Reasons that this version does not know, written by a
-// newer server on the same store, are counted as other.
+// byReason returns the number of dead letters by reason. Reasons that this version does not know,
+// because a newer server on the same store has written them, are counted as other.
 func byReason(letters map[string]int64) map[string]int64 {
 	all := map[string]int64{"max_retries": 0, "permanent_error": 0, "timeout": 0, "lost": 0}
 	for reason, n := range letters {
