@@ -11,12 +11,12 @@ import (
 
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the data directory was closed"}
 
-// newsDelay is how long it may take, after a call to another process has failed, until this process
-// hears whether the other one is gone.
+// newsDelay is how long this process waits, after a call to another process has failed, for the
+// news that the other process is gone.
 const newsDelay = 250 * time.Millisecond
 
-// call makes one call on the engine, wherever it runs. If the engine ends before it has answered,
-// the call is made on the next engine, marked as a repeat.
+// call makes one call on the engine, in whichever process the engine runs. If the engine ends
+// before it has answered, the call is repeated on the next engine, and marked as a repeat.
 func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) (T,
 	error)) (T, error) {
 	for repeat := false; ; repeat = true {
@@ -32,7 +32,7 @@ func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context, to
 	}
 }
 
-// do is call for calls that return an error alone.
+// do is call for functions that return only an error.
 func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) error) error {
 	_, err := call(ctx, b, func(ctx context.Context, to belay.Backend, repeat bool) (struct{}, error) {
 		return struct{}{}, f(ctx, to, repeat)
@@ -40,18 +40,19 @@ func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Ba
 	return err
 }
 
-// pass is call for requests that are repeated unchanged.
+// pass is call for a request that is repeated unchanged.
 func pass[Q, A any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) (A, error), q Q) (A,
 	error) {
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (A, error) { return f(to, ctx, q) })
 }
 
-// tell is pass for requests that return an error alone.
+// tell is pass for a request that returns only an error.
 func tell[Q any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) error, q Q) error {
 	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return f(to, ctx, q) })
 }
 
-// role returns the way to the engine. If there is none, it waits for one up to the patience.
+// role returns the current role, by which this process reaches the engine. If there is none, it
+// waits for one, at most for Options.Patience.
 func (b *Backend) role(ctx context.Context) (*role, error) {
 	if r, _, _ := b.current(); r != nil {
 		return r, nil
@@ -75,8 +76,8 @@ func (b *Backend) role(ctx context.Context) (*role, error) {
 	}
 }
 
-// current returns the way to the engine. If r is nil, why says why there is none, and changed is
-// closed when that changes.
+// current returns the current role. If r is nil, why is the reason, and changed is closed when
+// there is a role again.
 func (b *Backend) current() (r *role, changed <-chan struct{}, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,8 +89,8 @@ func unreached(why error) error {
 		RetryAfter: time.Second, Err: why}
 }
 
-// gone reports whether the role is lost. For an engine in another process it waits up to newsDelay
-// for the news.
+// gone reports whether the role is lost. If the engine is in another process, gone waits up to
+// newsDelay for the news.
 func (r *role) gone(ctx context.Context) bool {
 	select {
 	case <-r.lost:
@@ -110,7 +111,7 @@ func (r *role) gone(ctx context.Context) bool {
 	return false
 }
 
-// left is the rest of a wait that began at a time, for calls that are repeated.
+// left is how much of a wait remains since it began, for calls that are repeated.
 func left(began time.Time, wait time.Duration) time.Duration {
 	return max(0, wait-time.Since(began))
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// DefaultPatience is the default of Options.Patience. It is longer than a host takes to open a store
-// after a crash.
+// DefaultPatience is the default of Options.Patience. It is longer than a host needs to open a
+// store after a crash.
 const DefaultPatience = 10 * time.Second
 
 // Options are the options of Open, OpenHost, Dial and Ready. All fields may be zero.
@@ -38,9 +38,9 @@ type Options struct {
 	// Handler makes the handler that the host serves on the socket; nil means the HTTP API. Its
 	// callers are processes of this user or root. Stopping is closed when the host begins to stop.
 	Handler func(b *embedded.Backend, stopping <-chan struct{}) http.Handler
-	// InJob reports whether a process of this machine belongs to a job. A process of a job is not
-	// served, and is not accepted as the host. An error means that this could not be found out,
-	// and counts as yes. With nil no process is checked.
+	// InJob reports whether a process of this machine belongs to a job. The host does not serve a
+	// process of a job, and no process accepts a process of a job as its host. If InJob returns an
+	// error, the process is treated as one of a job. If InJob is nil, no process is checked.
 	InJob func(pid int) (bool, error)
 	// Log receives the messages for operators; nil means slog.Default().
 	Log *slog.Logger
@@ -56,9 +56,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Backend is the engine of a data directory, in this process or in another one of this machine.
-// When the engine moves to another process, calls in flight are repeated with their operation ids,
-// and calls that wait go on waiting.
+// Backend is the engine of a data directory, in this process or in another process of this machine.
+// When the engine moves to another process, calls in flight are repeated there with their operation
+// ids, and calls that wait continue to wait.
 type Backend struct {
 	dir string
 	opt Options
@@ -70,7 +70,7 @@ type Backend struct {
 	done chan struct{} // closed when run has returned
 
 	mu      sync.Mutex
-	now     *role         // the present role; nil while there is none
+	now     *role         // the present role (how this process reaches the engine); nil if there is none
 	changed chan struct{} // closed, and replaced by a new channel, when now changes
 	why     error         // why there is no role
 
@@ -82,12 +82,12 @@ type Backend struct {
 var _ belay.Backend = (*Backend)(nil)
 
 // Open finds the engine of a data directory, or starts one in this process. It makes the directory
-// if there is none. It waits up to the patience; the error is then CodeConflict if the directory has
-// an engine that cannot be shared, and otherwise the last obstacle. Close closes the Backend, and
-// ends the engine if this process runs it.
+// if it does not exist. Open waits at most for Options.Patience. Then the error is CodeConflict if
+// the directory has an engine that does not share it, and otherwise the last obstacle. Close closes
+// the Backend, and ends the engine if this process runs it.
 //
 // A directory that other users may change is refused; see [socket.Check]. In a directory of another
-// user root starts no engine: it uses that of the directory's owner.
+// user, root starts no engine and uses the engine of the directory's owner.
 func Open(ctx context.Context, dir string, o Options) (*Backend, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -114,7 +114,7 @@ func Open(ctx context.Context, dir string, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// set changes the role, and wakes the calls that wait for one.
+// set changes the role, and wakes the calls that wait for a role.
 func (b *Backend) set(r *role, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,11 +134,11 @@ func (b *Backend) Hosting() bool {
 	return b.now != nil && b.now.host != nil
 }
 
-// Failed is closed when an engine in this process has lost its store to a failed write. This process
-// must then end; another process becomes the host.
+// Failed is closed when a failed write has made the store of an engine in this process unusable.
+// This process must then end, and another process becomes the host.
 func (b *Backend) Failed() <-chan struct{} { return b.failed }
 
-// Failure is the reason, once Failed is closed.
+// Failure is the reason why Failed was closed.
 func (b *Backend) Failure() error {
 	select {
 	case <-b.failed:
@@ -155,7 +155,7 @@ func (b *Backend) fail(err error) {
 	})
 }
 
-// Close ends the use of the directory. If this process is the host, the engine stops, and another
+// Close stops using the directory. If this process is the host, the engine stops, and another
 // process becomes the host.
 func (b *Backend) Close() error {
 	b.stop()
@@ -164,7 +164,7 @@ func (b *Backend) Close() error {
 }
 
 // Dial connects to the engine of a data directory and never becomes the host. The error is
-// CodeUnavailable if there is no host. When the host ends, later calls reach the next one.
+// CodeUnavailable if there is no host. When the host ends, later calls reach the next host.
 func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 	o = o.withDefaults()
 	dir, err := filepath.Abs(dir)
@@ -185,7 +185,7 @@ func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 	return dialClient(ctx, dir, o, o.Patience)
 }
 
-// Ready asks the host of a data directory whether it takes work, as [client.Client.Ready] does. The
+// Ready checks whether the host of a data directory takes work, like [client.Client.Ready]. The
 // error is CodeUnavailable if no host answers.
 func Ready(ctx context.Context, dir string, o Options) (notes []string, err error) {
 	o = o.withDefaults()
@@ -196,7 +196,7 @@ func Ready(ctx context.Context, dir string, o Options) (notes []string, err erro
 	switch {
 	case errors.Is(err, socket.ErrSilent):
 		err = &belay.Error{Code: belay.CodeUnavailable, Err: err,
-			Message: "the process that has the engine does not answer: if it was stopped (Ctrl-Z), let it go on " +
+			Message: "the process that has the engine does not answer: if it was stopped (Ctrl-Z), continue it " +
 				"with fg or kill -CONT"}
 	case errors.Is(err, socket.ErrNobody):
 		err = unreached(err)

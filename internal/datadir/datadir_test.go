@@ -18,7 +18,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// open opens the directory with a purpose, as one of several processes would.
+// open opens the directory with a purpose, like one of several processes.
 func open(t *testing.T, dir, purpose string) *Backend {
 	t.Helper()
 	b, err := Open(t.Context(), dir, Options{Purpose: purpose, Patience: time.Minute, Log: quiet})
@@ -78,8 +78,9 @@ func hosts(all ...*Backend) (n int) {
 	return n
 }
 
-// Rule: a data directory has one engine, and all processes see the same executions.
-func TestOneHostsTheOthersJoin(t *testing.T) {
+// Rule: of several processes that open a data directory, only the first runs an engine, and all see
+// the same executions.
+func TestTheFirstProcessHostsAndTheOthersJoin(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	all := []*Backend{open(t, dir, "a"), open(t, dir, "b"), open(t, dir, "c")}
 	if !all[0].Hosting() || hosts(all...) != 1 {
@@ -98,8 +99,8 @@ func TestOneHostsTheOthersJoin(t *testing.T) {
 	}
 }
 
-// Rule: when the host ends, another process becomes the host; calls that wait go on waiting, and
-// calls that are made in the meantime are answered.
+// Rule: when the host ends, another process becomes the host. Calls that wait continue to wait, and
+// calls that begin in between are answered.
 func TestAnotherProcessTakesOver(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := open(t, dir, "a"), open(t, dir, "b"), open(t, dir, "c")
@@ -134,8 +135,8 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 	}
 }
 
-// Rule: a host that is not a server gives way to one that is, goes on as its client, and becomes the
-// host again when the server ends.
+// Rule: a host that is not a server gives way to a server and continues as its client. When the
+// server ends, one of its clients becomes the host.
 func TestAHostGivesWayToAServer(t *testing.T) {
 	dir := t.TempDir()
 	a, b := open(t, dir, "a"), open(t, dir, "b")
@@ -178,8 +179,8 @@ func (c counter) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// Rule: clients that read the name of the next host leave the lock to it: one host gives way, and no
-// other client becomes the host in the meantime.
+// Rule: clients that read the name of the next host do not take the lock before it. So only one
+// host gives way, and no other client becomes the host in between.
 func TestClientsLeaveTheLockToTheNextHost(t *testing.T) {
 	dir := t.TempDir()
 	var gaveWay atomic.Int64
@@ -207,7 +208,7 @@ func TestClientsLeaveTheLockToTheNextHost(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-		for _, b := range all { // so that each is a client of the next host, and reads its good-bye
+		for _, b := range all { // so that each process is a client of h, and will read its good-bye
 			submit(t, b)
 		}
 		until(t, "one of the others hosts", func() bool { return hosts(all...) == 1 })
@@ -288,8 +289,8 @@ func TestDialNeverHosts(t *testing.T) {
 	until(t, "the next process hosts", b.Hosting)
 }
 
-// Rule: a call without an engine ends with its context or with the Backend, and its error is
-// CodeUnavailable.
+// Rule: a call that finds no engine ends when its context ends or the Backend is closed, and its
+// error is CodeUnavailable.
 func TestACallWithoutAnEngineEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	a, err := Open(t.Context(), dir, Options{Patience: time.Minute, Log: quiet})

@@ -15,18 +15,18 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// silent adds to the refusal of a directory in use that the process which has it does not answer.
+// silent adds to the error about a directory in use that the process which uses it does not answer.
 func silent(refused error) error {
 	var e *belay.Error
 	if !errors.As(refused, &e) {
 		return refused
 	}
 	with := *e
-	with.Message += "; it does not answer: if it was stopped (Ctrl-Z), let it go on with fg or kill -CONT"
+	with.Message += "; it does not answer: if it was stopped (Ctrl-Z), continue it with fg or kill -CONT"
 	return &with
 }
 
-// presence is the open HELLO request of a client: it ends when the host does.
+// presence is the open HELLO request of a client. The request ends when the host ends.
 type presence struct {
 	hello socket.Hello
 	lines *bufio.Reader
@@ -41,7 +41,7 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	defer timer.Stop()
 	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	defer release()
-	//nolint:bodyclose // leave does
+	//nolint:bodyclose // leave closes it
 	resp, err := socket.Send(open, dir, o.judge(), http.MethodGet, "/datadir/hello", "")
 	if err != nil {
 		leave(nil)
@@ -67,8 +67,8 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 		}
 	case p.hello.Protocol != socket.Protocol:
 		err = &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
-			"%s has this data directory and shares it by protocol %d (Belay %s), this Belay by %d; use the same "+
-				"version, or wait for that process to end",
+			"%s has this data directory and shares it by protocol %d (Belay %s), but this Belay uses protocol %d; "+
+				"use the same version, or wait for that process to end",
 			p.hello, p.hello.Protocol, p.hello.Version, socket.Protocol)}
 	}
 	if err != nil {
@@ -93,12 +93,12 @@ func (p *presence) read(v any) error {
 	if err != nil && len(line) == 0 {
 		return err
 	}
-	_ = json.Unmarshal(line, v) // a line in another format leaves v empty, which the caller checks
+	_ = json.Unmarshal(line, v) // a line in another format leaves v empty, and the caller checks v
 	return nil
 }
 
-// goodbye waits until the host stops or is gone, and returns the name of the next host; empty if it
-// is not known.
+// goodbye waits until the host stops or its process ends, and returns the name of the next host, or
+// "" if the host named none.
 func (p *presence) goodbye() (next string) {
 	var bye socket.Goodbye
 	if p.read(&bye) != nil {

@@ -27,9 +27,9 @@ type Host struct {
 	closed error
 }
 
-// OpenHost hosts the engine of a data directory, for a process that serves for long. It asks the
-// present host to give way and waits for that up to the patience. If the host does not give way,
-// the error is CodeConflict and names the host.
+// OpenHost hosts the engine of a data directory, for a process that serves for long. It requests
+// that the present host give way, and waits for that at most for Options.Patience. If the host does
+// not give way, the error is CodeConflict and names the host.
 func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	o = o.withDefaults()
 	dir, err := filepath.Abs(dir)
@@ -66,14 +66,14 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	}
 }
 
-// askEvery is how often the host is asked to give way. It is asked again since a third process may
-// have become the host in the meantime.
+// askEvery is how often OpenHost repeats the request to give way, because another process may have
+// become the host since the last request.
 const askEvery = 300 * time.Millisecond
 
 func purpose(o Options) string { return cmp.Or(o.Purpose, filepath.Base(os.Args[0])) }
 
 // host takes the lock, opens the store and serves the socket. It does not wait for the lock: if
-// another process has it, inUse is true of the error.
+// another process has the lock, inUse is true for the error.
 func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error) {
 	options := append([]embedded.Option{embedded.Purpose(purpose(o)), embedded.Logger(o.Log)}, o.Engine...)
 	b, err := embedded.Open(ctx, "sqlite:"+dir, options...)
@@ -101,13 +101,13 @@ func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error
 	return h, nil
 }
 
-// inUse reports whether an error of host means that another process has the lock.
+// inUse reports whether an error of host says that another process has the lock.
 func inUse(err error) bool {
 	var e *belay.Error
 	return errors.As(err, &e) && e.Code == belay.CodeConflict && e.RetryAfter > 0
 }
 
-// asked receives the name of a process that asks this one to give way.
+// asked receives the name of a process that requests that this host give way.
 func (h *Host) asked() <-chan string {
 	if h.server == nil {
 		return nil
@@ -132,8 +132,8 @@ func (h *Host) close() error {
 	return errors.Join(err, h.Backend.Close())
 }
 
-// leaveTo stops hosting for another process. Its name is in the good-bye, so that clients leave the
-// lock to this process.
+// leaveTo stops hosting in favour of another process. The good-bye has the name of that process, so
+// that clients leave the lock to it.
 func (h *Host) leaveTo(next string) error {
 	h.once.Do(func() {
 		h.next = next

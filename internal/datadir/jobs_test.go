@@ -77,7 +77,7 @@ func inJob(t *testing.T, kind process.Isolation, out func(string), args ...strin
 }
 
 // Rule: every request of a job's process on the socket is refused at once with the reason, and does
-// not make the host give way; other processes are served.
+// not make the host give way. Other processes are served.
 func TestJobsAreNotServed(t *testing.T) {
 	for _, kind := range isolations() {
 		dir := filepath.Join(t.TempDir(), "data")
@@ -109,7 +109,7 @@ func TestJobsAreNotServed(t *testing.T) {
 	}
 }
 
-// Rule: a process of a job that hosts a directory is not accepted as its host by other processes.
+// Rule: other processes do not accept a process of a job as the host of a directory.
 func TestAJobIsNotAcceptedAsHost(t *testing.T) {
 	for _, kind := range isolations() {
 		dir := filepath.Join(t.TempDir(), "data")
@@ -123,14 +123,14 @@ func TestAJobIsNotAcceptedAsHost(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatal("the job does not serve")
 		}
-		_, err := Open(t.Context(), dir, Options{Purpose: "somebody", Log: quiet, InJob: process.InJob})
+		_, err := Open(t.Context(), dir, Options{Purpose: "another", Log: quiet, InJob: process.InJob})
 		if belay.CodeOf(err) != belay.CodeForbidden || !strings.Contains(err.Error(), "may be a job's") {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
 }
 
-// Rule: a directory that other users may change is not used, by root neither. In a directory of
+// Rule: a directory that other users may change is refused, also for root. In a directory of
 // another user no engine is started, and root uses the engine of the directory's owner.
 func TestTheOwnerAndModeOfTheDirectoryAreChecked(t *testing.T) {
 	root := t.TempDir()
@@ -187,7 +187,7 @@ func TestTheOwnerAndModeOfTheDirectoryAreChecked(t *testing.T) {
 		t.Errorf("of another user: it was used: %v", left)
 	}
 	b := open(t, fresh(0o700), "its owner")
-	if err := os.Chown(b.dir, nobody, nobody); err != nil { // the engine of b goes on as that of the owner
+	if err := os.Chown(b.dir, nobody, nobody); err != nil { // now b has the owner's engine
 		t.Fatal(err)
 	}
 	joined, err := Open(t.Context(), b.dir, Options{Log: quiet})

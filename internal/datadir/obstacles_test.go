@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// flock takes the lock of a directory as a foreign process would.
+// flock takes the lock of a directory like another process.
 func flock(t *testing.T, dir string) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, "belay.lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -30,7 +30,7 @@ func flock(t *testing.T, dir string) *os.File {
 	return f
 }
 
-// takeLock ends a host and takes its lock before any other process does.
+// takeLock ends a host and takes the lock before any other process can take it.
 func takeLock(t *testing.T, dir string, h *Host) *os.File {
 	t.Helper()
 	h.next = "the test" // clients that read this name leave the lock alone
@@ -43,8 +43,8 @@ func takeLock(t *testing.T, dir string, h *Host) *os.File {
 	return f
 }
 
-// Rule: files that a dead host has left are not in the way: a socket without a listener, a half-made
-// socket, or any other file of that name.
+// Rule: files that a dead host has left do not stop the next host: a socket without a listener, a
+// half-made socket, or any other file with the name of the socket.
 func TestFilesOfADeadHostAreReplaced(t *testing.T) {
 	for name, leave := range map[string]func(path string) error{
 		"socket": func(path string) error {
@@ -202,8 +202,8 @@ func TestTheErrorNamesAHostOfAnotherVersion(t *testing.T) {
 	})
 }
 
-// Rule: a host that accepts connections and does not answer, such as a stopped process, is waited
-// for up to the patience, and the error says what to do.
+// Rule: if a host accepts connections and does not answer, like a stopped process, Open and
+// OpenHost wait no longer than the patience, and the error says what to do.
 func TestAHostThatDoesNotAnswerIsNotWaitedForLonger(t *testing.T) {
 	dir := t.TempDir()
 	stopped := make(chan struct{})
@@ -213,7 +213,7 @@ func TestAHostThatDoesNotAnswerIsNotWaitedForLonger(t *testing.T) {
 	if belay.CodeOf(err) != belay.CodeConflict && belay.CodeOf(err) != belay.CodeUnavailable {
 		t.Errorf("got %v", err)
 	}
-	// The patience is long enough to find out that the host is silent.
+	// This patience is long enough to find out that the host does not answer.
 	o := Options{Patience: socket.Greeting + 200*time.Millisecond, Log: quiet}
 	_, err = Open(t.Context(), dir, o)
 	_, hostErr := OpenHost(t.Context(), dir, o)

@@ -49,8 +49,8 @@ func ask(path string) error {
 	return err
 }
 
-// Rule: another user is kept out by the modes of the directory and the socket, and is refused even
-// if the modes let everybody in.
+// Rule: the modes of the directory and the socket keep another user out. If the modes let every
+// user in, the host still refuses another user.
 func TestAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can act as another user")

@@ -61,7 +61,7 @@ func (b *Backend) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Sig
 	return pass(ctx, b, belay.Backend.Signals, q)
 }
 
-// Resume reads the checkpoints from which the owner of a lease goes on.
+// Resume reads what the owner of a lease needs to continue the execution.
 func (b *Backend) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
 	return pass(ctx, b, belay.Backend.Resume, q)
 }

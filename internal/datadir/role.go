@@ -10,13 +10,13 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// role is one way to the engine: this process is the host, or a client of the host.
+// role is how this process reaches the engine: it is the host, or a client of the host.
 type role struct {
 	belay.Backend
 	host *Host         // set if this process is the host
 	lost chan struct{} // closed when the engine stops or its process is gone
 	next string        // the next host, if its name is known; set before lost is closed
-	end  func() error  // frees the role's resources, and returns when that is done
+	end  func() error  // frees the role's resources, and returns when they are free
 }
 
 // yielded is how long this process leaves the lock to the process that was named as the next host.
@@ -46,7 +46,7 @@ func (b *Backend) run(ctx context.Context, r *role) {
 	}
 }
 
-// errGone is the reason for no engine in the moment after its host ended.
+// errGone is why there is no engine in the moment after the host has ended.
 var errGone = errors.New("the host of the engine is gone")
 
 // watch returns when the role is lost, or ctx ends.
@@ -75,9 +75,9 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 	}
 }
 
-// find becomes the host or a client of the host, whichever works first. It does not try the lock
-// before the time leave. A store that cannot be opened is an error if first is set; otherwise find
-// tries again.
+// find becomes the host or a client of the host, whichever succeeds first. Before the time leave it
+// does not try to take the lock. If the store cannot be opened, find returns the error if first is
+// set, and otherwise tries again.
 func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
 	var refused error
 	warned, hostSilent := "", false // hostSilent: the process that has the engine does not answer

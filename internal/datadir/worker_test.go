@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: sessions belong to the store. A worker goes on when the host changes: its runs are neither
-// lost nor started again, and each of their steps is executed once.
+// Rule: sessions belong to the store, so a worker continues when the host changes: its runs are
+// neither lost nor started again, and each of their steps is executed once.
 func TestAWorkerOutlivesItsHosts(t *testing.T) {
 	dir := t.TempDir()
 	server := func() *Host {
@@ -59,7 +59,7 @@ func TestAWorkerOutlivesItsHosts(t *testing.T) {
 		}
 		handles = append(handles, h)
 	}
-	// The server ends while steps run, one of the other processes becomes the host, and gives way
+	// The server ends while steps run. One of the other processes becomes the host, and gives way
 	// to the next server.
 	for i := range executions * steps {
 		at <- struct{}{}

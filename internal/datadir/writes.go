@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// Submit submits executions. It gives them their ids, so that the store finds them if the call is
-// repeated.
+// Submit submits executions. It gives each execution its id before the first call, so that the
+// store finds the execution if the call is repeated.
 func (b *Backend) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	s = slices.Clone(s)
 	for i := range s {
@@ -119,7 +119,7 @@ func (b *Backend) Append(ctx context.Context, c belay.Chunk) error {
 	return tell(ctx, b, belay.Backend.Append, c)
 }
 
-// Lock makes the caller the owner of an execution from outside.
+// Lock makes the caller the owner of an execution, without a worker.
 func (b *Backend) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
 	if r.ID.IsZero() {
 		r.ID = belay.WorkerID(embedded.NewID())
@@ -127,18 +127,18 @@ func (b *Backend) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, er
 	return pass(ctx, b, belay.Backend.Lock, r)
 }
 
-// Renew is the heartbeat of one run.
+// Renew sends the heartbeat of one run.
 func (b *Backend) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply, error) {
 	return pass(ctx, b, belay.Backend.Renew, l)
 }
 
-// RevokeKey ends a key.
+// RevokeKey revokes an API key.
 func (b *Backend) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return tell(ctx, b, belay.Backend.RevokeKey, r)
 }
 
-// CreateKey makes an API key. The call has no operation id and shows the secret once, so it is not
-// repeated if the answer is lost.
+// CreateKey makes an API key. The call has no operation id, and only its answer shows the secret,
+// so the call is not repeated if the answer is lost.
 func (b *Backend) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
 	r, err := b.role(ctx)
 	if err != nil {

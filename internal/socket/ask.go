@@ -15,7 +15,7 @@ import (
 var (
 	// ErrNobody means that no process answers on the socket.
 	ErrNobody = errors.New("no process serves the socket of the data directory")
-	// ErrRefused means that the process which has the engine does not give way.
+	// ErrRefused means that the host of the engine does not give way.
 	ErrRefused = errors.New("the engine's host does not give way")
 	// ErrSilent means that a process accepts connections on the socket and does not answer.
 	ErrSilent = fmt.Errorf("the host of the data directory did not answer within %s", Greeting)
@@ -25,9 +25,9 @@ var (
 // does not answer.
 const Greeting = 2 * time.Second
 
-// AskToYield asks the host to give way to the process with the name next, which the host puts into
-// its good-bye. The error is ErrRefused if the host does not give way, ErrSilent if it does not
-// answer, and ErrNobody if there is no host.
+// AskToYield requests that the host give way to the process with the name next. The host puts this
+// name into its good-bye. The error is ErrRefused if the host does not give way, ErrSilent if it
+// does not answer, and ErrNobody if there is no host.
 func AskToYield(ctx context.Context, dir string, j *peer.Judge, next string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Greeting, ErrSilent)
 	defer cancel()

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// busy tracks the connections of a server that have requests on them. It is used instead of
-// http.Server.Shutdown, which gives idle HTTP/2 connections a second to close.
+// busy tracks which connections of a server have requests on them. It is used instead of
+// http.Server.Shutdown, which waits up to a second for idle HTTP/2 connections to close.
 type busy struct {
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	idle  chan struct{} // closed when conns gets empty; nil unless a call of over waits for that
+	idle  chan struct{} // closed when conns gets empty; nil unless a call of over has returned it
 }
 
 // note is the ConnState function of the server.

@@ -7,11 +7,11 @@ import (
 	"net/http"
 )
 
-// Protocol is the version of HELLO and of the request to give way. The HTTP API has a version of its
-// own.
+// Protocol is the version of HELLO and of the request to give way. The HTTP API is versioned
+// separately.
 const Protocol = 1
 
-// MaxLine is the greatest length of a line that either side sends, in bytes.
+// MaxLine is the greatest length of a line from a server or a client, in bytes.
 const MaxLine = 4096
 
 // Hello is the line with which a server answers a client.
@@ -54,7 +54,7 @@ func writeLine(w io.Writer, v any) error {
 	return err
 }
 
-// yield answers a process that asks this one to give way.
+// yield answers a process that requests that this one give way.
 func (s *Server) yield(w http.ResponseWriter, r *http.Request) {
 	next, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxLine))
 	if err != nil || len(next) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// judgePeer refuses a process of a job at the other end of a connection on the socket. A nil judge
+// judgePeer refuses a connection on the socket whose other end is a process of a job. A nil judge
 // refuses no process.
 func judgePeer(j *peer.Judge, c net.Conn) error {
 	u, ok := c.(*net.UnixConn)
@@ -59,8 +59,8 @@ func refuseJobs(next http.Handler) http.Handler {
 			why = "the caller is a job"
 		}
 		p := wire.ProblemOf(&belay.Error{Code: belay.CodeForbidden,
-			Message: why + ", and jobs do not reach the data directory: " +
-				"let the job use a server with a key of its own (--server and BELAY_KEY; belay keys create makes one)"})
+			Message: why + ", and jobs may not use the data directory: " +
+				"let the job use a server with a key of its own (--server and BELAY_KEY; belay keys create makes it)"})
 		w.Header().Set("Content-Type", wire.ProblemType)
 		w.WriteHeader(p.Status)
 		_ = json.NewEncoder(w).Encode(&p) // the caller may have gone

@@ -25,7 +25,7 @@ func Check(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at the data directory: %w", err)
+		return fmt.Errorf("check the data directory: %w", err)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.IsDir() {
@@ -48,15 +48,15 @@ func Check(dir string) error {
 	return nil
 }
 
-// isVolume reports whether dir is a mount point. A mount point of root that everybody may write to
+// isVolume reports whether dir is a mount point. A mount point of root to which everybody may write
 // is the volume of a container, in which there are no other users.
 func isVolume(dir string, stat *syscall.Stat_t) bool {
 	var up syscall.Stat_t
 	return syscall.Stat(dir+"/..", &up) == nil && up.Dev != stat.Dev
 }
 
-// ofGroup reports whether this process is in a group. A directory of root with this group, such as a
-// volume of a container, was made for this process.
+// ofGroup reports whether this process is in a group. A directory of root with such a group, for
+// example a volume of a container, was made for this process.
 func ofGroup(gid uint32) bool {
 	groups, err := os.Getgroups()
 	return int(gid) == os.Getegid() || err == nil && slices.Contains(groups, int(gid))

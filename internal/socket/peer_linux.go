@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/peer"
 )
 
-// trusted refuses a peer whose user is not this one, the directory's owner or root. The directory's
-// mode keeps other users out already, unless it was changed.
+// trusted refuses a peer whose user is not this user, the directory's owner or root. The mode of
+// the directory normally keeps other users out, but the mode may have been changed.
 func trusted(c net.Conn, dir string) error {
 	u, ok := c.(*net.UnixConn)
 	if !ok {

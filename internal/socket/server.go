@@ -14,11 +14,11 @@ import (
 
 // Options are the options of a Server.
 type Options struct {
-	// Version is the version of the program and Purpose says in one line what the process does,
-	// both for people.
+	// Version is the version of the program. Purpose says in one line what the process does. Both
+	// are shown to people.
 	Version, Purpose string
-	// Yields makes the server send the name of each process that asks it to give way on Asked.
-	// Without Yields the server refuses such requests.
+	// Yields makes the server accept requests to give way: it sends the name of the requesting
+	// process on Asked. Without Yields the server refuses such requests.
 	Yields bool
 	// Judge refuses processes of jobs; a nil Judge refuses none.
 	Judge *peer.Judge
@@ -32,7 +32,7 @@ type Server struct {
 	dir   string
 	o     Options
 	hello Hello
-	asked chan string // the name of the process that asks this one to give way; nil without Yields
+	asked chan string // the name of the process that requests the engine; nil without Yields
 
 	stopping chan struct{} // closed by Stop
 	stop     sync.Once
@@ -46,8 +46,8 @@ type Server struct {
 	busy   busy          // connections with requests on them
 }
 
-// Open makes the socket of a directory. The caller must call Serve, which begins to answer, or
-// Close.
+// Open makes the socket of a directory. The caller must then call Serve, after which the server
+// answers, or Close.
 func Open(dir string, o Options) (*Server, error) {
 	l, err := Listen(dir)
 	if err != nil {
@@ -57,20 +57,22 @@ func Open(dir string, o Options) (*Server, error) {
 		dir: dir, o: o, hello: Hello{Protocol: Protocol, Version: o.Version, PID: os.Getpid(), Purpose: o.Purpose},
 		stopping: make(chan struct{}), socket: l, served: make(chan struct{}),
 	}
-	s.made, _ = os.Lstat(filepath.Join(dir, Name)) // without it Remove does nothing
+	s.made, _ = os.Lstat(filepath.Join(dir, Name)) // if made is nil, Remove does nothing
 	if o.Yields {
 		s.asked = make(chan string, 1)
 	}
 	return s, nil
 }
 
-// Asked receives the name of a process that asks this one to give way; nil without Options.Yields.
+// Asked receives the name of a process that requests that this one give way; nil without
+// Options.Yields.
 func (s *Server) Asked() <-chan string { return s.asked }
 
 // Stopping is closed when the server begins to stop.
 func (s *Server) Stopping() <-chan struct{} { return s.stopping }
 
-// Serve begins to answer HELLO, requests to give way, and, by api, all other requests.
+// Serve begins to answer requests: HELLO and requests to give way itself, and all other requests by
+// api.
 func (s *Server) Serve(api http.Handler) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /datadir/hello", s.sayHello)
@@ -96,9 +98,9 @@ func (s *Server) Serve(api http.Handler) {
 	}()
 }
 
-// Stop says good-bye and refuses new connections. next is the name of the next host, "" if it is not
-// known. After Stop the caller stops the engine, so that calls that wait are answered, and then
-// calls Close.
+// Stop says good-bye and refuses new connections. next is the name of the next host, or "" if it is
+// not known. After Stop the caller must stop the engine, so that waiting calls are answered, and
+// then call Close.
 func (s *Server) Stop(next string) {
 	s.stop.Do(func() {
 		s.next = next
@@ -107,7 +109,7 @@ func (s *Server) Stop(next string) {
 	})
 }
 
-// answering is how long it may take to send the last answers after the engine has stopped.
+// answering is how long Close waits for the last answers to be sent.
 const answering = 2 * time.Second
 
 // Close waits until the last answers are sent, for two seconds at most, and closes all connections.
@@ -127,9 +129,9 @@ func (s *Server) Close() {
 	<-s.served
 }
 
-// Remove removes the socket from the directory if it is still the one that Open made. The caller
-// must still have the lock, without which no process makes another socket. A second call does
-// nothing, since another process may have the lock by then.
+// Remove removes the socket from the directory if it is still the socket that Open made. The caller
+// must still have the lock, because without the lock another process may make its socket meanwhile.
+// A second call does nothing, because another process may have the lock by then.
 func (s *Server) Remove() {
 	s.remove.Do(func() {
 		path := filepath.Join(s.dir, Name)

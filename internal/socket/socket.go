@@ -22,8 +22,8 @@ const (
 	maxSocket = 107
 )
 
-// Dial connects to the directory's socket. It refuses a server that is not the directory's owner,
-// this user or root, and one that is a job.
+// Dial connects to the directory's socket. It refuses a server whose user is not the directory's
+// owner, this user or root, and a server that is a process of a job.
 func Dial(ctx context.Context, dir string, j *peer.Judge) (net.Conn, error) {
 	way, free, err := shortcut(dir)
 	if err != nil {
@@ -49,7 +49,8 @@ func Dial(ctx context.Context, dir string, j *peer.Judge) (net.Conn, error) {
 }
 
 // shortcut returns a path of the directory that is short enough for a socket, and a function that
-// frees it. For a directory with a long path this is a path below /proc/self/fd.
+// releases the path. If the directory's own path is too long, the result is a path below
+// /proc/self/fd.
 func shortcut(dir string) (way string, free func(), err error) {
 	need := len(filepath.Join(dir, Fresh)) + len(strconv.Itoa(os.Getpid()))
 	if need <= maxSocket {
@@ -69,8 +70,8 @@ func shortcut(dir string) (way string, free func(), err error) {
 	return way, func() { _ = f.Close() }, nil
 }
 
-// Listen makes the directory's socket. The caller must have the lock. The file of the socket stays
-// when the listener is closed.
+// Listen makes the directory's socket. The caller must have the lock. Closing the listener does not
+// remove the socket's file.
 func Listen(dir string) (net.Listener, error) {
 	if left, err := filepath.Glob(filepath.Join(literal(dir), Fresh+"*")); err == nil {
 		for _, path := range left { // sockets of hosts that died before the rename below
@@ -111,7 +112,8 @@ func literal(path string) string {
 	return string(out)
 }
 
-// own is a listener that accepts only connections of the directory's owner, this user and root.
+// own is a listener that accepts only connections of the directory's owner, of this user and of
+// root.
 type own struct {
 	net.Listener
 	dir string
