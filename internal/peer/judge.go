@@ -10,10 +10,10 @@ var ErrJob = errors.New("a process of a job is at the other end")
 
 // Judge tells processes of jobs from other processes.
 type Judge struct {
-	// Users reports whether a system user belongs to jobs; nil if jobs have no users of their own.
+	// Users reports whether a system user belongs to jobs; nil if jobs have no system users of
+	// their own.
 	Users func(uid uint32) bool
-	// InJob reports whether a process belongs to a job. An error means that this could not be
-	// found out.
+	// InJob reports whether a process belongs to a job, or returns an error if it cannot find out.
 	InJob func(pid int) (bool, error)
 	// Shared says that jobs also run as the user of this process, or as root.
 	Shared bool

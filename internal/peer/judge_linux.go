@@ -12,8 +12,8 @@ import (
 )
 
 // TCP refuses a connection from a job of this machine with [ErrJob], and a connection whose process
-// cannot be found out with [ErrUnknown]. It takes milliseconds, and longer on a machine with
-// thousands of processes.
+// it cannot find with [ErrUnknown]. It takes milliseconds, or longer on a machine with thousands of
+// processes.
 func (j *Judge) TCP(c net.Conn) error {
 	s, err := Remote(c)
 	if err != nil {
@@ -24,7 +24,7 @@ func (j *Judge) TCP(c net.Conn) error {
 	}
 	own := uint32(os.Geteuid())
 	if s.UID != own && own != 0 {
-		return nil // jobs run as the user of this process or as one of Judge.Users
+		return nil // jobs run only as the user of this process or as one of Judge.Users
 	}
 	pids, err := j.search.holders(s.Inode)
 	if err != nil {
@@ -38,8 +38,8 @@ func (j *Judge) TCP(c net.Conn) error {
 			return err
 		}
 	}
-	// The connection must still exist: otherwise the facts may be about a later connection with
-	// the same addresses.
+	// The connection must still exist: otherwise the data about the socket may belong to a later
+	// connection with the same addresses.
 	if again, err := Remote(c); err != nil || again != s {
 		return errors.Join(fmt.Errorf("%w: the peer has closed the connection", ErrUnknown), err)
 	}
@@ -53,7 +53,7 @@ type Credentials struct {
 	UID uint32
 }
 
-// CredentialsOf asks the kernel for the credentials of the peer.
+// CredentialsOf reads the credentials of the peer from the kernel.
 func CredentialsOf(c *net.UnixConn) (Credentials, error) {
 	var cred *unix.Ucred
 	err := control(c, func(fd int) (err error) {
@@ -61,7 +61,7 @@ func CredentialsOf(c *net.UnixConn) (Credentials, error) {
 		return err
 	})
 	if err != nil {
-		return Credentials{}, fmt.Errorf("ask for the credentials of the peer: %w", err)
+		return Credentials{}, fmt.Errorf("read the credentials of the peer: %w", err)
 	}
 	return Credentials{int(cred.Pid), cred.Uid}, nil
 }
@@ -79,7 +79,7 @@ func control(c *net.UnixConn, f func(fd int) error) error {
 }
 
 // Unix refuses a process of a job at the other end of a unix socket with [ErrJob], and a process
-// that cannot be found out with [ErrUnknown]. Before Linux 6.5 it identifies the process by its
+// that it cannot find with [ErrUnknown]. Before Linux 6.5 it identifies the process only by its
 // number, which another process may have by now.
 func (j *Judge) Unix(c *net.UnixConn) error {
 	cred, err := CredentialsOf(c)

@@ -118,7 +118,7 @@ func job(t *testing.T, kind process.Isolation, args ...string) {
 	})
 }
 
-// outsider runs call in a process that is not of a job, as another user if uid is not negative.
+// outsider runs call in a process outside of all jobs, as another user if uid is not negative.
 func outsider(t *testing.T, uid int, args ...string) {
 	t.Helper()
 	c := exec.Command("/proc/self/exe", "-test.run", "^TestOutsider$")
@@ -156,7 +156,7 @@ func isolations() []process.Isolation {
 }
 
 // Rule: a process of a job is recognised over every address of this machine and with every kind of
-// isolation; another process is accepted.
+// isolation. A process outside of jobs is accepted.
 func TestJobsAreRefused(t *testing.T) {
 	j := &Judge{InJob: process.InJob, Shared: true}
 	for _, host := range addresses(t) {
@@ -170,13 +170,13 @@ func TestJobsAreRefused(t *testing.T) {
 		l := listen(t, host)
 		outsider(t, -1, "tcp", l.Addr().String())
 		if err := j.TCP(accept(t, l)); err != nil {
-			t.Errorf("a process that is no job's, over %s: %v", host, err)
+			t.Errorf("a process outside of jobs, over %s: %v", host, err)
 		}
 	}
 }
 
-// Rule: jobs with users of their own are recognised by their users; processes of other users are
-// accepted.
+// Rule: jobs that run as system users of their own are recognised by these users. Processes of
+// other users are accepted.
 func TestUsersOfJobsAreRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run a process as another user")
@@ -194,8 +194,8 @@ func TestUsersOfJobsAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: a peer that sends and closes its socket at once cannot be found out and is refused, also if
-// a listener has the port by then.
+// Rule: a peer that sends a request and closes its socket at once cannot be identified and is
+// refused, even if another process listens on its port by then.
 func TestAClosedPeerIsRefused(t *testing.T) {
 	j := &Judge{InJob: process.InJob, Shared: true, Users: func(uint32) bool { return false }}
 	for _, host := range addresses(t) {
@@ -244,8 +244,8 @@ func TestAClosedPeerIsRefused(t *testing.T) {
 	}
 }
 
-// Rule: IPv4 addresses that are mapped into IPv6 are recognised at both ends; the tables of /proc
-// and the netlink answer agree.
+// Rule: IPv4 addresses that are mapped into IPv6 are recognised at both ends of a connection. The
+// tables of /proc and the netlink answer agree about them.
 func TestMappedAddressesAreRecognised(t *testing.T) {
 	l, err := net.Listen("tcp", "[::]:0")
 	if err != nil {
@@ -295,8 +295,8 @@ func TestMappedAddressesAreRecognised(t *testing.T) {
 	}
 }
 
-// Rule: on a unix socket a process of a job is refused and another process is accepted, at either
-// end; a process that has ended is refused.
+// Rule: on a unix socket a process of a job is refused, whether it connects or listens, and another
+// process is accepted. A process that has ended is refused.
 func TestJobsAreRefusedOnUnixSockets(t *testing.T) {
 	j := &Judge{InJob: process.InJob}
 	socket := func() net.Listener {
@@ -325,7 +325,7 @@ func TestJobsAreRefusedOnUnixSockets(t *testing.T) {
 	l := socket()
 	outsider(t, -1, "unix", l.Addr().String())
 	if err := judged(l); err != nil {
-		t.Errorf("a process that is no job's: %v", err)
+		t.Errorf("a process outside of jobs: %v", err)
 	}
 	out, err := net.Dial("unix", l.Addr().String())
 	if err != nil {
@@ -333,7 +333,7 @@ func TestJobsAreRefusedOnUnixSockets(t *testing.T) {
 	}
 	defer out.Close()
 	if err := j.Unix(out.(*net.UnixConn)); err != nil {
-		t.Errorf("this process, as the one that listens: %v", err)
+		t.Errorf("this process, as the listening one: %v", err)
 	}
 	_ = acceptSilent(t, l)
 	l = socket()
@@ -368,7 +368,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Rule: jobs are recognised too if this process does not run as root.
+// Rule: jobs are also recognised if this process does not run as root.
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test of this run is without root")

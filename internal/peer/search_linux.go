@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// search looks through /proc for the processes that have a socket open. A look visits all processes
-// and takes milliseconds, so calls that come during one look share the next one.
+// search scans /proc for the processes that have a socket open. One scan (a look) visits all
+// processes and takes milliseconds, so calls that come during a look share the next look.
 type search struct {
 	looking sync.Mutex
 
@@ -17,7 +17,7 @@ type search struct {
 	next *look
 }
 
-// look is one look through /proc, for all sockets that were requested before it began.
+// look is one scan of /proc, for all sockets that were requested before it began.
 type look struct {
 	wanted map[uint32]bool // the inodes of the sockets
 	done   chan struct{}   // closed when found and err are set
@@ -25,8 +25,8 @@ type look struct {
 	err    error
 }
 
-// holders lists the processes that have the socket open, as far as this process may see them. The
-// look begins after the call, so that it cannot miss a process that opened the socket before.
+// holders lists the processes that have the socket open and that this process may see. The look
+// begins after the call, so that it finds every process that opened the socket before the call.
 func (s *search) holders(inode uint32) ([]int, error) {
 	s.mu.Lock()
 	l := s.next
@@ -50,8 +50,8 @@ func (s *search) holders(inode uint32) ([]int, error) {
 	return l.found[inode], l.err
 }
 
-// through visits all processes in a /proc directory. Processes whose files this process may not see,
-// and processes that end in the meantime, are passed over.
+// through visits all processes in a /proc directory. It skips processes whose files this process
+// may not see, and processes that end meanwhile.
 func through(proc string, wanted map[uint32]bool) (map[uint32][]int, error) {
 	dir, err := os.Open(proc)
 	if err != nil {

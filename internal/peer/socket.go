@@ -7,10 +7,10 @@ import (
 	"net/netip"
 )
 
-// ErrUnknown means that the process at the other end could not be found out.
+// ErrUnknown means that the process at the other end could not be found.
 var ErrUnknown = errors.New("the kernel does not show which process is at the other end")
 
-// Socket has the kernel's facts about one end of a TCP connection.
+// Socket has the kernel's data about one end of a TCP connection.
 type Socket struct {
 	// UID is the user who made the socket.
 	UID uint32
@@ -19,7 +19,7 @@ type Socket struct {
 }
 
 // Remote finds the socket at the other end of a connection within this machine. The error is
-// [ErrUnknown] if the socket is closed by now, or on another machine.
+// [ErrUnknown] if that socket is closed by now, or belongs to another machine.
 func Remote(c net.Conn) (Socket, error) {
 	here, ok := addressOf(c.LocalAddr())
 	there, ok2 := addressOf(c.RemoteAddr())

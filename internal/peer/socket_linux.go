@@ -40,11 +40,11 @@ const (
 	diagPatience = 2 // seconds
 )
 
-// diagnose asks the kernel for one socket by both its addresses.
+// diagnose requests one socket from the kernel, by the addresses of both its ends.
 func diagnose(local, remote netip.AddrPort) (Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
-		return Socket{}, fmt.Errorf("ask for a socket: %w", err)
+		return Socket{}, fmt.Errorf("request a socket from the kernel: %w", err)
 	}
 	defer unix.Close(fd)
 	patience := unix.Timeval{Sec: diagPatience}
@@ -53,15 +53,15 @@ func diagnose(local, remote netip.AddrPort) (Socket, error) {
 		err = unix.Sendto(fd, request(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	}
 	if err != nil {
-		return Socket{}, fmt.Errorf("ask for a socket: %w", err)
+		return Socket{}, fmt.Errorf("request a socket from the kernel: %w", err)
 	}
 	var buffer [8192]byte
 	n, from, err := unix.Recvfrom(fd, buffer[:], 0)
 	if err != nil {
-		return Socket{}, fmt.Errorf("ask for a socket: %w", err)
+		return Socket{}, fmt.Errorf("request a socket from the kernel: %w", err)
 	}
 	if kernel, ok := from.(*unix.SockaddrNetlink); !ok || kernel.Pid != 0 {
-		return Socket{}, errors.New("ask for a socket: the answer is not the kernel's")
+		return Socket{}, errors.New("request a socket from the kernel: the answer comes from another process")
 	}
 	return answer(buffer[:n], local, remote)
 }
@@ -102,8 +102,8 @@ func interfaceOf(a netip.Addr) int {
 	return n
 }
 
-// answer reads the kernel's answer. An answer about another socket, such as the listener on the port
-// of a closed connection, is an error.
+// answer reads the kernel's answer. The kernel may answer with another socket, such as the listener
+// on the port of a closed connection; that is an error.
 func answer(b []byte, local, remote netip.AddrPort) (Socket, error) {
 	native := binary.NativeEndian
 	if len(b) < headerSize {
@@ -114,9 +114,10 @@ func answer(b []byte, local, remote netip.AddrPort) (Socket, error) {
 		if code == unix.ENOENT {
 			return Socket{}, fmt.Errorf("%w: the socket does not exist any more", ErrUnknown)
 		}
-		return Socket{}, fmt.Errorf("ask for a socket: %w", code)
+		return Socket{}, fmt.Errorf("request a socket from the kernel: %w", code)
 	} else if kind != diagByFamily || len(b) < answerSize {
-		return Socket{}, fmt.Errorf("ask for a socket: an answer of type %d with %d bytes", kind, len(b))
+		return Socket{}, fmt.Errorf("request a socket from the kernel: an answer of type %d with %d bytes", kind,
+			len(b))
 	}
 	m := b[headerSize:]
 	id := m[4:]
@@ -144,8 +145,8 @@ func bare(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone(""), a.Port())
 }
 
-// fromTables finds a socket in the tables of /proc/net, which have the same facts as the netlink
-// answer and take longer to read. A connection over IPv4 may be in the table of IPv6.
+// fromTables finds a socket in the tables of /proc/net. They have the same data as the netlink
+// answer, and reading them takes longer. A connection over IPv4 may be in the table of IPv6.
 func fromTables(dir string, local, remote netip.AddrPort) (Socket, error) {
 	var none error
 	for _, name := range []string{"tcp", "tcp6"} {
@@ -169,7 +170,7 @@ func fromTables(dir string, local, remote netip.AddrPort) (Socket, error) {
 	return Socket{}, fmt.Errorf("%w: the socket does not exist any more", ErrUnknown)
 }
 
-// scan looks for a socket in one table.
+// scan searches one table for a socket.
 func scan(r io.Reader, local, remote netip.AddrPort) (s Socket, found bool, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {

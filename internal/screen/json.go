@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// JSON returns a writer that passes on JSON with hostile characters escaped as \u and their number.
-// Such characters occur in JSON strings only, so that the value stays the same. Each Write must have
-// complete characters.
+// JSON returns a writer that passes JSON on and escapes hostile characters as \u and their number.
+// Such characters occur only in JSON strings, so the escaped JSON has the same value. Each Write
+// must end after a complete character.
 func JSON(to io.Writer) io.Writer { return escaping{to} }
 
 type escaping struct{ to io.Writer }

@@ -42,7 +42,7 @@ func NewTable(w io.Writer, head ...string) *Table {
 	return t
 }
 
-// Row writes one row, with each cell in one line; see Line.
+// Row writes one row. Each cell becomes a single line; see Line.
 func (t *Table) Row(cells ...string) {
 	for i, c := range cells {
 		cells[i] = Line(c)
@@ -83,7 +83,7 @@ func Plural(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// Words joins arguments, quoted so that a shell would split the result into the same arguments.
+// Words joins arguments, with quotes, so that a shell splits the result into the same arguments.
 func Words(argv []string) string {
 	words := make([]string, len(argv))
 	for i, a := range argv {

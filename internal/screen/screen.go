@@ -1,9 +1,9 @@
-// Package screen makes text of other people safe for a terminal: names, messages and output may
+// Package screen makes text from other people safe for a terminal: names, messages and output may
 // contain escape sequences, which a terminal obeys.
 //
-// The safe text is printable UTF-8 and spaces, and in texts of several lines also line ends and
-// tabs. Escape sequences, which colour the screen or move the cursor, are left out as a whole.
-// Marks of text direction and invisible characters, with which one text can look like another, are
+// Safe text consists of printable UTF-8 and spaces, and in texts of several lines also line ends
+// and tabs. Whole escape sequences, which colour the screen or move the cursor, are left out. Marks
+// of text direction and invisible characters, with which one text can look like another, are
 // replaced by U+FFFD. Bytes that are not UTF-8 are replaced by U+FFFD too.
 package screen
 
@@ -15,13 +15,13 @@ import (
 	"unicode/utf8"
 )
 
-// Hostile reports whether a rune must not reach a screen: control characters, those of eight-bit
-// character sets among them, marks of text direction, and invisible characters.
+// Hostile reports whether a character must not reach a screen: control characters (also those of
+// eight-bit character sets), marks of text direction, and invisible characters.
 func Hostile(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
 }
 
-// Line returns a text safe and in one line: line ends and tabs become spaces.
+// Line makes a text safe and puts it into one line: line ends and tabs become spaces.
 func Line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -31,7 +31,7 @@ func Line(s string) string {
 	}, Text(s))
 }
 
-// Text returns a text of any number of lines, made safe.
+// Text makes a text safe, which may have any number of lines.
 func Text(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool {
 		return r == utf8.RuneError || Hostile(r) && r != '\n' && r != '\t'
@@ -45,8 +45,8 @@ func Text(s string) string {
 	return b.String()
 }
 
-// Writer makes the text that is written to it safe, as Text does, and passes it on. The pieces that
-// are written may end anywhere, also within a character or an escape sequence.
+// Writer makes the text that is written to it safe, like Text, and passes it on. Each write may end
+// anywhere, also within a character or an escape sequence.
 type Writer struct {
 	to   io.Writer
 	at   state
@@ -114,8 +114,8 @@ func (w *Writer) pass() error {
 	return err
 }
 
-// carriage replaces a carriage return, with which a line could be overwritten, by a line end, unless
-// a line end follows anyway.
+// carriage handles a carriage return, with which a program could overwrite a line. It becomes a
+// line end, unless a line end follows anyway.
 func (w *Writer) carriage(followed bool) {
 	if w.cr && !followed {
 		w.out = append(w.out, '\n')
@@ -123,7 +123,7 @@ func (w *Writer) carriage(followed bool) {
 	w.cr = false
 }
 
-// take takes one character.
+// take handles one character.
 func (w *Writer) take(r rune) {
 	if w.at != ground {
 		if w.long++; w.long <= maxSequence && w.sequence(r) {
@@ -143,7 +143,7 @@ func (w *Writer) take(r rune) {
 		w.out = append(w.out, byte(r))
 	case r == '\r':
 		w.cr = true
-	case unicode.IsControl(r): // left out: a bell, a backspace and the like
+	case unicode.IsControl(r): // a bell, a backspace and the like are left out
 	case Hostile(r):
 		w.out = append(w.out, string(utf8.RuneError)...)
 	default:
@@ -151,8 +151,8 @@ func (w *Writer) take(r rune) {
 	}
 }
 
-// sequence takes the next character of a sequence. It reports whether the character belongs to the
-// sequence.
+// sequence handles the next character inside an escape sequence. It reports whether the character
+// belongs to the sequence.
 func (w *Writer) sequence(r rune) bool {
 	switch w.at {
 	case ground:

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Rule: escape sequences and invisible characters are removed or replaced, and harmless text stays.
+// Rule: escape sequences are removed, invisible characters are replaced, and harmless text stays.
 func TestTextIsMadeSafeForATerminal(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain äöü 世界 🙂\n\ttab":                                       "plain äöü 世界 🙂\n\ttab",
@@ -41,7 +41,7 @@ func TestTextIsMadeSafeForATerminal(t *testing.T) {
 	}
 }
 
-// Rule: a Writer writes the same text for any division of its input into pieces, and the text has no
+// Rule: a Writer writes the same text however its input is divided into pieces, and the text has no
 // hostile character.
 func FuzzWriter(f *testing.F) {
 	f.Add("a\x1b[31mb\u202e\xe4\xb8", 3)

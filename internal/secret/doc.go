@@ -1,7 +1,7 @@
-// Package secret reads files with secrets. It refuses a file that other users can change, and a file
-// that other users can read if this user could change its mode.
+// Package secret reads files with secrets. It refuses a file that other users can change. It also
+// refuses a file that other users can read, if this user could change its mode.
 //
-// A file that other users can read and whose mode this user cannot change, since it belongs to root
-// or is on a read-only file system, is accepted with a warning: secrets are mounted into containers
-// in this way, where there are no other users. [Check] returns the warning.
+// A file that other users can read is accepted with a warning if this user cannot change its mode,
+// because the file belongs to root or is on a read-only file system. Secrets are mounted into
+// containers in this way, where there are no other users. [Check] returns the warning.
 package secret

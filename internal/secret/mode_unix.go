@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open opens a file for reading. It does not wait for a writer if the file is a pipe.
+// open opens a file for reading. If the file is a pipe, it does not wait for a writer.
 func open(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // judge refuses a file whose mode lets other users change or read it. It returns a warning for a
-// file that every user can read and that is accepted; see the package comment.
+// file that is accepted although every user can read it; see the package comment.
 func judge(f *os.File, info fs.FileInfo) (warning string, err error) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -13,8 +13,9 @@ import (
 // errOpen is the cause in an error about the mode of a file.
 var errOpen = errors.New("other users have access to the file")
 
-// Read reads a file of at most so many bytes. The error is a [belay.Error] with CodeForbidden if
-// other users can change or read the file. No error contains a part of the file.
+// Read reads a file with a secret; most is the greatest size in bytes. The error is a [belay.Error]
+// with CodeForbidden if other users can change or read the file. No error contains a part of the
+// file.
 func Read(path string, most int64) ([]byte, error) {
 	f, err := open(path)
 	if err != nil {
@@ -38,8 +39,8 @@ func Read(path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// Check refuses a file that [Read] would refuse because of its mode. The warning is about a file
-// that Read accepts although other users can read it; "" for none.
+// Check refuses a file that [Read] would refuse because of its mode. The warning is for a file that
+// Read accepts although other users can read it; "" if there is none.
 func Check(path string) (warning string, err error) {
 	f, err := open(path)
 	if err != nil {
@@ -56,7 +57,7 @@ func Check(path string) (warning string, err error) {
 	return judge(f, info)
 }
 
-// refuse returns the error about the mode of a file, which says what to do.
+// refuse returns an error about the mode of a file, with the command that corrects the mode.
 func refuse(f *os.File, mode fs.FileMode, who string) error {
 	return &belay.Error{Code: belay.CodeForbidden, Err: errOpen, Message: fmt.Sprintf(
 		"%s has mode %#o: %s; close it with: chmod 600 %s", f.Name(), mode, who, f.Name())}

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a file that other users can change is refused, and so is a file that other users can read if
+// Rule: a file that other users can change is refused. So is a file that other users can read, if
 // this user can change its mode. The error says what to do and does not show the secret.
 func TestFilesOpenToOthersAreRefused(t *testing.T) {
 	dir := t.TempDir()
@@ -58,8 +58,8 @@ func TestOnlySmallRegularFilesAreRead(t *testing.T) {
 	}
 }
 
-// Rule: a file that is mounted read-only or belongs to another user, as secrets in containers do, is
-// accepted, with a warning if every user can read it.
+// Rule: a file that is mounted read-only or belongs to another user, like the secrets in
+// containers, is accepted, with a warning if every user can read it.
 func TestMountedSecretsAreAccepted(t *testing.T) {
 	const nobody = 65534
 	if as := os.Getenv("SECRET_TEST_FILE"); as != "" {

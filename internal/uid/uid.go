@@ -8,10 +8,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// New returns an id of the present time.
+// New returns an id with the present time.
 func New() [16]byte { return uuid.Must(uuid.NewV7()) }
 
-// At returns the id of a given time and given random bytes, for callers that control time and
+// At returns an id with the given time and random bytes, for callers that control time and
 // randomness.
 func At(t time.Time, random [16]byte) [16]byte {
 	var ms [8]byte

@@ -8,7 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Rule: an id is a UUIDv7 of its time, and keeps the other random bytes.
+// Rule: an id is a UUIDv7 with the given time. The bits that are neither time nor version keep the
+// random bytes.
 func TestAtIsAUUIDOfItsMoment(t *testing.T) {
 	moment := time.UnixMilli(1_770_000_000_123)
 	random := [16]byte(bytes.Repeat([]byte{0xff}, 16))
