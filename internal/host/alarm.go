@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Alarm calls a function at a time of a clock that goes on while the machine sleeps. A timer of
-// package time stops during the sleep, and needs the rest of its time after the machine wakes. An
-// alarm whose time has passed during the sleep goes off within half a second. It polls its clock
-// for that: in a test with virtual time, the kernel's timers on such a clock cannot be waited for.
+// Alarm calls a function at a given time of a clock that continues while the machine sleeps. A
+// timer of package time stops while the machine sleeps, and continues with the rest of its time
+// afterwards. An Alarm whose time has passed during the sleep calls its function within half a
+// second after the machine wakes. For that it reads its clock every half second. It does not use
+// the kernel's timers on such a clock, because a test with virtual time cannot wait for them.
 // Methods are safe for concurrent use.
 type Alarm struct {
 	now  func() time.Duration
@@ -20,9 +21,9 @@ type Alarm struct {
 	set   bool
 }
 
-// alarmPoll is how often an alarm looks at its clock. It is no round number, so that an alarm never
-// goes off at exactly the time of a timer that was set together with it, which would make their
-// order random.
+// alarmPoll is how often an alarm reads its clock. It is not a round number, so that an alarm never
+// calls its function at exactly the time of a timer that was set at the same moment: their order
+// would be random.
 const alarmPoll = 487*time.Millisecond + 13*time.Microsecond
 
 // NewAlarm makes an alarm that is not set. The alarm calls fire in a goroutine of its own.
@@ -35,7 +36,7 @@ func NewAlarm(now func() time.Duration, fire func()) *Alarm {
 	return a
 }
 
-// Reset sets the alarm to a new time. A call for the old time may still be under way.
+// Reset sets the alarm to go off after d. A call of fire for the old time may still be running.
 func (a *Alarm) Reset(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

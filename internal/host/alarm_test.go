@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An alarm goes off at its time, each time it is set. It goes off at once if the machine wakes
-// after that time. It does not go off after Stop.
+// An alarm goes off at its time, each time it is set. If the machine sleeps past that time, the
+// alarm goes off within alarmPoll after the machine wakes. It does not go off after Stop.
 func TestAnAlarmCountsTheTimeTheMachineSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Boottime reads CLOCK_BOOTTIME: the time since boot, including the time that the machine was
-// suspended. A worker measures its lease with this clock; time.Now would stop while the machine
-// sleeps.
+// Boottime reads CLOCK_BOOTTIME: the time since boot, including the time during which the machine
+// was suspended. A worker measures its lease with this clock, because time.Now stops while the
+// machine sleeps.
 func Boottime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -1,14 +1,14 @@
 // Package host identifies processes of this machine so that their death can be proven, finds
-// processes by a variable in their environment, and reads the clock that goes on while the machine
-// sleeps.
+// processes by a variable in their environment, and reads the clock that continues while the
+// machine sleeps.
 //
 // # Identity
 //
-// A process number alone proves nothing, since the kernel reuses numbers. A [Process] therefore
+// A process number alone proves nothing, because the kernel reuses numbers. A [Process] therefore
 // also has the boot, the PID namespace of the number, and the process's start time in clock ticks
-// since boot. Two processes with the same number and the same start tick could only exist if the
-// kernel used up all process numbers within a hundredth of a second. In that case the answer is
-// wrongly Alive, and never wrongly Dead.
+// since boot. Two processes could only have the same number and the same start tick if the kernel
+// used up all process numbers within a hundredth of a second. In that case the answer is wrongly
+// Alive, and never wrongly Dead.
 //
 // # Proof
 //

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Self returns the host and number of the calling process. On systems other than Linux nothing can
-// be proven about a process: the error is [ErrUnsupported], and [Process.State] with this identity
+// Self returns the host and number of the calling process. Systems other than Linux cannot prove
+// anything about a process: the error is [ErrUnsupported], and [Process.State] with this identity
 // is always Unknown.
 func Self() (Process, error) {
 	return Identify(os.Getpid())
 }
 
-// Identify returns only host and number, with [ErrUnsupported].
+// Identify returns only the host and the number, with the error [ErrUnsupported].
 func Identify(pid int) (Process, error) {
 	name, _ := os.Hostname()
 	return Process{Host: name, PID: pid}, fmt.Errorf("identify process %d: %w", pid, ErrUnsupported)
@@ -33,8 +33,8 @@ func Processes() ([]Status, error) { return nil, ErrUnsupported }
 // FindEnv returns [ErrUnsupported].
 func FindEnv(string, func(value string) bool) ([]Found, error) { return nil, ErrUnsupported }
 
-// Boottime reads the monotonic clock. On macOS that clock goes on during sleep, as Linux's
-// CLOCK_BOOTTIME does; on other systems it may stop.
+// Boottime reads the monotonic clock. On macOS this clock continues during sleep, like Linux's
+// CLOCK_BOOTTIME; on other systems it may stop.
 func Boottime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {

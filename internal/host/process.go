@@ -6,7 +6,7 @@ import (
 )
 
 // Process is the identity of a process, for comparisons within one boot of one machine. Its JSON
-// form is stable, since it is stored beside workspaces and in sessions.
+// form must stay stable, because it is stored beside workspaces and in sessions.
 type Process struct {
 	// Host is the machine's name, for people to read; it proves nothing.
 	Host string `json:"host"`
@@ -36,10 +36,10 @@ func (p Process) State(self Process) Liveness {
 	return probe(p.PID, p.Start)
 }
 
-// Signal sends sig to p and to no other process: it checks the identity again immediately before,
-// and where the kernel offers process handles it uses one, so that a reused number does no harm. It
-// returns [os.ErrProcessDone] if p has ended, and an error wrapping [ErrForeign] if p cannot be
-// identified from here.
+// Signal sends sig to p and to no other process. It checks the identity immediately before, and
+// uses a process handle if the kernel offers one, so that the signal cannot reach a new process
+// with the same number. It returns [os.ErrProcessDone] if p has ended, and an error wrapping
+// [ErrForeign] if p belongs to another boot or PID namespace.
 func (p Process) Signal(self Process, sig syscall.Signal) error {
 	if !p.comparable(self) {
 		return fmt.Errorf("signal %s: %w", p, ErrForeign)
@@ -55,15 +55,15 @@ func (p Process) comparable(self Process) bool {
 		p.PIDNamespace != 0 && p.PIDNamespace == self.PIDNamespace
 }
 
-// Liveness is what the calling process can know about another process.
+// Liveness is what the calling process can prove about another process.
 type Liveness int
 
 const (
-	// Unknown means that nothing is proven. Treat the process as alive.
+	// Unknown means that nothing is proven. Callers must treat the process as alive.
 	Unknown Liveness = iota
-	// Alive means that this process exists, and not only its number.
+	// Alive means that the process itself exists, and not another process with its number.
 	Alive
-	// Dead means that this process is proven to have ended.
+	// Dead means that the process is proven to have ended.
 	Dead
 )
 
@@ -84,14 +84,14 @@ type Status struct {
 	Parent int
 	// State is the kernel's letter: R, S, D, T (stopped), t (traced), Z (zombie), X.
 	State byte
-	// Threads is the number of remaining threads; at most one for a zombie that has ended
-	// completely.
+	// Threads is the number of threads that still exist; at most one for a zombie whose threads
+	// have all ended.
 	Threads int
 	Start   uint64
 }
 
-// Ended reports whether no thread of the process runs any more: it has only an entry in the process
-// table that waits for its parent. A zombie leader whose other threads still run has not ended.
+// Ended reports whether no thread of the process runs any more: only an entry in the process table
+// remains until the parent reads it. A zombie leader whose other threads still run has not ended.
 func (s Status) Ended() bool {
 	return (s.State == 'Z' || s.State == 'X' || s.State == 'x') && s.Threads <= 1
 }
@@ -102,8 +102,8 @@ func (s Status) Signal(sig syscall.Signal) error {
 	return signal(s.PID, s.Start, sig)
 }
 
-// Descendants returns the processes of table that descend from any of roots, without the roots,
-// parents before their children.
+// Descendants returns the processes of table that descend from any of the roots, without the roots,
+// and parents before their children.
 func Descendants(table []Status, roots ...int) []Status {
 	children := make(map[int][]Status, len(table))
 	for _, s := range table {

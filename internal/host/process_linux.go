@@ -13,15 +13,15 @@ import (
 )
 
 // Self returns the identity of the calling process. An error means that this process cannot prove
-// anything about others (there is no /proc, or it is the /proc of another PID namespace). The
-// Process that comes with the error has the host and the number, and [Process.State] with it is
-// always Unknown.
+// anything about other processes, because there is no /proc or it is the /proc of another PID
+// namespace. The Process that comes with the error has only the host and the number, and
+// [Process.State] with it is always Unknown.
 func Self() (Process, error) {
 	return Identify(os.Getpid())
 }
 
 // Identify returns the identity of the process pid, or an error wrapping [os.ErrProcessDone] if
-// there is none. The process may end at any time; [Process.State] reports that.
+// there is no such process. The process may end at any time; [Process.State] reports that.
 func Identify(pid int) (Process, error) {
 	name, _ := os.Hostname()
 	p := Process{Host: name, PID: pid}
@@ -63,7 +63,7 @@ func namespace() (uint64, error) {
 }
 
 // bootID returns the id of the boot. In a time namespace a process sees start times with an offset,
-// so the offset becomes part of the id: two processes that would read different start times for a
+// so the offset becomes part of the id: two processes that would read different start times of a
 // third process have different boot ids.
 func bootID() (string, error) {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -103,8 +103,8 @@ func probe(pid int, start uint64) Liveness {
 }
 
 // Lookup reads the status of one process. It returns [os.ErrProcessDone] only if the kernel itself
-// says that the number is free: a /proc that hides other users' processes looks the same as a free
-// number.
+// says that the number is free, because in a /proc that hides other users' processes a hidden
+// number looks free.
 func Lookup(pid int) (Status, error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err == nil {
@@ -118,8 +118,8 @@ func Lookup(pid int) (Status, error) {
 	return Status{}, err
 }
 
-// parseStat reads a line of /proc/PID/stat. The command is in parentheses and may contain anything,
-// parentheses and newlines too, so the fields are counted from the last closing parenthesis.
+// parseStat reads a line of /proc/PID/stat. The command is in parentheses and may contain any text,
+// also parentheses and newlines, so the fields are counted from the last closing parenthesis.
 func parseStat(line string) (Status, error) {
 	open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 0 || end < open {
@@ -145,9 +145,9 @@ func parseStat(line string) (Status, error) {
 	return s, nil
 }
 
-// signal sends sig to the process pid that started at start. It opens a process handle first and
-// compares the start time afterwards: if the start time is right, the handle belongs to that
-// process, even if the number is reused later.
+// signal sends sig to the process pid that started at start. It first opens a process handle and
+// then compares the start time: if the start time is right, the handle belongs to that process,
+// even if the number is reused later.
 func signal(pid int, start uint64, sig syscall.Signal) error {
 	fd, handle := unix.PidfdOpen(pid, 0)
 	if handle == nil {

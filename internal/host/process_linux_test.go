@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestMain makes the test binary also the process under test, in a PID namespace of its own.
+// TestMain also lets the test binary run as the process under test, in a PID namespace of its own.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOST_TEST_IDENTIFY") != "" {
 		p, err := Self()
@@ -60,7 +60,8 @@ func self(t *testing.T) Process {
 	return p
 }
 
-// Rule: a process is alive while it runs, and dead as soon as only a zombie or no entry remains.
+// Rule: a process is alive while it runs, and dead as soon as only a zombie or no entry in the
+// process table remains.
 func TestStateFollowsAProcessToItsEnd(t *testing.T) {
 	me := self(t)
 	if got := me.State(me); got != Alive {
@@ -90,8 +91,8 @@ func TestStateFollowsAProcessToItsEnd(t *testing.T) {
 	}
 }
 
-// Rule: a reused number proves the death of the former process, and the process that has the number
-// now is never signalled.
+// Rule: if another process has the number of a process, the former process is proven dead, and a
+// signal to it never reaches the new process.
 func TestAReusedNumberIsAnotherProcess(t *testing.T) {
 	me := self(t)
 	cmd := start(t)
@@ -112,8 +113,8 @@ func TestAReusedNumberIsAnotherProcess(t *testing.T) {
 	}
 }
 
-// Rule: in a PID namespace with the /proc of the outer namespace, numbers mean other processes than
-// /proc shows, so nothing is proven.
+// Rule: in a PID namespace with the /proc of the outer namespace, /proc shows other processes under
+// the same numbers, so nothing is proven.
 func TestProcOfAnotherNamespaceProvesNothing(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{"HOST_TEST_IDENTIFY=1"}
@@ -144,8 +145,8 @@ func TestProcOfAnotherNamespaceProvesNothing(t *testing.T) {
 	}
 }
 
-// Rule: FindEnv finds exactly the processes with the variable, with an identity with which they can
-// be signalled.
+// Rule: FindEnv finds exactly the processes with the variable, each with an identity that a signal
+// can use.
 func TestFindEnv(t *testing.T) {
 	const key = "HOST_TEST_MARK"
 	mark := fmt.Sprintf("m%d-%d", os.Getpid(), time.Now().UnixNano())
@@ -175,7 +176,7 @@ func TestFindEnv(t *testing.T) {
 	}
 }
 
-// Rule: the process table has the child of this process, with this process as its parent.
+// Rule: the process table contains a child of this process, with this process as its parent.
 func TestProcesses(t *testing.T) {
 	child := start(t)
 	table, err := Processes()
@@ -190,8 +191,8 @@ func TestProcesses(t *testing.T) {
 	t.Errorf("child %d is not in the table", child.Process.Pid)
 }
 
-// Rule: the command of a process, which the process chooses itself, cannot shift the fields that
-// prove its identity.
+// Rule: the command of a process, which the process chooses itself, cannot shift the fields of the
+// status line that prove its identity.
 func TestParseStat(t *testing.T) {
 	const fields = " 1 7 7 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 8154 5000000 200 1844"
 	for _, command := range []string{"sh", "", "a b", ") Z 9 (", "(((", ")))", "x\ny) S 1 1"} {
@@ -219,7 +220,7 @@ func FuzzParseStat(f *testing.F) {
 	})
 }
 
-// Rule: a leader that ended while other threads run is no proof of death.
+// Rule: a process whose leader thread has ended while its other threads run is not proven dead.
 func TestZombieLeaderWithThreadsHasNotEnded(t *testing.T) {
 	if (Status{State: 'Z', Threads: 2}).Ended() {
 		t.Error("a zombie leader with a living thread counts as ended")

@@ -7,11 +7,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: without the same boot and the same namespace nothing is proven, even if everything else is
-// equal.
+// Rule: the state of a process with another boot or another PID namespace is Unknown, even if
+// everything else is equal.
 func TestStateOfForeignProcessIsUnknown(t *testing.T) {
 	self := Process{Host: "a", BootID: "boot", PIDNamespace: 7, PID: 1 << 30, Start: 5}
-	gone := self // a process that does not exist: with the same boot and namespace it would be proven dead
+	gone := self // no such process exists: with the same boot and namespace it would be proven dead
 	for name, change := range map[string]func(p, self *Process){
 		"another boot":        func(p, _ *Process) { p.BootID = "other" },
 		"another namespace":   func(p, _ *Process) { p.PIDNamespace = 8 },
@@ -34,7 +34,7 @@ func TestStateOfForeignProcessIsUnknown(t *testing.T) {
 	}
 }
 
-// Rule: other versions of the program read this JSON form.
+// Rule: the JSON form of a Process does not change, because other versions of the program read it.
 func TestProcessJSON(t *testing.T) {
 	p := Process{Host: "h", BootID: "b", PIDNamespace: 4026531836, PID: 12, Start: 345}
 	raw, err := json.Marshal(p)
@@ -51,8 +51,9 @@ func TestProcessJSON(t *testing.T) {
 	}
 }
 
-// Rule: descendants are all generations, parents first, without the roots. A table that was read
-// while processes changed may contain a circle, and Descendants must not hang then.
+// Rule: Descendants returns all generations, parents before their children, without the roots. A
+// table that was read while processes changed may contain a cycle, and Descendants must then still
+// return.
 func TestDescendants(t *testing.T) {
 	table := []Status{
 		{PID: 1, Parent: 0}, {PID: 2, Parent: 1}, {PID: 3, Parent: 2}, {PID: 4, Parent: 3},

@@ -29,9 +29,9 @@ func Processes() ([]Status, error) {
 	return table, nil
 }
 
-// FindEnv returns the processes whose environment had key, with a value that match accepts, when
-// they started their program. Processes that may not be read, and those that start or end
-// meanwhile, are skipped. Only the first occurrence of key in an environment counts.
+// FindEnv returns the processes that had key in their environment when they started their program,
+// with a value that match accepts. It skips processes that this process may not read, and processes
+// that start or end meanwhile. Only the first occurrence of key in an environment counts.
 func FindEnv(key string, match func(value string) bool) ([]Found, error) {
 	self, err := Self()
 	if err != nil {
@@ -43,8 +43,8 @@ func FindEnv(key string, match func(value string) bool) ([]Found, error) {
 	}
 	var found []Found
 	for _, pid := range pids {
-		// The start time is read before and after the environment: if it is the same, both belong
-		// to the same process.
+		// The start time is read before and after the environment: if it is the same, the
+		// environment and the start time belong to the same process.
 		before, err := Lookup(pid)
 		if err != nil {
 			continue

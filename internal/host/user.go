@@ -1,7 +1,7 @@
 package host
 
-// User is the user as which a process runs, if that is another user than that of the process that
-// starts it. Only root can start processes as another user.
+// User is the user as which a process is started, if it is not the user of the starting process.
+// Only root can start a process as another user.
 type User struct {
 	UID    uint32
 	GID    uint32
