@@ -1,5 +1,6 @@
-// Package demo shows Belay's first promise: of two worker processes, the one that runs an execution
-// is killed with kill -9 in the middle of a step, and the other one goes on with the execution.
+// Package demo shows Belay's first promise. Two worker processes are connected. The worker that
+// runs an execution is killed with kill -9 in the middle of a step, and the other worker continues
+// the execution.
 //
 // The demo checks its own result, from the store's history and from the ledger, a file outside the
 // store in which the steps record that they run. A note is a line with which a worker process
@@ -27,8 +28,8 @@ import (
 )
 
 const (
-	// ttl is the time without a heartbeat after which a worker of the demo is lost. It is short,
-	// so that the demo does not take long, and long enough for a busy machine.
+	// ttl is how long a worker of the demo may send no heartbeat before the store declares it lost.
+	// It is short, so that the demo does not take long, and long enough for a busy machine.
 	ttl  = 2 * time.Second
 	beat = 500 * time.Millisecond
 	// limit is the timeout of a demo, many times the duration of a demo.
@@ -39,17 +40,17 @@ const (
 
 // Options are the options of a demo.
 type Options struct {
-	// Out gets the story, or with JSON the judgement alone. Terminal is the same output without
-	// the escaping of control characters, for colours.
+	// Out receives the story of the demo, or with JSON only the judgement. Terminal is the same
+	// output, but does not escape control characters, for colours.
 	Out, Terminal io.Writer
 	JSON          bool
-	// Data is the data directory, which is kept; empty for a temporary one.
+	// Data is the data directory, which the demo keeps; empty for a temporary directory.
 	Data string
-	// Repo is the repository to clone; empty for a small new one.
+	// Repo is the repository to clone; empty for a small new repository.
 	Repo string
 	// Version is the version of the program.
 	Version string
-	// Bury kills the processes of a worker that died.
+	// Bury kills the remaining processes of a dead worker.
 	Bury func(ctx context.Context, c belay.Client, dead belay.Worker) error
 	// Worker returns the command of a worker process with a name, a queue and the data directory.
 	// The process calls [Work].
@@ -153,7 +154,7 @@ func (d *demo) play(ctx context.Context, job *agent.Job) error {
 	d.facts.State, d.facts.Error = e.State, e.Error
 	if e.State != belay.Succeeded && e.Error != nil && d.facts.Killed.IsZero() {
 		return &belay.Error{
-			Code: belay.CodeConflict, Message: "the demo cannot be shown, since a step failed before the kill: " +
+			Code: belay.CodeConflict, Message: "the demo cannot be shown, because a step failed before the kill: " +
 				screen.Line(e.Error.Message),
 		}
 	}
@@ -184,8 +185,8 @@ func (d *demo) waitForWorkers(ctx context.Context) error {
 	return nil
 }
 
-// follow handles notes and events until the execution has ended. It kills the worker at a note about
-// the step victim.
+// follow handles notes and events until the execution has ended. It kills the worker in the middle
+// of the step victim, when a note reports that the step has written enough lines.
 func (d *demo) follow(ctx context.Context) error {
 	events, failed := d.watch(ctx)
 	for {
@@ -235,7 +236,7 @@ func (d *demo) watch(ctx context.Context) (<-chan belay.Event, <-chan error) {
 	return events, failed
 }
 
-// event records an event of the execution, and writes a line about events that no worker reports.
+// event records an event of the execution, and prints a line for events that no worker reports.
 func (d *demo) event(ev *belay.Event) {
 	d.facts.Events = append(d.facts.Events, *ev)
 	switch ev.Kind {
@@ -249,7 +250,7 @@ func (d *demo) event(ev *belay.Event) {
 	}
 }
 
-// lossOf returns the reason why the store declared a worker lost.
+// lossOf returns why the store declared a worker lost.
 func lossOf(ev *belay.Event) string {
 	if ev.Error == nil {
 		return ev.Text

@@ -33,7 +33,7 @@ type workerProcess struct {
 // startWorker starts a worker process.
 func (d *demo) startWorker(ctx context.Context, name, queue string) (*workerProcess, error) {
 	m := &workerProcess{name: name, stderr: &tailBuffer{}}
-	// The end of its standard input ends the process, unless the demo kills it before.
+	// The process ends when its standard input ends, unless the demo kills it before.
 	c, err := d.opt.Worker(context.WithoutCancel(ctx), name, queue, d.dir)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (d *demo) listen(m *workerProcess, out io.Reader) {
 	}
 }
 
-// failed returns the error about a worker that ended before it should.
+// failed returns the error about a worker that ended too early.
 func (m *workerProcess) failed() error {
 	return &belay.Error{
 		Code: belay.CodeUnavailable, Message: "worker " + m.name + " has ended unexpectedly: " +
@@ -88,8 +88,8 @@ func (d *demo) kill(m *workerProcess) error {
 	return nil
 }
 
-// lateWrite saves the result of a step under the lease of the dead worker, as this worker would do
-// if it were only slow, while another worker owns the execution.
+// lateWrite saves the result of a step under the lease of the dead worker, while another worker
+// owns the execution: a worker that was only slow would do the same.
 func (d *demo) lateWrite(ctx context.Context) {
 	var old *workerProcess
 	for _, m := range d.workers {
@@ -128,8 +128,8 @@ func (d *demo) nameOf(id belay.WorkerID) string {
 	return id.String()
 }
 
-// stopWorkers ends the workers, and writes the steps that they still finish. It kills a worker that does
-// not end within ten seconds.
+// stopWorkers ends the workers, and prints the steps that they finish meanwhile. It kills a worker
+// that does not end within ten seconds.
 func (d *demo) stopWorkers() error {
 	var errs []error
 	var gone sync.WaitGroup

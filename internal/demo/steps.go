@@ -24,8 +24,8 @@ const (
 	workerEnv = "DEMO_WORKER" // the worker's name
 )
 
-// scripts are the five steps. Each reads files that earlier steps have left in the workspace, also
-// if another worker has run these.
+// scripts are the five steps. Each step reads files that earlier steps have left in the workspace,
+// even if another worker has run the earlier steps.
 var scripts = []struct{ name, script string }{
 	{"survey", `
 		mkdir -p belay-demo
@@ -53,8 +53,8 @@ var scripts = []struct{ name, script string }{
 		echo "committed as $(git rev-parse --short HEAD)"`},
 }
 
-// demoJob makes the job of the demo: five steps on a clone of a repository. Each step records in the
-// ledger that it begins and that it has ended.
+// demoJob makes the job of the demo: five steps on a clone of a repository. Each step records in
+// the ledger when it begins and when it has ended.
 func demoJob(ctx context.Context, source, work string) (*agent.Job, error) {
 	var err error
 	if source == "" {
@@ -64,7 +64,9 @@ func demoJob(ctx context.Context, source, work string) (*agent.Job, error) {
 		err = workspace.CheckRepo(source)
 	}
 	if bare, _, rerr := workspace.Reveal(source); err == nil && (rerr != nil || bare != source) {
-		err = &belay.Error{Code: belay.CodeMalformed, Message: "the demo clones no repository that needs credentials"}
+		err = &belay.Error{
+			Code: belay.CodeMalformed, Message: "the demo cannot clone a repository that needs credentials",
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -83,7 +85,7 @@ func demoJob(ctx context.Context, source, work string) (*agent.Job, error) {
 	return j, nil
 }
 
-// smallRepository makes a repository for a demo outside of a repository.
+// smallRepository makes a new repository for a demo without Options.Repo.
 func smallRepository(ctx context.Context, dir string) (string, error) {
 	const script = `
 		git init -q .

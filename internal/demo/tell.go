@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// byBelay is the name in lines about the engine instead of a worker.
+// byBelay stands in lines about the engine in place of a worker's name.
 const byBelay = "belay"
 
 // teller writes the story of a demo: a line for each event, with the time since the beginning and
@@ -23,7 +23,7 @@ type teller struct {
 }
 
 func newTeller(o Options) *teller {
-	// Terminal, since the teller writes colours and escapes the texts itself.
+	// It writes to Terminal, because it writes colours and escapes the texts itself.
 	t := &teller{out: o.Terminal, colour: coloured(o.Terminal), began: time.Now()}
 	if o.JSON {
 		t.out = io.Discard
@@ -74,7 +74,7 @@ func (t *teller) line(who, text string) {
 // ended writes that a worker has finished a step.
 func (t *teller) ended(n note) { t.line(n.from.name, stepTitle(n.Step)+"is done: "+n.Text) }
 
-// kill writes what the demo itself does to a worker.
+// kill prints that the demo has killed a worker.
 func (t *teller) kill(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, screen.Line(text))) }
 
 func (t *teller) write(who, text string) {
@@ -90,7 +90,7 @@ type judgement struct {
 	State    belay.State       `json:"state"`
 	Steps    []stepOf          `json:"steps"`
 	Killed   string            `json:"killed"`
-	// OldToken is the token of the dead worker, NewToken that of its successor.
+	// OldToken is the token of the dead worker, NewToken the token of its successor.
 	OldToken  belay.Token   `json:"old_token"`
 	NewToken  belay.Token   `json:"new_token"`
 	Successor string        `json:"successor"`
@@ -131,8 +131,8 @@ func (d *demo) judge() error {
 	return nil
 }
 
-// summary writes which worker ran which step, how long the takeover took, and how the late write was
-// refused.
+// summary prints which worker ran which step, how long the takeover took, and how the late write
+// was refused.
 func (t *teller) summary(j *judgement) {
 	fmt.Fprintln(t.out)
 	tab := screen.NewTable(t.out, "STEP", "", "BEGUN BY", "SAVED BY", "TOKEN")
@@ -143,7 +143,7 @@ func (t *teller) summary(j *judgement) {
 		}
 		tab.Row(fmt.Sprint(i+1), s.Name, strings.Join(begun, ", then "), s.SavedBy, fmt.Sprint(s.Token))
 	}
-	_ = tab.Flush() // an error could not be shown either
+	_ = tab.Flush() // an error could not be printed either
 	fmt.Fprintln(t.out)
 	if j.Killed != "" {
 		say := func(what, format string, args ...any) {

@@ -61,8 +61,8 @@ func (f *facts) breaches() []string {
 	return out
 }
 
-// checkStep checks that the result of a step was saved once, and that the step did not run again
-// after that.
+// checkStep checks that the result of a step was saved exactly once, and that the step did not run
+// again afterwards.
 func (f *facts) checkStep(name string, add func(string, ...any)) {
 	saved := f.saved(name)
 	if len(saved) != 1 {
@@ -90,7 +90,8 @@ func (f *facts) checkStep(name string, add func(string, ...any)) {
 	}
 }
 
-// checkTokens checks that each claim has a newer token, and that only the newest token writes.
+// checkTokens checks that each claim has a newer token than the claims before, and that only the
+// owner with the newest token writes.
 func (f *facts) checkTokens(add func(string, ...any)) {
 	var newest belay.Token
 	for _, ev := range f.Events {
@@ -119,7 +120,7 @@ func (f *facts) saved(name string) []belay.Event {
 // stepOf is the result of one step.
 type stepOf struct {
 	Name string `json:"name"`
-	// Begun are the ledger's lines about the beginnings of the step, with worker and token.
+	// Begun are the ledger's lines about each beginning of the step, with worker and token.
 	Begun   []ledgerLine `json:"begun"`
 	SavedBy string       `json:"saved_by,omitempty"`
 	Token   belay.Token  `json:"token,omitempty"`

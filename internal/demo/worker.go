@@ -28,7 +28,7 @@ const (
 	noteStarted  = "started"
 	noteWrote    = "wrote"
 	noteEnded    = "ended"
-	noteGone     = "gone" // made by listen when the worker's process has ended
+	noteGone     = "gone" // listen makes this note when the worker's process has ended
 )
 
 // note is one line of JSON that a worker of the demo writes for the demo's process.
@@ -36,8 +36,8 @@ type note struct {
 	Kind string `json:"kind"`
 	Step string `json:"step,omitempty"`
 	Text string `json:"text,omitempty"`
-	// The lease that the worker won, with its secret: the demo sends a late write under this lease
-	// when the worker is dead.
+	// The lease that the worker won, with its secret. The demo needs it to send a late write under
+	// this lease when the worker is dead.
 	Execution belay.ExecutionID `json:"execution,omitzero"`
 	Worker    belay.WorkerID    `json:"worker,omitzero"`
 	Token     belay.Token       `json:"token,omitempty"`
@@ -52,8 +52,8 @@ func (n *note) lease() belay.Lease {
 	return l
 }
 
-// Work runs a worker process of a demo. It works until in ends, so that it does not outlive the
-// demo, and writes notes to out.
+// Work runs a worker process of a demo. It ends when in ends, so that the worker does not outlive
+// the demo, and writes notes to out.
 func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, out io.Writer,
 	open func(dir string) (*workspace.Manager, error)) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -64,7 +64,7 @@ func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, o
 	}()
 	b, err := datadir.Dial(ctx, dir, datadir.Options{
 		Purpose: "belay demo, worker " + name, Version: version, InJob: process.InJob,
-		Patience: ttl, // the demo hosts the engine for longer than its workers live
+		Patience: ttl, // the demo hosts the engine longer than its workers live
 	})
 	if err != nil {
 		return err
@@ -102,11 +102,11 @@ func (t *reporter) note(n note) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.out.Encode(n); err != nil {
-		slog.Warn("write a note to the demo", "error", err) // the demo is gone, and this worker ends soon
+		slog.Warn("write a note to the demo", "error", err) // the demo has ended, and this worker ends soon
 	}
 }
 
-// OpenWorker notes that the worker is connected.
+// OpenWorker writes a note that the worker is connected.
 func (t *reporter) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
 	session, err := t.Backend.OpenWorker(ctx, s)
 	if err == nil {
@@ -115,7 +115,7 @@ func (t *reporter) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Se
 	return session, err
 }
 
-// Claim notes the leases that the worker has won.
+// Claim writes a note for each lease that the worker has won.
 func (t *reporter) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	reply, err := t.Backend.Claim(ctx, r)
 	for _, a := range reply.Assignments {
@@ -125,24 +125,24 @@ func (t *reporter) Claim(ctx context.Context, r belay.ClaimRequest) (belay.Claim
 	return reply, err
 }
 
-// Preparing notes nothing, since it takes a short time.
+// Preparing writes no note, because preparing takes a short time.
 func (t *reporter) Preparing(*agent.Job) {}
 
-// Prepared notes the commit that was checked out.
+// Prepared writes a note with the commit that was checked out.
 func (t *reporter) Prepared(commit string, _ bool) {
 	t.note(note{Kind: notePrepared, Text: commit[:min(len(commit), 12)]})
 }
 
-// Skipped notes that a finished step does not run again.
+// Skipped writes a note that a finished step does not run again.
 func (t *reporter) Skipped(s agent.StepResult) { t.note(note{Kind: noteSkipped, Step: s.Name}) }
 
-// Started notes that a step begins.
+// Started writes a note that a step begins.
 func (t *reporter) Started(s agent.Step) {
 	t.step, t.last, t.half = s.Name, "", ""
 	t.note(note{Kind: noteStarted, Step: s.Name})
 }
 
-// Wrote notes every line that the step writes.
+// Wrote writes a note for every line that the step writes.
 func (t *reporter) Wrote(_ bool, b []byte) {
 	lines := strings.Split(t.half+string(b), "\n")
 	t.half = lines[len(lines)-1]
@@ -152,7 +152,7 @@ func (t *reporter) Wrote(_ bool, b []byte) {
 	}
 }
 
-// Ended notes how the step ended, with its last line.
+// Ended writes a note how the step ended, with its last line.
 func (t *reporter) Ended(s agent.StepResult) {
 	text := t.last
 	if s.ExitCode != 0 {
