@@ -4,9 +4,9 @@
 //
 //	go test -json ./... | testreport
 //
-// With -v the output of passing tests is printed too. If the environment variable BELAY_TALLY names
-// a file, a line of counts is appended to it. The exit status is 1 if a test or a build failed, or
-// if nothing ran at all: an empty test run is a mistake in the command line, not a success.
+// With -v it also prints the output of passing tests. If the environment variable BELAY_TALLY names
+// a file, testreport appends a line of counts to the file. The exit status is 1 if a test or a
+// build failed, or if no test ran: then the command line is most likely wrong.
 package main
 
 import (

@@ -16,7 +16,7 @@ type event struct {
 	Package string
 	Test    string
 	Output  string
-	Elapsed float64 // seconds, of packages and tests that ended
+	Elapsed float64 // seconds, for packages and tests that have ended
 }
 
 // key names a test, or with an empty test a package.
@@ -44,7 +44,7 @@ func newReport(out io.Writer, verbose bool) *report {
 	return &report{out: out, verbose: verbose, pending: map[key][]string{}}
 }
 
-// read reads events until the end of the input. Lines that are no event are printed unchanged.
+// read reads events until the end of the input. Lines that are not events are printed unchanged.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -91,7 +91,7 @@ func (r *report) output(k key, text string) {
 	case k.test != "" && !r.verbose:
 		r.pending[k] = append(r.pending[k], text)
 	case k.test == "" && !r.verbose && (text == "PASS\n" || text == "FAIL\n"):
-		// The line of the package says the same.
+		// The line of the package has the same content.
 	default:
 		fmt.Fprint(r.out, text)
 	}
@@ -116,10 +116,10 @@ func (r *report) endTest(k key, action string) {
 }
 
 func (r *report) endPackage(e event) {
-	if e.Action != "skip" { // skip: the package has no tests
+	if e.Action != "skip" { // the package has no tests
 		r.packages++
 	}
-	// A panic or a timeout ends a package while its tests are still running: their output shows the
+	// A panic or a timeout ends a package while tests are still running. Their output shows the
 	// cause.
 	var open []key
 	for k := range r.pending {
@@ -145,13 +145,14 @@ func (r *report) flush(k key) {
 	}
 }
 
-// bookkeeping reports whether a line of `go test -v` has no content of its own.
+// bookkeeping reports whether a line comes from `go test -v` itself and says nothing about a
+// result.
 func bookkeeping(text string) bool {
 	text = strings.TrimLeft(text, " ")
 	return strings.HasPrefix(text, "=== ") || strings.HasPrefix(text, "--- PASS")
 }
 
-// counts describes in one line what ran.
+// counts describes the test run in one line.
 func (r *report) counts() string {
 	s := fmt.Sprintf("%d tests in %d packages passed", r.passed, r.packages-len(r.brokenPackages))
 	if r.failed > 0 || len(r.brokenPackages) > 0 {
@@ -163,13 +164,13 @@ func (r *report) counts() string {
 	return s
 }
 
-// The slowest tests are named, ten at most, none that took less than two seconds.
+// At most mostSlow tests are listed as the slowest, and only tests that took at least slow seconds.
 const (
 	mostSlow = 10
 	slow     = 2.0
 )
 
-// slowest lists the tests that took longest, the longest first.
+// slowest lists the tests that took longest, beginning with the slowest.
 func (r *report) slowest() string {
 	slices.SortStableFunc(r.times, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
 	var b strings.Builder
@@ -185,7 +186,7 @@ func (r *report) slowest() string {
 	return b.String()
 }
 
-// failure returns the reason why the run is no success, "" if it is one.
+// failure returns why the run failed, or "" if it passed.
 func (r *report) failure() string {
 	switch {
 	case len(r.brokenPackages) > 0:

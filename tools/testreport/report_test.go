@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Rule: every package's own line is printed; the output of passing tests is not; the output of
-// failed and skipped tests is printed whole.
+// Rule: testreport prints every package's own line. It does not print the output of passing tests,
+// and prints the whole output of failed and skipped tests.
 func TestReport(t *testing.T) {
 	const (
 		pass = `{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
@@ -94,7 +94,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Rule: the slowest tests are named; subtests and quick tests are not.
+// Rule: the slowest tests are listed, without subtests and quick tests.
 func TestSlowest(t *testing.T) {
 	r := newReport(&strings.Builder{}, false)
 	in := `{"Action":"pass","Package":"x/p","Test":"TestQuick","Elapsed":1.9}

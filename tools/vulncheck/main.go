@@ -1,12 +1,13 @@
-// Command vulncheck runs govulncheck if its database can be reached, and otherwise prints one line
-// that nothing was checked: a machine without that network can still run every other check.
+// Command vulncheck runs govulncheck if the database of vulnerabilities can be reached. Otherwise
+// it prints one line that nothing was checked, so that a machine without this network can still run
+// every other check.
 //
 //	vulncheck GOVULNCHECK [PATTERN...]
 //
-// GOVULNCHECK is the path of the tool; the patterns name packages, as for go build. The environment
-// variable GOVULNDB is the address of another copy of the database, https:// or file://. The exit
-// status is 1 if a vulnerability was found that the code can reach, or if the tool failed for a
-// reason other than its database.
+// GOVULNCHECK is the path of govulncheck; the patterns name packages, as for go build. The
+// environment variable GOVULNDB is the address of another copy of the database, https:// or
+// file://. The exit status is 1 if the code can reach a vulnerability, or if govulncheck failed for
+// a reason other than its database.
 package main
 
 import (
@@ -27,7 +28,7 @@ import (
 const standard = "https://vuln.go.dev"
 
 // patience is how long the database may take to answer. Without a network an error usually comes at
-// once; if the network drops packets, the check takes this long.
+// once, but if the network drops packets, the check takes this long.
 const patience = 5 * time.Second
 
 func main() {
@@ -72,8 +73,8 @@ func unchecked(out io.Writer, db string, why error) error {
 	return err
 }
 
-// reach asks the database for the time of its last change, which a page that a network shows in its
-// place would not have.
+// reach reads from the database the time of its last change. A page that a network shows in place
+// of the database does not have this time.
 func reach(ctx context.Context, patience time.Duration, db string) error {
 	if strings.HasPrefix(db, "file:") {
 		return nil
