@@ -18,22 +18,22 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// bed is the directory, the database and the programs that all trials need.
+// bed has the directory, the database and the programs that the trials need.
 type bed struct {
 	dir      string
 	self     string
 	postgres *postgres
-	without  map[string]error // the reason why a store or a contender is not available
+	without  map[string]error // why a store or a contender is not available
 	belay    string           // the path of the binary
-	unserved error            // the reason why there is no binary
-	temporal string           // the path of the program of that module
-	repo     string           // on which agents' jobs work
+	unserved error            // why there is no binary
+	temporal string           // the path of the program of module temporal
+	repo     string           // the path of the repository on which agents' jobs work
 	profile  string
 	next     int
 }
 
-// open prepares what the trials need. It skips and names a store or contender that is not
-// available.
+// open prepares what the trials need. If a store or contender is not available, its trials are
+// skipped with the reason.
 func open(ctx context.Context, o options) (*bed, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -70,7 +70,7 @@ func open(ctx context.Context, o options) (*bed, error) {
 	return b, nil
 }
 
-// source makes the repository of the jobs in a place where other users can read it.
+// source makes the repository of the jobs in a directory that other users can read.
 func source(ctx context.Context, dir string) (string, error) {
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // users may pass it, not list it
 		return "", err
@@ -139,7 +139,7 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 	r.Dir = filepath.Join(b.dir, fmt.Sprint(b.next))
 	mode := os.FileMode(0o700)
 	if p.store == "repo" {
-		mode = 0o711 // users of jobs have to pass
+		mode = 0o711 // users of jobs must be able to pass through it
 	}
 	if err := os.Mkdir(r.Dir, mode); err != nil {
 		return trial.Sample{}, err
@@ -165,8 +165,8 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 	return ask(ctx, exec.CommandContext(ctx, program, arg), r)
 }
 
-// patience is how long a trial may take. Jobs one at a time wait one after the other for their
-// models.
+// patience is how long a trial may take. In trials that run jobs one at a time, the waits of all
+// jobs for their models add up.
 func patience(m trial.Measure) time.Duration {
 	if m == trial.Jobs {
 		return 40 * time.Minute
@@ -202,8 +202,8 @@ func ask(ctx context.Context, cmd *exec.Cmd, r trial.Request) (trial.Sample, err
 	return s, nil
 }
 
-// buildTemporal builds the module temporal: its own program, and beside it the server and the tool
-// for its tables, as Temporal publishes them.
+// buildTemporal builds the module temporal: its own program, and in the same directory Temporal's
+// server and the tool that makes Temporal's tables.
 func buildTemporal(ctx context.Context, dir string) (string, error) {
 	const module = "temporal"
 	if _, err := os.Stat(filepath.Join(module, "go.mod")); err != nil {

@@ -8,14 +8,14 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// claim is an aim of the project. If Others are named, the measured value is the ratio of Mine to
+// claim is an aim of the project. If Others has names, the measured value is the ratio of Mine to
 // the best of Others; otherwise it is the value of Mine.
 type claim struct {
 	Name   string   `json:"name"`
 	Mine   string   `json:"mine"`             // name of a trial
 	Others []string `json:"others,omitempty"` // names of trials
 	What   string   `json:"what"`             // rate, p50, p95, p99, max, or the name of a value
-	Beside string   `json:"beside,omitempty"` // the name of Others' value, if it differs
+	Beside string   `json:"beside,omitempty"` // the name of the value of Others, if it differs from What
 	Bound  bool     `json:"bound,omitempty"`  // less is better
 	Aim    float64  `json:"aim"`
 	Floor  float64  `json:"floor,omitempty"` // 0 if there is none
@@ -23,11 +23,12 @@ type claim struct {
 	Open   bool     `json:"open,omitempty"`  // there is no aim: the value is only reported
 
 	Measured float64 `json:"measured"`
-	// Processor is the same ratio by the processor time of a unit, including that of the database.
-	// It decides nothing, and does not change if other programs use the machine.
+	// Processor is the same ratio, computed from the processor time of one unit, including the
+	// database's. It has no influence on the verdict, and does not change if other programs use the
+	// machine.
 	Processor float64 `json:"by_processor_time,omitempty"`
 	Verdict   string  `json:"verdict"`
-	Why       string  `json:"why,omitempty"` // the reason why there is no verdict
+	Why       string  `json:"why,omitempty"` // why there is no verdict
 }
 
 // The verdicts.
@@ -121,7 +122,7 @@ func claims() []claim {
 }
 
 // crowds returns the aims under ten times the load. River refuses nothing and has no sessions, so
-// it is only compared.
+// its results are only compared.
 func crowds() (all []claim) {
 	for _, variant := range []string{"default", "http"} {
 		where, mine := "", "overload/postgres/belay/"+variant
@@ -148,11 +149,12 @@ func crowds() (all []claim) {
 	return all
 }
 
-// together returns the aims of jobs on one repository. Ten at a time save the time in which each
-// waits: a job that waits for w and takes c of processor time needs w + c if it runs alone, and at
-// least c/2 among others on the two processors of the machine that all aims are for. With w = 3 s
-// and c about the same, ten at a time may be four times as fast, and three is the aim; the longer
-// jobs wait, the nearer the ratio comes to ten. A count that must be zero has a floor below one.
+// together returns the aims of jobs on one repository. Jobs that run ten at a time save most of the
+// time in which a single job waits. A job that waits for w and takes c of processor time needs w +
+// c if it runs alone, and at least c/2 among others on the two processors of the machine to which
+// all aims apply. With w = 3 s and c about the same, ten at a time may be four times as fast, and
+// the aim is three times. The longer the jobs wait, the nearer the ratio comes to ten. A count that
+// must be zero has a floor below one.
 func together() []claim {
 	const mine, one, trees, tree = "jobs/repo/belay/default", "jobs/repo/belay/single", "jobs/repo/git/worktree",
 		"jobs/repo/git/reset"
@@ -199,7 +201,7 @@ func (r *report) judge() {
 	}
 }
 
-// best returns the best of the others' medians; a contender that failed is ignored.
+// best returns the best of the others' medians. It ignores a contender that failed.
 func (r *report) best(c claim) (float64, error) {
 	what := c.What
 	if c.Beside != "" {
@@ -226,8 +228,8 @@ func (r *report) best(c claim) (float64, error) {
 	return slices.Max(found), nil
 }
 
-// processor returns the ratio of the least processor time per unit of Others to that of Mine; 0 if
-// it is not known.
+// processor returns the ratio of the least processor time per unit of Others to the processor time
+// per unit of Mine; 0 if the ratio is not known.
 func (r *report) processor(c claim) float64 {
 	if c.What != "rate" {
 		return 0
@@ -262,7 +264,7 @@ func (c claim) verdict() string {
 	return below
 }
 
-// median returns the median of a value over the rounds that have it.
+// median returns the median of a value over the rounds that have the value.
 func (r *report) median(name, what string) (float64, error) {
 	var v []float64
 	var failed error

@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// Rule: a verdict compares medians with the best of the others, and a contender that failed neither
-// wins nor loses.
+// Rule: a verdict compares the median of Belay with the best median of the other contender's
+// variants. A variant that failed is ignored.
 func TestVerdicts(t *testing.T) {
 	rates := func(v ...float64) (s []trial.Sample) {
 		for _, r := range v {
@@ -40,7 +40,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Rule: a count that must be zero is below its floor with one, and a claim without an aim is only
+// Rule: a count that must be zero is below its floor if it is one. A claim without an aim is only
 // reported, whatever the result.
 func TestZeroCountsAndClaimsWithoutAnAim(t *testing.T) {
 	none, open := claim{Bound: true, Floor: .5}, claim{Open: true}
@@ -56,7 +56,7 @@ func TestZeroCountsAndClaimsWithoutAnAim(t *testing.T) {
 	}
 }
 
-// Rule: slow rates are printed with more digits, and the median stands for a trial.
+// Rule: the median represents a trial, and slow rates are printed with more digits.
 func TestSlowRatesHaveMoreDigits(t *testing.T) {
 	r := &report{Samples: map[string][]trial.Sample{"jobs": {{Rate: .375}, {Rate: .125}, {Rate: .25}}}}
 	if got := r.figure("jobs"); got != "0.250/s\t0.125 to 0.375" {
@@ -64,7 +64,7 @@ func TestSlowRatesHaveMoreDigits(t *testing.T) {
 	}
 }
 
-// Rule: every claim compares planned trials; otherwise it could never be judged.
+// Rule: every claim compares trials that are planned; otherwise the claim could never be judged.
 func TestClaimsNamePlannedTrials(t *testing.T) {
 	planned := make(map[string]bool)
 	for _, p := range plan(options{}) {

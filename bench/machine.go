@@ -55,7 +55,7 @@ func load() string {
 	return "unknown"
 }
 
-// versions returns the versions of what is measured, and that of git if the repository is.
+// versions returns the versions of the measured modules, and of git if jobs are measured.
 func (b *bed) versions(ctx context.Context) map[string]string {
 	found := modules()
 	if b.repo == "" {

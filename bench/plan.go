@@ -12,11 +12,12 @@ import (
 // planned is a trial of the plan, without the address of its store.
 type planned struct {
 	trial.Request
-	store string // postgres, sqlite, or repo: on files, with a store of the contender's own
-	once  bool   // in the first round only: it takes long and varies little
+	store string // postgres, sqlite, or repo: files, and a store that the contender makes itself
+	once  bool   // the trial runs only in the first round, because it takes long and varies little
 }
 
-// name is the name of a trial: measure, store, contender, variant, and all else that differs.
+// name is the name of a trial: measure, store, contender, variant, and the rate or TTL if it has
+// one.
 func (p planned) name() string {
 	name := string(p.Measure)
 	switch {
@@ -51,7 +52,7 @@ func (o options) sizes() sizes {
 		jobs: 50, atOnce: 10, think: 3 * time.Second}
 }
 
-// others are the contenders besides Belay.
+// The contenders: Belay in the process and through HTTP, and its peers.
 var (
 	belayIn   = trial.Request{Contender: "belay", Variant: trial.Default}
 	belayHTTP = trial.Request{Contender: "belay", Variant: trial.HTTP}
@@ -60,12 +61,12 @@ var (
 		{Contender: "dbos", Variant: trial.Tuned}, {Contender: "dbos", Variant: trial.Default},
 		{Contender: "temporal", Variant: trial.Tuned}, {Contender: "temporal", Variant: trial.Default},
 	}
-	// agents are the ways in which agents work on a repository.
+	// agents are the ways of running agents' jobs on a repository.
 	agents = []trial.Request{
 		{Contender: "git", Variant: trial.Worktree}, belayIn, {Contender: "belay", Variant: trial.Single},
 		{Contender: "git", Variant: trial.Reset},
 	}
-	// has lists the measures that each contender has.
+	// has lists the measures of which each contender is capable.
 	has = map[string][]trial.Measure{
 		"river":    {trial.Drain, trial.Submit, trial.Bulk, trial.Latency, trial.Overload},
 		"dbos":     {trial.Flow, trial.Steps, trial.Submit, trial.Latency},
@@ -73,7 +74,7 @@ var (
 	}
 )
 
-// plan lists the trials of a round, with those that are compared next to each other.
+// plan lists the trials of a round. Trials that are compared are next to each other.
 func plan(o options) []planned {
 	z := o.sizes()
 	load := []trial.Request{
@@ -111,7 +112,7 @@ func plan(o options) []planned {
 	return all
 }
 
-// compare lists the trials of one measure, for every contender that has it.
+// compare lists the trials of one measure, for every contender that is capable of it.
 func compare(m trial.Request) []planned {
 	with := func(who trial.Request, store string) planned {
 		m.Contender, m.Variant = who.Contender, who.Variant

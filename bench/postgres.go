@@ -35,7 +35,7 @@ func (h *host) Fatal(v ...any) {
 	runtime.Goexit()
 }
 
-// startPostgres starts the server, or uses that of BELAY_TEST_POSTGRES.
+// startPostgres starts a server, or uses the server that BELAY_TEST_POSTGRES names.
 func startPostgres() (*postgres, error) {
 	p := &postgres{host: &host{}}
 	started := make(chan struct{})
@@ -60,7 +60,7 @@ func (p *postgres) url(name string) string { return p.TCP(name) }
 
 func (p *postgres) tools() string { return filepath.Dir(p.Binary("psql")) }
 
-// pid returns the pid of the postmaster, 0 if it runs elsewhere.
+// pid returns the pid of the postmaster, or 0 if the server runs on another machine.
 func (p *postgres) pid() int {
 	text, err := p.Query("postgres", "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")
 	if err != nil {
@@ -77,8 +77,8 @@ func (p *postgres) pid() int {
 	return pid
 }
 
-// create makes an empty database after a checkpoint, so that its trial does not pay for the writes
-// of others.
+// create makes an empty database. It runs a checkpoint first, so that the trial does not pay for
+// the writes of other trials.
 func (p *postgres) create(name string) (drop func(), err error) {
 	for _, q := range []string{"CHECKPOINT", "CREATE DATABASE " + name + " TEMPLATE template0"} {
 		if _, err := p.Query("postgres", q); err != nil {
@@ -92,7 +92,7 @@ func (p *postgres) create(name string) (drop func(), err error) {
 	}, nil
 }
 
-// settings returns the server's settings that matter here.
+// settings returns the server's settings that affect the results.
 func (b *bed) settings() []string {
 	if b.postgres == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// report is all results of a run.
+// report has all results of a run.
 type report struct {
 	Machine    []string                  `json:"machine"`
 	PostgreSQL []string                  `json:"postgresql,omitempty"`
@@ -80,7 +80,7 @@ func (r *report) figures(b *strings.Builder) {
 	}
 }
 
-// figure returns the median of a trial's rounds in words, with the smallest and the largest.
+// figure returns the median of a trial's rounds as text, with the smallest and the largest value.
 func (r *report) figure(name string) string {
 	all := slices.DeleteFunc(slices.Clone(r.Samples[name]), func(s trial.Sample) bool { return s.Error != "" })
 	if len(all) == 0 {

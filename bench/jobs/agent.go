@@ -18,9 +18,9 @@ const pauses = 4
 // None is the prompt of a job that does nothing.
 const None = "none"
 
-// Agent returns the command of all agents, with the job's number or None as the prompt. A job waits
-// for the time think in all. The command contains the script itself, since jobs cannot see the
-// files of others in /tmp.
+// Agent returns the command of all agents, whose prompt is the number of a job, or None. A job
+// waits for the time think in all. The command contains the script itself, because a job cannot see
+// the files of others in /tmp.
 func Agent(think time.Duration) []string {
 	return []string{"sh", "-ec", script, "agent", fmt.Sprintf("%.3f", (think / pauses).Seconds()), "{{prompt}}"}
 }
@@ -30,15 +30,15 @@ func Settings(think time.Duration) string {
 	return fmt.Sprintf("each job waits %d × %s for its model", pauses, think/pauses)
 }
 
-// changed are the files that every job edits, besides a file of its own.
+// changed are the files that every job edits, in addition to a file of its own.
 var changed = []string{"bufio/bufio.go", "fmt/print.go", "os/file.go", "shared.txt", "strings/strings.go"}
 
 // agentOutput is the parsed output of an agent.
 type agentOutput struct {
 	failed int    // git commands that failed
 	locked int    // git commands that failed because of a lock
-	first  string // the first that failed, with the reason
-	rest   string // the rest: what the job has read
+	first  string // the first git command that failed, with the reason
+	rest   string // the other lines: what the job has read
 }
 
 const failing = "failed: "
@@ -64,7 +64,7 @@ func (t *agentOutput) count(why string) {
 	}
 }
 
-// marks are the places in which a job's number stands.
+// marks are the texts that contain the number of a job.
 var marks = regexp.MustCompile(`\b(?:job|again|of) (\d+)\b|\bown-(\d+)\.txt`)
 
 // foreign reports whether a text of the i-th job contains a mark of another job.

@@ -10,11 +10,11 @@ import (
 // verdict is the result of checking one job.
 type verdict struct {
 	commits int
-	wrong   string // the reason why the job is wrong; "" if it is right
-	foreign bool   // the job has text of another job
+	wrong   string // why the job is wrong; "" if it is right
+	foreign bool   // the job's branch or output has text of another job
 }
 
-// check checks the branch of the i-th job in a clone, and what the job has read.
+// check checks the branch of the i-th job in a clone, and the text that the job has read.
 func (p place) check(ctx context.Context, i int, read string) (v verdict) {
 	branch := fmt.Sprintf("refs/heads/job-%d", i)
 	ask := func(args ...string) string {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Command returns a command that runs in its own process group. The whole group ends with ctx, and
-// its leader also with this process.
+// Command returns a command that runs in its own process group. When ctx ends, the whole group is
+// killed. When this process ends, the leader of the group is killed.
 func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

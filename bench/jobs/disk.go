@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// usage returns the disk space below dir in MB, by blocks, each file once. Files that are removed
-// meanwhile do not count.
+// usage returns the disk space below dir in MB. It counts the blocks of each file once, and ignores
+// files that are removed meanwhile.
 func usage(dir string) float64 {
 	type file struct{ dev, ino uint64 }
 	seen := make(map[file]bool)
@@ -35,11 +35,11 @@ func usage(dir string) float64 {
 	return float64(blocks) * 512 / 1e6
 }
 
-// share is the part of the time that measuring may take: one in this many.
+// share bounds the time that measuring takes to one part in share.
 const share = 30
 
-// watch measures the disk space below dir from time to time until the returned function is called,
-// which returns the peak.
+// watch measures the disk space below dir from time to time. The returned function ends this and
+// returns the peak.
 func watch(dir string) (most func() float64) {
 	stop := make(chan struct{})
 	seen := make(chan float64)

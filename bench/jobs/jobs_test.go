@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// clone makes a repository with a branch of job 1 that has these lines in shared.txt.
+// clone makes a repository with a branch of job 1 whose shared.txt has the given lines.
 func clone(t *testing.T, shared string) place {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -28,8 +28,8 @@ func clone(t *testing.T, shared string) place {
 	return p
 }
 
-// Rule: a job is right if its branch and what it has read are exactly its own work; text of another
-// job is noticed in any place.
+// Rule: a job is right if its branch and the text that it has read are exactly its own work. Text
+// of another job is found in both.
 func TestAJobIsRightOnlyWithItsOwnWork(t *testing.T) {
 	const read = "two of 1\none of 1\njob 1\nagain 1\n"
 	for name, c := range map[string]struct {
@@ -55,8 +55,8 @@ func TestAJobIsRightOnlyWithItsOwnWork(t *testing.T) {
 	}
 }
 
-// Rule: the report of a git command that failed is counted, and is not part of what the job has
-// read.
+// Rule: the report of a git command that failed is counted, and is not part of the text that the
+// job has read.
 func TestFailuresAreCounted(t *testing.T) {
 	got := parseOutput("failed: git fetch: error: cannot lock ref 'refs/remotes/origin/main'\nfailed: git stash pop: " +
 		"conflict\njob 1\n")
@@ -66,7 +66,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// Rule: a job waits in several parts, for the requested time in all.
+// Rule: a job waits several times, in all for the requested time.
 func TestJobsWaitForTheRequestedTime(t *testing.T) {
 	if args := Agent(3 * time.Second); len(args) != 6 || args[4] != "0.750" {
 		t.Errorf("%q", args)
@@ -76,7 +76,7 @@ func TestJobsWaitForTheRequestedTime(t *testing.T) {
 	}
 }
 
-// Rule: a file with two names takes its space on the disk once, also while it is measured.
+// Rule: a file with two names is counted once, also while the disk space is watched.
 func TestHardLinksTakeNoDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "one")

@@ -13,14 +13,15 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// Runner carries out jobs. It has made its clone already.
+// Runner carries out jobs. It has made its clone before Run is called.
 type Runner interface {
-	// Run carries out the i-th job, when it is the job's turn, and returns the agent's output
+	// Run carries out the i-th job when it is the job's turn. It returns the agent's output,
 	// together with the reports of git commands that failed before and after the agent, in the same
-	// form. Run is called for all jobs at once: the Runner decides how many of them work at a time.
+	// form. Run is called for all jobs at once, and the Runner decides how many of them work at a
+	// time.
 	Run(ctx context.Context, i int) (said string, err error)
-	// Stop waits until no job runs, and ends running jobs when ctx ends. It returns the times for
-	// which the set-up lock was kept, nil if there is no such lock.
+	// Stop waits until no job runs; when ctx ends, it ends the running jobs. It returns how long
+	// the set-up lock was kept each time, or nil if the Runner has no such lock.
 	Stop(ctx context.Context) (*trial.Times, error)
 	// Fetch fetches the branch of each job into the clone that is checked.
 	Fetch(ctx context.Context, clone string) error
@@ -51,7 +52,8 @@ func Measure(ctx context.Context, r trial.Request, run Runner) (trial.Sample, er
 	return s, err
 }
 
-// stop stops a Runner, and does not wait for its jobs if their results are useless.
+// stop stops a Runner. If the results of the jobs are useless, it ends running jobs instead of
+// waiting for them.
 func stop(ctx context.Context, run Runner, useless bool) (*trial.Times, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -88,8 +88,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Environment returns the environment of git: nothing of the user's own except for PATH. home is
-// the directory of its configuration.
+// Environment returns the environment of git, which has nothing of the user's own environment
+// except PATH. home is the directory of git's configuration.
 func Environment(home string) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
@@ -134,7 +134,7 @@ func (n *Neighbour) commit(ctx context.Context, repo string) error {
 	}
 }
 
-// Stop ends the commits.
+// Stop stops the Neighbour and returns its error.
 func (n *Neighbour) Stop() error {
 	n.stop()
 	return <-n.ended

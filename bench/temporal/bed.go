@@ -62,7 +62,7 @@ func options(address string) client.Options {
 	return client.Options{HostPort: address, Namespace: "bench", Logger: tlog.NewStructuredLogger(quiet)}
 }
 
-// ready waits until the server serves, and makes the namespace, which all services see only after
+// ready waits until the server answers, and makes the namespace, which all services see only after
 // some seconds.
 func (b *bed) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -188,9 +188,9 @@ func (b *bed) call(ctx context.Context, in input) error {
 	return err
 }
 
-// counts waits until the store shows n workflows as completed, which it does with a delay, and
-// counts their history: 5 events of a workflow without activities and at least 4 more for each
-// activity.
+// counts waits until the store shows n workflows as completed, which happens with a delay. It also
+// counts the events of their history: 5 events of a workflow without activities and at least 4 more
+// for each activity.
 func (b *bed) counts(ctx context.Context, n int64, steps int) ([]trial.Count, error) {
 	u, err := url.Parse(b.store)
 	if err != nil {
@@ -202,7 +202,7 @@ func (b *bed) counts(ctx context.Context, n int64, steps int) ([]trial.Count, er
 		return nil, err
 	}
 	defer c.Close(context.WithoutCancel(ctx))                      //nolint:errcheck // the connection only read
-	flows := trial.Count{What: "workflows completed", Want: n + 1} // one more is that of ready
+	flows := trial.Count{What: "workflows completed", Want: n + 1} // one more workflow is that of ready
 	events := trial.Count{What: "events of their history", Want: n*int64(5+4*steps) + 5, More: true}
 	late := time.After(30 * time.Second)
 	for {
@@ -219,7 +219,7 @@ func (b *bed) counts(ctx context.Context, n int64, steps int) ([]trial.Count, er
 	}
 }
 
-// work is a worker in its own process. It ends with its input.
+// work is a worker in its own process. It ends when its standard input ends.
 func work(ctx context.Context, r trial.Request) error {
 	b := &bed{settings: of(r.Variant), begin: func(int) {}}
 	c, err := client.DialContext(ctx, options(r.URL))

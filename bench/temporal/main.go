@@ -1,5 +1,6 @@
-// Command temporal measures Temporal on PostgreSQL for the program bench: it answers one request as
-// package trial describes. It is a separate module because Temporal's server has many dependencies.
+// Command temporal measures Temporal on PostgreSQL for the program bench: it answers one request in
+// the form of package trial. It is a separate module because Temporal's server has many
+// dependencies.
 //
 // The server and the tool that makes its tables are Temporal's own programs, built from their
 // module into the directory of this program. Each trial has its own server, with all four services
@@ -23,7 +24,7 @@ func main() {
 	}
 }
 
-// settings are the settings that matter here.
+// settings are the settings that affect the results.
 type settings struct {
 	shards  int           // numHistoryShards
 	conns   int           // of the server to its database
@@ -34,11 +35,12 @@ type settings struct {
 	text    string
 }
 
-// of returns the settings of a variant. The server's defaults are those of the configuration that
-// Temporal ships for PostgreSQL (config/development-postgres12.yaml), those of workers the SDK's.
-// The settings that help are documented at docs.temporal.io/develop/worker-performance (pollers,
-// eager starts) and in the guide to self-hosting (shards, connections). The values were found by
-// trying: with more in flight, more shards or more pollers Temporal is slower on a small machine.
+// of returns the settings of a variant. The server's defaults are in the configuration that
+// Temporal ships for PostgreSQL (config/development-postgres12.yaml); the defaults of workers are
+// the SDK's. The settings that make Temporal faster are documented at
+// docs.temporal.io/develop/worker-performance (pollers, eager starts) and in the guide to
+// self-hosting (shards, connections). The values were found by trying: with more workflows in
+// flight, more shards or more pollers, Temporal is slower on a small machine.
 func of(v trial.Variant) settings {
 	if v == trial.Tuned {
 		return settings{

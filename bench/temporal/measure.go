@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// flow starts workflows and waits for each: with no activity or with ten.
+// flow starts workflows and waits for the end of each, without activities or with ten.
 func (b *bed) flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	steps := 0
 	if r.Measure == trial.Steps {
@@ -46,7 +46,7 @@ func (b *bed) memory() (map[string]float64, error) {
 
 // latency starts workflows at a rate.
 func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
-	warm := r.Rate // a second of it
+	warm := r.Rate // the workflows of the first second, which are not measured
 	starts := trial.NewStarts(int(r.For.Seconds() * float64(r.Rate)))
 	b.begin = func(i int) {
 		if i >= warm {
@@ -76,8 +76,8 @@ func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error
 	return s, err
 }
 
-// takeover kills a worker and measures the time until its activity runs on another. The activity's
-// heartbeat timeout takes the place of a session's TTL.
+// takeover kills a worker and measures the time until its activity runs on another worker. The
+// activity's heartbeat timeout corresponds to the TTL of a session.
 func (b *bed) takeover(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	r.Role, r.URL = "work", b.server.Address
 	var took []time.Duration

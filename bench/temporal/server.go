@@ -54,7 +54,7 @@ type server struct {
 	Services             map[string][2]int
 	Address, Dynamic     string
 	*trial.Child
-	log   bytes.Buffer // to be read after the end
+	log   bytes.Buffer // may be read only after the server has ended
 	admin *pgx.Conn
 }
 

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// Child is a process that a trial has started, mostly this program in another Role. It reports in
-// lines of its standard output, and should end when its standard input does.
+// Child is a process that a trial has started, usually this program in another Role. It reports in
+// lines on its standard output, and must end when its standard input ends.
 type Child struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string
-	ended chan struct{} // closed when it writes nothing any more
+	ended chan struct{} // closed when the process has closed its standard output
 }
 
-// Spawn starts this program again for a Request with a Role.
+// Spawn starts this program as another process, for a Request with a Role.
 func Spawn(r Request) (*Child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -39,8 +39,8 @@ func Spawn(r Request) (*Child, error) {
 	return c, nil
 }
 
-// Start starts a command as a Child. The Child dies with this process. Its standard error is this
-// process's, unless the command has another.
+// Start starts a command as a Child. The Child is killed when this process ends. It writes to the
+// standard error of this process, unless the command has another one.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	if cmd.Stderr == nil {
 		cmd.Stderr = os.Stderr
@@ -98,7 +98,7 @@ func (c *Child) Await(ctx context.Context, word string, patience time.Duration) 
 // Kill ends the process as kill -9 does.
 func (c *Child) Kill() error {
 	err := c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // the error only says that it was killed
+	_ = c.cmd.Wait() // the error only says that the process was killed
 	return err
 }
 
@@ -116,7 +116,7 @@ func (c *Child) Stop(patience time.Duration) error {
 	}
 	late := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
 	defer late.Stop()
-	for range c.lines { // Wait may be called only when all has been read
+	for range c.lines { // Wait may be called only when all output has been read
 	}
 	_ = c.cmd.Wait()
 	return err

@@ -11,27 +11,28 @@ import (
 
 // The numbers of Overload.
 const (
-	Tenfold       = 10 // the offered load, in best rates
+	Tenfold       = 10 // the offered load, as a multiple of the best rate
 	Flood         = 5  // the length of the overload, in multiples of Request.For
 	tick          = 10 * time.Millisecond
-	maxUnanswered = 300 // the most calls of a producer without an answer: those of three seconds
-	Sampled       = 16  // the time of one execution in this many is measured
+	maxUnanswered = 300 // the most calls of a producer without an answer: the calls of three seconds
+	Sampled       = 16  // the time is measured of one execution in Sampled
 	firstRows     = 100 // rows of one call while the best rate is searched
 )
 
-// depths are the numbers of unfinished executions that are kept in a system while its best rate is
-// searched; the better of the two results counts.
+// depths are the numbers of unfinished executions in the system while its best rate is searched.
+// The better of the two results counts.
 var depths = []int64{2 * InFlight, 10 * InFlight}
 
-// Crowd is the load of Overload: producers, Submitters of them, that submit executions. First they
-// submit as many as end, which shows the best rate that the system can sustain; then ten times that
-// rate, whether the executions are accepted or not. Every 10 ms a producer submits all executions
-// that have arrived meanwhile, in one call, whether or not its earlier calls were answered. If the
-// answer tells the producer to wait, it waits, and drops the executions that arrive meanwhile; it
-// also drops those that arrive while 300 of its calls have no answer.
+// Crowd is the load of Overload: a number (Submitters) of producers that submit executions. First
+// they keep the number of unfinished executions constant, which shows the best rate that the system
+// can sustain. Then they submit at ten times that rate, whether the executions are accepted or not.
+// Every 10 ms a producer submits all executions that have arrived meanwhile, in one call, without
+// waiting for the answers to its earlier calls. If an answer tells the producer to wait, it waits,
+// and drops the executions that arrive meanwhile. It also drops executions that arrive while 300 of
+// its calls have no answer.
 type Crowd struct {
-	// Submit submits the executions from first on and returns how many were accepted and, if some
-	// were not, how long the producer has to wait.
+	// Submit submits the executions from first on. It returns how many were accepted and, if some
+	// were not, how long the producer must wait.
 	Submit func(ctx context.Context, producer, first, rows int) (accepted int, wait time.Duration, err error)
 	// Ended counts the executions whose ends were acknowledged.
 	Ended Meter
@@ -67,7 +68,7 @@ func (c *Crowd) Begin(i int) {
 // Accepted returns how many executions were accepted in all.
 func (c *Crowd) Accepted() int64 { return c.accepted.Load() }
 
-// Run finds the best rate, submits at ten times that rate, and returns the results. When it
+// Run finds the best rate, submits at ten times that rate, and returns the results. Before it
 // returns, all calls have been answered.
 func (c *Crowd) Run(ctx context.Context, r Request) (Sample, error) {
 	best, err := c.best(ctx, r)
@@ -128,7 +129,7 @@ func (c *Crowd) fill(ctx context.Context, producer int, depth int64) error {
 	return err
 }
 
-// flood lets all producers submit for the time long.
+// flood lets all producers submit at the rate for the time long.
 func (c *Crowd) flood(ctx context.Context, rate float64, long time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -149,7 +150,7 @@ type producer struct {
 	failed func(error)
 
 	open  atomic.Int64 // calls without an answer
-	quiet atomic.Int64 // the time until which it has to wait, in nanoseconds since 1970
+	quiet atomic.Int64 // until when the producer must wait, in nanoseconds since 1970
 }
 
 func (p *producer) run(ctx context.Context, long time.Duration) {
@@ -177,7 +178,7 @@ func (p *producer) run(ctx context.Context, long time.Duration) {
 	}
 }
 
-// hand makes one call. The call is not cancelled when the flood is over.
+// hand makes one call. The call is not cancelled when the flood ends.
 func (p *producer) hand(ctx context.Context, rows int) {
 	defer p.open.Add(-1)
 	c := p.crowd

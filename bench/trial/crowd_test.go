@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// service accepts executions up to most that have not ended, and ends rate of them a second.
+// service accepts executions as long as no more than most of them are unfinished, and ends rate of
+// them a second.
 type service struct {
 	crowd      *Crowd
 	rate, most int
 	mu         sync.Mutex
 	open       []int
-	during     atomic.Int64 // calls of producers that had to wait
+	during     atomic.Int64 // how many calls came from producers that had to wait
 	quiet      [Submitters]time.Time
 }
 
@@ -82,7 +83,8 @@ func TestACrowdOffersTenTimesTheBest(t *testing.T) {
 	})
 }
 
-// Rule: a producer submits without waiting for answers until three seconds of its calls have none.
+// Rule: a producer submits without waiting for answers, until as many of its calls as it makes in
+// three seconds have no answer.
 func TestProducersDoNotWaitForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64

@@ -22,7 +22,7 @@ var text = strings.Repeat("x", 275)
 
 // The numbers of the load, the same for all contenders.
 const (
-	InFlight   = 1000 // executions not ended, of Drain and Flow
+	InFlight   = 1000 // unfinished executions in Drain and Flow
 	Submitters = 64   // callers of Submit
 	BulkRows   = 1000 // rows of one call of Bulk
 	StepsEach  = 10   // steps of one execution of Steps
@@ -51,7 +51,7 @@ func Now(r Request) Mark {
 	return Mark{at: time.Now(), cpu: cpuTime(), db: databaseCPU(r.Database), database: r.Database}
 }
 
-// Done returns that n units were done between m and now.
+// Done returns the rate and cost of n units that were done between m and now.
 func (m Mark) Done(n int) Done { return m.until(Now(Request{Database: m.database}), int64(n)) }
 
 func (m Mark) until(end Mark, n int64) Done {
@@ -81,9 +81,9 @@ func (m *Meter) read(to *reading, r Request) {
 	*to = reading{m.n.Load(), Now(r)}
 }
 
-// Loop lets callers call do, each calling again as soon as the last call returns, for a warm-up and
-// the time of the trial. It returns the rate of m in that time and the number of calls. i counts
-// the calls from 0. The first error ends the loop.
+// Loop lets callers call do for a warm-up and the time of the trial. Each caller calls again as
+// soon as its last call returns. Loop returns the rate of m in the time of the trial, and the
+// number of all calls. i counts the calls from 0. The first error ends the loop.
 func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx context.Context, i int) error) (Done,
 	error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -119,8 +119,8 @@ func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx con
 	return d, nil
 }
 
-// Pace calls do rate times a second, evenly, for the given time, whether or not earlier calls have
-// returned, and waits for all of them.
+// Pace calls do rate times a second, at equal intervals, for the given time, whether or not earlier
+// calls have returned. Then it waits for all calls.
 func Pace(ctx context.Context, rate int, long time.Duration, do func(ctx context.Context, i int) error) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

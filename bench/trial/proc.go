@@ -13,8 +13,8 @@ import (
 // on.
 const ticks = 100
 
-// cpuTime returns the processor time of this process and of its children, both ended and running
-// ones, such as a server.
+// cpuTime returns the processor time of this process and of its children, both running children,
+// such as a server, and children that have ended.
 func cpuTime() time.Duration {
 	all := childrenCPU(os.Getpid())
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
@@ -29,7 +29,7 @@ func cpuTime() time.Duration {
 // process is the kernel's data about a process.
 type process struct {
 	parent          int
-	own, descendant time.Duration // processor time, of itself and of its ended children
+	own, descendant time.Duration // processor time of the process itself, and of its ended children
 }
 
 func processOf(pid int) (p process, err error) {
@@ -52,8 +52,8 @@ func ProcessCPU(pid int) (time.Duration, error) {
 	return p.own, err
 }
 
-// databaseCPU returns the processor time of a PostgreSQL server by the pid of its postmaster: its
-// own, and that of its children, ended or not. It returns 0 for pid 0.
+// databaseCPU returns the processor time of a PostgreSQL server, of which pid is the postmaster:
+// the postmaster's own, and that of its children, ended or not. It returns 0 for pid 0.
 func databaseCPU(pid int) time.Duration {
 	if pid == 0 {
 		return 0

@@ -42,7 +42,7 @@ func NewStarts(n int) *Starts {
 	return &Starts{began: make(map[int]time.Time, n), left: n, all: make(chan struct{})}
 }
 
-// Submit notes that the i-th execution is about to be submitted.
+// Submit records that the i-th execution is about to be submitted.
 func (s *Starts) Submit(i int) {
 	now := time.Now()
 	s.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Starts) Submit(i int) {
 	s.began[i] = now
 }
 
-// Start notes that the i-th execution runs.
+// Start records that the i-th execution runs.
 func (s *Starts) Start(i int) {
 	now := time.Now()
 	s.mu.Lock()
@@ -67,7 +67,8 @@ func (s *Starts) Start(i int) {
 	}
 }
 
-// Times waits until all have started, at most for the time patience.
+// Times waits until all executions have started, at most for the time patience, and returns the
+// percentiles.
 func (s *Starts) Times(patience time.Duration) (*Times, error) {
 	select {
 	case <-s.all:

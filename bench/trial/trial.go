@@ -19,14 +19,14 @@ type Measure string
 // The measures.
 const (
 	Ceiling  Measure = "ceiling"  // the database alone: single commits and bulk rows
-	Drain    Measure = "drain"    // running executions that are waiting already
+	Drain    Measure = "drain"    // running executions that were submitted before
 	Flow     Measure = "flow"     // submitting and running executions, and waiting for each
-	Steps    Measure = "steps"    // steps of executions of ten, each saved before the next
+	Steps    Measure = "steps"    // steps, ten in each execution, each saved before the next begins
 	Submit   Measure = "submit"   // single submits, each acknowledged
-	Bulk     Measure = "bulk"     // submits of a thousand
+	Bulk     Measure = "bulk"     // submissions of a thousand executions in one call
 	Latency  Measure = "latency"  // from the call that submits to the first line of the function
-	Takeover Measure = "takeover" // from the kill of a worker to the first line of the function on another
-	Loaded   Measure = "loaded"   // Drain among many that have ended and many that wait
+	Takeover Measure = "takeover" // from the kill of a worker to the first line of the function on another worker
+	Loaded   Measure = "loaded"   // Drain in a store with many ended and many waiting executions
 	Hold     Measure = "hold"     // the cost of idle executions that have an owner
 	Idle     Measure = "idle"     // the cost of an idle server
 	Lease    Measure = "lease"    // a lone lease compared with a lone commit
@@ -37,16 +37,16 @@ const (
 // Variant is a contender's settings.
 type Variant string
 
-// The variants. Default is a contender with only the store's address and the concurrency set; Tuned
-// has the best known settings.
+// The variants. Default sets only the store's address and the concurrency of a contender; Tuned has
+// the best known settings.
 const (
 	Default Variant = "default"
 	Tuned   Variant = "tuned"
 	HTTP    Variant = "http" // Default, with server and worker in separate processes
-	Own     Variant = "own"  // the contender's own benchmark, with other numbers than the rest has here
+	Own     Variant = "own"  // the settings and numbers of the contender's own benchmark
 
-	// Of Jobs: Default one job at a time; a worktree for each; one tree for all, one after the
-	// other.
+	// Variants of Jobs. Single: Belay's agent service with one job at a time. Worktree: a git
+	// worktree for each job. Reset: one tree for all jobs, one after the other.
 	Single   Variant = "single"
 	Worktree Variant = "worktree"
 	Reset    Variant = "reset"
@@ -67,8 +67,8 @@ type Request struct {
 	// there is none.
 	Tools string `json:"tools,omitempty"`
 	Belay string `json:"belay,omitempty"`
-	// N is the number of executions, for measures with a fixed number. For is the time of the load,
-	// for the others; Overload takes seven times that.
+	// N is the number of executions, for measures with a fixed number. For is how long the load
+	// lasts, for other measures; Overload takes seven times as long.
 	N   int           `json:"n,omitempty"`
 	For time.Duration `json:"for,omitempty"`
 	// Rate is the number of executions that arrive in a second, for Latency.
@@ -76,12 +76,12 @@ type Request struct {
 	// TTL is how long a worker without heartbeats counts as alive, for Takeover; 0 is the
 	// contender's default.
 	TTL time.Duration `json:"ttl,omitempty"`
-	// Repo is the repository of Jobs, AtOnce the number of jobs at a time, and Think the time for
-	// which each waits in all.
+	// Repo is the repository of Jobs, AtOnce the number of jobs at a time, and Think how long each
+	// job waits in all.
 	Repo   string        `json:"repo,omitempty"`
 	AtOnce int           `json:"at_once,omitempty"`
 	Think  time.Duration `json:"think,omitempty"`
-	// Role is the task of a further process that a trial starts.
+	// Role is the task of a further process that a trial starts; empty for the trial's own process.
 	Role string `json:"role,omitempty"`
 	// Profile is the file for a CPU profile.
 	Profile string `json:"profile,omitempty"`
@@ -92,7 +92,7 @@ type Sample struct {
 	// Rate is in units a second: executions, steps, submits or rows.
 	Rate float64 `json:"rate,omitempty"`
 	// CPU is the processor time of one unit in microseconds, of this program and the servers that
-	// it started; Database is that of the PostgreSQL server.
+	// it started. Database is the processor time of one unit in the PostgreSQL server.
 	CPU      float64 `json:"cpu_us,omitempty"`
 	Database float64 `json:"database_cpu_us,omitempty"`
 	// Times are the percentiles of the measured times.
@@ -103,7 +103,7 @@ type Sample struct {
 	Settings string `json:"settings,omitempty"`
 	// Counts are numbers of rows in the store afterwards.
 	Counts []Count `json:"counts,omitempty"`
-	// Error is the reason why there is no figure.
+	// Error says why there is no figure.
 	Error string `json:"error,omitempty"`
 }
 
@@ -112,7 +112,7 @@ type Count struct {
 	What string `json:"what"`
 	Want int64  `json:"want"`
 	Got  int64  `json:"got"`
-	// More says that there may be more than Want.
+	// More says that Got may be more than Want.
 	More bool `json:"more,omitempty"`
 }
 
@@ -123,8 +123,8 @@ type Func func(ctx context.Context, r Request) (Sample, error)
 // ErrNone means that a contender does not have a measure.
 var ErrNone = errors.New("the contender does not have this measure")
 
-// Serve reads one Request from in and writes the Sample to out. contenders are those that this
-// program contains.
+// Serve reads one Request from in and writes the Sample to out. contenders are the contenders that
+// this program contains.
 func Serve(in io.Reader, out io.Writer, contenders map[string]Func) error {
 	var r Request
 	if err := json.NewDecoder(in).Decode(&r); err != nil {

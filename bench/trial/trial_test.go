@@ -35,7 +35,8 @@ func TestWrongCountsAreAnError(t *testing.T) {
 	}
 }
 
-// Rule: a loop's rate is that of its own time only: neither the warm-up nor late calls count.
+// Rule: the rate of a loop counts only the time after the warm-up and before the end; calls that
+// end later do not count.
 func TestLoopsCountOnlyTheirOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m Meter
@@ -66,7 +67,7 @@ func TestLoopsEndWithTheFirstError(t *testing.T) {
 	}
 }
 
-// Rule: a pace keeps its times even if calls are slow.
+// Rule: Pace makes its calls at their times even if earlier calls are slow.
 func TestPacesDoNotWaitForSlowCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -83,7 +84,7 @@ func TestPacesDoNotWaitForSlowCalls(t *testing.T) {
 	})
 }
 
-// Rule: an execution that never started, or started twice, makes the times an error.
+// Rule: Times returns an error if an execution did not start, or started twice.
 func TestMissingAndRepeatedStartsAreErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewStarts(2)

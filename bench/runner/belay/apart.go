@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// report is what the working process prints in one line: the number of its runs that have ended,
-// the executions that have begun, and at the end the times of the heartbeats.
+// report is a line that the working process prints: how many of its runs have ended and which
+// executions have begun since the last line. The last line has the times of the heartbeats.
 type report struct {
 	Ended int          `json:"ended"`
 	Begun []int        `json:"begun"`
@@ -58,7 +58,8 @@ func (r report) print() error {
 	return err
 }
 
-// workApart is the role of a process that runs all executions of a server until its input ends.
+// workApart is the role of a process that runs all executions of a server until its standard input
+// ends.
 func workApart(ctx context.Context, r trial.Request) error {
 	connect := func(ctx context.Context) (belay.Backend, func() error, error) {
 		b, err := dial(ctx, r.URL)
@@ -104,8 +105,8 @@ func workApart(ctx context.Context, r trial.Request) error {
 // reported is the interval at which the working process prints a report.
 const reported = 10 * time.Millisecond
 
-// apart lets another process run the executions, so that its work does not slow down the process
-// that submits. The returned function ends it.
+// apart starts another process that runs the executions, so that its work does not slow down the
+// process that submits. The returned function ends the other process.
 func (o *crowded) apart(ctx context.Context, r trial.Request) (end func() (*trial.Times, error), _ error) {
 	r.Role, r.URL = "crew", o.server.url
 	c, err := trial.Spawn(r)
@@ -145,7 +146,7 @@ func (o *crowded) apart(ctx context.Context, r trial.Request) (end func() (*tria
 	}, nil
 }
 
-// beside runs the executions in this process. The returned function ends that.
+// beside runs the executions in this process. The returned function stops that.
 func (o *crowded) beside(ctx context.Context) (end func() (*trial.Times, error), _ error) {
 	h, err := holdAll(ctx, o.connect)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package belay measures Belay, in the caller's own process and through a server, always with its
-// default settings, except for the store's address and the number of executions that a worker runs
-// at a time.
+// Package belay measures Belay, in the caller's own process and through a server. Belay always has
+// its default settings, except for the store's address and the number of executions that a worker
+// runs at a time.
 package belay
 
 import (
@@ -41,7 +41,7 @@ var measures = map[trial.Measure]trial.Func{
 
 var roles = map[string]func(context.Context, trial.Request) error{"work": work, "crew": workApart}
 
-// bed is a Belay on an empty store, with one connection to submit and one to work.
+// bed is a Belay on an empty store, with one connection for submissions and one for workers.
 type bed struct {
 	url    string // the address of the store
 	calls  belay.Backend
@@ -49,8 +49,8 @@ type bed struct {
 	server *server // nil if the engine is in this process
 }
 
-// open opens the store of a trial: in this process, or behind a server with one connection to
-// submit and one to work.
+// open opens the store of a trial: in this process, or behind a server with one connection for
+// submissions and one for workers.
 func open(ctx context.Context, r trial.Request) (*bed, error) {
 	if r.Variant != trial.HTTP {
 		b, err := openLocal(ctx, r.URL)
@@ -89,8 +89,8 @@ func (b *bed) close() error {
 	return err
 }
 
-// settle closes the Belay and checks the store: all n executions have succeeded, each with one run
-// and the given number of checkpoints.
+// settle closes Belay and checks the store: all n executions have succeeded, each with one run and
+// the given number of checkpoints.
 func (b *bed) settle(ctx context.Context, s trial.Sample, n int64, steps int) (trial.Sample, error) {
 	if err := b.close(); err != nil {
 		return s, err
@@ -103,7 +103,7 @@ func (b *bed) settle(ctx context.Context, s trial.Sample, n int64, steps int) (t
 // tally is the expected content of a store.
 type tally struct {
 	succeeded, pending, runs, checkpoints int64
-	moreRuns                              bool // a worker that stopped has released some that it had not begun
+	moreRuns                              bool // a worker that stopped has released executions that it had not begun
 }
 
 func counts(ctx context.Context, url string, want tally) ([]trial.Count, error) {
@@ -127,7 +127,7 @@ func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
-// crew is a running worker.
+// crew is a running worker that can be stopped.
 type crew struct {
 	stop  context.CancelFunc
 	ended chan error
@@ -163,8 +163,8 @@ func run(ctx context.Context, w *worker.Worker) *crew {
 	return c
 }
 
-// stopWorking stops the worker; when it returns, the store has acknowledged the end of every execution
-// that the worker ran.
+// stopWorking stops the worker. When it returns, the store has acknowledged the end of every
+// execution that the worker ran.
 func (c *crew) stopWorking() error {
 	c.stop()
 	return <-c.ended

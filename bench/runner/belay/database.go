@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// loneCommit returns a function that commits one row of 300 bytes to the same disk in the same way
-// as the store, and a function that closes its connection.
+// loneCommit returns a function that commits one row of 300 bytes to the same disk as the store,
+// with the same durability, and a function that closes its connection.
 func loneCommit(ctx context.Context, r trial.Request) (commit func(context.Context) error, end func(), err error) {
 	const table = "CREATE TABLE lone (id bigint PRIMARY KEY, body text)"
 	body := strings.Repeat("x", 300)
@@ -49,7 +49,7 @@ func loneCommit(ctx context.Context, r trial.Request) (commit func(context.Conte
 
 // dbCounter counts the transactions of a PostgreSQL server and of one database.
 type dbCounter struct {
-	conn *pgx.Conn // connected to another database, so that it does not count itself
+	conn *pgx.Conn // connected to another database, so that its own transactions do not count
 	name string
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// For overload: workers with a short TTL that own executions which run until the trial is over, and
-// the number of executions of each.
+// For overload: the number of workers with a short TTL, and the number of executions that each
+// owns. These executions run until the trial is over.
 const (
 	holders  = 10
 	heldEach = 10

@@ -48,8 +48,9 @@ func (b *bed) usage(ctx context.Context, long time.Duration) (u usage, err error
 	return u, err
 }
 
-// settled is the time after which a server has done everything that it does once at its start,
-// including the first deletion by retention, and the database's statistics show it.
+// settled is how long to wait after a server has started: by then the server has done everything
+// that it does once, including the first deletion by retention, and the database's statistics show
+// it.
 const settled = 25 * time.Second
 
 // idle starts a server without any clients.

@@ -61,23 +61,24 @@ func many(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// jobUsers describes the users of the jobs, on which depends whether workspaces share objects.
+// jobUsers describes as which users the jobs run: jobs of the same user share objects between their
+// workspaces.
 func jobUsers() string {
 	if os.Geteuid() == 0 {
 		return "each job as its own user"
 	}
-	return "all jobs as one user, since this is not root"
+	return "all jobs as one user, because this is not root"
 }
 
-// countJobs counts the executions in the store: one for each job, and the first that made the base
-// clone.
+// countJobs counts the executions in the store: one for each job, and one for the first job, which
+// made the base clone.
 func countJobs(ctx context.Context, r trial.Request) ([]trial.Count, error) {
 	n := int64(r.N) + 1
 	all, err := counts(ctx, r.URL, tally{succeeded: n, runs: n})
 	return slices.DeleteFunc(all, func(c trial.Count) bool { return c.What == "checkpoints" }), err
 }
 
-// job is an answer of the service.
+// job is a job as the service answers it.
 type job struct {
 	ID      belay.ExecutionID `json:"job_id"`
 	Status  string            `json:"status"`
@@ -89,7 +90,7 @@ type job struct {
 	} `json:"changes"`
 }
 
-// job submits a prompt and waits for its end.
+// job submits a prompt and waits until the job ends.
 func (a *agents) job(ctx context.Context, prompt string) (j job, err error) {
 	body, err := json.Marshal(map[string]string{"prompt": prompt})
 	if err != nil {
@@ -138,7 +139,8 @@ func (a *agents) Run(ctx context.Context, i int) (string, error) {
 
 var lock = regexp.MustCompile(`setup_lock_p50=(\S+) setup_lock_p99=(\S+)`)
 
-// Stop stops the server, which then prints how long its set-up lock was kept.
+// Stop stops the server. When it stops, the server prints how long its set-up lock was kept each
+// time.
 func (a *agents) Stop(ctx context.Context) (*trial.Times, error) {
 	if err := a.end(ctx); err != nil {
 		return nil, err
@@ -169,7 +171,7 @@ func (a *agents) end(ctx context.Context) error {
 	return a.server.stop()
 }
 
-// Fetch reads the stored changes of each job.
+// Fetch fetches the stored changes of each job into a clone.
 func (a *agents) Fetch(ctx context.Context, clone string) error {
 	b, err := openLocal(ctx, a.URL)
 	if err != nil {

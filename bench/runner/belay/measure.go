@@ -16,7 +16,7 @@ func input(i int) json.RawMessage {
 	return b
 }
 
-// drain runs executions that are waiting already.
+// drain measures executions that wait already when the worker starts.
 func drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -32,8 +32,8 @@ func drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return b.settle(ctx, done.Sample(), int64(r.N), 0)
 }
 
-// workOff lets a worker begin n executions and returns when their ends are acknowledged. The worker
-// may have begun others by then, which end too.
+// workOff lets a worker begin n executions, and returns when their ends are acknowledged. By then
+// the worker may have begun more executions, which end too.
 func (b *bed) workOff(ctx context.Context, r trial.Request, n int) (trial.Done, error) {
 	var begun atomic.Int64
 	all := make(chan struct{})
@@ -54,7 +54,7 @@ func (b *bed) workOff(ctx context.Context, r trial.Request, n int) (trial.Done, 
 	return begin.Done(int(begun.Load())), err
 }
 
-// flow submits executions, with ten steps or none, and waits for each.
+// flow submits executions, with ten steps or without steps, and waits for the end of each.
 func flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	name, steps := "noop", 0
 	if r.Measure == trial.Steps {
@@ -132,7 +132,7 @@ func latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if err != nil {
 		return trial.Sample{}, err
 	}
-	warm := r.Rate // a second of it
+	warm := r.Rate // the executions of the first second, which are not measured
 	starts := trial.NewStarts(int(r.For.Seconds() * float64(r.Rate)))
 	c := startWorker(ctx, b.works, func(i int) {
 		if i >= warm {
@@ -159,7 +159,7 @@ func latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return b.settle(ctx, s, int64(n), 0)
 }
 
-// loaded runs N executions while as many more wait, among ten times as many that have ended.
+// loaded measures N executions while N more wait, in a store with 10 N executions that have ended.
 func loaded(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -188,8 +188,8 @@ func loaded(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// lease lets one caller take one lease after the other from outside, with a commit of a single row
-// in between: that commit is the least that a lease can cost.
+// lease lets one caller take leases of executions without a worker, one after the other, with a
+// commit of a single row after each: such a commit is the least that a lease can cost.
 func lease(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {

@@ -36,7 +36,8 @@ type crowded struct {
 	unknown atomic.Int64 // submissions without an answer
 }
 
-// overload submits ten times the best rate, while ten workers own executions that run all the time.
+// overload submits at ten times the best rate, while ten workers own executions that run during the
+// whole trial.
 func overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -67,8 +68,9 @@ func overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return o.settled(ctx, s)
 }
 
-// settled closes the Belay and counts: every accepted execution is there, every ended one has
-// succeeded with one run, and none runs any more.
+// settled closes Belay and counts what is in the store. The store must have every accepted
+// execution, and at least one run for each ended execution. settled also counts lost sessions and
+// leases, and executions that began and did not end.
 func (o *crowded) settled(ctx context.Context, s trial.Sample) (trial.Sample, error) {
 	if err := o.close(); err != nil {
 		return s, err
@@ -90,7 +92,7 @@ func (o *crowded) settled(ctx context.Context, s trial.Sample) (trial.Sample, er
 	s.Values["begun_not_ended"] = float64(c.Executions[belay.Running])
 	s.Counts = []trial.Count{
 		{What: "executions", Want: o.crowd.Accepted() + holders*heldEach, Got: all, More: o.unknown.Load() > 0},
-		// a worker that stopped has released some that it had not begun
+		// a worker that stopped has released executions that it had not begun
 		{What: "runs", Want: ended, Got: c.Runs, More: true},
 	}
 	return s, nil
@@ -112,8 +114,8 @@ func (o *crowded) connectAll(ctx context.Context) error {
 	return nil
 }
 
-// work starts workers that execute, and others that own executions all the time. The returned
-// function ends both.
+// work starts workers that execute, and workers that own executions during the whole trial. The
+// returned function ends both.
 func (o *crowded) work(ctx context.Context, r trial.Request) (end func() (*trial.Times, error), _ error) {
 	held := make([]belay.Submission, holders*heldEach)
 	for i := range held {
@@ -128,7 +130,7 @@ func (o *crowded) work(ctx context.Context, r trial.Request) (end func() (*trial
 	return o.beside(ctx)
 }
 
-// hand submits executions for a producer, which obeys Retry-After.
+// hand submits executions for a producer, which waits as long as Retry-After says.
 func (o *crowded) hand(ctx context.Context, producer, first, rows int) (accepted int, wait time.Duration, err error) {
 	list := make([]belay.Submission, rows)
 	for i := range list {
@@ -155,8 +157,8 @@ func (o *crowded) hand(ctx context.Context, producer, first, rows int) (accepted
 	return accepted, wait, nil
 }
 
-// plain makes the input of the i-th execution, cheaply: time that producers take is missing
-// elsewhere.
+// plain makes the input of the i-th execution with little work, because processor time of the
+// producers is missing elsewhere.
 func plain(i int) json.RawMessage {
 	b := append(make([]byte, 0, 320), `{"i":`...)
 	b = strconv.AppendInt(b, int64(i), 10)

@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// work is a worker of another host: no process here can prove its death. It prints a line when it
-// runs an execution, which then never ends.
+// work is a worker that claims to run on another host, so that no process here can prove its death.
+// It prints a line when it runs an execution. The execution never ends.
 func work(ctx context.Context, r trial.Request) error {
 	b, err := dial(ctx, r.URL)
 	if err != nil {
@@ -40,8 +40,8 @@ func work(ctx context.Context, r trial.Request) error {
 	return errors.Join(w.Run(ctx), b.Close())
 }
 
-// takeover kills a worker and measures the time until its execution runs on another. With
-// PostgreSQL and without a server, each worker has an engine in its own process.
+// takeover kills a worker and measures the time until its execution runs on another worker. Without
+// a server, on PostgreSQL, each worker has an engine in its own process.
 func takeover(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -130,7 +130,7 @@ func (b *bed) present(ctx context.Context, n int) error {
 	}
 }
 
-// hold lets 10 workers own N idle executions, and measures the writes of that in a heartbeat
+// hold lets 10 workers own N idle executions. It measures how many writes that takes in a heartbeat
 // interval, and the server's memory.
 func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	const workers = 10

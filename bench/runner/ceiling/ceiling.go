@@ -43,8 +43,8 @@ const table = `CREATE TABLE t (
 	body text
 )`
 
-// run measures commits of one row from one client, from 16 and from 64, and rows written a thousand
-// at a time. The better of 16 and 64 is the ceiling of single commits.
+// run measures commits of one row from 1, 16 and 64 clients, and rows written a thousand at a time.
+// The better result of 16 and 64 clients is the ceiling of single commits.
 func (b bench) run(ctx context.Context) (trial.Sample, error) {
 	s := trial.Sample{
 		Values:   make(map[string]float64),
@@ -95,7 +95,7 @@ func (b bench) measure(ctx context.Context, script string, clients int) (float64
 	return strconv.ParseFloat(string(found[1]), 64)
 }
 
-// commits returns how many single rows of 300 bytes SQLite commits in a second, one after the
+// commits measures how many single rows of 300 bytes SQLite commits in a second, one after the
 // other, with the settings of Belay's own store.
 func commits(ctx context.Context, dir string, r trial.Request) (trial.Sample, error) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "single.db")+

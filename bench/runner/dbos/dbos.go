@@ -1,8 +1,8 @@
 // Package dbos measures DBOS Transact for Go, on PostgreSQL and on SQLite.
 //
-// It has no benchmark of its own and few settings (dbos.Config and dbos.Queue): the pool's size,
+// DBOS has no benchmark of its own and few settings (dbos.Config and dbos.Queue): the pool's size,
 // and how often a queue is polled. Its fastest way to run workflows is to call them directly,
-// without a queue; the best number of workflows at a time was found by trying.
+// without a queue. The best number of workflows at a time was found by trying.
 package dbos
 
 import (
@@ -15,15 +15,15 @@ import (
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
-	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // sqlite: URLs
+	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // makes sqlite: URLs work
 
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// settings are the settings that matter here.
+// settings are the settings that affect the results.
 type settings struct {
 	conns  int           // pool_max_conns; 0 is DBOS's default of 20
-	flight int           // workflows called at a time
+	flight int           // how many workflows are called at a time
 	poll   time.Duration // poll interval of the queue; 0 is DBOS's default of a second
 }
 

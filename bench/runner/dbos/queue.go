@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// register makes the queue and starts DBOS, which finds the queue within a second.
+// register makes the queue and starts DBOS. DBOS finds the queue within a second.
 func (b *bed) register(ctx context.Context) error {
 	var opts []dbos.QueueOption
 	if b.poll > 0 {
@@ -52,7 +52,7 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 
 // latency enqueues at a rate while this process runs the workflows of the queue.
 func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
-	warm := r.Rate // a second of it
+	warm := r.Rate // the workflows of the first second, which are not measured
 	starts := trial.NewStarts(int(r.For.Seconds() * float64(r.Rate)))
 	b.begin = func(i int) {
 		if i >= warm {

@@ -73,7 +73,7 @@ func (c *clone) command(ctx context.Context, dir, name string, args ...string) *
 	return cmd
 }
 
-// git runs git in the clone, up to four times, and reports each failure.
+// git runs git in the clone, up to four times, and adds a report of each failure to said.
 func (c *clone) git(ctx context.Context, said *strings.Builder, args ...string) error {
 	for tries := 0; ; {
 		out, err := c.command(ctx, c.dir, "git", args...).CombinedOutput()
@@ -95,7 +95,7 @@ func (c *clone) git(ctx context.Context, said *strings.Builder, args ...string) 
 	}
 }
 
-// agent runs the i-th job in dir. The files of an agent that fails stay as they are.
+// agent runs the i-th job in dir. If the agent fails, the files stay as they are.
 func (c *clone) agent(ctx context.Context, i int, dir string, said *strings.Builder) error {
 	tmp := filepath.Join(c.Dir, "tmp", fmt.Sprint(i))
 	if err := os.Mkdir(tmp, 0o700); err != nil {
@@ -185,5 +185,5 @@ func (t tree) Run(ctx context.Context, i int) (string, error) {
 	return said.String(), err
 }
 
-// Stop returns no times: the lock is kept for the whole time of a job.
+// Stop returns no times, because the lock is kept during the whole job.
 func (t tree) Stop(context.Context) (*trial.Times, error) { return nil, nil }

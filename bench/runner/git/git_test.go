@@ -28,8 +28,8 @@ func small(t *testing.T) string {
 	return filepath.Join(dir, "repo.git")
 }
 
-// Rule: the script of a job passes the checks and leaves nothing but commits: in a worktree, and in
-// one tree after another job. A job that runs alone is not disturbed by others.
+// Rule: the script of a job passes the checks and leaves only commits behind, in a worktree, and in
+// one tree after another job. A job that runs alone has no failing git commands.
 func TestJobsOneAtATimeAreRight(t *testing.T) {
 	for _, v := range []trial.Variant{trial.Worktree, trial.Reset} {
 		t.Run(string(v), func(t *testing.T) {

@@ -25,8 +25,8 @@ func (b *bed) insert(ctx context.Context, r trial.Request, callers int) (trial.D
 	})
 }
 
-// drain runs jobs that are there already, as River's own benchmark does. River writes the ends of
-// fewer than a hundred jobs up to 250 ms late, so the last hundred do not count for the rate.
+// drain measures jobs that are inserted already, like River's own benchmark. River writes the ends
+// of fewer than a hundred jobs up to 250 ms late, so the last hundred do not count for the rate.
 func (b *bed) drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if _, err := b.insert(ctx, r, 1); err != nil {
 		return trial.Sample{}, err
@@ -86,7 +86,7 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 	return s, err
 }
 
-// bulk inserts a thousand jobs at a time, from the fastest number of callers.
+// bulk inserts a thousand jobs at a time, from the number of callers that is fastest.
 func (b *bed) bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	done, err := b.insert(ctx, r, b.callers)
 	if err != nil {
@@ -97,13 +97,13 @@ func (b *bed) bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// latency inserts at a rate while a client works.
+// latency inserts at a rate while a client works on the jobs.
 func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	p, err := b.producer()
 	if err != nil {
 		return trial.Sample{}, err
 	}
-	warm := r.Rate // a second of it
+	warm := r.Rate // the jobs of the first second, which are not measured
 	total := int(r.For.Seconds()*float64(r.Rate)) + warm
 	starts := trial.NewStarts(total - warm)
 	c, err := b.consumer(func(i int) {

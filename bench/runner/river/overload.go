@@ -27,8 +27,8 @@ func (held) Kind() string { return "held" }
 type holder struct {
 	river.WorkerDefaults[held]
 	running atomic.Int64
-	all     chan struct{} // closed when all of them run
-	release chan struct{} // closed to end them
+	all     chan struct{} // closed when all heldJobs jobs run
+	release chan struct{} // closed to end the jobs
 }
 
 // Timeout returns -1: the job has no timeout.
@@ -47,10 +47,10 @@ func (h *holder) Work(ctx context.Context, _ *river.Job[held]) error {
 	}
 }
 
-// overload inserts at ten times the best rate, while other jobs run all the time. River refuses no
-// job: an insert waits for a connection. It has no sessions that could be lost. The nearest counts
-// are jobs that began more than once, jobs that began and did not end, and changes of the elected
-// leader.
+// overload inserts at ten times the best rate, while other jobs run during the whole trial. River
+// refuses no job: an insert waits for a connection. River has no sessions that could be lost. The
+// nearest counts are jobs that began more than once, jobs that began and did not end, and changes
+// of the elected leader.
 func (b *bed) overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	p, err := b.producer()
 	if err != nil {
@@ -157,7 +157,8 @@ func (b *bed) leader(ctx context.Context) (text string, err error) {
 	return text, err
 }
 
-// judge counts the jobs: every accepted one is there, and every one that began has ended, once.
+// judge counts all jobs, which must be as many as were accepted, the jobs that began and did not
+// end, and the jobs that began more than once.
 func (b *bed) judge(ctx context.Context, s *trial.Sample, accepted int64) error {
 	var all, begun, again int64
 	const count = `

@@ -1,8 +1,8 @@
 // Package river measures River, the job queue on PostgreSQL.
 //
-// Its settings are documented on river.Config; those of the variant tuned come from River's own
-// benchmark (cmd/river/riverbench in its repository, described at riverqueue.com/docs/benchmarks)
-// and from trying values near them.
+// River's settings are documented on river.Config. The settings of the variant tuned were found
+// with River's own benchmark (cmd/river/riverbench in its repository, described at
+// riverqueue.com/docs/benchmarks) and by trying values near its settings.
 package river
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// settings are the settings that matter here; zero is River's default.
+// settings are the settings that affect the results; zero is River's default.
 type settings struct {
 	cooldown time.Duration // FetchCooldown: 100 ms
 	poll     time.Duration // FetchPollInterval: 1 s
@@ -32,11 +32,11 @@ type settings struct {
 	text     string
 }
 
-// of returns the settings of a trial. There are as many jobs in flight as with Belay, except for
-// the variant own, which is that of riverbench: its fastest number is 2,000. With 1,000, longer
-// intervals between fetches, up to 5 ms, find more jobs in each. For the latency short intervals
-// count, and 1 ms is the shortest that River accepts. More than 20 connections make nothing faster
-// here.
+// of returns the settings of a trial. As many jobs are in flight as with Belay, except in the
+// variant own, which has the settings of riverbench: riverbench is fastest with 2,000. With 1,000
+// in flight, longer intervals between fetches, up to 5 ms, find more jobs in each fetch. For the
+// latency, short intervals are better, and 1 ms is the shortest that River accepts. More than 20
+// connections do not make River faster here.
 func of(r trial.Request) settings {
 	switch {
 	case r.Variant == trial.Own:
@@ -81,8 +81,8 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// bed is a database with River's tables, and two pools, one to insert and one to work, as two
-// programs would have.
+// bed is a database with River's tables and two pools, one to insert jobs and one to work on them,
+// as two programs would have.
 type bed struct {
 	settings
 	inserts, worker *pgxpool.Pool
@@ -140,13 +140,13 @@ func (w *work) Work(_ context.Context, j *river.Job[noop]) error {
 	return nil
 }
 
-// producer returns a client that only inserts. FetchCooldown is set for it too, since River limits
-// a client's notifications to one in that time.
+// producer returns a client that only inserts. FetchCooldown is set for it too, because River
+// limits a client's notifications to one in that time.
 func (b *bed) producer() (*river.Client[pgx.Tx], error) {
 	return river.NewClient(riverpgxv5.New(b.inserts), b.config(nil))
 }
 
-// consumer returns a client that works, and calls begin for each job.
+// consumer returns a client that works on jobs, and calls begin for each job.
 func (b *bed) consumer(begin func(i int)) (*river.Client[pgx.Tx], error) {
 	c := b.config(river.NewWorkers())
 	river.AddWorker(c.Workers, &work{begin: begin})
