@@ -8,7 +8,7 @@ import (
 )
 
 // agentKeys are the keys of the agent service, which runs if agent.command or agent.preset is set.
-// The keys about users, the sandbox and limits apply to jobs of the workflow command too.
+// The keys about users, the sandbox and limits apply also to jobs of the workflow command.
 var agentKeys = []Key{
 	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is replaced by " +
 		"the prompt; without {{prompt}} the prompt goes to standard input. {{session}} is replaced by the id of " +
@@ -37,18 +37,19 @@ var agentKeys = []Key{
 		"set, jobs get an empty directory. Credentials in the URL are used for this repository alone and shown " +
 		"nowhere.",
 		of: func(c *Config) kind { return repository{&c.Agent} }},
-	{Name: "agent.repos", Doc: "The other repositories that a job may ask for, be it an agent or a command. A URL " +
+	{Name: "agent.repos", Doc: "The other repositories that jobs of agents and commands may request. A URL " +
 		"that ends with *, after a complete host name, allows all repositories that begin with it. Unless set, " +
-		"jobs may ask for any public repository over https; paths, ssh, and repositories that need credentials " +
+		"jobs may request any public repository over https; paths, ssh, and repositories that need credentials " +
 		"must be listed here.",
 		of: func(c *Config) kind { return repositories{&c.Agent} }},
 	{Name: "agent.git_credentials", Doc: "The file with the credentials for repositories, one line like " +
 		"https://USER:PASSWORD@HOST/PATH for each, the format of git's credential store. Belay reads the file for " +
-		"each use; of several lines that fit a repository it takes the one with the longest path.",
+		"each use. If several lines fit a repository, Belay takes the line with the longest path.",
 		of: func(c *Config) kind {
 			return text{&c.Agent.GitCredentials, "a file, such as /etc/belay/git-credentials"}
 		}},
-	{Name: "agent.prepare_timeout", Doc: "How long it may take to make a job's workspace, fetching included.",
+	{Name: "agent.prepare_timeout", Doc: "How long it may take to make a job's workspace, including the fetch of its " +
+		"repository.",
 		of: func(c *Config) kind { return duration{&c.Agent.Prepare, 10 * time.Millisecond, maxDuration} }},
 	{Name: "agent.env", Doc: "Names of environment variables that agents get, and that submitted commands may ask " +
 		"for. If NAME_FILE is set, the value of NAME is read from that file for each job and removed from the " +
@@ -61,13 +62,13 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return duration{&c.Agent.Grace, 10 * time.Millisecond, time.Hour} }},
 	{Name: "agent.chat_timeout", Doc: "How long a chat completion may take, its wait for a slot included.",
 		of: func(c *Config) kind { return duration{&c.Agent.ChatTimeout, 10 * time.Millisecond, maxDuration} }},
-	{Name: "agent.max_concurrency", Doc: "How many jobs run at the same time; further ones wait in the order of " +
+	{Name: "agent.max_concurrency", Doc: "How many jobs run at the same time; further jobs wait in the order of " +
 		"their submission. Also known as MAX_CONCURRENCY.", also: "MAX_CONCURRENCY",
 		of: func(c *Config) kind { return number{&c.Agent.Concurrency, 1, 10_000} }},
-	{Name: "agent.max_queue_depth", Doc: "How many jobs may run or wait in all; further ones are refused. Also known " +
+	{Name: "agent.max_queue_depth", Doc: "How many jobs may run or wait in all; further jobs are refused. Also known " +
 		"as MAX_QUEUE_DEPTH.", also: "MAX_QUEUE_DEPTH",
 		of: func(c *Config) kind { return number{&c.Agent.QueueDepth, 1, 100_000} }},
-	{Name: "agent.job_ttl", Doc: "How long after its end a job is available at /jobs; 0 for as long as its " +
+	{Name: "agent.job_ttl", Doc: "For how long after its end a job is available at /jobs; with 0, as long as its " +
 		"execution is kept; see retention. Also known as JOB_TTL_SECONDS.", also: "JOB_TTL_SECONDS",
 		of: func(c *Config) kind { return duration{&c.Agent.JobTTL, 0, maxDuration} }},
 	{Name: "agent.fetch_debounce", Doc: "A remote repository that was fetched within this time is not fetched again " +
@@ -81,12 +82,12 @@ var agentKeys = []Key{
 	{Name: "agent.dead_letters", Doc: "Keep a dead letter for each job that failed for good.",
 		of: func(c *Config) kind { return boolean{&c.Agent.DeadLetters} }},
 	{Name: "agent.on_lost", Doc: "The policy for a job whose server or worker crashes: requeue lets another worker " +
-		"go on with it, fail ends it.",
+		"continue the job, fail ends the job.",
 		of: func(c *Config) kind { return choice{&c.Agent.OnLost, []string{"requeue", "fail"}} }},
 	{Name: "agent.local", Doc: "Run agents in belay serve itself; with false, belay worker runs them.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Local} }},
 	{Name: "agent.save_every", Doc: "How often the changes that an agent has made so far are saved with its " +
-		"execution, so that another machine can go on from there; 0 saves them only at the end.",
+		"execution, so that another machine can continue from them; 0 saves them only at the end.",
 		of: func(c *Config) kind { return duration{&c.Agent.Save, 0, maxDuration} }},
 	{Name: "agent.keep_home", Doc: "Save HOME with the work of an interrupted job, so that the next attempt has the " +
 		"agent's own notes and conversations; directories that are known to be caches are left out.",
@@ -95,8 +96,8 @@ var agentKeys = []Key{
 		"nothing else uses; none, so that jobs run as the user of the server; or auto, which means a range of " +
 		"Belay's own if the server runs as root, and none otherwise.",
 		of: func(c *Config) kind { return users{&c.Agent.Users} }},
-	{Name: "agent.seal", Doc: "Make everything but its workspace read-only for a job: by mounts if Belay runs as " +
-		"root or the machine allows user namespaces, otherwise by Landlock if the kernel has it.",
+	{Name: "agent.seal", Doc: "Make all files outside a job's workspace read-only for the job: by mounts if Belay " +
+		"runs as root or the machine allows user namespaces, otherwise by Landlock if the kernel has it.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Seal} }},
 	{Name: "agent.git_crypt_key", Doc: "The file with the git-crypt key that unlocks checkouts.",
 		of: func(c *Config) kind { return text{&c.Agent.CryptKey, "a file, such as /etc/belay/git-crypt.key"} }},
@@ -114,7 +115,7 @@ var agentKeys = []Key{
 		"configuration and its secrets, the sockets of container engines, and, if jobs run as the user of the server, the home " +
 		"directory and /run.",
 		of: func(c *Config) kind { return paths{&c.Agent.Hidden} }},
-	{Name: "agent.readable", Doc: "Paths below hidden ones that jobs may read all the same, such as a toolchain in " +
+	{Name: "agent.readable", Doc: "Paths below hidden paths that jobs may still read, such as a toolchain in " +
 		"the home directory or a socket in /run. The directories of PATH and of the agent's command are always " +
 		"readable.",
 		of: func(c *Config) kind { return paths{&c.Agent.Readable} }},

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// Rule: the command of an agent is a list of arguments, which may be any text: a YAML list, a JSON
-// array, or words with quotes as in a shell.
+// Rule: the command of an agent is a list of arguments, and an argument may be any text. The list
+// is written as a YAML list, as a JSON array, or as words with quotes like in a shell.
 func TestTheCommandOfAnAgentIsAListJSONOrWords(t *testing.T) {
 	want := []string{"my agent", "-c", "a, \"b\" 'c'\n", "{{prompt}}", "7"}
 	for name, s := range map[string]config.Sources{
@@ -34,8 +34,8 @@ func TestTheCommandOfAnAgentIsAListJSONOrWords(t *testing.T) {
 	}
 }
 
-// Rule: the environment variables of the agent service that Belay's replaces are read, with times in
-// seconds, if an agent is configured; without one they are ignored.
+// Rule: if an agent is configured, Belay reads the environment variables of the agent service that
+// it replaces, with times in seconds. Without an agent it ignores these variables.
 func TestTheFormerVariablesOfTheAgentServiceAreRead(t *testing.T) {
 	former := []string{
 		"MAX_CONCURRENCY=2", "MAX_QUEUE_DEPTH=3", "JOB_TTL_SECONDS=90", "FETCH_DEBOUNCE_SECONDS=5",

@@ -15,7 +15,7 @@ type Config struct {
 	TLSKey         string
 	InsecureNoAuth bool
 	Hosts          []string
-	Origins        []string      // whose pages may read and write; none for no page of another site
+	Origins        []string      // the origins whose pages may read and write; empty for no page of another site
 	Retention      time.Duration // 0 keeps everything
 	Grace          time.Duration
 	Concurrency    int
@@ -57,11 +57,12 @@ type Agent struct {
 	Permissions   string   // of a preset: auto, all or edits
 	Output        string   // auto, plain or stream-json
 	Repo          string
-	Repos         []string // other repositories that jobs may ask for; empty allows public ones over https
-	// Logins are the credentials from the URLs in Repo and Repos, by the URL without them.
+	Repos         []string // other repositories that jobs may request; empty allows public ones over https
+	// Logins are the credentials from the URLs in Repo and Repos, by the URL without its
+	// credentials.
 	Logins         map[string]Login
 	GitCredentials string        // a file
-	Prepare        time.Duration // the timeout of making a workspace
+	Prepare        time.Duration // how long it may take to make a workspace
 	Env            []string
 	Timeout        time.Duration
 	Grace          time.Duration
@@ -87,7 +88,7 @@ type Agent struct {
 	Files          int
 	Hidden         []string // paths
 	Readable       []string // paths
-	Egress         []string // an empty list restricts nothing; the word "none" allows nothing
+	Egress         []string // empty restricts nothing; the single word "none" allows nothing
 }
 
 // Agents reports whether the agent service is configured.
@@ -96,7 +97,7 @@ func (c *Config) Agents() bool { return len(c.Agent.Command) > 0 || c.Agent.Pres
 // noPreset is the value of Agent.Preset that stands for no preset.
 const noPreset = "none"
 
-// Default returns the configuration without any settings.
+// Default returns the configuration if nothing is set.
 func Default() *Config {
 	return &Config{
 		Listen:    "127.0.0.1:7420",
@@ -134,8 +135,8 @@ func (c *Config) StoreURL() string {
 	return c.Store
 }
 
-// DataDir is the data directory: the one in Store, or else Data. With a database as the store it
-// has only the workspaces of this process.
+// DataDir is the data directory: the directory in Store, or else Data. If the store is a database,
+// the data directory has only the workspaces of this process.
 func (c *Config) DataDir() string {
 	if dir, ok := strings.CutPrefix(c.Store, sqlitePrefix); ok {
 		return dir

@@ -116,7 +116,7 @@ func TestEveryKeyCanBeSetByFileEnvironmentAndFlag(t *testing.T) {
 		for _, s := range []config.Sources{
 			{File: write(t, line)}, {Environ: []string{k.Env() + "=" + text}}, {Flags: map[string]string{k.Name: text}},
 		} {
-			for _, pair := range []string{"tls_cert", "tls_key"} { // each of the two needs the other
+			for _, pair := range []string{"tls_cert", "tls_key"} { // the certificate and its key need each other
 				if k.Name != pair && strings.HasPrefix(k.Name, "tls_") {
 					s.Environ = append(s.Environ, "BELAY_"+strings.ToUpper(pair)+"=x.pem")
 				}
@@ -176,8 +176,8 @@ func TestTheStoreIsTheDataDirectory(t *testing.T) {
 	}
 }
 
-// Rule: a variable whose name is similar to that of a key gets a warning. Variables of other programs
-// that begin with BELAY_ get none.
+// Rule: a variable of the environment whose name is similar to the variable of a key gets a
+// warning. Variables of other programs that begin with BELAY_ get none.
 func TestMisspeltVariablesGetAWarning(t *testing.T) {
 	got := config.Misspelt([]string{
 		"BELAY_LISTEN=x", "BELAY_LISTN=x", "BELAY_SERVICE_HOST=10.0.0.1", "BELAY_PORT=tcp://10.0.0.1:80", "BELAY_KEY=k",

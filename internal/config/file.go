@@ -13,14 +13,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// file is the state of reading one configuration file.
+// file is the state while a configuration file is read.
 type file struct {
 	path string
 	bad  *problems
 	all  []setting
 }
 
-// fromFile returns the settings in the text of a file, and adds the errors in it to bad.
+// fromFile returns the settings in the text of a file, and adds the file's errors to bad.
 func fromFile(path string, text []byte, bad *problems) []setting {
 	f := &file{path: path, bad: bad}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -52,7 +52,7 @@ func (f *file) at(line int) string { return f.path + ":" + strconv.Itoa(line) }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
-// broken reports an error of the YAML reader.
+// broken reports an error of the YAML parser.
 func (f *file) broken(err error) {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -68,7 +68,7 @@ func (f *file) broken(err error) {
 
 func (f *file) document(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return // a file with comments alone
+		return // a file that has only comments
 	}
 	f.section("", n)
 }
@@ -158,7 +158,7 @@ func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	}
 	if len(items) == 0 {
 		switch kind.(type) {
-		case places, repositories: // leaving the key out allows everything
+		case places, repositories: // without the key everything is allowed, so an empty list is ambiguous
 			f.add(n.Line, key, "an empty list could mean nothing or everything; write %s, or leave the key out",
 				kind.want())
 		}
@@ -170,7 +170,8 @@ func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	return strings.Join(items, ","), true
 }
 
-// indirect refuses anchors and aliases, with which a small file can stand for a very large one.
+// indirect refuses anchors and aliases, because with them a small file can expand to a very large
+// one.
 func (f *file) indirect(key string, n *yaml.Node) bool {
 	if n.Kind != yaml.AliasNode && n.Anchor == "" {
 		return false
@@ -179,7 +180,7 @@ func (f *file) indirect(key string, n *yaml.Node) bool {
 	return true
 }
 
-// unknown reports a key that does not exist, with the key that may be meant.
+// unknown reports a key that does not exist, with an existing key of a similar name.
 func (f *file) unknown(section, full string, k *yaml.Node) {
 	var names []string
 	for _, known := range keys {

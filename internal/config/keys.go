@@ -13,36 +13,36 @@ type Key struct {
 	Doc string
 
 	of func(*Config) kind // the field of a Config, with the kind of its values
-	// also is the name of the environment variable in the agent service that Belay's replaces.
-	// It is read if agents are configured and Env is not set.
+	// also is the name of the key's environment variable in the agent service that Belay replaces.
+	// It is read if agents are configured and the variable Env is not set.
 	also string
 }
 
 // keys is the table of all keys. To add a key, add a line here and a field to Config.
 var keys = append([]Key{
-	{Name: "listen", Doc: "The address to listen on, as HOST:PORT. Other addresses than loopback need an API key " +
+	{Name: "listen", Doc: "The address to listen on, as HOST:PORT. An address that is not loopback needs an API key " +
 		"in the store, or insecure_no_auth.",
 		of: func(c *Config) kind { return address{&c.Listen} }},
 	{Name: "store", Doc: "The store of all state: sqlite:DIR for a data directory, or " +
 		"postgres://USER@HOST/DATABASE for a database that any number of servers share; unless set, the data " +
-		"directory in data. The password of the database is in PGPASSWORD or PGPASSFILE, or in the URL if that " +
-		"stands in the file or in BELAY_STORE, but never in the flag.",
+		"directory in data. The password of the database is in PGPASSWORD or PGPASSFILE, or in the URL if the URL " +
+		"stands in the file or in BELAY_STORE; a password in the flag is refused.",
 		of: func(c *Config) kind { return store{&c.Store} }},
 	{Name: "data", Doc: "The data directory.",
 		of: func(c *Config) kind { return text{&c.Data, "a directory, such as /var/lib/belay"} }},
-	{Name: "tls_cert", Doc: "The file with the certificate and the certificates that sign it; needs tls_key. Read " +
-		"again when the file changes.",
+	{Name: "tls_cert", Doc: "The file with the certificate and the certificates that sign it; needs tls_key. Belay " +
+		"reads it again when the file changes.",
 		of: func(c *Config) kind { return text{&c.TLSCert, "a file, such as /etc/belay/cert.pem"} }},
 	{Name: "tls_key", Doc: "The file with the certificate's private key.",
 		of: func(c *Config) kind { return text{&c.TLSKey, "a file, such as /etc/belay/key.pem"} }},
 	{Name: "insecure_no_auth", Doc: "Require no API keys, not even on other addresses than loopback: every caller " +
-		"that reaches the port may do everything, jobs included.",
+		"that reaches the port may do everything, and so may jobs.",
 		of: func(c *Config) kind { return boolean{&c.InsecureNoAuth} }},
 	{Name: "hosts", Doc: "Host names under which the server answers. On a loopback address it answers under these " +
-		"and the names of this machine; on other addresses, unless set, under any name.",
+		"names and the names of this machine. On other addresses it answers under any name, unless hosts is set.",
 		of: func(c *Config) kind { return list{&c.Hosts, "names, such as belay.example.org"} }},
 	{Name: "origins", Doc: "Origins of other web sites whose pages may read and write, each exactly as browsers name " +
-		"it. The pages must send an API key; where no key is required they may do everything that a program on this " +
+		"it. The pages must send an API key; if no key is required, they may do everything that a program on this " +
 		"machine may.",
 		of: func(c *Config) kind { return origins{list{&c.Origins, wantOrigins}} }},
 	{Name: "retention", Doc: "How long an execution is kept after its end; 0 keeps executions for ever.",
@@ -63,13 +63,13 @@ var keys = append([]Key{
 		of: func(c *Config) kind { return number{&c.Limits.Rate, 0, 1_000_000} }},
 	{Name: "limits.burst", Doc: "How many requests a caller may make at once before limits.rate slows it down.",
 		of: func(c *Config) kind { return number{&c.Limits.Burst, 1, 1_000_000} }},
-	{Name: "limits.connections", Doc: "How many connections may be open at the same time; further ones wait to be " +
-		"accepted.",
+	{Name: "limits.connections", Doc: "How many connections may be open at the same time; further connections " +
+		"wait to be accepted.",
 		of: func(c *Config) kind { return number{&c.Limits.Connections, 1, 1_000_000} }},
 	{Name: "limits.streams", Doc: "How many requests may be in flight at the same time on one HTTP/2 connection.",
 		of: func(c *Config) kind { return number{&c.Limits.Streams, 10, 100_000} }},
 	{Name: "limits.waiting", Doc: "How many long polls and streams one API key, or one address if no keys are " +
-		"required, may have at the same time; further ones are refused; 0 for no limit.",
+		"required, may have at the same time; further requests of this kind are refused; 0 for no limit.",
 		of: func(c *Config) kind { return number{&c.Limits.Waiting, 0, 1_000_000} }},
 	{Name: "limits.header_timeout", Doc: "How long the header of a request may take to arrive.",
 		of: func(c *Config) kind { return duration{&c.Limits.HeaderTimeout, 10 * time.Millisecond, time.Hour} }},

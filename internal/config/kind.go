@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// kind reads and writes one field of a Config as text.
+// kind converts one field of a Config from text and to text.
 type kind interface {
-	// set sets the field and returns true if the text is a valid value; otherwise it sets
-	// nothing.
+	// set sets the field and returns true if the text is a valid value. Otherwise it leaves the
+	// field as it is and returns false.
 	set(text string) bool
-	// want describes the valid values, for errors.
+	// want describes the valid values, for error messages.
 	want() string
 	// show returns the value as text that set accepts.
 	show() string
@@ -181,7 +181,7 @@ type list struct {
 	what string
 }
 
-// set reads the items with commas between them.
+// set reads a text in which commas separate the items.
 func (k list) set(s string) bool {
 	var items []string
 	for item := range strings.SplitSeq(s, ",") {
@@ -198,8 +198,8 @@ func (k list) show() string { return strings.Join(*k.to, ",") }
 func (list) word() string   { return "list" }
 func (list) tags() []string { return []string{"!!seq"} }
 
-// origins are web pages' origins. Browsers write them in one way only, and no other is taken: one that never matches
-// would be a mistake without a sign.
+// origins are the origins of web pages. Only the form in which browsers write an origin is
+// accepted, because an origin in another form would never match, and no error would show it.
 type origins struct{ list }
 
 const wantOrigins = "origins as browsers write them, such as https://app.example.org or http://localhost:3000, and no *"
@@ -217,8 +217,8 @@ func (k origins) set(s string) bool {
 	return true
 }
 
-// isOrigin reports whether s is an origin of a web page as browsers write it: scheme, host in lower case, and a port
-// unless it is the scheme's own.
+// isOrigin reports whether s is an origin of a web page in the form of browsers: scheme, host in
+// lower case, and the port unless it is the default port of the scheme.
 func isOrigin(s string) bool {
 	scheme, host, ok := strings.Cut(s, "://")
 	own := map[string]string{"http": ":80", "https": ":443"}[scheme]

@@ -46,8 +46,8 @@ func (p *problems) add(from, key, format string, args ...any) {
 	*p = append(*p, where+": "+fmt.Sprintf(format, args...))
 }
 
-// Load reads a configuration. All errors in its values are one *belay.Error with CodeInvalid and a
-// line for each. A file that does not exist is CodeNotFound.
+// Load reads a configuration. All errors in its values are one *belay.Error with CodeInvalid, and
+// each error has a line of the message. A file that does not exist is CodeNotFound.
 func Load(s Sources) (*Config, error) {
 	c := Default()
 	var bad problems
@@ -97,14 +97,14 @@ func (c *Config) take(v setting, bad *problems) {
 	if kind := k.of(c); !kind.set(v.text) {
 		name := v.key
 		if !strings.Contains(v.from, ":") {
-			name = "" // a variable or flag has the key in its name
+			name = "" // the name of a variable or flag already names the key
 		}
 		bad.add(v.from, name, "%s is not valid; write %s", shown(k, v.text), kind.want())
 	}
 	c.values[v.key] = Value{Key: v.key, From: v.from}
 }
 
-// shown returns a value in the form in which an error may show it: without a password.
+// shown returns a value as an error may show it, without its password.
 func shown(k Key, text string) string {
 	if k.secretive(text) && Shown(text) == text {
 		return "the value"
@@ -112,7 +112,7 @@ func shown(k Key, text string) string {
 	return quote(Shown(text))
 }
 
-// together checks rules about two keys.
+// together checks the rules that concern two keys.
 func (c *Config) together(bad *problems) {
 	cert, key := c.values["tls_cert"], c.values["tls_key"]
 	switch {
@@ -143,8 +143,9 @@ func fromEnv(environ []string, nameOf func(Key) string) []setting {
 	return all
 }
 
-// Misspelt returns a warning for each environment variable whose name is similar to that of a key.
-// Such a variable is no error, since variables of other programs may begin with BELAY_ too.
+// Misspelt returns a warning for each environment variable whose name is similar to the variable of
+// a key. Such a variable is no error, because variables of other programs may begin with BELAY_
+// too.
 func Misspelt(environ []string) []string {
 	var all []string
 	for _, e := range environ {

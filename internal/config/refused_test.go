@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// refusals are files with the exact error of each.
+// refusals are files with an error, and the exact text of the error.
 var refusals = []struct{ name, file, says string }{
 	{"unknown key", "listen: :1\nlisten_on: :2\n",
 		`F:2: listen_on: there is no such key; did you mean listen?`},
@@ -136,8 +136,8 @@ BELAY_LIMITS_RATE: "fast" is not valid; write a whole number from 0 to 1000000
 	}
 }
 
-// Rule: unusual files without an error are accepted: an empty file, comments alone, a section with
-// comments alone, carriage returns, a byte order mark.
+// Rule: unusual files without an error are accepted: an empty file, a file that has only comments,
+// a section that has only comments, carriage returns, a byte order mark.
 func TestUnusualFilesAreAccepted(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "---\n", "log:\n  # level: info\n",
 		"listen: 127.0.0.1:1\r\ngrace: 1s\r\n", "\ufefflisten: 127.0.0.1:1\n", "hosts: []\n", "{}\n"} {
@@ -160,6 +160,6 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// originsAre is the end of what is said of an origin that is none.
+// originsAre is the end of the error about an invalid origin.
 const originsAre = "; write origins as browsers write them, such as https://app.example.org or " +
 	"http://localhost:3000, and no *"

@@ -21,12 +21,12 @@ func reveal(repo string) (bare string, login Login, ok bool) {
 		return "", Login{}, false // the URL may contain a password, so no part of it may be shown
 	}
 	if _, has := u.User.Password(); u.User == nil || !has && strings.EqualFold(scheme, "ssh") {
-		return repo, Login{}, true // the user of ssh is part of the address
+		return repo, Login{}, true // the user in an ssh URL is part of the address
 	}
 	login.User = u.User.Username()
 	login.Password, _ = u.User.Password()
 	u.User = nil
-	if strings.EqualFold(scheme, "ssh") { // ssh takes no password from a URL
+	if strings.EqualFold(scheme, "ssh") { // ssh ignores a password in the URL
 		u.User, login = url.User(login.User), Login{}
 	}
 	return u.String(), login, true
@@ -43,8 +43,8 @@ func (a *Agent) keep(bare string, l Login) {
 	a.Logins[bare] = l
 }
 
-// repository is a path or URL. Credentials in the URL go into Agent.Logins, so that they are shown
-// and stored nowhere.
+// repository is a path or URL. Credentials in the URL are moved to Agent.Logins, so that Belay
+// neither shows nor stores them with the URL.
 type repository struct{ agent *Agent }
 
 func (k repository) set(s string) bool {
@@ -64,7 +64,7 @@ func (repository) word() string   { return "text" }
 func (repository) tags() []string { return []string{"!!str"} }
 
 // repositories is a list of repositories and of patterns that end with *. Credentials in the URL of
-// a repository go into Agent.Logins; credentials in a pattern are refused.
+// a repository are moved to Agent.Logins. Credentials in a pattern are refused.
 type repositories struct{ agent *Agent }
 
 func (k repositories) set(s string) bool {

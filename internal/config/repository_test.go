@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// Rule: credentials in the URL of a repository are taken out of the URL: they can be used, and no
-// value that is shown has them.
+// Rule: credentials in the URL of a repository are removed from the URL. They can be used, and no
+// value that Belay shows contains them.
 func TestCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 	const text = "agent:\n  repo: https://bot:hunter2@git.example/app.git\n" +
 		"  repos: ['https://hunter2@git.example/one', 'https://git.example/*', 'ssh://git:hunter2@git.example/x', " +
@@ -71,8 +71,8 @@ func TestRefusedCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 	}
 }
 
-// Rule: agent.hidden takes absolute paths below /, and agent.egress takes names and addresses or
-// the word none alone; other values are refused.
+// Rule: agent.hidden accepts absolute paths below /. agent.egress accepts names and addresses, or
+// the word none alone. Other values are refused.
 func TestPathsAndPlacesOfTheNetworkAreChecked(t *testing.T) {
 	for key, values := range map[string]map[string]bool{
 		"agent.hidden": {`["/a/","/b/../c"]`: true, "/a /b": true, "/": false, "a": false, `["/a","b"]`: false,

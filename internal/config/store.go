@@ -34,7 +34,7 @@ func isDatabase(s string) bool {
 // secrets are the parameters of a database's URL that must not be shown.
 var secrets = []string{"password", "sslpassword"}
 
-// HasPassword reports whether the URL of a store contains a password, or may contain one since it
+// HasPassword reports whether the URL of a store contains a password, or may contain one because it
 // cannot be parsed.
 func HasPassword(s string) bool {
 	if !strings.Contains(s, "://") {

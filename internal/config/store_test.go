@@ -10,7 +10,7 @@ import (
 
 const secret = "hunter2"
 
-// Rule: the password in the URL of a database appears in no value that is shown and in no error.
+// Rule: the password in the URL of a database appears in no value that Belay shows and in no error.
 func TestThePasswordOfTheStoreIsNotShown(t *testing.T) {
 	for url, shown := range map[string]string{
 		"postgres://me:hunter2@db:5432/belay":                   "postgres://me@db:5432/belay",

@@ -7,8 +7,8 @@ import (
 )
 
 // words is a list whose items may be any text, such as the arguments of a command. In a flag or
-// variable the list is a JSON array, or words as in a shell: with spaces between the items, and
-// quotes around items with spaces.
+// variable the list is a JSON array, or words like in a shell: spaces separate the items, and items
+// with spaces have quotes around them.
 type words struct {
 	to   *[]string
 	what string
@@ -58,15 +58,15 @@ func asWords(items []string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// split splits a text into words as a shell does, of whose syntax it knows only quotes and
-// backslashes; false if a quote is not closed.
+// split splits a text into words like a shell, but supports only quotes and backslashes of the
+// shell's syntax. It returns false if a quote is not closed.
 func split(s string) ([]string, bool) {
 	var (
 		items []string
 		word  strings.Builder
 		open  bool // a word has begun
 		quote rune // the quote that has not been closed; 0 for none
-		taken bool // the character before was a backslash
+		taken bool // the character before was a backslash that escapes this one
 	)
 	for _, c := range s {
 		switch {
