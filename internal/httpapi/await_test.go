@@ -204,7 +204,7 @@ func TestAwaitsAreBounded(t *testing.T) {
 			t.Fatal("no request goes through after another has gone")
 		}
 	}
-	if strings.Contains(log.String(), "the store is away") {
+	if strings.Contains(log.String(), "the store is unavailable") {
 		t.Errorf("it is logged as an outage:\n%s", log)
 	}
 }

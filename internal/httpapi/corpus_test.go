@@ -17,7 +17,7 @@ type bad struct {
 	method, path string
 	body         string
 	header       [][2]string // in addition to Content-Type: application/json, or in its place
-	status       int         // wanted; 0: any 4xx
+	status       int         // the status that the server must answer; 0 means any 4xx
 	// size is the length of a body that is generated while it is sent.
 	size int64
 }

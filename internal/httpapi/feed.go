@@ -156,7 +156,7 @@ func (fd *feed) wake(ctx context.Context) {
 		fd.mu.Lock()
 		groups := slices.Clone(fd.groups)
 		fd.mu.Unlock()
-		burst := 1 + (len(groups)-1)/maxPauses // 1 also without groups
+		burst := 1 + (len(groups)-1)/maxPauses // at least 1, also if there are no groups
 		for i, g := range groups {
 			if i > 0 && i%burst == 0 && !pause(ctx, groupPause) {
 				return

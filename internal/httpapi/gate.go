@@ -81,7 +81,7 @@ type admitted struct {
 	who    string
 	give   func()
 	leave  func()
-	id     string // of the request
+	id     string // the id of the request
 	quota  quota
 }
 

@@ -41,6 +41,6 @@ func (a *api) away(ctx context.Context, err error) {
 	}
 	a.outage.mu.Unlock()
 	if again {
-		a.o.Log.WarnContext(ctx, "belay: the store is away, and requests are refused", "error", err)
+		a.o.Log.WarnContext(ctx, "belay: the store is unavailable, and requests are refused", "error", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 const (
 	// logChunks is how many chunks of a log are in memory at a time for one reader.
 	logChunks = 4
-	// PageRoom is how many bytes those chunks take, together with the text that is written for
+	// PageRoom is how many bytes logChunks chunks take, together with the text that is written for
 	// them.
 	PageRoom = 3 * logChunks * belay.MaxChunk / 2
 	// readingRoom is how many bytes all readers of logs have in memory together.

@@ -31,7 +31,7 @@ type route struct {
 	lists   []string                                // query parameters that may be repeated
 	stream  bool                                    // the answer may have no end
 	wait    bool                                    // the request may wait for news
-	tagged  bool                                    // a success has an ETag, and If-None-Match may name it
+	tagged  bool                                    // a success has an ETag, which If-None-Match may name
 	probe   bool                                    // tells whether the server works; has a rate limit of its own
 	alive   bool                                    // keeps a session alive; its body waits for room before all others
 	page    bool                                    // is for browsers, which are asked for a password
@@ -40,7 +40,7 @@ type route struct {
 	headers []string                                // headers of a success that are not fields of its type
 	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
 	fault   reflect.Type                            // type of the body of refusals in another form
-	heads   reflect.Type                            // fields: the headers of a success of another package's route
+	heads   reflect.Type                            // struct of a success's headers, for routes of other packages
 	shape   *shape                                  // the body's names, where the decoder ignores letter case
 }
 

@@ -158,7 +158,7 @@ func (s sender) begin() bool {
 	return s.flush(http.NewResponseController(s.out))
 }
 
-// send writes to the client, which has the timeout to accept it.
+// send writes to the client, which must accept the bytes within the timeout.
 func (s sender) send(b []byte) bool {
 	control := http.NewResponseController(s.out)
 	_ = control.SetWriteDeadline(time.Now().Add(s.timeout))

@@ -76,7 +76,7 @@ func TestABoundIsNoOutage(t *testing.T) {
 	s := serve(t, httpapi.Options{Bodies: 100 << 10})
 	body := `{"workflow": "w", "input": "` + strings.Repeat("x", 200<<10) + `"}`
 	s.refused(http.StatusServiceUnavailable, belay.CodeUnavailable, http.MethodPost, "/v1/executions", body)
-	if text := s.log.text.String(); strings.Contains(text, "the store is away") {
+	if text := s.log.text.String(); strings.Contains(text, "the store is unavailable") {
 		t.Errorf("it is logged as an outage:\n%s", text)
 	}
 }
