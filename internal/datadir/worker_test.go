@@ -59,7 +59,7 @@ func TestAWorkerOutlivesItsHosts(t *testing.T) {
 		}
 		handles = append(handles, h)
 	}
-	// The server ends while steps run. One of the other processes becomes the host, and gives way
+	// The server ends while steps run. Another process becomes the host, and gives way
 	// to the next server.
 	for i := range executions * steps {
 		at <- struct{}{}

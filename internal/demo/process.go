@@ -24,9 +24,9 @@ type workerProcess struct {
 	process *exec.Cmd
 	stdin   io.Closer
 	stderr  *tailBuffer
-	read    sync.WaitGroup // done when all its notes are read
-	lease   belay.Lease    // the last lease that it has won
-	lines   int            // how many lines its running step has written
+	read    sync.WaitGroup // done when all notes of the worker are read
+	lease   belay.Lease    // the last lease that the worker has won
+	lines   int            // how many lines the worker's running step has written
 	killed  bool
 }
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// search scans /proc for the processes that have a socket open. One scan (a look) visits all
+// search scans /proc for the processes that have a socket open. A scan, called a look, visits all
 // processes and takes milliseconds, so calls that come during a look share the next look.
 type search struct {
 	looking sync.Mutex

@@ -64,7 +64,7 @@ const (
 	escape               // after ESC
 	middle               // between ESC and the final character of a short sequence
 	control              // after ESC [, until a final character
-	text                 // after ESC ], ESC P and the like, until ST or BEL
+	text                 // after ESC ], ESC P and the like, until ST (string terminator) or BEL
 	textEsc              // in the state text, after an ESC
 )
 
