@@ -27,9 +27,9 @@ func main() {
 // settings are the settings that affect the results.
 type settings struct {
 	shards  int           // numHistoryShards
-	conns   int           // of the server to its database
-	pollers int           // of a worker, of each kind; 0 is the SDK's default
-	flight  int           // workflows at a time
+	conns   int           // connections of the server to its database
+	pollers int           // pollers of each kind in a worker; 0 is the SDK's default
+	flight  int           // workflows in flight at a time
 	eager   bool          // the answer to the start contains the first workflow task
 	retry   time.Duration // the wait before a lost activity is retried; 0 is a second
 	text    string

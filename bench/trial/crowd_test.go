@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// service accepts executions as long as no more than most of them are unfinished, and ends rate of
-// them a second.
+// service accepts executions while at most s.most of them are unfinished, and ends s.rate of them a
+// second.
 type service struct {
 	crowd      *Crowd
 	rate, most int
