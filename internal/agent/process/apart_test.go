@@ -17,7 +17,8 @@ import (
 )
 
 // bystander is the environment variable that turns the test binary into a bystander: a process of
-// the same user that belongs to no run, and that is not dumpable if the value is "closed".
+// the same user that belongs to no run. With the value "closed" the bystander is not dumpable, so
+// other processes of its user cannot read it.
 const bystander = "PROCESS_TEST_BYSTANDER"
 
 // standBy is the main function of a bystander: it prints that it is ready and waits to be killed.
@@ -59,15 +60,15 @@ func beBystander(t *testing.T, state string) *exec.Cmd {
 	return cmd
 }
 
-// spying lists the attacks that read the process pid.
+// spying lists the attacks that try to read the process pid.
 func spying(pid string) []string {
 	return []string{"read /proc/" + pid + "/environ", "read /proc/" + pid + "/mem", "follow /proc/" + pid + "/fd/0",
 		"read /proc/" + pid + "/maps", "list /proc/" + pid + "/root/",
 		"peek " + pid, "steal " + pid + " 0", "attach " + pid}
 }
 
-// Rule: a run can neither end, stop, limit nor read a process of its user outside of the run,
-// neither its supervisor nor the process that started it nor any other.
+// Rule: a run cannot kill, stop, limit or read a process of its own user outside the run. The test
+// tries this on the run's supervisor, on the process that started the run, and on a third process.
 func TestWallApart(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		other := beBystander(t, "open")
@@ -96,7 +97,7 @@ func TestWallApart(t *testing.T) {
 	})
 }
 
-// Rule: a run cannot read its supervisor, with or without Landlock.
+// Rule: a run cannot read its supervisor, even without Landlock and the filter of system calls.
 func TestWallApartFromTheSupervisor(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, without := range [][]string{nil, {byLandlock, byFilter}} {
@@ -113,15 +114,15 @@ readlink /proc/$PPID/fd/0 && echo "READ fd"; ls /proc/$PPID/root/ >/dev/null 2>&
 	})
 }
 
-// Rule: a process that is not dumpable cannot be read by other processes of its user, even if no
-// wall separates them, and it can start runs of every kind.
+// Rule: other processes of the same user cannot read a process that is not dumpable, even if no
+// wall separates them. Such a process can still start runs of every kind of isolation.
 func TestWallUndumpable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads every process; TestWithoutRoot runs this one as nobody")
 	}
 	c, _ := shell(t, Subreaper, "")
 	c.without = []string{byLandlock, byFilter}
-	pid := strconv.Itoa(beBystander(t, "open").Process.Pid) // else it is readable
+	pid := strconv.Itoa(beBystander(t, "open").Process.Pid) // a dumpable process of the same user can be read
 	open(t, c, "read /proc/"+pid+"/environ", "follow /proc/"+pid+"/fd/0", "peek "+pid, "steal "+pid+" 0")
 	repelled(t, c, spying(strconv.Itoa(beBystander(t, "closed").Process.Pid))...)
 	for _, kind := range isolations() {
@@ -133,8 +134,8 @@ func TestWallUndumpable(t *testing.T) {
 	}
 }
 
-// Rule: two runs cannot connect through an abstract socket, whether they have the same user or
-// different ones.
+// Rule: two runs cannot connect to each other through an abstract socket, whether they run as the
+// same user or as two users.
 func TestWallSockets(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, two := range []bool{false, true} {
@@ -159,7 +160,7 @@ func TestWallSockets(t *testing.T) {
 				t.Errorf("kept apart by %q", r.Walls.Sockets)
 			}
 			guest.without, guest.Insist = []string{byLandlock}, nil
-			open(t, guest, "dial unix "+name) // within its own run a process may connect
+			open(t, guest, "dial unix "+name) // a process may connect to a socket of its own run
 		}
 	})
 }
@@ -171,7 +172,7 @@ func meeting(t *testing.T, kind Isolation) Command {
 	return c
 }
 
-// Rule: a run has its own IPC and UTS namespaces.
+// Rule: a run in a namespace has its own IPC and UTS namespaces.
 func TestWallIPC(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		if kind == Subreaper {
@@ -194,8 +195,8 @@ func TestWallIPC(t *testing.T) {
 	})
 }
 
-// Rule: a walled run of root has no capability that could undo its walls, and a run in a user
-// namespace has no capability at all.
+// Rule: a walled run of root has no capability with which it could undo its walls, and a run in a
+// user namespace has no capability at all.
 func TestWallCapabilities(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)
@@ -219,7 +220,7 @@ func TestWallCapabilities(t *testing.T) {
 	})
 }
 
-// Rule: a run's walls are described, for people and for programs.
+// Rule: Walls, Describe and Open name the walls of a run and the accesses that it still has.
 func TestWallsAreDescribed(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := house(t, kind)

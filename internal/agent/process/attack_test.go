@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attacks are the attempts of a hostile run, by name; each function gets the arguments. An attack
-// that fails returns the reason.
+// attacks are the attempts of a hostile run, by name; each function gets the arguments of one
+// attempt. It returns nil if the attack succeeds, and the reason if it fails.
 var attacks = map[string]func(args []string) error{
 	"meet":     meet,
 	"dial":     func(a []string) error { return dial(a[0], a[1]) },
@@ -54,8 +54,8 @@ var attacks = map[string]func(args []string) error{
 	"steal":   steal,
 }
 
-// attack is the main function of a hostile run: it tries one attack for each line of its input, and
-// prints the result of each: "open" or the error.
+// attack is the main function of a hostile run. It tries one attack for each line of its input, and
+// prints the result: "open" if the attack succeeded, else the error.
 func attack() int {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		words := strings.Fields(lines.Text())
@@ -69,7 +69,7 @@ func attack() int {
 	return 0
 }
 
-// assault runs attacks, one a line, and returns the result of each.
+// assault runs the attacks in lines and returns the result of each.
 func assault(t *testing.T, c Command, lines ...string) (map[string]string, Result) {
 	t.Helper()
 	out := new(transcript)
@@ -88,7 +88,7 @@ func assault(t *testing.T, c Command, lines ...string) (map[string]string, Resul
 	return results, r
 }
 
-// repelled fails the test for each attack that succeeded.
+// repelled runs the attacks in lines, and fails the test for each attack that succeeds.
 func repelled(t *testing.T, c Command, lines ...string) Result {
 	t.Helper()
 	results, r := assault(t, c, lines...)
@@ -100,7 +100,7 @@ func repelled(t *testing.T, c Command, lines ...string) Result {
 	return r
 }
 
-// open fails the test for each attempt that failed.
+// open runs the attempts in lines, and fails the test for each attempt that fails.
 func open(t *testing.T, c Command, lines ...string) Result {
 	t.Helper()
 	results, r := assault(t, c, lines...)
@@ -138,7 +138,7 @@ func dial(network, address string) error {
 	return conn.Close()
 }
 
-// meet listens on an abstract socket for another run.
+// meet listens on an abstract socket and waits until another run connects.
 func meet(args []string) error {
 	l, err := net.Listen("unix", args[0])
 	if err != nil {
@@ -170,7 +170,7 @@ func ipv4(address string) (*unix.SockaddrInet4, error) {
 	return &unix.SockaddrInet4{Port: a.Port, Addr: [4]byte(a.IP.To4())}, nil
 }
 
-// fastOpen connects by TCP Fast Open, which connects by sending.
+// fastOpen connects by TCP Fast Open, which sends data in the same system call that connects.
 func fastOpen(args []string) error {
 	to, err := ipv4(args[0])
 	if err != nil {
@@ -215,7 +215,7 @@ func uring([]string) error {
 	return unix.Close(int(fd))
 }
 
-// fetch gets a page through the proxy that the environment names, as most programs do.
+// fetch requests a page, like most programs through the proxy that the environment names.
 func fetch(url string) error {
 	r, err := (&http.Client{Timeout: 5 * time.Second}).Get(url)
 	if err != nil {
@@ -228,7 +228,7 @@ func fetch(url string) error {
 	return nil
 }
 
-// peek reads another process's memory.
+// peek tries to read another process's memory.
 func peek(args []string) error {
 	var word [8]byte
 	local := []unix.Iovec{{Base: &word[0], Len: 8}}
@@ -236,7 +236,7 @@ func peek(args []string) error {
 	return err
 }
 
-// steal copies another process's descriptor.
+// steal tries to copy another process's descriptor.
 func steal(args []string) error {
 	pid, err := unix.PidfdOpen(number(args[0]), 0)
 	if err != nil {
@@ -250,7 +250,7 @@ func steal(args []string) error {
 	return unix.Close(fd)
 }
 
-// hoard stores the given number of MiB in a memfd, memory that is mapped by no process.
+// hoard stores the given number of MiB in a memfd: a file in memory that no process has mapped.
 func hoard(args []string) error {
 	fd, err := unix.MemfdCreate("hoard", unix.MFD_CLOEXEC)
 	if err != nil {

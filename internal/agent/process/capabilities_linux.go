@@ -6,16 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contained are the capabilities that root keeps in a walled run: those that programs of root need
-// for their own files and processes. None of them lets a program undo the walls or reach the
-// kernel.
+// contained are the capabilities that root keeps in a walled run, because programs of root need
+// them for their own files and processes. With none of them can a program undo the walls or reach
+// the kernel.
 const contained = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_KILL |
 	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE |
 	1<<unix.CAP_SYS_CHROOT | 1<<unix.CAP_SETFCAP
 
-// dropCapabilities drops, on the calling thread, the capabilities that the command must not have; the
-// thread starts the command later. The thread has set no_new_privs, so it cannot get them back.
+// dropCapabilities removes from the calling thread the capabilities that the command must not have;
+// the thread starts the command later. The thread has set no_new_privs, so the command cannot get
+// these capabilities back.
 func dropCapabilities(o *order) error {
 	keep := uint64(contained)
 	switch {

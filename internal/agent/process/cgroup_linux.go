@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// cgroupPrefix begins the name of a run's cgroup; the run id follows.
+// cgroupPrefix is the beginning of the name of a run's cgroup; the run id follows.
 const cgroupPrefix = "belay-"
 
 // cgroup is the control group of one run; it freezes and kills the run's processes.
@@ -23,8 +23,9 @@ type cgroup struct {
 	dir string
 }
 
-// newCgroup makes a group for the run below this process's own group, and checks that this process
-// can enter and leave the new group: a supervisor that could not leave it would freeze itself.
+// newCgroup makes a group for the run below this process's own group. It checks that this process
+// can enter and leave the new group, because a supervisor that could not leave the group would
+// freeze itself.
 func newCgroup(h hierarchy, id string) (*cgroup, error) {
 	c := &cgroup{hierarchy: h, dir: filepath.Join(h.place(), cgroupPrefix+id)}
 	if err := os.Mkdir(c.dir, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
@@ -61,8 +62,8 @@ func (c *cgroup) describe(r *report) {
 	r.Freezer, r.Cgroup, r.Version = c.String(), c.dir, c.version
 }
 
-// enter moves this process into the group, so that a child started next is a member too; leave
-// moves this process back.
+// enter moves this process into the group, so that a child process started next is also in the
+// group. The returned function moves this process back.
 func (c *cgroup) enter() (func(), error) {
 	if err := write(c.dir, "cgroup.procs", "0"); err != nil {
 		return nil, fmt.Errorf("enter the run's cgroup: %w", err)
@@ -122,8 +123,8 @@ func (c *cgroup) thaw() error {
 	return nil
 }
 
-// kill kills every member. In cgroup v1 a frozen process dies only when it is thawed, before it
-// runs another instruction.
+// kill kills every process in the group. In cgroup v1 a frozen process dies only when it is thawed,
+// but it then dies before it runs another instruction.
 func (c *cgroup) kill() {
 	if c.version == 2 && write(c.dir, "cgroup.kill", "1") == nil {
 		return
@@ -134,8 +135,8 @@ func (c *cgroup) kill() {
 			seen = append(seen, p)
 		}
 	}
-	// The process is still a member after its start time was read, so the start time is a member's
-	// and not that of a later process with the same pid.
+	// The process is still in the group after its start time was read, so the start time belongs to
+	// this process and not to a later process with the same pid.
 	for _, p := range seen {
 		if c.holds(p.PID) {
 			_ = p.Signal(syscall.SIGKILL)
@@ -144,8 +145,8 @@ func (c *cgroup) kill() {
 	_ = c.thaw()
 }
 
-// close removes the group once it is empty. The kernel reports the group as busy for a moment after
-// its last member was reaped.
+// close removes the group once the group is empty. The kernel may report the group as busy for a
+// moment after its last process has ended.
 func (c *cgroup) close() {
 	for range 100 {
 		if err := syscall.Rmdir(c.dir); err == nil || errors.Is(err, syscall.ENOENT) {

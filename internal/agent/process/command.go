@@ -16,106 +16,106 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Marker is the environment variable that carries the run id in every process of
-// a run.
+// Marker is the environment variable that contains the run id in every process of a run.
 const Marker = "BELAY_RUN"
 
-// DefaultGrace is the time between SIGTERM and SIGKILL if the command sets none.
+// DefaultGrace is the time between SIGTERM and SIGKILL if Command.Grace is 0.
 const DefaultGrace = 10 * time.Second
 
-// defaultDrain bounds how long after the end of a run's last process Output may take to receive the
-// rest of the pipes' content.
+// defaultDrain is the time that Output gets, after the end of a run's last process, to receive the
+// rest of the output.
 const defaultDrain = 10 * time.Second
 
-// defaultPath is the PATH of a command whose environment sets none.
+// defaultPath is the PATH of a command if neither Inherit nor Env has a PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Command says what to run and how.
+// Command describes a command and how to run it.
 type Command struct {
-	// ID is the run's id, 1 to 128 letters, digits, '.', '_' and '-'. It marks every
-	// process of the run.
+	// ID is the run's id: 1 to 128 letters, digits, '.', '_' and '-'. Every process of the run has
+	// it in its environment.
 	ID string
-	// Args is the command and its arguments. The command is looked up in the PATH of
-	// its own environment unless it has a slash.
+	// Args is the command and its arguments. A command without a slash is looked up in the PATH of
+	// its own environment.
 	Args []string
 	// Dir is the working directory, an absolute path.
 	Dir string
 	// Inherit names the variables that are copied from this process's environment, if they are set.
-	// No other variable is inherited. Names that begin with GIT_ or BELAY_ are refused: their
-	// values would point git, or a nested belay, at the wrong place.
+	// No other variable is inherited. Names that begin with GIT_ or BELAY_ are refused, because
+	// their values could direct git, or a belay that the command starts, to the wrong repository or
+	// server.
 	Inherit []string
 	// Env holds variables with their values; it overrides Inherit.
 	Env map[string]string
-	// Stdin is what the command reads; with nil it reads from /dev/null.
+	// Stdin is the input of the command; if nil, the command reads /dev/null.
 	Stdin []byte
 	// Output receives the bytes that the command and its descendants write, in order of arrival,
-	// one call at a time. During a call the writers wait once the pipe is full. An error cancels
-	// the command, with that error as the cause. The context of Output ends when Wait has returned.
-	// With nil, output is discarded.
+	// with one call at a time. While a call runs, a process that writes into a full pipe waits. An
+	// error cancels the command, and that error is the cause. The context of Output ends when Wait
+	// has returned. If Output is nil, the output is discarded.
 	Output func(ctx context.Context, c Chunk) error
-	// Timeout counts from the start of the command, without the time in which it is frozen; 0 means
-	// none.
+	// Timeout is the time limit from the start of the command, not counting the time in which the
+	// command is frozen; 0 means no limit.
 	Timeout time.Duration
-	// Grace is the time between SIGTERM and SIGKILL; 0 means DefaultGrace, a negative
-	// one none.
+	// Grace is the time between SIGTERM and SIGKILL; 0 means DefaultGrace, and a negative value
+	// means that SIGKILL is sent at once.
 	Grace time.Duration
-	// Drain bounds how long Output may take after the last process has ended; 0 means
-	// 10 s.
+	// Drain is how long Output may still receive the rest of the output after the last process has
+	// ended; 0 means 10 s.
 	Drain time.Duration
-	// Isolation forces one kind; Auto takes the strongest that works.
+	// Isolation requires one kind of isolation; Auto uses the strongest kind that works.
 	Isolation Isolation
-	// User is the user that the command runs as, if it is not this process's own; only root can set
-	// it. See [Pool].
+	// User is the user that the command runs as; nil for this process's user. Only root can set
+	// another user. See [Pool].
 	User *host.User
-	// Limits bound what the run may use.
+	// Limits are the limits for all processes of the run together.
 	Limits Limits
-	// Writable, if it is not empty, lists the directories in which the run may write: everything
-	// else on this machine is read-only to the run. In a mount namespace, User reaches these
-	// directories whatever the modes of their parent directories are.
+	// Writable, if not empty, lists the only directories in which the run may write: all other
+	// files on this machine are then read-only to the run. In a mount namespace, User can reach
+	// these directories whatever the modes of their parent directories are.
 	Writable []string
-	// Hidden lists files and directories that the run cannot see. In a mount namespace each is
-	// covered by an empty one. Without a mount namespace Landlock denies access to their contents
-	// and to listing the directories above them; files that are made later beside a hidden one are
-	// hidden as well. A path that does not exist is skipped.
+	// Hidden lists files and directories that the run cannot see. In a mount namespace an empty
+	// file or directory covers each hidden path. Without a mount namespace Landlock forbids the run
+	// to read hidden paths and to list the directories above them; files that are made later beside
+	// a hidden path are then hidden as well. A path that does not exist is skipped.
 	Hidden []string
 	// Readable lists paths below the Hidden ones that stay visible, read-only. If two paths in
 	// Readable, Writable and Hidden overlap, the deeper one decides for everything below it.
 	Readable []string
-	// Network is what the run can reach.
+	// Network is the network that the run can reach.
 	Network Network
-	// Proxy serves a [ProxiedNetwork] until its listener is closed, which the tree does when the
-	// run ends. Wait waits until Proxy has returned, at most for Drain. ProxyToken is the password
-	// in the proxy address that the command gets: where Walls.Closed is not a namespace, other
-	// processes on this machine can reach the listener too, so Proxy must demand the token in every
-	// request.
+	// Proxy serves a [ProxiedNetwork] until its listener is closed, which happens when the run
+	// ends. Wait waits until Proxy has returned, at most for Drain. ProxyToken is the password in
+	// the proxy address that the command gets. Proxy must require the token in every request,
+	// because without a network namespace (see Walls.Closed) other processes on this machine can
+	// also connect to the listener.
 	Proxy      func(net.Listener)
 	ProxyToken string
-	// Direct lists the hosts that programs reach without the proxy (no_proxy): names for the run's
-	// own loopback.
+	// Direct lists the hosts to which programs connect without the proxy (no_proxy). It is meant
+	// for names of the run's own loopback.
 	Direct []string
-	// Insist lists the walls without which the command is not started: Start then returns a
-	// [*WallError]. Walls that are not in the list are applied as far as the machine supports them;
-	// the Result says which were.
+	// Insist lists required walls: if one of them is not available, Start does not start the
+	// command and returns a [*WallError]. All other walls are applied as far as the machine
+	// supports them, and the Result lists the walls that were applied.
 	Insist []Wall
-	// Files are further descriptors for the command: 3, 4 and so on. A directory among them is
-	// opened again in the command's own view of the file system, so that read-only mounts apply to
-	// it too. The caller keeps its own descriptors.
+	// Files are the command's descriptors 3, 4 and so on. A directory among them is opened again in
+	// the command's own view of the file system, so that read-only mounts also apply to the
+	// directory. The caller closes its own descriptors itself.
 	Files []*os.File
-	// Helper runs a part of this program instead of a program from the PATH: the [Helper] that was
-	// passed to [Main] under the name Args[0].
+	// Helper runs a function of this program instead of a program from the PATH: the [Helper] with
+	// the name Args[0] that was passed to [Main].
 	Helper bool
 	// Tmp is the directory that the run sees as /tmp, /var/tmp and /dev/shm, except where a
 	// directory of Writable lies below one of these. It is used together with Writable. Without a
-	// mount namespace the run sees the machine's directories, in which it may not write: programs
+	// mount namespace the run sees the machine's directories and may not write in them, so programs
 	// then need TMPDIR.
 	Tmp string
 
-	freezer string   // forces a means of freezing; for tests
-	bounds  string   // forces a means of limiting; for tests
+	freezer string   // requires a means of freezing; for tests
+	bounds  string   // requires a means of limiting; for tests
 	without []string // means that must not be used: landlock, filter; for tests
 }
 
-// Chunk is a piece of output. Data is valid only until Output returns.
+// Chunk is a part of the output. Data is valid only until Output returns.
 type Chunk struct {
 	Stream Stream
 	Data   []byte
@@ -137,11 +137,11 @@ func (s Stream) String() string {
 	return "stdout"
 }
 
-// Isolation is the means by which the processes of a command are kept together; see the package
+// Isolation is the kind of means that keeps the processes of a command together; see the package
 // documentation. Its text is meant for people.
 type Isolation string
 
-// The kinds of isolation; see the package documentation.
+// The kinds of isolation. The package documentation describes them.
 const (
 	Auto          Isolation = ""
 	PIDNamespace  Isolation = "pid namespace"
@@ -224,8 +224,8 @@ func Basics() []string {
 	return []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "SHELL"}
 }
 
-// environment builds the command's environment from an empty one: the run's mark, the variables of
-// Inherit that are in from, the variables of Env, and those of the proxy.
+// environment returns the command's environment: the marker of the run, the variables in Inherit
+// with their values in from, the variables in Env, and the variables of the proxy.
 func (c *Command) environment(from []string, proxy map[string]string) ([]string, error) {
 	vars := map[string]string{"PATH": defaultPath}
 	for _, name := range c.Inherit {

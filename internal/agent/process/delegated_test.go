@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// inService is the environment variable that names the cgroup of a service, for the tests that run
-// again as a process of that service.
+// inService is the environment variable with the cgroup of a service. It is set in the test binary
+// that runs a test again as a process of that service.
 const inService = "PROCESS_TEST_SERVICE"
 
-// newer returns the mounted cgroup v2 tree with this process's group in it.
+// newer returns the mounted cgroup v2 tree with the group of this process.
 func newer(t *testing.T) hierarchy {
 	t.Helper()
 	for _, h := range hierarchies("/proc/self") {
@@ -30,7 +30,7 @@ func newer(t *testing.T) hierarchy {
 	return hierarchy{}
 }
 
-// controllersOf lists the controllers that a file of a group names.
+// controllersOf returns the names of controllers in a file of a group.
 func controllersOf(t *testing.T, path string) []string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -40,14 +40,14 @@ func controllersOf(t *testing.T, path string) []string {
 	return strings.Fields(string(raw))
 }
 
-// service makes a group as systemd does for a unit with Delegate=yes and
-// DelegateSubgroup=belay.server, with all available controllers, and runs a test again as the
-// service's process.
+// service makes a group with all available controllers, as systemd does for a unit with
+// Delegate=yes and DelegateSubgroup=belay.server. It then runs a test again in a process of that
+// group.
 func service(t *testing.T, test, leaf string) {
 	t.Helper()
 	top := newer(t).home
 	var handed []string
-	t.Cleanup(func() { // after the group was removed
+	t.Cleanup(func() { // runs after the group was removed
 		for _, c := range handed {
 			_ = write(top, "cgroup.subtree_control", "-"+c)
 		}
@@ -89,9 +89,9 @@ func service(t *testing.T, test, leaf string) {
 	t.Logf("in %s:\n%s", home, out)
 }
 
-// Rule: the runs of a service in the subgroup that systemd made for it get groups beside that
-// subgroup, to which the controllers are passed down by the real kernel. They can be frozen there,
-// and no group is left at the end.
+// Rule: if a service runs in the subgroup that systemd made for it, its runs get groups beside that
+// subgroup, and the real kernel passes the controllers down to these groups. A run can be frozen
+// there, and no group is left after the run.
 func TestRunsOfAService(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {
@@ -124,7 +124,7 @@ func TestRunsOfAService(t *testing.T) {
 	}
 }
 
-// Rule: a service without that subgroup cannot pass down controllers; limits are then enforced by
+// Rule: a service without that subgroup cannot pass controllers down. Limits are then enforced by
 // other means, or reported as not enforced.
 func TestRunsOfAServiceWithoutASubgroup(t *testing.T) {
 	group := os.Getenv(inService)
@@ -150,8 +150,8 @@ func TestRunsOfAServiceWithoutASubgroup(t *testing.T) {
 	}
 }
 
-// Rule: in cgroup v2 a fork bomb and a process that takes much memory reach their limits, which the
-// real kernel enforces, and the result says so.
+// Rule: in cgroup v2 the real kernel stops a fork bomb and a process that uses too much memory at
+// their limits, and the result names the limit.
 func TestLimitsOfCgroupV2(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {

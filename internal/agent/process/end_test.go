@@ -18,8 +18,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Rule: a cancelled command gets SIGTERM and may end in its own way; Wait returns the context's
-// cause and the exit code.
+// Rule: a cancelled command gets SIGTERM and may end in its own way. Wait returns the cause of the
+// context and the command's exit code.
 func TestCancelLetsTheCommandEnd(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
@@ -38,7 +38,7 @@ func TestCancelLetsTheCommandEnd(t *testing.T) {
 	})
 }
 
-// Rule: a command that ignores SIGTERM is killed at the end of the grace period, not before.
+// Rule: a command that ignores SIGTERM gets SIGKILL at the end of the grace period, and not before.
 func TestTheGracePeriodEndsWithSIGKILL(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap '' TERM; echo up; while :; do sleep 0.01; done")
@@ -70,12 +70,12 @@ func TestKillSendsNoSIGTERM(t *testing.T) {
 		if !errors.Is(err, ErrKilled) || !r.Cancelled || r.Code != 137 || out.String() != "up\n" {
 			t.Errorf("%+v, %v, output %q", r, err, out)
 		}
-		tree.Kill(nil) // Kill of an ended tree does nothing
+		tree.Kill(nil) // Kill of a tree that has ended does nothing
 	})
 }
 
-// daemons are scripts that leave a process behind which keeps the output pipe open; %s is the time
-// that the process sleeps.
+// daemons are scripts that end with a process left behind, which keeps the output pipe open; %s is
+// the time in seconds that the process sleeps.
 var daemons = map[string]string{
 	"background":   "sleep %s & exit 5",
 	"setsid":       "setsid sleep %s & exit 5",
@@ -85,8 +85,8 @@ var daemons = map[string]string{
 	"stopped":      "sh -c 'kill -STOP $$; sleep %s' & exit 5",
 }
 
-// Rule: a run ends within its grace period whatever processes it leaves behind, with or without its
-// pipe open, and these processes are dead by then.
+// Rule: whatever processes a command leaves behind, the run ends within its grace period, and these
+// processes are then dead, even if they keep the output pipe open.
 func TestNothingOutlivesTheCommand(t *testing.T) {
 	for name, script := range daemons {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
@@ -108,7 +108,8 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 	}
 }
 
-// Rule: the last process of a pipeline may finish its work after the command has ended.
+// Rule: the last process of a pipeline may finish its work after the command itself has ended, and
+// its output is delivered.
 func TestOutputOfAPipelineArrivesAfterTheCommandEnded(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "mkfifo p; (cat p; sleep 0.05; echo last) & echo first >p; exit 0")
@@ -121,7 +122,7 @@ func TestOutputOfAPipelineArrivesAfterTheCommandEnded(t *testing.T) {
 	})
 }
 
-// Rule: a tree that keeps forking is ended like any other.
+// Rule: a tree that keeps starting processes can be cancelled, and no process is left.
 func TestForkingTreeIsCancelled(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, means := range []string{"", "signals"} {
@@ -141,7 +142,7 @@ func TestForkingTreeIsCancelled(t *testing.T) {
 	})
 }
 
-// Rule: an error of the receiver ends the command, and Wait returns it.
+// Rule: an error of Output cancels the command, and Wait returns that error.
 func TestReceiverFails(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := shell(t, kind, "while :; do echo x; done")
@@ -161,8 +162,8 @@ func TestReceiverFails(t *testing.T) {
 	})
 }
 
-// Rule: a receiver that hangs delays the end by the drain time and no longer, and the result says
-// that output is missing.
+// Rule: an Output that hangs delays the end of the run by at most the drain time, and the result
+// says that output is missing.
 func TestReceiverHangs(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := shell(t, kind, "while :; do echo x; done")
@@ -187,8 +188,8 @@ func TestReceiverHangs(t *testing.T) {
 	})
 }
 
-// Rule: after kill -9 of the parent no process of the run is left, neither a daemon, nor a process
-// without the mark, nor a frozen one, and no cgroup is left.
+// Rule: after kill -9 of the parent no process of the run is left: no daemon, no process without
+// the mark, and no frozen process. No cgroup is left either.
 func TestParentKilledLeavesNothing(t *testing.T) {
 	for _, frozen := range []string{"", "yes"} {
 		for _, means := range []string{"", "signals"} {
@@ -228,7 +229,7 @@ func groups(t *testing.T, run string) (found []string) {
 	return found
 }
 
-// supervisorOf finds the supervisor of a run.
+// supervisorOf returns the supervisor process of a run.
 func supervisorOf(t *testing.T, run string) host.Status {
 	t.Helper()
 	table, err := host.Processes()
@@ -244,9 +245,9 @@ func supervisorOf(t *testing.T, run string) host.Status {
 	return host.Status{}
 }
 
-// Rule: when the supervisor is killed, its tree dies too, and Wait says that the exit code is not
-// known. Without a namespace and without a cgroup only the mark identifies the processes that are
-// left behind.
+// Rule: if the supervisor is killed, its tree dies too, and Wait returns an error because the exit
+// code is unknown. In a run without a namespace and a cgroup, only processes with the mark are
+// found and killed.
 func TestSupervisorKilled(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		nap := unique()
@@ -273,8 +274,7 @@ func TestSupervisorKilled(t *testing.T) {
 	})
 }
 
-// Rule: a supervisor that hangs delays the end by a bound, and the parent kills the tree from
-// outside.
+// Rule: if the supervisor hangs, the parent itself kills the tree after a time limit.
 func TestSupervisorHangs(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		nap := unique()
@@ -293,7 +293,8 @@ func TestSupervisorHangs(t *testing.T) {
 	})
 }
 
-// Rule: SIGTERM to the supervisor ends the run with its grace period, and Wait says why.
+// Rule: SIGTERM to the supervisor ends the run with its grace period, and Wait names this signal as
+// the reason.
 func TestSupervisorGetsSIGTERM(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
@@ -309,8 +310,8 @@ func TestSupervisorGetsSIGTERM(t *testing.T) {
 	})
 }
 
-// Rule: a sweep kills all processes of runs that are over, including a hung supervisor, a frozen
-// tree and descendants without the mark, and no process of another run.
+// Rule: SweepOrphans kills all processes of runs that are over, even a stopped supervisor, a frozen
+// tree and processes without the mark. It kills no process of another run.
 func TestSweepOrphans(t *testing.T) {
 	for _, means := range []string{"", "signals", "cgroup v1"} {
 		t.Run(means, func(t *testing.T) {
@@ -320,7 +321,7 @@ func TestSweepOrphans(t *testing.T) {
 				bystander := begin(t, t.Context(), other)
 				script := "env -i setsid /bin/sleep " + nap + " & echo up; sleep " + nap
 				cmd := startParent(t, kind, run, script, "frozen: <nil>", parentFreezes+"=yes", parentFreezer+"="+means)
-				// A stopped supervisor does not notice that its parent dies.
+				// A stopped supervisor cannot react to the death of its parent.
 				supervisor := supervisorOf(t, run)
 				if err := supervisor.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
@@ -359,8 +360,8 @@ func TestSweepOrphans(t *testing.T) {
 	}
 }
 
-// Rule: if a run has a cgroup, a sweep finds even processes that have lost their parent, their
-// supervisor and their mark.
+// Rule: if a run has a cgroup, SweepOrphans finds even processes whose parent and supervisor have
+// ended and that have removed the mark.
 func TestSweepFindsByCgroup(t *testing.T) {
 	for _, means := range freezers(t) {
 		if means == "signals" {
@@ -369,7 +370,7 @@ func TestSweepFindsByCgroup(t *testing.T) {
 		run, nap := id(t), unique()
 		script := "env -i setsid /bin/sleep " + nap + " & echo up; sleep 600"
 		cmd := startParent(t, Subreaper, run, script, "up", parentFreezer+"="+means)
-		// A stopped parent cannot clean up after its supervisor.
+		// A stopped parent cannot kill the processes after its supervisor has ended.
 		for _, step := range []func() error{
 			func() error { return cmd.Process.Signal(syscall.SIGSTOP) },
 			func() error { return supervisorOf(t, run).Signal(syscall.SIGKILL) },
@@ -393,7 +394,7 @@ func TestSweepFindsByCgroup(t *testing.T) {
 	}
 }
 
-// Rule: a sweep never ends the process that sweeps, nor the run that this process is in.
+// Rule: SweepOrphans kills neither its own process nor the run that its own process belongs to.
 func TestSweepSparesItself(t *testing.T) {
 	if os.Getenv("PROCESS_TEST_SWEEPS") != "" {
 		_, err := SweepOrphans(t.Context(), func(id string) bool { return id == os.Getenv("PROCESS_TEST_SWEEPS") })
@@ -409,7 +410,7 @@ func TestSweepSparesItself(t *testing.T) {
 	}
 }
 
-// Rule: an ended tree answers every call at once and always in the same way.
+// Rule: the methods of an ended tree return at once, and always with the same results.
 func TestEndedTree(t *testing.T) {
 	c, _ := shell(t, Auto, "exit 3")
 	tree := begin(t, t.Context(), c)
@@ -428,7 +429,7 @@ func TestEndedTree(t *testing.T) {
 	}
 }
 
-// Rule: a run leaves no goroutine and no open file in its parent, however it ended.
+// Rule: a run leaves no goroutine and no open file in its parent process, however the run ended.
 func TestRunsLeakNothing(t *testing.T) {
 	files := func() int {
 		list, err := os.ReadDir("/proc/self/fd")

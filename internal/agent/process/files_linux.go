@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filesVariable is the environment variable that tells a supervisor the number of descriptors after
-// its socket.
+// filesVariable is the environment variable with the number of descriptors that a supervisor gets
+// after its socket.
 const filesVariable = "BELAY_INIT_FILES"
 
-// Helper is a part of this program that runs as a command, with the same supervision and walls as
-// any other; see [Command.Helper].
+// Helper is a function of this program that runs in a process of its own, with the same supervision
+// and walls as any other command; see [Command.Helper].
 type Helper struct {
-	// Name is its Args[0].
+	// Name is the Args[0] of the helper's command.
 	Name string
 	// Run does the helper's work and returns the exit code.
 	Run func() int
 }
 
-// directoriesOf returns the path of each file that is a directory, and "" for the others.
+// directoriesOf returns the path of each file that is a directory, and "" for every other file.
 func directoriesOf(files []*os.File) []string {
 	at := make([]string, len(files))
 	for i, f := range files {
@@ -32,12 +32,12 @@ func directoriesOf(files []*os.File) []string {
 	return at
 }
 
-// errMoved means that a directory is no longer at the path where it was opened.
+// errMoved means that the directory is no longer at the path at which it was opened.
 var errMoved = errors.New("the directory was moved or replaced")
 
-// reopen replaces a directory's descriptor by one of the same directory in this process's mount
-// namespace. It follows no symbolic link: it fails with errMoved if the directory is no longer at
-// the path at which the caller opened it.
+// reopen replaces the descriptor fd of a directory by a descriptor of the same directory in this
+// process's mount namespace. It follows no symbolic link. It returns errMoved if the directory is
+// no longer at the path at which the caller opened it.
 func reopen(fd int, at string) error {
 	if at == "" {
 		return nil

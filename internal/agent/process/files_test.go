@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Rule: a command finds the files that it was given at the descriptors from 3 on, and no others.
+// Rule: a command has the files in Command.Files as its descriptors from 3 on, and no other files
+// open.
 func TestFilesOfACommand(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		dir := t.TempDir()
@@ -35,14 +36,15 @@ func TestFilesOfACommand(t *testing.T) {
 		if string(got[:n]) != "into the pipe\n" {
 			t.Errorf("the pipe got %q", got[:n])
 		}
-		if said.String() != "hello6\n" { // descriptors 0 to 4, and the one through which ls reads the directory
+		// descriptors 0 to 4, and the descriptor through which ls reads the directory
+		if said.String() != "hello6\n" {
 			t.Errorf("the command said %q", said)
 		}
 	})
 }
 
-// Rule: when the command closes a descriptor, no other process has it open: the supervisor keeps
-// none.
+// Rule: after the command has closed a descriptor of Command.Files, no other process has it open,
+// because the supervisor closes its own copy.
 func TestOnlyTheCommandKeepsItsFilesOpen(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		r, w, err := os.Pipe()
@@ -63,7 +65,7 @@ func TestOnlyTheCommandKeepsItsFilesOpen(t *testing.T) {
 		if n, err := r.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 			t.Errorf("read %d, %v; %s", n, err, said)
 		}
-		_ = out.Close() // by which the command ends
+		_ = out.Close() // ends the command, which waits for its input
 		if _, err := wait(t, tree); err != nil {
 			t.Error(err)
 		}
@@ -80,7 +82,7 @@ func openDir(t *testing.T, dir string) *os.File {
 	return d
 }
 
-// Rule: a directory that was replaced after it was opened is not passed to the command.
+// Rule: reopen refuses a directory that was replaced after it was opened.
 func TestADirectoryThatWasReplacedIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -108,7 +110,7 @@ func TestADirectoryThatWasReplacedIsRefused(t *testing.T) {
 	}
 }
 
-// Rule: a directory that was passed to a sealed command can be read and not written.
+// Rule: a sealed command can read a directory in Command.Files and cannot write to it.
 func TestASealAppliesToADirectoryThatWasPassedOn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can seal the file system")
@@ -128,7 +130,7 @@ func TestASealAppliesToADirectoryThatWasPassedOn(t *testing.T) {
 	}
 }
 
-// Rule: a helper is this program under another name.
+// Rule: a command with Helper set runs a function of this program.
 func TestHelper(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, said := shell(t, kind, "")

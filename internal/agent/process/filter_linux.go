@@ -9,17 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filterFor returns the seccomp program that refuses system calls of a run; nil for none. The
-// program refuses what namespaces and Landlock leave open:
+// filterFor returns the seccomp program that refuses system calls of a run; nil if no program is
+// needed. The program refuses accesses that namespaces and Landlock do not prevent:
 //
-//   - With a network namespace: sockets of families that have no namespaces, such as those to the
-//     host of a virtual machine.
-//   - Without a network namespace: every socket that reaches another machine; with a proxied
-//     network all but TCP, whose ports Landlock restricts. TCP Fast Open, which connects by
-//     sending, is refused since Landlock does not check it.
-//   - A change to the resource limits of other processes, the supervisor's among them.
+//   - In a network namespace: sockets of families without namespaces, such as sockets to the host
+//     of a virtual machine.
+//   - Without a network namespace: every socket that reaches another machine. With a proxied
+//     network TCP sockets are allowed, because Landlock restricts their ports. TCP Fast Open is
+//     refused, because it connects by sending, which Landlock does not check.
+//   - A change to the resource limits of other processes, such as the supervisor.
 //
-// io_uring is refused altogether, since the filter cannot see requests that are made through it.
+// io_uring is refused, because the filter cannot see requests that a process makes through
+// io_uring.
 func filterFor(o *order) []unix.SockFilter {
 	var f filter
 	closed := o.Network != HostNetwork
@@ -43,8 +44,8 @@ func filterFor(o *order) []unix.SockFilter {
 	return f.program()
 }
 
-// architectures are those whose system call numbers are known here, and which store the lower half
-// of an argument first.
+// architectures are the processor architectures that the filter supports: the filter knows their
+// system call numbers, and they store the lower half of an argument first.
 var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
 // install applies a filter to the calling thread and everything that it starts. A filter cannot be
@@ -64,18 +65,19 @@ func install(program []unix.SockFilter) error {
 	return nil
 }
 
-// filter is a seccomp program under construction: for each system call a block of instructions that
-// ends in a return. A block runs with the number of the system call loaded.
+// filter is a seccomp program under construction. It has a block of instructions for each system
+// call, which ends in a return. The number of the system call is loaded when a block begins.
 type filter []unix.SockFilter
 
-// The offsets of a system call's facts in seccomp_data; of an argument, its lower half.
+// The offsets in seccomp_data of a system call's number, architecture and first argument. The
+// offset of an argument is that of its lower half.
 const (
 	atNumber       = 0
 	atArchitecture = 4
 	atArguments    = 16
 )
 
-// onlyTCP, added to a family, allows only TCP sockets.
+// onlyTCP is a flag in the argument of families: it allows only TCP sockets of that family.
 const onlyTCP = 1 << 16
 
 func load(at uint32) unix.SockFilter {
@@ -84,12 +86,12 @@ func load(at uint32) unix.SockFilter {
 
 func loadArgument(n uint32) unix.SockFilter { return load(atArguments + 8*n) }
 
-// unless skips the next instructions, as many as skip says, if the loaded value is not k.
+// unless returns an instruction that skips the next skip instructions if the loaded value is not k.
 func unless(k uint32, skip int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jf: uint8(skip)}
 }
 
-// given skips the next instructions, as many as skip says, if the loaded value is k.
+// given returns an instruction that skips the next skip instructions if the loaded value is k.
 func given(k uint32, skip int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jt: uint8(skip)}
 }
@@ -104,7 +106,7 @@ func failure(errno unix.Errno) unix.SockFilter {
 
 var allowed = answer(unix.SECCOMP_RET_ALLOW)
 
-// on adds the block for one system call.
+// on adds the block of instructions for one system call.
 func (f *filter) on(number uint32, block ...unix.SockFilter) {
 	*f = append(append(*f, unless(number, len(block))), block...)
 }
@@ -119,7 +121,7 @@ func (f *filter) without(number, argument, flag uint32) {
 		allowed, failure(unix.EOPNOTSUPP))
 }
 
-// families allows only sockets of these families.
+// families allows only sockets of these families; see onlyTCP.
 func (f *filter) families(families ...uint32) {
 	var block []unix.SockFilter
 	for _, family := range families {
@@ -136,18 +138,18 @@ func (f *filter) families(families ...uint32) {
 	f.on(unix.SYS_SOCKET, append(block, failure(unix.EAFNOSUPPORT))...)
 }
 
-// ownLimits lets a process change only its own limits, which prlimit64 calls process 0.
+// ownLimits lets a process change only its own limits, for which prlimit64 gets 0 as the process.
 func (f *filter) ownLimits() {
 	f.on(unix.SYS_PRLIMIT64, loadArgument(0), unless(0, 1), allowed, failure(unix.EPERM))
 }
 
-// program completes the filter. System calls of another architecture, whose numbers mean something
-// else, are refused.
+// program returns the complete filter. It refuses system calls of another architecture, because
+// their numbers have other meanings.
 func (f *filter) program() []unix.SockFilter {
 	if len(*f) == 0 {
 		return nil
 	}
-	const otherNumbers = 0x40000000 // of the x32 interface
+	const otherNumbers = 0x40000000 // the system call numbers of the x32 interface begin here
 	begin := []unix.SockFilter{
 		load(atArchitecture), given(architectures[runtime.GOARCH], 1), failure(unix.ENOSYS),
 		load(atNumber), {Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: otherNumbers, Jf: 1}, failure(unix.ENOSYS),

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// freezers lists the means of freezing that this user can use here.
+// freezers lists the means of freezing that this user can use on this machine.
 func freezers(t *testing.T) []string {
 	t.Helper()
 	means := []string{"signals"}
 	for _, h := range hierarchies("/proc/self") {
-		// The group is not entered, as a supervisor would: processes that other tests start
-		// meanwhile would be in it too.
+		// The test does not enter the group, unlike a supervisor, because processes that other
+		// tests start meanwhile would then also be in the group.
 		dir := filepath.Join(h.home, cgroupPrefix+id(t))
 		if os.Mkdir(dir, 0o750) == nil && os.Remove(dir) == nil {
 			means = append(means, h.String())
@@ -36,7 +36,7 @@ func eachFreezer(t *testing.T, test func(t *testing.T, kind Isolation, means str
 	})
 }
 
-// size returns the size of a file to which a counter appends.
+// size returns the size of a file to which a script appends.
 func size(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -45,7 +45,7 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// still watches a value for a while and fails if it changes.
+// still reads a value for a while and fails the test if the value changes.
 func still(t *testing.T, what string, value func() int64) {
 	t.Helper()
 	first := value()
@@ -60,8 +60,8 @@ func still(t *testing.T, what string, value func() int64) {
 	}
 }
 
-// Rule: once Freeze has returned no process of the tree runs: not the command, not a daemon, not a
-// process that keeps forking. After Thaw all of them continue.
+// Rule: after Freeze has returned, no process of the tree runs: not the command, no daemon, and no
+// process that keeps starting others. After Thaw all of them continue.
 func TestFreezeStopsEverything(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		c, _ := shell(t, kind, `
@@ -113,7 +113,7 @@ func TestFreezeStopsEverything(t *testing.T) {
 }
 
 // Rule: a tree that is cancelled while frozen has no more effects: it is killed without being
-// thawed and without a grace period in which a handler would run.
+// thawed, and no signal handler runs.
 func TestCancelWhileFrozen(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		c, out := shell(t, kind, "trap 'echo effect >effect' TERM; echo up; while :; do printf x >>count; done")
@@ -140,7 +140,7 @@ func TestCancelWhileFrozen(t *testing.T) {
 	})
 }
 
-// Rule: the timeout does not count while the tree is frozen, and continues after the thaw.
+// Rule: frozen time does not count towards the timeout, which continues after the thaw.
 func TestTimeoutDoesNotCountWhileFrozen(t *testing.T) {
 	c, _ := shell(t, Auto, "sleep "+unique())
 	c.Timeout = 150 * time.Millisecond
@@ -165,7 +165,7 @@ func TestTimeoutDoesNotCountWhileFrozen(t *testing.T) {
 	}
 }
 
-// Rule: a process that was stopped before a freeze by signals stays stopped after the thaw.
+// Rule: a process that was stopped before a freeze by signals is still stopped after the thaw.
 func TestThawDoesNotContinueStoppedProcesses(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "sh -c 'echo stopping; kill -STOP $$; echo woken' & wait")

@@ -12,8 +12,8 @@ import (
 
 var errStillRunning = errors.New("some process did not stop")
 
-// freezer stops and continues all processes of a tree except for the supervisor, which must be able
-// to act on a frozen tree.
+// freezer stops and continues all processes of a tree except the supervisor, which must be able to
+// act while the tree is frozen.
 type freezer interface {
 	// describe writes the means of freezing into a report.
 	describe(r *report)
@@ -21,13 +21,14 @@ type freezer interface {
 	// stop all of them in time.
 	freeze(within time.Duration) error
 	thaw() error
-	// kill kills all processes that the freezer knows, frozen or not.
+	// kill kills all processes that the freezer can find, frozen or not.
 	kill()
 	close()
 }
 
-// newFreezer takes the best means that works: the kernel's cgroup freezer, which processes do not
-// notice and no fork escapes, or else signals. A name forces one of them.
+// newFreezer returns the best means that works: the kernel's cgroup freezer, which processes cannot
+// notice and which also stops new processes, or else signals. If name is not "", only that means is
+// tried.
 func newFreezer(id, name string, tree func() []host.Status) freezer {
 	for _, h := range hierarchies("/proc/self") {
 		if name != "" && name != h.String() {
@@ -40,19 +41,19 @@ func newFreezer(id, name string, tree func() []host.Status) freezer {
 	return &signals{tree: tree, stopped: make(map[int]uint64)}
 }
 
-// signals freezes with SIGSTOP.
+// signals freezes a tree by sending SIGSTOP to each process.
 type signals struct {
 	tree    func() []host.Status
-	stopped map[int]uint64 // start times by pid, of the processes that freeze stopped
+	stopped map[int]uint64 // start times of the processes that freeze has stopped, by pid
 }
 
 func (s *signals) describe(r *report) { r.Freezer = "signals" }
 func (s *signals) kill()              {}
 func (s *signals) close()             {}
 
-// freeze stops processes until one look at the whole tree finds none that runs: a process that was
-// just starting during one look is found by the next. Processes that were stopped already are not
-// noted, and stay stopped at the thaw.
+// freeze stops processes until a pass over the whole tree finds no running process: a process that
+// was being started during a pass is found by the next pass. A process that was already stopped is
+// not recorded, and stays stopped after the thaw.
 func (s *signals) freeze(within time.Duration) error {
 	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
 		settled := true
@@ -62,8 +63,8 @@ func (s *signals) freeze(within time.Duration) error {
 			case p.Ended() || p.State == 'T' || p.State == 't':
 				continue
 			case ours && p.State == 'D':
-				// The process waits in the kernel, perhaps for a child of vfork, and stops before
-				// it runs another instruction of its own.
+				// The process waits in the kernel, perhaps for a child of vfork. It will stop
+				// before it runs another instruction of its own.
 				continue
 			}
 			settled = false

@@ -7,21 +7,21 @@ import (
 	"path/filepath"
 )
 
-// gates are the ways into the cgroups of a run and out again. Their files are open already, so that
-// a thread that can open no files any more can still enter: processes that it starts between enter
-// and leave are members of the cgroups.
+// gates are the open files through which a thread enters the cgroups of a run and leaves them
+// again. They are opened early, because the thread cannot open files any more when it enters. A
+// process that the thread starts between enter and leave is in the cgroups.
 type gates struct {
 	doors []door
 	undo  []func()
 }
 
-// door is the way into one cgroup and back: the open files to write to.
+// door is the pair of open files through which a thread enters one cgroup and leaves it.
 type door struct {
 	in, out *os.File
 	of      string
 }
 
-// gates opens the gates of a run.
+// gates opens the files to enter and leave the cgroups of a run.
 func (s *supervisor) gates() (*gates, error) {
 	g := new(gates)
 	add := func(dir, home, file, of string) error {
@@ -41,10 +41,11 @@ func (s *supervisor) gates() (*gates, error) {
 			return nil, err
 		}
 	}
-	// The freezer's group has been entered before; in cgroup v2 that is the same group.
+	// If the freezer uses cgroup v2, its group may be the same as the group of a limit.
 	for _, b := range s.bounds.groups {
-		// In cgroup v1 one thread can enter alone, and the supervisor's usage is not counted. In
-		// cgroup v2 the whole supervisor enters and is counted, for the moment of the start.
+		// In cgroup v1 one thread can enter without the others, so the supervisor's usage is not
+		// counted. In cgroup v2 the whole supervisor enters, and its usage counts during the start
+		// of the command.
 		file := "cgroup.procs"
 		if b.version == 1 {
 			file = "tasks"
@@ -57,8 +58,8 @@ func (s *supervisor) gates() (*gates, error) {
 	return g, nil
 }
 
-// enter moves this thread into the run's cgroups, so that the limits apply to the process that it
-// starts next; leave moves the thread out.
+// enter moves this thread into the run's cgroups, so that the limits apply to the process that the
+// thread starts next. leave moves the thread back.
 func (g *gates) enter() error {
 	for _, d := range g.doors {
 		if _, err := d.in.WriteString("0"); err != nil {

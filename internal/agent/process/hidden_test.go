@@ -13,7 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// house makes a run with hidden paths, some of which have visible paths below them.
+// house makes files and a run from which some of them are hidden. Some hidden paths have visible
+// paths below them.
 //
 //	house/secret           hidden: a file
 //	house/room/            hidden
@@ -49,7 +50,8 @@ func house(t *testing.T, kind Isolation) (c Command, dir string) {
 	return c, dir
 }
 
-// besieged runs attacks on the hidden paths of a house.
+// besieged tries to read and change the hidden paths of a house, and checks that the visible paths
+// work.
 func besieged(t *testing.T, c Command, dir string) {
 	t.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -60,7 +62,8 @@ func besieged(t *testing.T, c Command, dir string) {
 	lines := []string{"write " + at("room/new"), "write " + at("room/bin/new"), "write " + at("room/bin/tool")}
 	r := repelled(t, c, lines...)
 	for _, name := range secrets {
-		// Read the hidden files also through the root and working directories of other processes.
+		// Try to read the hidden files also through the root and working directories of other
+		// processes.
 		for _, from := range []string{"", "/proc/1/root", "/proc/self/root", "/proc/self/cwd/../../.."} {
 			line := "cat " + from + at(name) + " 2>&1; true"
 			c.Helper, c.Args = false, []string{"/bin/sh", "-c", line}
@@ -86,8 +89,8 @@ func besieged(t *testing.T, c Command, dir string) {
 	holds(t, at("room/work/new"), "attacked")
 }
 
-// Rule: a run cannot read, list or change hidden paths by any way, and can use the visible ones
-// below them as configured.
+// Rule: a run can in no way read, list or change hidden paths, and can use the visible paths below
+// them as configured.
 func TestWallHidden(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
@@ -95,20 +98,21 @@ func TestWallHidden(t *testing.T) {
 	})
 }
 
-// Rule: paths are hidden even if the run is not sealed.
+// Rule: Command.Hidden also works for a run that is not sealed.
 func TestWallHiddenWithoutASeal(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
 		c.Writable, c.Dir = nil, "/"
 		repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new/x", "write "+dir+"/room/bin/tool")
-		if kind == Subreaper { // with the other isolations an empty file is there to read and write
+		// with the other isolations an empty file covers the secret, which can be read and written
+		if kind == Subreaper {
 			repelled(t, c, "read "+dir+"/secret", "write "+dir+"/secret", "read "+dir+"/room/bin/key")
 		}
 		open(t, c, "read "+dir+"/room/bin/tool", "write "+dir+"/plain", "read /etc/passwd")
 	})
 }
 
-// Rule: a directory of root's with mode 0700, such as the server's data, looks empty to a run that
+// Rule: a directory of root with mode 0700, such as the server's data, looks empty to a run that
 // has its own user and its workspace below that directory.
 func TestWallHiddenFromAUser(t *testing.T) {
 	user := tenant(t)
@@ -124,14 +128,14 @@ func TestWallHiddenFromAUser(t *testing.T) {
 	}
 	c.User = user
 	besieged(t, c, dir)
-	c.Hidden = nil // then the mode hides the directory, and the path to the workspace is still opened
+	c.Hidden = nil // the mode alone now hides the directory, and the path to the workspace can still be passed
 	c.Insist = []Wall{WallSeal, WallUser}
 	repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new")
 	open(t, c, "write new", "read "+dir+"/room/bin/tool", "read "+dir+"/secret")
 }
 
-// Rule: if the run's user may not pass a directory above its workspace, the path is opened, and
-// everything hidden there stays hidden.
+// Rule: if the run's user may not pass a directory above its workspace, the run gets a path to the
+// workspace, and all hidden files there stay hidden.
 func TestWallHiddenBelowADirectoryOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run commands as another user")
@@ -157,8 +161,8 @@ func TestWallHiddenBelowADirectoryOfAnotherUser(t *testing.T) {
 	}
 }
 
-// Rule: a visible program that is reached through a symbolic link runs by its real path and by that
-// of the link.
+// Rule: if a program in Command.Readable is a symbolic link, the run can execute it by the link and
+// by its real path.
 func TestWallHiddenBehindALink(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
@@ -181,7 +185,8 @@ func TestWallHiddenBehindALink(t *testing.T) {
 	})
 }
 
-// Rule: the run cannot write to the empty covers of hidden paths, not even as the same user.
+// Rule: the run cannot write to the empty files and directories that cover hidden paths, even as
+// their owner.
 func TestWallHiddenIsEmpty(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		if kind == Subreaper {
@@ -203,8 +208,7 @@ func TestWallHiddenIsEmpty(t *testing.T) {
 	})
 }
 
-// Rule: a directory that is passed to the command can be read although it is hidden, and not
-// written.
+// Rule: a command can read a hidden directory that it gets as a descriptor, and cannot write to it.
 func TestWallHiddenPassedAsADescriptor(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
@@ -214,7 +218,8 @@ func TestWallHiddenPassedAsADescriptor(t *testing.T) {
 	})
 }
 
-// Rule: without mounts no path can be hidden below a writable directory, and the error says so.
+// Rule: without a mount namespace no path can be hidden below a writable directory, and the error
+// names that path.
 func TestWallHiddenBelowTheWritable(t *testing.T) {
 	c, dir := house(t, Subreaper)
 	c.Hidden = append(c.Hidden, filepath.Join(dir, "room/work/vault"))
@@ -230,8 +235,8 @@ func TestWallHiddenBelowTheWritable(t *testing.T) {
 	}
 }
 
-// Rule: beside returns all paths except for the hidden ones, and the directories above these for
-// listing.
+// Rule: beside returns all paths except the hidden paths, and the directories above them that may
+// be listed.
 func TestBesideReturnsAllButTheHiddenPaths(t *testing.T) {
 	if got, _ := beside("/", nil); len(got) != 1 || got[0] != "/" {
 		t.Errorf("with nothing hidden: %q", got)

@@ -17,12 +17,12 @@ const (
 )
 
 // ServiceGroup is the name of the subgroup in which a service may run in cgroup v2 (systemd's
-// DelegateSubgroup). In cgroup v2 only groups without processes of their own can pass controllers
-// to their children, so the groups of runs are siblings of ServiceGroup then. Without such a
+// DelegateSubgroup). In cgroup v2 only a group without processes of its own can pass controllers to
+// its children, so this package makes the groups of runs beside ServiceGroup. Without such a
 // subgroup, limits in cgroup v2 are enforced by other means.
 const ServiceGroup = "belay.server"
 
-// hierarchy is one mounted cgroup tree, and the place of a process in it.
+// hierarchy is one mounted cgroup tree, with the directory of a process's group in that tree.
 type hierarchy struct {
 	version int
 	home    string
@@ -30,7 +30,7 @@ type hierarchy struct {
 
 func (h hierarchy) String() string { return "cgroup v" + strconv.Itoa(h.version) }
 
-// place is the directory in which the groups of runs are made.
+// place returns the directory in which the groups of runs are made.
 func (h hierarchy) place() string {
 	if h.version == 2 && filepath.Base(h.home) == ServiceGroup {
 		return filepath.Dir(h.home)
@@ -38,11 +38,11 @@ func (h hierarchy) place() string {
 	return h.home
 }
 
-// hierarchies lists the cgroup trees that can freeze, the better one first, with the place in them
-// of the process whose directory in /proc is given.
+// hierarchies lists the cgroup trees that can freeze, version 2 first. process is the directory in
+// /proc of the process whose groups are returned.
 func hierarchies(process string) []hierarchy { return controlledBy(process, freezing) }
 
-// everywhere lists every cgroup tree in which runs may have a group, each once.
+// everywhere lists every cgroup tree in which runs may have a group, without duplicates.
 func everywhere() (all []hierarchy) {
 	for _, controller := range []string{freezing, pids, memory, cpu} {
 		for _, h := range controlledBy("/proc/self", controller) {
@@ -54,8 +54,8 @@ func everywhere() (all []hierarchy) {
 	return all
 }
 
-// controlledBy lists the trees that may have a controller, v2 first. The v2 tree is listed for
-// every controller: which controllers are available depends on the group.
+// controlledBy lists the cgroup trees that may have a controller, version 2 first. It always lists
+// the version 2 tree, because each group there has its own controllers.
 func controlledBy(process, controller string) []hierarchy {
 	memberships, err := os.ReadFile(process + "/cgroup")
 	if err != nil {
@@ -78,8 +78,8 @@ func controlledBy(process, controller string) []hierarchy {
 	return found
 }
 
-// membership finds this process's path in the tree of the given version, out of /proc/self/cgroup:
-// lines of "number:controllers:path".
+// membership returns the path of a process's group in the tree of the given version. lines is the
+// content of /proc/PID/cgroup, with the format "number:controllers:path".
 func membership(lines string, version int, controller string) (string, bool) {
 	for line := range strings.Lines(lines) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -93,7 +93,8 @@ func membership(lines string, version int, controller string) (string, bool) {
 	return "", false
 }
 
-// mounted finds, in the content of /proc/self/mountinfo, the directory where path is mounted.
+// mounted returns the directory at which a group's path is mounted. lines is the content of
+// /proc/self/mountinfo.
 func mounted(lines string, version int, controller, path string) (string, bool) {
 	for line := range strings.Lines(lines) {
 		mount, source, ok := strings.Cut(line, " - ")

@@ -15,24 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supervisorName is the argv[0] of a supervisor; the run id follows it, for people and for the
-// sweep.
+// supervisorName is the argv[0] of a supervisor. The run id follows it, so that people and
+// SweepOrphans can see to which run a supervisor belongs.
 const supervisorName = "belay-init"
 
-// ownPath leads to the executable of this program, whatever its name is and even if it was moved.
+// ownPath is a path of this program's executable that works even if the executable was renamed or
+// moved.
 const ownPath = "/proc/self/exe"
 
 // socketFD is the descriptor of a supervisor's end of the socket.
 const socketFD = 3
 
-// ready tells that Main was called. Without that call, the process that Start starts would not be a
-// supervisor but this whole program a second time. It is a variable of the package because it is a
-// fact about the program.
+// ready is true once Main was called. Without that call, Start would start this whole program a
+// second time instead of a supervisor. ready is a package variable because it describes the
+// program.
 var ready atomic.Bool
 
 // Main must be the first call in main and in TestMain. In a process that was started as a
-// supervisor or as a helper it never returns. In any other process it returns at once, and commands
-// can be started after it.
+// supervisor or as a helper, Main never returns. In any other process it returns at once, and that
+// process can then start commands.
 func Main(helpers ...Helper) {
 	ready.Store(true)
 	if os.Args[0] == limiterName {
@@ -40,29 +41,29 @@ func Main(helpers ...Helper) {
 	}
 	for _, h := range helpers {
 		if os.Args[0] == h.Name {
-			_ = Undumpable() // the helper has more rights than the command that it works for
+			_ = Undumpable() // the helper may have more rights than the command for which it works
 			unix.Exit(h.Run())
 		}
 	}
 	if os.Args[0] != supervisorName {
 		return
 	}
-	// All that the command inherits from a thread (no_new_privs, capabilities, the signal on its
-	// creator's death) is set on this thread, which also starts the command and lives as long as
-	// the process.
+	// The command inherits no_new_privs, capabilities and the death signal from a thread. This
+	// thread sets them, starts the command, and lives as long as the process.
 	runtime.LockOSThread()
 	code := 0
 	if err := serve(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", supervisorName, err)
 		code = 1
 	}
-	unix.Exit(code) // at once: os.Exit would let the race detector wait for a second
+	unix.Exit(code) // with os.Exit the race detector would wait for a second
 }
 
 // serve is the main function of a supervisor.
 func serve() error {
 	// SIGTERM, SIGINT, SIGHUP and SIGQUIT from a terminal or a service manager end the run with its
-	// grace period. Without a handler they would end the supervisor before its tree.
+	// grace period. Without this handler they would end the supervisor before the processes of the
+	// run.
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 
@@ -72,7 +73,7 @@ func serve() error {
 	}
 	var o order
 	if err := parent.dec.Decode(&o); err != nil {
-		return nil // the parent ended before it said what to run
+		return nil // the parent ended before it sent the order
 	}
 	for i := range len(o.Files) + 1 {
 		unix.CloseOnExec(socketFD + 1 + i)
@@ -91,9 +92,9 @@ func serve() error {
 	return s.run()
 }
 
-// adopt takes over the socket and closes all other inherited files: files that the parent had
-// inherited itself, which the supervisor would keep open and pass on to its command. The files that
-// are meant for the command stay open.
+// adopt opens the supervisor's end of the socket and closes all other inherited files: the parent
+// may have inherited them itself, and the supervisor would pass them on to the command. The files
+// that are meant for the command stay open.
 func adopt() (*wire, error) {
 	unix.CloseOnExec(socketFD)
 	files, err := strconv.Atoi(os.Getenv(filesVariable))
@@ -109,7 +110,8 @@ func adopt() (*wire, error) {
 		if err != nil || fd <= socketFD+files {
 			continue
 		}
-		// Descriptors that this process opened itself are close-on-exec; inherited ones are not.
+		// Descriptors that this process opened itself are close-on-exec; inherited descriptors are
+		// not.
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			unix.Close(fd)
 		}
@@ -123,7 +125,7 @@ func adopt() (*wire, error) {
 	return newWire(conn), nil
 }
 
-// run supervises the tree until no process of it is left, and reports the end.
+// run supervises the tree until all processes of the tree have ended, and then reports the end.
 func (s *supervisor) run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -169,7 +171,7 @@ func (s *supervisor) run() error {
 	}})
 }
 
-// listen passes on the parent's requests, and closes the channel when the parent is gone.
+// listen passes on the parent's requests, and closes the channel when the parent has ended.
 func (s *supervisor) listen(ctx context.Context, requests chan<- request) {
 	defer close(requests)
 	for {
@@ -185,7 +187,7 @@ func (s *supervisor) listen(ctx context.Context, requests chan<- request) {
 	}
 }
 
-// tell sends a report to the parent unless the parent is gone.
+// tell sends a report to the parent, unless the parent has ended.
 func (s *supervisor) tell(r report) error {
 	if s.orphaned {
 		return nil
@@ -193,15 +195,15 @@ func (s *supervisor) tell(r report) error {
 	return s.parent.send(r, time.Second)
 }
 
-// death is one process that was waited for.
+// death is the end of one process.
 type death struct {
 	pid    int
 	status syscall.WaitStatus
 }
 
-// reap waits for every child, also for those that send no signal when they end, and closes reaped
-// when there are no more. Every descendant is a child of the supervisor or has an ancestor that is,
-// so the tree is empty then, and an empty tree stays empty.
+// reap waits for every child, even children that send no signal when they end, and closes reaped
+// when no child is left. The tree is then empty and stays empty, because every descendant is a
+// child of the supervisor or has an ancestor that is a child of the supervisor.
 func reap(reaped chan<- death) {
 	defer close(reaped)
 	for {

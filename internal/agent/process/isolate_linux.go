@@ -47,9 +47,9 @@ func isolate(o *order) error {
 }
 
 // Undumpable prevents other processes of the same user from reading the memory, the environment and
-// the descriptors of this process, and prevents core dumps and debugging of it. Programs that it
-// starts are dumpable again. If the process is not root, most files in its directory of /proc
-// belong to root after that: the process cannot open, say, its own /proc/self/environ.
+// the descriptors of this process, and prevents core dumps and debugging of this process. Programs
+// that this process starts are dumpable again. If this process is not root, most of its files in
+// /proc then belong to root, so this process cannot open, for example, /proc/self/environ.
 func Undumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("close this process to debuggers: %w", err)
@@ -57,7 +57,7 @@ func Undumpable() error {
 	return nil
 }
 
-// mapUser maps the ids of the user namespace: those of the parent, and no others.
+// mapUser maps the parent's user id and group id in the user namespace, and no other ids.
 func mapUser(owner host.User) error {
 	for _, f := range []struct{ name, text string }{
 		{"uid_map", fmt.Sprintf("%[1]d %[1]d 1", owner.UID)},
@@ -71,8 +71,8 @@ func mapUser(owner host.User) error {
 	return nil
 }
 
-// enclose completes a new PID namespace: it makes a mount namespace from which no mount reaches the
-// machine, and mounts a /proc that shows the processes of the new PID namespace.
+// enclose completes a new PID namespace: it prevents that mounts of this mount namespace appear on
+// the machine, and mounts a /proc that shows the processes of the new PID namespace.
 func enclose() error {
 	if os.Getpid() != 1 {
 		return errors.New("this is not process 1 of a PID namespace")
@@ -91,7 +91,7 @@ func mountProc() error {
 	return nil
 }
 
-// lookUp finds the program of o as a shell would: in the command's own PATH, relative to the
+// lookUp finds the program of o like a shell: in the command's own PATH, and relative to the
 // command's directory.
 func lookUp(o order) (string, *report) {
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
@@ -121,7 +121,7 @@ func lookUp(o order) (string, *report) {
 		}
 		for _, dir := range filepath.SplitList(list) {
 			if !filepath.IsAbs(dir) {
-				continue // a relative entry would let the checkout choose the program
+				continue // with a relative entry the working directory, such as a checkout, would choose the program
 			}
 			path := filepath.Join(dir, name)
 			info, err := os.Stat(path)
@@ -140,8 +140,8 @@ func lookUp(o order) (string, *report) {
 	return "", &report{Event: unstarted, Code: 127, Text: "command not found"}
 }
 
-// mayRun reports whether the command's user may run the program at path. Programs that the user may
-// not run are skipped, as the user's shell would.
+// mayRun reports whether the command's user may execute the program at path. Like the user's shell,
+// lookUp skips programs that the user may not execute.
 func mayRun(user *host.User, path string) bool {
 	if user == nil || user.UID == 0 {
 		return true
@@ -150,7 +150,7 @@ func mayRun(user *host.User, path string) bool {
 	return err == nil && closedTo(*user, path) == ""
 }
 
-// execFailure reports why path could not be run.
+// execFailure returns the report that says why path could not be executed.
 func execFailure(path string, err error) *report {
 	why := err.Error()
 	switch {

@@ -12,16 +12,17 @@ import (
 )
 
 // InJob reports whether the process pid belongs to a supervised run, of this process or of any
-// other: the process is in a PID namespace below ours, or it is a supervisor, descends from a
-// supervisor, is in the cgroup of a run, or has the mark. The run that this process itself is part
-// of does not count.
+// other process. It returns true if the process is in a PID namespace below ours, or is a
+// supervisor, descends from a supervisor, is in the cgroup of a run, or has the mark. A run that
+// this process itself belongs to does not count.
 //
-// With an error the result is true: InJob could not show that the process belongs to no run. A
-// caller that has the pid from a socket should keep a pidfd from the same socket and check after
-// the call that the process is still alive, since the kernel can reuse a pid.
+// If InJob returns an error, the result is true, because InJob could not show that the process
+// belongs to no run. A caller that has the pid from a socket should also get a pidfd from that
+// socket and check after the call that the process is still alive, because the kernel can reuse a
+// pid.
 //
-// InJob misses one kind of process: a process of a [Subreaper] run without Landlock and without a
-// cgroup that has killed its supervisor and removed its mark.
+// InJob misses one kind of process: in a [Subreaper] run without Landlock and without a cgroup, a
+// process that has killed its supervisor and removed its mark.
 func InJob(pid int) (bool, error) {
 	if pid <= 0 {
 		return true, fmt.Errorf("process %d: it is outside of this PID namespace", pid)
@@ -46,17 +47,17 @@ func InJob(pid int) (bool, error) {
 
 func inJob(pid int) (bool, error) {
 	if _, err := host.Self(); err != nil {
-		return true, err // the pids in /proc are those of another PID namespace
+		return true, err // /proc shows the pids of another PID namespace
 	}
 	facts, err := statusOf(pid)
 	if err != nil {
 		return true, err
 	}
 	switch {
-	case len(strings.Fields(facts["NSpid"])) > 1: // one pid for each namespace
+	case len(strings.Fields(facts["NSpid"])) > 1: // NSpid has one pid for each namespace
 		return true, nil
 	case facts["NoNewPrivs"] == "0":
-		// Every process of a run except for its supervisor has no_new_privs set, which cannot be
+		// Every process of a run except its supervisor has set no_new_privs, which cannot be
 		// cleared.
 		if _, is := supervises(pid); !is {
 			return false, nil
@@ -69,7 +70,7 @@ func inJob(pid int) (bool, error) {
 		return true, err
 	}
 	if os.Geteuid() != 0 && !contains(strings.Join(strings.Fields(facts["Uid"]), ","), strconv.Itoa(os.Geteuid())) {
-		return false, nil // without root all runs have our user
+		return false, nil // without root every run has our user
 	}
 	value, err := markOf(pid)
 	return value != "" && value != os.Getenv(Marker), err
@@ -90,8 +91,8 @@ func statusOf(pid int) (map[string]string, error) {
 	return facts, nil
 }
 
-// supervised reports whether a process is a supervisor or descends from a supervisor that is not an
-// ancestor of this process as well.
+// supervised reports whether a process is a supervisor or descends from a supervisor. Supervisors
+// that are ancestors of this process do not count.
 func supervised(pid int) (bool, error) {
 	ours := make(map[int]bool)
 	for at := os.Getpid(); at > 0 && !ours[at]; {
@@ -110,19 +111,19 @@ func supervised(pid int) (bool, error) {
 		}
 		s, err := host.Lookup(at)
 		if err != nil {
-			return true, err // its parent ended just now
+			return true, err // the process's parent has just ended
 		}
 		at = s.Parent
 	}
 	return false, nil
 }
 
-// grouped reports whether a process is in a run's cgroup, at the place where the supervisors of
-// this process make those.
+// grouped reports whether a process is in the cgroup of a run, in the directory where the
+// supervisors of this process make such groups.
 func grouped(pid int) (bool, error) {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil // a kernel without cgroups
+		return false, nil // this kernel has no cgroups
 	}
 	if err != nil {
 		return true, err
@@ -134,7 +135,8 @@ func grouped(pid int) (bool, error) {
 	return groupedAs(string(own), string(theirs)), nil
 }
 
-// groupedAs compares two lists of "number:controllers:path".
+// groupedAs reports whether theirs is in the cgroup of a run beside or below own. Both are lists of
+// "number:controllers:path".
 func groupedAs(own, theirs string) bool {
 	places := make(map[string]string)
 	for line := range strings.Lines(own) {
@@ -164,8 +166,8 @@ func groupedAs(own, theirs string) bool {
 	return false
 }
 
-// ofSystemd reports whether a name is that of a systemd unit, such as belay-worker.service, and not
-// that of a run.
+// ofSystemd reports whether a name belongs to a systemd unit, such as belay-worker.service, and not
+// to a run.
 func ofSystemd(name string) bool {
 	switch filepath.Ext(name) {
 	case ".service", ".slice", ".scope", ".socket", ".mount":
@@ -174,7 +176,7 @@ func ofSystemd(name string) bool {
 	return false
 }
 
-// markOf returns the run id in a process's environment, if there is one.
+// markOf returns the run id in a process's environment; "" if there is no run id.
 func markOf(pid int) (string, error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

@@ -28,8 +28,8 @@ func sleepers(t *testing.T, seconds string) (pids []int) {
 	return pids
 }
 
-// Rule: InJob recognizes a process of a run, even if the process has removed its mark, has left its
-// parents and its session, and is in no cgroup.
+// Rule: InJob returns true for a process of a run, even if the process has removed its mark, has
+// left its parents and its session, and is in no cgroup.
 func TestInJob(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		length := unique()
@@ -45,8 +45,8 @@ func TestInJob(t *testing.T) {
 	})
 }
 
-// Rule: InJob recognizes a process that is in no run, even if that process has set no_new_privs
-// itself.
+// Rule: InJob returns false for a process that is in no run, even if that process has set
+// no_new_privs.
 func TestNotInJob(t *testing.T) {
 	outside := exec.Command("sleep", unique())
 	if err := outside.Start(); err != nil {
@@ -65,7 +65,7 @@ func TestNotInJob(t *testing.T) {
 	}
 }
 
-// Rule: a process counts as part of a run if InJob cannot show that it is not.
+// Rule: if InJob cannot show that a process is in no run, it returns true and an error.
 func TestInJobSaysYesIfUnsure(t *testing.T) {
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
@@ -78,7 +78,8 @@ func TestInJobSaysYesIfUnsure(t *testing.T) {
 	}
 }
 
-// Rule: a run's cgroup distinguishes its processes from those of units with similar names.
+// Rule: InJob distinguishes the cgroup of a run from the cgroup of a systemd unit with a similar
+// name.
 func TestInJobByCgroup(t *testing.T) {
 	for _, tt := range []struct {
 		own, theirs string

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The versions of Landlock's interface that brought each restriction; see landlock(7).
+// The versions of Landlock's interface in which each restriction appeared; see landlock(7).
 const (
-	landlockFiles    = 2 // the first that can allow a move from one directory to another
+	landlockFiles    = 2 // the first version that can allow a rename from one directory to another
 	landlockTruncate = 3
 	landlockTCP      = 4
 	landlockIoctl    = 5
 	landlockScopes   = 6
-	landlockMost     = 7 // newer versions can restrict more, which is not used
+	landlockMost     = 7 // the newest version that this package uses
 )
 
-// Landlock's rights over files. The run can make no device: through a device it could read the
-// disk.
+// Landlock's rights over files. deviceRights are never granted, because the run could read the disk
+// through a device file.
 const (
 	readRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	writeRights = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
@@ -37,23 +37,24 @@ const (
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// devices are the devices that every program may use.
+// devices are the device files that every run may use.
 var devices = []string{
 	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts",
 }
 
-// landlocked lists what Landlock restricts for a run.
+// landlocked lists the accesses that Landlock restricts for a run.
 type landlocked struct {
 	abi     int
 	files   uint64 // the rights that are denied unless a rule grants them
 	tcp     bool
-	port    int // the port to which TCP connections are still allowed
+	port    int // the port to which TCP connections remain allowed
 	signals bool
 	sockets bool
-	itself  bool // the run begins by executing this program
+	itself  bool // the run begins by executing this program, so the program must be readable
 }
 
-// landlockABI asks the kernel for the version of Landlock's interface; 0 means that there is none.
+// landlockABI returns the version of the kernel's Landlock interface, at most landlockMost; 0 means
+// that the kernel has no Landlock.
 func landlockABI() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -62,8 +63,8 @@ func landlockABI() int {
 	return min(int(abi), landlockMost)
 }
 
-// landlockFor returns the restrictions of Landlock for a run. hiddenByMounts tells that mounts hide
-// the Hidden files already.
+// landlockFor returns the restrictions of Landlock for a run. hiddenByMounts says that mounts
+// already hide the Hidden files.
 func landlockFor(o *order, hiddenByMounts bool) landlocked {
 	l := landlocked{abi: landlockABI(), port: o.Port}
 	if slices.Contains(o.Without, byLandlock) {
@@ -84,14 +85,14 @@ func landlockFor(o *order, hiddenByMounts bool) landlocked {
 	return l
 }
 
-// covers names the restrictions, in the words of [Walls.Covers].
+// covers returns the names of the restrictions, as in [Walls.Covers].
 func (l *landlocked) covers() string {
 	return means(mean{l.files != 0, "files"}, mean{l.tcp, "tcp"}, mean{l.signals, "signals"},
 		mean{l.sockets, "sockets"})
 }
 
-// ruleset makes the rules of a run, for the file system as the calling thread sees it; -1 if there
-// are none.
+// ruleset makes the rules of a run for the calling thread's view of the file system; -1 if there
+// are no rules.
 func (l *landlocked) ruleset(o *order) (int, error) {
 	if l.covers() == "" {
 		return -1, nil
@@ -106,8 +107,8 @@ func (l *landlocked) ruleset(o *order) (int, error) {
 	if l.sockets {
 		attr.Scoped |= unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
-	// An older kernel knows only the first fields of the structure, and requires that the others
-	// are zero.
+	// An older kernel has only the first fields of the structure, and requires that the other
+	// fields are zero.
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr),
 		0)
 	if errno != 0 {
@@ -121,8 +122,8 @@ func (l *landlocked) ruleset(o *order) (int, error) {
 	return r.fd, nil
 }
 
-// restrict applies the rules to the calling thread and everything that it starts. Rules cannot be
-// removed.
+// restrict applies the rules to the calling thread and to every process that the thread starts.
+// Rules cannot be removed.
 func restrict(ruleset int) error {
 	if ruleset < 0 {
 		return nil
@@ -133,14 +134,14 @@ func restrict(ruleset int) error {
 	return nil
 }
 
-// rules is a ruleset under construction.
+// rules is a ruleset of Landlock under construction.
 type rules struct {
 	fd      int
 	handled uint64
 	itself  bool
 }
 
-// allowFiles adds rules for the files of the machine that o does not deny.
+// allowFiles adds a rule for every file and directory to which o allows access.
 func (r *rules) allowFiles(o *order) error {
 	if r.handled == 0 {
 		return nil
@@ -151,7 +152,7 @@ func (r *rules) allowFiles(o *order) error {
 	}
 	var hidden []string
 	if o.Isolation == Subreaper {
-		hidden = o.Hidden // else mounts hide them already
+		hidden = o.Hidden // in a mount namespace, mounts already hide them
 	}
 	for _, root := range append([]string{"/"}, o.Readable...) {
 		rights := base
@@ -197,13 +198,14 @@ func (r *rules) allowWriting(o *order) error {
 		return err
 	}
 	if o.Isolation != Subreaper && o.uid() != 0 {
-		// the run's own files in /proc: names of threads, ids of namespaces
+		// the run writes to its own files in /proc, such as the names of threads and the ids of
+		// namespaces
 		return r.allow("/proc", readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE)
 	}
 	return nil
 }
 
-// allowThose allows the paths that exist.
+// allowThose allows access to each of the paths that exists.
 func (r *rules) allowThose(paths []string, rights uint64) error {
 	for _, path := range paths {
 		if err := r.allow(path, rights); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -242,7 +244,7 @@ func (r *rules) allowPort(l *landlocked) error {
 	if !l.tcp || l.port == 0 {
 		return nil
 	}
-	const netPort = 2 // LANDLOCK_RULE_NET_PORT
+	const netPort = 2 // the value of LANDLOCK_RULE_NET_PORT
 	port := struct{ access, port uint64 }{unix.LANDLOCK_ACCESS_NET_CONNECT_TCP, uint64(l.port)}
 	return r.add(netPort, unsafe.Pointer(&port))
 }
@@ -255,10 +257,10 @@ func (r *rules) add(kind uintptr, rule unsafe.Pointer) error {
 	return nil
 }
 
-// beside lists the paths that together are all of root except for the hidden ones, and the
-// directories above the hidden ones that may be listed. A right to list a directory applies to
-// everything below it, so it is granted only where no directory is hidden below. Symbolic links are
-// left out: their targets count.
+// beside returns in visible the paths that together contain all of root except the hidden paths,
+// and in listed the directories above hidden paths that may be listed. A right to list a directory
+// applies to everything below it, so listed contains only directories without a hidden directory
+// below. Symbolic links are omitted, because Landlock checks their targets.
 func beside(root string, hidden []string) (visible, listed []string) {
 	var below []string
 	for _, path := range hidden {
@@ -274,7 +276,7 @@ func beside(root string, hidden []string) (visible, listed []string) {
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		return nil, nil // we may not read it, so the run may not either
+		return nil, nil // this process may not read root, so the run may not either
 	}
 	for _, e := range entries {
 		path := filepath.Join(root, e.Name())

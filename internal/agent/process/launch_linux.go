@@ -16,12 +16,12 @@ import (
 // start starts the command and returns the report on it.
 //
 // The command inherits its walls from the thread that starts it: its mount namespace, Landlock, the
-// filter, the lack of capabilities. So a thread of its own starts the command, and the supervisor's
-// other threads stay unrestricted. That thread lives as long as the supervisor does, since the
-// command gets its death signal when the thread ends.
+// filter, and the missing capabilities. So the supervisor starts the command from a separate
+// thread, and its other threads stay unrestricted. The separate thread lives as long as the
+// supervisor, because the kernel kills the command when that thread ends.
 func (s *supervisor) start() *report {
-	// The thread that launches the command also enters the cgroups. By then that thread could not
-	// open the cgroups' files any more, so they are opened here.
+	// The thread that launches the command also enters the cgroups. When it enters, it can no
+	// longer open the cgroups' files, so they are opened here.
 	gates, err := s.gates()
 	if err != nil {
 		return &report{Event: unstarted, Code: 126, Text: err.Error()}
@@ -36,10 +36,13 @@ func (s *supervisor) start() *report {
 	if failure := <-launched; failure != nil {
 		return failure
 	}
-	for i := range s.order.Files { // only the command keeps them open: when it closes one, the other end notices
+	// the supervisor closes its copies, so that the other end gets an end of file when the command
+	// closes a descriptor
+	for i := range s.order.Files {
 		_ = unix.Close(socketFD + 1 + i)
 	}
-	// Only the command reads its input: when it closes its input, the parent notices.
+	// The supervisor closes its copy of the command's input, so that the parent gets an error when
+	// the command closes its input.
 	if null, err := os.Open(os.DevNull); err == nil {
 		_ = unix.Dup3(int(null.Fd()), 0, 0)
 		_ = null.Close()
@@ -47,7 +50,7 @@ func (s *supervisor) start() *report {
 	r := report{Event: started, Walls: s.walls}
 	s.freezer.describe(&r)
 	if err := s.parent.send(r, time.Second); err != nil {
-		s.killAll() // the parent is gone, and no process waits for the command; run notices the end of the socket
+		s.killAll() // the parent has ended, so no process waits for the command; run then sees the end of the socket
 	}
 	return nil
 }
@@ -56,7 +59,8 @@ func (s *supervisor) start() *report {
 func (s *supervisor) launch(gates *gates) *report {
 	o := &s.order
 	unstartable := func(err error) *report { return &report{Event: unstarted, Code: 126, Text: err.Error()} }
-	// A set-user-id program could escape our signals, and undo the walls.
+	// A set-user-id program could escape our signals and undo the walls, so it must get no
+	// privileges.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &report{Event: unable, Text: "give up new privileges: " + err.Error()}
 	}
@@ -106,8 +110,8 @@ func (s *supervisor) launch(gates *gates) *report {
 	return nil
 }
 
-// arrange makes the command's view of the file system, and reopens in it the directories that are
-// passed to the command.
+// arrange makes the command's view of the file system. It opens the directories in Command.Files
+// again in that view.
 func (s *supervisor) arrange() (sealed bool, failure *report) {
 	o := &s.order
 	var err error
@@ -116,13 +120,13 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 	}
 	apart := s.contained() && (len(o.Writable) > 0 || len(o.Hidden) > 0)
 	if apart {
-		// The supervisor's other threads keep their own view, which has the cgroup files that they
-		// need.
+		// The supervisor's other threads keep their own view, because they need the cgroup files in
+		// it.
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return false, &report{Event: unable, Text: "make a mount namespace: " + err.Error()}
 		}
 	}
-	for i, at := range o.Files { // also those that are hidden by the mounts below
+	for i, at := range o.Files { // even directories that the mounts below hide
 		if err := reopen(socketFD+1+i, at); err != nil {
 			return false, &report{Event: unstarted, Code: 126, Text: fmt.Sprintf("hand on descriptor %d: %v", i+3, err)}
 		}
@@ -138,12 +142,13 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 		return false, &report{Event: unable, Text: err.Error()}
 	}
 	for i, at := range o.Files {
-		_ = reopen(socketFD+1+i, at) // a directory below a writable one is writable through its descriptor too
+		// a directory below a writable directory can also be written through its descriptor
+		_ = reopen(socketFD+1+i, at)
 	}
 	return sealed, nil
 }
 
-// resolve returns the hidden paths that exist, without symbolic links.
+// resolve returns the hidden paths that exist, with symbolic links resolved.
 func resolve(paths []string) (there []string, err error) {
 	for _, path := range paths {
 		real, err := filepath.EvalSymlinks(path)

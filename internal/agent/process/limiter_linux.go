@@ -16,14 +16,14 @@ import (
 )
 
 // limiterName is the argv[0] of a limiter: a process that sets resource limits on itself and then
-// executes the command. The supervisor cannot set them for the command: limits apply to a whole
-// process, and the supervisor's other threads would run out of address space.
+// executes the command. The supervisor cannot set the limits itself before it starts the command,
+// because limits apply to a whole process, and the supervisor would run out of address space.
 //
-// The arguments that follow are the number of the descriptor for its report, the limits, the path
-// of the program, and the program's own arguments.
+// The following arguments are the number of the descriptor for the limiter's report, the limits,
+// the path of the program, and the program's own arguments.
 const limiterName = "belay-limits"
 
-// limiterArgs builds the arguments of a limiter for a command.
+// limiterArgs returns the arguments of the limiter for a command.
 func limiterArgs(limits []rlimit, report int, path string, args []string) []string {
 	var text []string
 	for _, l := range limits {
@@ -32,7 +32,8 @@ func limiterArgs(limits []rlimit, report int, path string, args []string) []stri
 	return append([]string{limiterName, strconv.Itoa(report), strings.Join(text, ","), path}, args...)
 }
 
-// forkLimiter starts a limiter for a command, and returns once the limiter has executed the command.
+// forkLimiter starts a limiter for a command, and returns after the limiter has executed the
+// command. Without resource limits it starts the command directly.
 func (s *supervisor) forkLimiter(path string) (pid int, err error) {
 	attr := s.attributes()
 	if len(s.bounds.rlimits) == 0 {
@@ -52,7 +53,7 @@ func (s *supervisor) forkLimiter(path string) (pid int, err error) {
 	}
 	var errno [4]byte
 	switch n, _ := io.ReadFull(ours, errno[:]); n {
-	case 0: // the program runs, and the kernel has closed the other end
+	case 0: // the kernel has closed the other end, because the limiter has executed the program
 		return pid, nil
 	case len(errno):
 		err = syscall.Errno(binary.LittleEndian.Uint32(errno[:]))
@@ -63,11 +64,11 @@ func (s *supervisor) forkLimiter(path string) (pid int, err error) {
 	return 0, err
 }
 
-// runLimiter is the main function of a limiter. It returns if the command is a helper, which is
-// this program under another name.
+// runLimiter is the main function of a limiter. It returns only if the command is a helper, which
+// is a function of this program.
 func runLimiter(helpers []Helper) {
-	// The death signal of the supervisor belongs to a thread, so the thread that executes the
-	// program has to be the one that gets it.
+	// The kernel sends the death signal to a thread's children when that thread ends, so the same
+	// thread must set this signal and execute the program.
 	runtime.LockOSThread()
 	release := reserveAddressSpace()
 	report, path, args, err := setLimits()
@@ -91,7 +92,7 @@ func runLimiter(helpers []Helper) {
 	unix.Exit(126)
 }
 
-// setLimits sets the limits of this process; they cannot be raised again.
+// setLimits sets the limits of this process, which cannot raise them again.
 func setLimits() (report int, path string, args []string, err error) {
 	if len(os.Args) < 5 {
 		return -1, "", nil, errors.New("this program is started by belay, not by hand")
@@ -125,9 +126,9 @@ func setLimits() (report int, path string, args []string, err error) {
 	return report, path, args, nil
 }
 
-// reserveAddressSpace makes sure that this program needs no more address space before it executes another: it
-// reserves memory for the arguments, stops garbage collection, and runs only the calling goroutine.
-// The returned function ends this state.
+// reserveAddressSpace makes sure that this program needs no more address space until it executes
+// another program: it reserves memory for the arguments, stops garbage collection, and runs only
+// the calling goroutine. The returned function ends this state.
 func reserveAddressSpace() (release func()) {
 	size := 1 << 20
 	for _, text := range append(os.Environ(), os.Args...) {

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Limits bound what all processes of a run may use together. 0 means no limit.
+// Limits are limits for all processes of a run together. 0 means no limit.
 type Limits struct {
-	// Pids is the largest number of processes and threads at a time; at least 16.
+	// Pids is the maximum number of processes and threads at a time; at least 16.
 	Pids int
-	// Memory is in bytes, swap included; at least 4 MiB.
+	// Memory is the maximum memory in bytes, including swap; at least 4 MiB.
 	Memory int64
-	// CPU is in cores: 1.5 is one and a half; at least 0.01.
+	// CPU is the maximum number of cores, such as 1.5; at least 0.01.
 	CPU float64
-	// FileSize is the largest size of any one file, in bytes.
+	// FileSize is the maximum size of each file, in bytes.
 	FileSize int64
 }
 
-// The smallest values that make sense as a limit.
+// The smallest values that a limit may have.
 const (
 	leastPids   = 16
 	leastMemory = 4 << 20
@@ -39,18 +39,18 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// byRlimit names resource limits as the means of a limit.
+// byRlimit is the name of resource limits (setrlimit) in Enforced.
 const byRlimit = "rlimit"
 
-// Unenforced names the means of a limit that this machine cannot enforce.
+// Unenforced is the value in Enforced for a limit that this machine cannot enforce.
 const Unenforced = "nothing"
 
-// Enforced names the means that enforces each limit: "cgroup v1", "cgroup v2", "rlimit" (which
-// counts the user's processes for Pids, each process for Memory, each file for FileSize), or
-// [Unenforced]. It is empty where there is no limit.
+// Enforced names the means that enforces each limit: "cgroup v1", "cgroup v2", "rlimit", or
+// [Unenforced]. An rlimit for Pids counts all processes of the user, and an rlimit for Memory
+// applies to each process alone. The name is empty if there is no limit.
 type Enforced struct{ Pids, Memory, CPU, FileSize string }
 
-// describe lists the limits with their means, for people.
+// describe describes the limits and their means for a log.
 func (e Enforced) describe(l Limits) string {
 	var all []string
 	add := func(by, format string, args ...any) {
@@ -68,7 +68,7 @@ func (e Enforced) describe(l Limits) string {
 	return strings.Join(all, ", ")
 }
 
-// bytesText writes a size in the largest unit that fits.
+// bytesText formats a size with the largest unit that fits.
 func bytesText(n int64) string {
 	for _, u := range []struct {
 		size int64

@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperSpace is the address space that a Go program reserves for itself and the processes that it
-// starts may use. Almost none of it is backed by memory.
+// helperSpace is the address space that a Go program reserves for itself and for the processes that
+// it may start. Almost none of this space uses memory.
 const helperSpace = 2 << 30
 
 // period is the period of a CPU quota.
 const period = 100 * time.Millisecond
 
-// bounds enforce the limits of a run. They belong to the supervisor, which is not limited itself:
-// it has to act when no process inside can.
+// bounds are the means that enforce the limits of a run. They belong to the supervisor but do not
+// limit it, because the supervisor must be able to act when the run has reached its limits.
 type bounds struct {
 	limits   Limits
 	enforced Enforced
@@ -43,8 +43,8 @@ type bound struct {
 	dir string
 }
 
-// newBounds sets up the limits of a run: by cgroups, and by resource limits where the controller is
-// missing or the order forces resource limits.
+// newBounds sets up the limits of a run. It uses cgroups, and resource limits where the cgroup
+// controller is missing or the order requires resource limits.
 func newBounds(o order) *bounds {
 	b := &bounds{limits: o.Limits}
 	if o.Bounds != byRlimit {
@@ -58,8 +58,8 @@ func newBounds(o order) *bounds {
 		space = max(space, helperSpace)
 	}
 	b.limit(&b.enforced.Memory, unix.RLIMIT_AS, space)
-	// RLIMIT_NPROC counts all processes of the user. Unless the run has its own user, or a user
-	// namespace in which the count begins at zero, it would count processes that are not the run's.
+	// RLIMIT_NPROC counts all processes of a user, including processes outside the run. So it is
+	// used only if the run has its own user, or a user namespace in which the count begins at zero.
 	if o.User != nil && o.User.UID != 0 || o.Isolation == UserNamespace {
 		b.limit(&b.enforced.Pids, unix.RLIMIT_NPROC, int64(o.Limits.Pids))
 	}
@@ -67,7 +67,7 @@ func newBounds(o order) *bounds {
 	return b
 }
 
-// limit adds a resource limit if a value is set and no better means enforces it.
+// limit adds a resource limit if value is set and no cgroup enforces the limit.
 func (b *bounds) limit(by *string, resource int, value int64) {
 	if value > 0 && *by == "" {
 		*by = byRlimit
@@ -90,8 +90,8 @@ func (b *bounds) noteUnenforced() {
 	}
 }
 
-// group makes the run's group under a controller if it is wanted, and returns the name of the
-// means.
+// group makes the run's group under a controller, if wanted is set, and returns the name of the
+// means; "" if it made no group.
 func (b *bounds) group(id, controller string, wanted bool) string {
 	if !wanted {
 		return ""
@@ -106,8 +106,8 @@ func (b *bounds) group(id, controller string, wanted bool) string {
 	return ""
 }
 
-// make makes the group and writes its limit. The group may exist already, made for the freezer or
-// for another controller of the same tree.
+// make makes the group and writes its limit. The group may already exist, because the freezer or
+// another controller of the same tree uses it too.
 func (g *bound) make(l Limits) error {
 	if g.version == 2 {
 		if err := handDown(g.place(), g.controller); err != nil {
@@ -145,7 +145,7 @@ func handDown(dir, controller string) error {
 	return write(dir, "cgroup.subtree_control", "+"+controller)
 }
 
-// setting is a file of a group and the value to write to it.
+// setting is a value to write to a file of a group.
 type setting struct {
 	file, value string
 	optional    bool
@@ -171,7 +171,7 @@ func settings(version int, controller string, l Limits) []setting {
 	return []setting{{file: "cpu.cfs_period_us", value: span}, {file: "cpu.cfs_quota_us", value: quota}}
 }
 
-// exceeded describes in words the limits that the run has reached.
+// exceeded describes in words each limit that the run has reached.
 func (b *bounds) exceeded() string {
 	var said []string
 	for _, g := range b.groups {
@@ -194,7 +194,7 @@ func (b *bounds) exceeded() string {
 	return strings.Join(said, "; ")
 }
 
-// count reads the number of a name from a file of the group that lists names and numbers.
+// count returns the number after name in a file of the group that has lines of names and numbers.
 func (g *bound) count(file, name string) int {
 	raw, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
@@ -209,7 +209,7 @@ func (g *bound) count(file, name string) int {
 	return 0
 }
 
-// close removes the groups once they are empty.
+// close removes the groups once all of them are empty.
 func (b *bounds) close() {
 	for _, g := range b.groups {
 		(&cgroup{dir: g.dir}).close()

@@ -16,17 +16,18 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// ranges counts the ranges that tests have taken, so that tests that run at the same time share no
-// user.
+// ranges counts the ranges of user ids that tests have used, so that tests that run at the same
+// time do not share a user.
 var ranges atomic.Uint32
 
-// tenant returns a user that nothing else on the machine has, for tests that run as root.
+// tenant returns a user that no other program on the machine uses. It skips the test if the test
+// does not run as root.
 func tenant(t *testing.T) *host.User {
 	t.Helper()
 	return tenants(t, 1)[0]
 }
 
-// tenants returns n of these users.
+// tenants returns n users that no other program on the machine uses.
 func tenants(t *testing.T, n int) (users []*host.User) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -53,7 +54,7 @@ func tenants(t *testing.T, n int) (users []*host.User) {
 	return users
 }
 
-// can reports whether this user can make groups under a controller here.
+// can reports whether this user can make groups under a controller on this machine.
 func can(t *testing.T, controller string) bool {
 	t.Helper()
 	b := &bounds{limits: Limits{Pids: 64, Memory: 1 << 30, CPU: 1}}
@@ -61,12 +62,11 @@ func can(t *testing.T, controller string) bool {
 	return b.group(id(t)+controller, controller, true) != ""
 }
 
-// forks is a script that starts children until fork fails, prints the error, and does not wait for
-// the children.
+// forks is a script for bash that starts children until fork fails, and then waits for them.
 const forks = `for i in $(seq 300); do sleep 600 & done; wait`
 
-// Rule: a run cannot have more processes than its limit, whichever means enforces it, and the run
-// is ended like any other.
+// Rule: a run cannot have more processes than its limit, whichever means enforces the limit, and no
+// process is left after the run.
 func TestPidsAreLimited(t *testing.T) {
 	user := tenant(t)
 	for _, means := range []string{"", byRlimit} {
@@ -109,13 +109,13 @@ func TestPidsAreLimited(t *testing.T) {
 	}
 }
 
-// Rule: in a user namespace the count of processes begins at zero, and is limited without any
-// privilege and without a cgroup.
+// Rule: in a user namespace the count of processes begins at zero, and a limit on them needs no
+// privilege and no cgroup.
 func TestPidsAreLimitedWithoutRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("TestWithoutRoot runs this one as nobody")
 	}
-	for limit, want := range map[int]int{40: 2, 0: 0} { // sh ends with 2 if it cannot fork
+	for limit, want := range map[int]int{40: 2, 0: 0} { // sh ends with exit code 2 if it cannot fork
 		c, out := shell(t, UserNamespace, `for i in $(seq 60); do sleep 600 & done; true`)
 		c.Dir, c.bounds, c.Grace, c.Limits.Pids = "/", byRlimit, -1, limit
 		r, err := Run(t.Context(), c)
@@ -128,8 +128,7 @@ func TestPidsAreLimitedWithoutRoot(t *testing.T) {
 	}
 }
 
-// Rule: a run cannot have more memory than its limit, and the result says that this was the reason
-// for its end.
+// Rule: a run cannot use more memory than its limit, and the result names this limit as reached.
 func TestMemoryIsLimited(t *testing.T) {
 	user := tenant(t)
 	for _, means := range []string{"", byRlimit} {
@@ -137,7 +136,7 @@ func TestMemoryIsLimited(t *testing.T) {
 			if means == "" && !can(t, memory) {
 				t.Skip("this user has no memory controller here")
 			}
-			// dd reads its block into memory before it writes any of it.
+			// dd reads a block completely into memory before it writes the block.
 			c, out := shell(t, PIDNamespace, `dd if=/dev/zero of=/dev/null bs=256M count=1`)
 			c.Dir, c.User, c.bounds = "/", user, means
 			c.Limits.Memory = 64 << 20
@@ -160,7 +159,8 @@ func TestMemoryIsLimited(t *testing.T) {
 	}
 }
 
-// Rule: files in memory count as memory, and so does the memory of several processes together.
+// Rule: files in memory count towards the memory limit, and the memory of all processes counts
+// together.
 func TestWallMemory(t *testing.T) {
 	if !can(t, memory) {
 		t.Skip("this user has no memory controller here")
@@ -182,7 +182,7 @@ func TestWallMemory(t *testing.T) {
 	})
 }
 
-// Rule: a run gets the share of the processors that its limit sets, and no more.
+// Rule: a run gets no more processor time than its limit allows.
 func TestProcessorsAreLimited(t *testing.T) {
 	if !can(t, cpu) {
 		t.Skip("this user has no cpu controller here")
@@ -213,7 +213,7 @@ func TestFilesAreLimited(t *testing.T) {
 	})
 }
 
-// Rule: the result names each limit that no means enforces.
+// Rule: the result names each limit that this machine cannot enforce.
 func TestUnenforcedLimitsAreReported(t *testing.T) {
 	c, _ := shell(t, Subreaper, "true")
 	c.bounds = byRlimit
@@ -233,7 +233,7 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 	}
 }
 
-// Rule: impossible limits are refused before anything starts.
+// Rule: validate refuses impossible limits.
 func TestLimitsAreChecked(t *testing.T) {
 	for _, l := range []Limits{{Pids: -1}, {Pids: 3}, {Memory: 1000}, {CPU: 0.001}, {FileSize: -5}} {
 		c, _ := shell(t, Auto, "true")
@@ -243,8 +243,8 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 }
 
-// Rule: in cgroup v2 a group's limits are written to its own files, after the controllers were
-// passed down to it.
+// Rule: in cgroup v2 the limits of a group are written to the group's own files, after its parent
+// has passed the controllers down.
 func TestCgroupV2Files(t *testing.T) {
 	dir := t.TempDir()
 	place := filepath.Join(dir, "service")

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// TestMain lets the test binary act as a supervisor, as a helper, and as the parent that a test
-// kills.
+// TestMain lets the test binary also run as a supervisor, as a helper, as a bystander, and as a
+// parent that a test kills.
 func TestMain(m *testing.M) {
 	Main(Helper{Name: "test-helper", Run: func() int {
 		fmt.Println("helped", os.Args[1])
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// isolations lists the kinds that this user can use.
+// isolations lists the kinds of isolation that this user can use.
 func isolations() []Isolation {
 	if os.Geteuid() != 0 {
 		return []Isolation{UserNamespace, Subreaper}
@@ -40,8 +40,8 @@ func isolations() []Isolation {
 	return []Isolation{PIDNamespace, UserNamespace, Subreaper}
 }
 
-// each runs a test under every kind of isolation, in parallel: most of these tests wait most of the
-// time.
+// each runs a test under every kind of isolation, in parallel because most of these tests wait most
+// of the time.
 func each(t *testing.T, test func(t *testing.T, kind Isolation)) {
 	for _, kind := range isolations() {
 		t.Run(strings.ReplaceAll(string(kind), " ", "-"), func(t *testing.T) {
@@ -92,7 +92,7 @@ func shell(t *testing.T, kind Isolation, script string) (Command, *transcript) {
 	}, out
 }
 
-// begin starts c and makes sure that its tree has ended after the test.
+// begin starts c. After the test it kills the tree and waits for its end.
 func begin(t *testing.T, ctx context.Context, c Command) *Tree {
 	t.Helper()
 	tree, err := Start(ctx, c)
@@ -106,7 +106,7 @@ func begin(t *testing.T, ctx context.Context, c Command) *Tree {
 	return tree
 }
 
-// wait is Wait with a timeout: a run that hangs fails the test instead of the whole suite.
+// wait calls Wait with a time limit, so that a run that hangs fails only its own test.
 func wait(t *testing.T, tree *Tree) (Result, error) {
 	t.Helper()
 	select {
@@ -117,7 +117,7 @@ func wait(t *testing.T, tree *Tree) (Result, error) {
 	return tree.Wait()
 }
 
-// until polls until a condition holds.
+// until waits until a condition is true.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -129,8 +129,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// remains lists the processes of a run that still exist, found by its mark or by a word in their
-// arguments.
+// remains lists the processes of a run that still exist. It finds them by the mark, or by a word in
+// their arguments.
 func remains(t *testing.T, id string, argument ...string) []string {
 	t.Helper()
 	marked, err := host.FindEnv(Marker, func(v string) bool { return v == id })
@@ -157,7 +157,7 @@ func remains(t *testing.T, id string, argument ...string) []string {
 	return left
 }
 
-// nothing fails the test if a process of a run is left.
+// nothing fails the test if a process of a run still exists.
 func nothing(t *testing.T, id string, argument ...string) {
 	t.Helper()
 	if left := remains(t, id, argument...); len(left) > 0 {
@@ -165,7 +165,7 @@ func nothing(t *testing.T, id string, argument ...string) {
 	}
 }
 
-// unique returns a number of seconds for which no other process sleeps.
+// unique returns a number of seconds that no other test passes to sleep.
 func unique() string {
 	return fmt.Sprintf("600.%d", time.Now().UnixNano())
 }

@@ -2,8 +2,9 @@ package process
 
 import "github.com/belaydev/belay/internal/host"
 
-// Members lists the processes of a run: all processes of its user if it has its own, else those
-// that are found by its supervisor, its cgroup and its mark. Supervisors may be among them.
+// Members lists the processes of a run. If the run has its own user, these are all processes of
+// that user; else they are found by the run's supervisor, cgroup and mark. The list may contain
+// supervisors.
 func Members(run string, user *host.User) (pids []int, err error) {
 	if user != nil {
 		for _, s := range processesOf(user.UID) {

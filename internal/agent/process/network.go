@@ -8,29 +8,31 @@ import (
 	"strings"
 )
 
-// Network is what a run can reach beyond itself.
+// Network is the network that a run can reach.
 type Network string
 
-// The networks of a run. NoNetwork and ProxiedNetwork need a network namespace, or else a filter of
-// system calls; ProxiedNetwork without a namespace needs Landlock as well. If these are not
-// available, Start fails with a [*WallError].
+// The networks of a run. NoNetwork and ProxiedNetwork need a network namespace or a filter of
+// system calls. ProxiedNetwork without a network namespace also needs Landlock. If these means are
+// not available, Start returns a [*WallError].
 const (
-	// HostNetwork is every network that the machine can reach.
+	// HostNetwork allows every network that the machine can reach.
 	HostNetwork Network = ""
-	// NoNetwork is only the run's own loopback, or no network at all if there are no namespaces.
+	// NoNetwork allows only the run's own loopback; without a network namespace it allows no
+	// network at all.
 	NoNetwork Network = "none"
-	// ProxiedNetwork is NoNetwork plus one address on the loopback, at which Command.Proxy answers.
+	// ProxiedNetwork is like NoNetwork but also allows one address on the loopback, at which
+	// Command.Proxy answers.
 	ProxiedNetwork Network = "proxied"
 )
 
-// proxyPort is the port at which the proxy listens in a network namespace, where no other process
-// can have taken it.
+// proxyPort is the port of the proxy in a network namespace, where no other process can use that
+// port.
 const proxyPort = 17420
 
-// proxyUser is the user name in the address of the proxy; the password is the token.
+// proxyUser is the user name in the proxy's address; the token is the password.
 const proxyUser = "job"
 
-// leastToken is the length that makes a token impossible to guess.
+// leastToken is the minimum length of a token, so that it cannot be guessed.
 const leastToken = 16
 
 var tokenText = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
@@ -59,9 +61,9 @@ func (c *Command) validateNetwork() error {
 	return fmt.Errorf("unknown network %q", c.Network)
 }
 
-// proxyEnvironment returns the variables that send programs to the proxy at address: those that
-// curl, git, Go and Python read, and the one that makes Node read them. Requests to the direct
-// hosts do not use the proxy.
+// proxyEnvironment returns the variables that make programs use the proxy at address: the variables
+// that curl, git, Go and Python read, and the variable that makes Node read these. Programs connect
+// to hosts without the proxy.
 func proxyEnvironment(address, token string, hosts []string) map[string]string {
 	u := (&url.URL{Scheme: "http", User: url.UserPassword(proxyUser, token), Host: address}).String()
 	direct := strings.Join(hosts, ",")

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outside starts a server on this machine, by TCP and by UDP, that runs with a closed network must
-// not reach.
+// outside starts a server for TCP and UDP on this machine, which a run with a closed network must
+// not reach. reached reports whether a run has reached the server.
 func outside(t *testing.T) (address string, reached func() bool) {
 	t.Helper()
 	var met atomic.Bool
@@ -59,13 +59,13 @@ func outward(address string) []string {
 	}
 }
 
-// Rule: a run without a network reaches no server by any kind of socket; in a namespace it has its
-// own loopback.
+// Rule: a run without a network cannot reach a server by any kind of socket. In a network namespace
+// it has its own loopback.
 func TestWallNoNetwork(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		address, reached := outside(t)
 		c, _ := sealed(t, kind)
-		open(t, c, "dial tcp "+address) // with the machine's network the server is reachable
+		open(t, c, "dial tcp "+address) // with the machine's network the run can reach the server
 		until(t, "it is reached", reached)
 		address, reached = outside(t)
 		c.Network, c.Insist = NoNetwork, []Wall{WallNetwork}
@@ -98,8 +98,8 @@ func TestWallNoNetwork(t *testing.T) {
 	})
 }
 
-// proxied returns a run with a proxy that answers every request, a counter of its calls, and a
-// channel that is closed when it has ended.
+// proxied returns a run with a proxy that answers every request, the number of answered requests,
+// and a channel that is closed when the proxy has ended.
 func proxied(t *testing.T, kind Isolation) (c Command, calls *atomic.Int32, ended chan struct{}) {
 	t.Helper()
 	c, _ = sealed(t, kind)
@@ -119,14 +119,14 @@ func proxied(t *testing.T, kind Isolation) (c Command, calls *atomic.Int32, ende
 	return c, calls, ended
 }
 
-// Rule: a run with a proxied network reaches its proxy at the address in the environment, and
-// nothing else by any kind of socket; the proxy ends with the run.
+// Rule: a run with a proxied network can reach its proxy at the address in the environment, and no
+// other server by any kind of socket. The proxy ends with the run.
 func TestWallProxiedNetwork(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		address, reached := outside(t)
 		c, calls, ended := proxied(t, kind)
 		lines := append(outward(address), "fetch http://example.invalid/")
-		if kind == Subreaper { // with the other isolations the packet reaches nothing
+		if kind == Subreaper { // with the other isolations the packet can be sent but reaches no server
 			lines = append(lines, "datagram "+address)
 		}
 		results, r := assault(t, c, lines...)
@@ -158,8 +158,8 @@ func TestWallProxiedNetwork(t *testing.T) {
 	})
 }
 
-// Rule: in a namespace no other process can reach the proxy of a run, and a command that could not
-// be started has no proxy.
+// Rule: if a run has a network namespace, no other process can connect to the run's proxy. If the
+// command could not be started, Proxy is not called.
 func TestWallProxyOfARun(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		a, _, _ := proxied(t, kind)
@@ -191,7 +191,7 @@ func TestWallProxyOfARun(t *testing.T) {
 	})
 }
 
-// Rule: an impossible network configuration is refused.
+// Rule: Start refuses an impossible configuration of the network or of paths.
 func TestWallNetworkIsChecked(t *testing.T) {
 	serve := func(net.Listener) {}
 	for want, change := range map[string]func(c *Command){
@@ -222,8 +222,8 @@ func TestWallNetworkIsChecked(t *testing.T) {
 	}
 }
 
-// Rule: a command that insists on a wall is not started without it, and the error names the wall
-// and the reason why it is missing.
+// Rule: if a wall in Command.Insist is missing, the command is not started, and the error names the
+// wall and the reason why it is missing.
 func TestWallInsist(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for wall, want := range map[Wall]string{

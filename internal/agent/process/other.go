@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Helper is never run on this system.
+// Helper is never called on this system.
 type Helper struct {
 	Name string
 	Run  func() int
@@ -18,11 +18,11 @@ type Helper struct {
 // Main does nothing: there are no supervisors on this system.
 func Main(...Helper) {}
 
-// Tree is never made on this system.
+// Tree is never used on this system.
 type Tree struct{}
 
-// Start returns [host.ErrUnsupported]: only Linux can keep all processes of a command together, and
-// a command that cannot be ended for sure is not started.
+// Start returns [host.ErrUnsupported]. Only Linux can keep all processes of a command together, and
+// this package starts no command that it could not end reliably.
 func Start(_ context.Context, c Command) (*Tree, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -41,16 +41,16 @@ func (t *Tree) Thaw(context.Context) error   { return host.ErrUnsupported }
 // Undumpable returns [host.ErrUnsupported].
 func Undumpable() error { return host.ErrUnsupported }
 
-// InJob returns true and [host.ErrUnsupported]: it cannot know.
+// InJob returns true and [host.ErrUnsupported], because it cannot find out.
 func InJob(int) (bool, error) { return true, host.ErrUnsupported }
 
-// SweepOrphans finds nothing: there are no runs on this system.
+// SweepOrphans returns no processes, because this system has no runs.
 func SweepOrphans(context.Context, func(runID string) bool) ([]Orphan, error) { return nil, nil }
 
-// Members finds nothing: there are no runs on this system.
+// Members returns no processes, because this system has no runs.
 func Members(string, *host.User) ([]int, error) { return nil, nil }
 
-// Pool is never made on this system.
+// Pool is never used on this system.
 type Pool struct{}
 
 type slot struct{}

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// chunkSize is the largest number of bytes in one call of Output.
+// chunkSize is the maximum number of bytes in one call of Output.
 const chunkSize = 32 << 10
 
-// pipe is one of the two outputs of the tree.
+// pipe is the pipe for standard output or for standard error.
 type pipe struct{ read, write *os.File }
 
 // openPipes makes the output pipes and returns the end of the input pipe that the command reads.
@@ -39,7 +39,7 @@ func (t *Tree) openPipes() (stdin *os.File, err error) {
 	return stdin, nil
 }
 
-// closeFiles closes this process's ends of everything that was opened for a supervisor that failed
+// closeFiles closes this process's ends of all files that were opened for a supervisor that failed
 // to start.
 func (t *Tree) closeFiles() {
 	if t.wire != nil {
@@ -55,7 +55,7 @@ func (t *Tree) closeFiles() {
 	t.proxy.close(t.command.drain())
 }
 
-// feed writes the command's input. It is no error if the command does not read all of it.
+// feed writes the command's input. A command that does not read all of its input causes no error.
 func (t *Tree) feed() {
 	if t.stdin != nil {
 		_, _ = t.stdin.Write(t.command.Stdin)
@@ -63,10 +63,10 @@ func (t *Tree) feed() {
 	}
 }
 
-// pump delivers output to its receiver until every writer has closed the pipes. The pipe that is
-// found readable first is read and delivered first. If the receiver fails, pump calls failed once
-// and discards all later output, so that a full pipe does not delay the end of a cancelled command.
-// It reports whether everything was delivered.
+// pump delivers output to Output until every writer has closed the pipes. It delivers first the
+// data of the pipe that it finds readable first. If Output fails, pump calls failed once and
+// discards all later output, so that a full pipe does not delay the end of a cancelled command. It
+// reports whether Output received everything.
 func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 	whole = true
 	deliver := func(c Chunk) {
@@ -101,8 +101,8 @@ func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 	return whole && !cut.Load()
 }
 
-// drain reads f to its end. A lock covers each read together with the delivery of the data, which
-// keeps the two streams in order and lets them share a buffer.
+// drain reads f to its end. A lock covers each read and the delivery of its data, which keeps the
+// two streams in order and lets them share a buffer.
 func drain(f *os.File, order *sync.Mutex, buffer []byte, deliver func(n int)) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -137,7 +137,7 @@ func drain(f *os.File, order *sync.Mutex, buffer []byte, deliver func(n int)) er
 	return end
 }
 
-// stopReading stops reading pipes that some process still has open.
+// stopReading stops reading the pipes, which some process still has open.
 func (t *Tree) stopReading() {
 	for _, p := range t.pipes {
 		_ = p.read.SetReadDeadline(time.Unix(1, 0))

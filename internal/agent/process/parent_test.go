@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The environment variables that turn the test binary into the parent of a run.
+// The environment variables for the test binary when it runs as the parent of a run.
 const (
 	parentRun       = "PROCESS_TEST_RUN"
 	parentIsolation = "PROCESS_TEST_ISOLATION"
@@ -22,8 +22,8 @@ const (
 	parentCloses    = "PROCESS_TEST_CLOSES"
 )
 
-// parent runs the script in its argument and prints the script's output. It freezes the run after
-// the first line if the environment says so.
+// parent runs the script in its argument and prints the script's output. If the environment has
+// PROCESS_TEST_FREEZES, it freezes the run after the first line.
 func parent() {
 	if os.Getenv(parentCloses) != "" {
 		if err := Undumpable(); err != nil {
@@ -58,7 +58,8 @@ func parent() {
 	os.Exit(0)
 }
 
-// startParent starts a parent and waits until its run has printed a line that contains ready.
+// startParent starts the test binary as a parent, and waits until it has printed a line that
+// contains ready.
 func startParent(t *testing.T, kind Isolation, id, script, ready string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", script)
@@ -91,7 +92,7 @@ func startParent(t *testing.T, kind Isolation, id, script, ready string, env ...
 			}
 			if strings.Contains(line, ready) {
 				go func() {
-					for range lines { // keep the pipe empty, so that the parent is not blocked
+					for range lines { // reads the pipe, so that the parent is never blocked
 					}
 				}()
 				return cmd

@@ -11,14 +11,13 @@ import (
 // ErrNoUser means that every user of a pool is in use.
 var ErrNoUser = errors.New("every user of the pool is taken")
 
-// Range is a range of user ids, and of group ids with the same numbers, that nothing else on this
-// machine uses.
+// Range is a range of user ids and of equal group ids that no other program on this machine uses.
 type Range struct {
 	First uint32
 	Count uint32
 }
 
-// String writes the range in the form of the configuration: 70000-70063.
+// String formats the range as in the configuration: 70000-70063.
 func (r Range) String() string { return fmt.Sprintf("%d-%d", r.First, r.First+r.Count-1) }
 
 func (r Range) has(uid uint64) bool {
@@ -40,10 +39,10 @@ func (r Range) validate() error {
 	return nil
 }
 
-// nobody is the user id that stands for all unknown users.
+// nobody is the user id of the user nobody, which stands for all unknown users.
 const nobody = 65534
 
-// Seat is a user of a pool that one run has for itself.
+// Seat is a user of a pool that one run has reserved.
 type Seat struct {
 	User host.User
 
@@ -56,7 +55,7 @@ type Taken struct {
 	UID uint32    `json:"uid"`
 	Run string    `json:"run"`
 	At  time.Time `json:"at"`
-	// Left reports that the process that had taken this system user from the pool ended without
-	// giving the user back.
+	// Left reports that the user's process, which took this system user from the pool, ended
+	// without giving the user back.
 	Left bool `json:"left,omitempty"`
 }

@@ -20,31 +20,32 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Pool gives each run a user of a range that no other run has: no other run can touch the files and
-// processes of the run, and every process that a run has started can be found by its user.
+// Pool gives each run a system user from a range, and no other run has that user at the same time.
+// So no other run can access the run's files and processes, and the pool can find every process of
+// the run by its user.
 //
-// Its journal is a directory with a file for each user. The file names the run and stays locked
-// while the run has the user. The kernel releases the lock when the locking process dies; the
-// content that then remains in the file tells the next taker that there may be processes to kill.
-// All processes of a machine that use one range share one directory.
+// The pool's journal is a directory with a file for each user. The file names the run and stays
+// locked while the run has the user. When the locking process dies, the kernel releases the lock
+// and the content remains in the file; so the next process that takes this user first kills the
+// user's processes. All processes of a machine that use one range share one directory.
 type Pool struct {
 	dir   string
 	users Range
 	self  host.Process
 
 	mu   sync.Mutex
-	next uint32 // where the next search begins, so that a freed user is reused as late as possible
+	next uint32 // index at which the next search begins, so that a freed user is reused as late as possible
 }
 
 // slot is the locked file of one user.
 type slot struct {
 	mu   sync.Mutex
-	file *os.File // nil once the user is free again
+	file *os.File // nil after the user was freed
 }
 
-// OpenPool opens the pool of a range's users, with the journal in dir, which it makes if it does
-// not exist. It returns an error if this process is not root, or if /etc/passwd names one of these
-// users.
+// OpenPool opens the pool of the users in a range. It keeps the journal in dir, and makes dir if
+// necessary. It returns an error if this process is not root, or if /etc/passwd names a user of the
+// range.
 func OpenPool(dir string, users Range) (*Pool, error) {
 	if err := users.validate(); err != nil {
 		return nil, fmt.Errorf("open the pool of users: %w", err)
@@ -66,7 +67,7 @@ func OpenPool(dir string, users Range) (*Pool, error) {
 	return &Pool{dir: dir, users: users, self: self}, nil
 }
 
-// named finds a user of the range that has a name on this machine.
+// named returns a user of the range that /etc/passwd names.
 func named(users Range) (name string, uid uint32, found bool) {
 	f, err := os.Open("/etc/passwd")
 	if err != nil {
@@ -89,8 +90,8 @@ func named(users Range) (name string, uid uint32, found bool) {
 // Users returns the range.
 func (p *Pool) Users() Range { return p.users }
 
-// Take gives a run a user that no other run has and that has no process left. It returns
-// [ErrNoUser] if none is free.
+// Take reserves for a run a user that no other run has and that has no processes. It returns
+// [ErrNoUser] if no user is free.
 func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 	if !runID.MatchString(run) {
 		return nil, fmt.Errorf("take a user: run id %q", run)
@@ -102,12 +103,13 @@ func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 	var why error
 	for i := range 2 * p.users.Count {
 		uid := p.users.First + (from+i)%p.users.Count
-		// A dead run may have left files that are still to be salvaged as its user, so that user is
-		// given to another run last.
+		// A dead run may have left files that must still be salvaged as its user, so the first pass
+		// skips the users of dead runs.
 		file, err := p.claim(ctx, uid, run, i < p.users.Count)
 		if err == nil {
 			p.mu.Lock()
-			p.next = (from + i + 1) % p.users.Count // beyond the users that other processes have, too
+			// the next search then also skips the users that other processes have reserved
+			p.next = (from + i + 1) % p.users.Count
 			p.mu.Unlock()
 			return &Seat{User: host.User{UID: uid, GID: uid}, pool: p, slot: &slot{file: file}}, nil
 		}
@@ -129,11 +131,11 @@ type holder struct {
 	Since   time.Time    `json:"since"`
 }
 
-// errDeadRun means that a user's file still names a run whose process is dead.
+// errDeadRun is the error for a user whose file still names a run whose process is dead.
 var errDeadRun = errors.New("the user of a dead run")
 
-// claim locks a user's file and writes the run into it. With spare it refuses a user whose file
-// still names a dead run.
+// claim locks a user's file and writes the run into it. If spare is true, it refuses a user whose
+// file still names a dead run.
 func (p *Pool) claim(ctx context.Context, uid uint32, run string, spare bool) (*os.File, error) {
 	file, was, err := p.lock(uid)
 	if err != nil {
@@ -178,7 +180,7 @@ func (p *Pool) lock(uid uint32) (*os.File, holder, error) {
 	return file, was, nil
 }
 
-// writeHolder replaces the content of a user's file; nil empties it.
+// writeHolder replaces the content of a user's file; nil clears it.
 func writeHolder(file *os.File, h *holder) error {
 	if err := file.Truncate(0); err != nil || h == nil {
 		return err
@@ -191,8 +193,9 @@ func writeHolder(file *os.File, h *holder) error {
 	return err
 }
 
-// Free kills the user's processes and returns the user to the pool. If a process survives, the
-// error wraps [ErrSurvived] and the user stays taken until this process ends. Free may be repeated.
+// Free kills the user's processes and makes the user available again. If a process survives, the
+// error wraps [ErrSurvived] and the user stays reserved until this process ends. A second call does
+// nothing.
 func (s *Seat) Free(ctx context.Context) error {
 	s.slot.mu.Lock()
 	defer s.slot.mu.Unlock()
@@ -211,14 +214,14 @@ func (s *Seat) Free(ctx context.Context) error {
 	return nil
 }
 
-// List lists the users that are taken.
+// List lists the users that are in use.
 func (p *Pool) List() ([]Taken, error) {
 	var list []Taken
 	err := p.each(func(uid uint32, path string) error {
 		raw, err := os.ReadFile(path)
 		var h holder
 		if err != nil || json.Unmarshal(raw, &h) != nil || h.Run == "" {
-			return nil //nolint:nilerr // the user is free, or its file is just being written
+			return nil //nolint:nilerr // the user is free, or another process is writing its file
 		}
 		list = append(list, Taken{UID: uid, Run: h.Run, At: h.Since, Left: h.Process.State(p.self) == host.Dead})
 		return nil
@@ -226,9 +229,9 @@ func (p *Pool) List() ([]Taken, error) {
 	return list, err
 }
 
-// Sweep kills the processes that runs of dead owners have left. The files of their users still name
-// these runs: the files that a run has left are salvaged as its user, and until then other users
-// are given out first.
+// Sweep kills the processes of runs whose own process has died. It does not clear the files of
+// their users, so that Take gives out these users last: the files that a run has left are salvaged
+// as its user.
 func (p *Pool) Sweep(ctx context.Context) error {
 	busy := make(map[uint32]bool)
 	for _, uid := range usersAtWork() {
@@ -240,7 +243,7 @@ func (p *Pool) Sweep(ctx context.Context) error {
 		}
 		file, was, err := p.lock(uid)
 		if err != nil {
-			return nil // another process has the user
+			return nil // another process has reserved the user
 		}
 		defer file.Close()
 		if was.Run == "" {
@@ -290,7 +293,7 @@ func killUser(ctx context.Context, uid uint32) error {
 	}
 }
 
-// usersAtWork lists the users of all processes.
+// usersAtWork lists the user of every process.
 func usersAtWork() (uids []uint32) {
 	table, err := host.Processes()
 	if err != nil {

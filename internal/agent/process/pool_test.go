@@ -22,15 +22,15 @@ func users(t *testing.T) Range {
 	return Range{First: 1_800_000_000 + uint32(os.Getpid()%1000)*1000, Count: 3}
 }
 
-// Rule: no two runs have the same user at the same time, in one process or several, and a freed
-// user is not reused while others are free.
+// Rule: no two runs have the same user at the same time, in one process or in several processes,
+// and a freed user is not reused while other users are free.
 func TestEachRunHasItsOwnUser(t *testing.T) {
 	dir := t.TempDir()
 	a, err := OpenPool(dir, users(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := OpenPool(dir, users(t)) // as another process would open it
+	b, err := OpenPool(dir, users(t)) // a second Pool acts like another process
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestEachRunHasItsOwnUser(t *testing.T) {
 	_ = second.Free(t.Context())
 }
 
-// sleeper starts a process of a user outside of any run.
+// sleeper starts a process of a user that belongs to no run.
 func sleeper(t *testing.T, uid uint32) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/sleep", unique())
@@ -84,8 +84,8 @@ func sleeper(t *testing.T, uid uint32) *exec.Cmd {
 	return cmd
 }
 
-// Rule: after a crash no user is lost: the processes that its runs left are killed, and then the
-// user is free again.
+// Rule: if a process dies with a reserved user, the next Take kills the processes of that user and
+// reserves the user again.
 func TestPoolAfterACrash(t *testing.T) {
 	dir, r := t.TempDir(), users(t)
 	r.Count = 1
@@ -93,7 +93,7 @@ func TestPoolAfterACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The journal of a process that was killed while it wrote.
+	// The file of a process that was killed while it wrote.
 	if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(int(r.First))), []byte(`{"run":"gone","pro`),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -121,8 +121,8 @@ func TestPoolAfterACrash(t *testing.T) {
 	}
 }
 
-// Rule: the users of dead runs, whose files may still have to be salvaged, are given to other runs
-// last, also after a sweep.
+// Rule: Take gives out the users of dead runs last, even after a sweep, because the files of these
+// runs may still have to be salvaged.
 func TestUsersOfDeadRunsAreReusedLast(t *testing.T) {
 	dir, r := t.TempDir(), users(t)
 	p, err := OpenPool(dir, r)
@@ -146,8 +146,8 @@ func TestUsersOfDeadRunsAreReusedLast(t *testing.T) {
 	}
 }
 
-// Rule: a user with processes that the journal does not know may belong to another program: the
-// pool does not give the user out, and kills none of its processes.
+// Rule: if a user has processes but its file names no run, they may belong to another program. The
+// pool then neither gives out this user nor kills these processes.
 func TestPoolKillsNoUnknownProcesses(t *testing.T) {
 	r := users(t)
 	r.Count = 1
@@ -165,7 +165,7 @@ func TestPoolKillsNoUnknownProcesses(t *testing.T) {
 	}
 }
 
-// Rule: a range with users that may belong to others is refused.
+// Rule: OpenPool refuses a range with users that other programs may use.
 func TestPoolRefusesUsersOfOthers(t *testing.T) {
 	users(t)
 	for _, r := range []Range{{First: 0, Count: 10}, {First: 65000, Count: 1000}, {First: 5000},
@@ -176,8 +176,8 @@ func TestPoolRefusesUsersOfOthers(t *testing.T) {
 	}
 }
 
-// enclosed returns a run that has its own user and a directory below one that is closed to all
-// others.
+// enclosed returns a run that has its own user, and a directory below another directory that only
+// root may pass.
 func enclosed(t *testing.T, script string) (Command, *transcript) {
 	t.Helper()
 	user := tenant(t)
@@ -201,11 +201,11 @@ func enclosed(t *testing.T, script string) (Command, *transcript) {
 	return c, out
 }
 
-// Rule: a run that has its own user works in its directories, and sees, writes and gains nothing
-// else.
+// Rule: a run that has its own user can work in its own directories. It can neither read nor write
+// other files that are closed to it, and gets no more rights.
 func TestARunWithItsOwnUserSeesNothingElse(t *testing.T) {
 	world := t.TempDir()
-	for _, dir := range []string{world, filepath.Dir(world)} { // all directories of the test
+	for _, dir := range []string{world, filepath.Dir(world)} { // both temporary directories of the test
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ true`)
 	if raw, err := os.ReadFile(filepath.Join(c.Dir, "file")); err != nil || string(raw) != "mine\n" {
 		t.Errorf("its own file: %q, %v", raw, err)
 	}
-	// Freezing still works: the cgroup files stay writable for the supervisor.
+	// Freezing still works, because the supervisor can still write the cgroup files.
 	c.ID += "-2"
 	c.Args[2] = "while :; do echo x >> count; done"
 	tree := begin(t, t.Context(), c)
@@ -263,8 +263,8 @@ true`)
 	}
 }
 
-// Rule: if the user may not pass a directory on the path to the working directory and the path
-// cannot be opened, the error says so.
+// Rule: if the user may not pass a directory on the path to the working directory, and this package
+// cannot open that path, Start returns an error that names the directory.
 func TestWorkingDirectoryThatTheUserCannotReach(t *testing.T) {
 	c, _ := enclosed(t, "true")
 	c.Isolation = Subreaper

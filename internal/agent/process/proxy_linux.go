@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proxy is the parent's side of the connection between a run and its Proxy; nil if the run has
-// none.
+// proxy is the parent's side of the connection between a run and its Proxy; nil if the run has no
+// Proxy.
 type proxy struct {
 	port     int
 	listener net.Listener
-	// The supervisor sends through this socket the listener that it makes in the run's network
-	// namespace.
+	// The supervisor makes the listener in the run's network namespace and sends it through this
+	// socket.
 	ours, theirs *os.File
-	ended        chan struct{} // closed when Proxy has returned; nil before it is called
+	ended        chan struct{} // closed when Proxy has returned; nil before Proxy is called
 }
 
-// open prepares the proxy of a run. It returns the proxy's port if that is on the machine's own
-// loopback.
+// open prepares the proxy of a run. It returns the proxy's port if the proxy listens on the
+// machine's own loopback.
 func (t *Tree) open() (port int, err error) {
 	switch {
 	case t.command.Network != ProxiedNetwork:
@@ -52,7 +52,7 @@ func (t *Tree) open() (port int, err error) {
 	return address.Port, nil
 }
 
-// environment returns the variables that send the command to the proxy.
+// environment returns the variables that make the command use the proxy.
 func (p *proxy) environment(token string, direct []string) map[string]string {
 	if p == nil {
 		return nil
@@ -60,7 +60,7 @@ func (p *proxy) environment(token string, direct []string) map[string]string {
 	return proxyEnvironment("127.0.0.1:"+strconv.Itoa(p.port), token, direct)
 }
 
-// files are the descriptors for the supervisor.
+// files returns the descriptors that the supervisor gets for the proxy.
 func (p *proxy) files() []*os.File {
 	if p == nil || p.theirs == nil {
 		return nil
@@ -68,7 +68,7 @@ func (p *proxy) files() []*os.File {
 	return []*os.File{p.theirs}
 }
 
-// serve calls the command's Proxy once the command runs.
+// serve calls the command's Proxy after the command was started.
 func (p *proxy) serve(proxy func(net.Listener)) error {
 	if p == nil {
 		return nil
@@ -88,8 +88,8 @@ func (p *proxy) serve(proxy func(net.Listener)) error {
 	return nil
 }
 
-// close closes the listener and waits for Proxy to return, at most for the time within. It may be
-// repeated.
+// close closes the listener and waits for Proxy to return, at most for the time within. A second
+// call is allowed.
 func (p *proxy) close(within time.Duration) {
 	if p == nil {
 		return
@@ -111,7 +111,7 @@ func (p *proxy) close(within time.Duration) {
 	}
 }
 
-// receive takes a listener out of a message that is in the socket already.
+// receive returns the listener in a message that has already arrived on the socket.
 func receive(socket int) (net.Listener, error) {
 	var text [1]byte
 	rights := make([]byte, unix.CmsgSpace(4))
@@ -132,7 +132,7 @@ func receive(socket int) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// connect brings up the loopback of this process's network namespace. If a socket is given, connect
+// connect enables the loopback of this process's network namespace. If a socket is given, connect
 // also listens on the loopback for the parent's proxy and sends the listener through the socket.
 func connect(socket int) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -147,7 +147,7 @@ func connect(socket int) error {
 	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
 		if socket < 0 && errors.Is(err, unix.EPERM) {
-			return nil // root without CAP_NET_ADMIN: the run can connect to nothing, not even to itself
+			return nil // root has no CAP_NET_ADMIN: the run can connect to nothing, not even to itself
 		}
 		return fmt.Errorf("bring up the loopback: %w", err)
 	}

@@ -10,40 +10,40 @@ import (
 
 // Result is the outcome of a command.
 type Result struct {
-	// Code is the exit code, 128+n after signal n as shells count, or -1 if it is not
-	// known because the supervisor was lost.
+	// Code is the exit code, or 128+n after signal n as in a shell, or -1 if the code is unknown
+	// because the supervisor was lost.
 	Code int
-	// Signal is the signal that ended the command, or 0.
+	// Signal is the signal that ended the command; 0 if no signal did.
 	Signal syscall.Signal
-	// TimedOut and Cancelled tell that the command did not end by itself. A command that ended by
-	// itself before the timeout or the cancellation reached it has neither set, even if descendants
-	// still ran.
+	// TimedOut and Cancelled say why the command did not end by itself. Both are false if the
+	// command ended by itself before the timeout or the cancel reached it, even if descendants
+	// still ran then.
 	TimedOut  bool
 	Cancelled bool
 	// Duration is the time from the command's start to its end, including frozen time.
 	Duration time.Duration
-	// Usage covers the command and every descendant.
+	// Usage is the usage of the command and all its descendants.
 	Usage Usage
-	// Stragglers counts the descendants that still ran when the command ended.
+	// Stragglers is the number of descendants that still ran when the command ended.
 	Stragglers int
-	// OutputCut tells that Output did not receive everything: it was too slow after the end, or it
-	// failed.
+	// OutputCut says that Output did not receive everything, because it was too slow after the end
+	// or because it failed.
 	OutputCut bool
 	Isolation Isolation
-	// Freezer is the means that a freeze would use: "cgroup v2", "cgroup v1" or "signals".
+	// Freezer is the means by which the run could be frozen: "cgroup v2", "cgroup v1" or "signals".
 	Freezer string
-	// Enforced names the means that enforced the limits.
+	// Enforced names the means that enforced each limit.
 	Enforced Enforced
-	// Sealed tells that the run could write only in Command.Writable and Tmp.
+	// Sealed says that the run could write only in Command.Writable and Tmp.
 	Sealed bool
-	// Walls lists everything that isolated the run.
+	// Walls lists the walls that isolated the run.
 	Walls Walls
 	// Exceeded describes in words the limits that the run reached, if cgroups enforced them; empty
-	// for none.
+	// if the run reached no limit.
 	Exceeded string
 }
 
-// describe describes in one line the isolation and the limits of a run of c.
+// describe describes in one line the isolation and the limits of a run of the command c.
 func (r *Result) describe(c *Command) string {
 	parts := r.Walls.describe()
 	if len(c.Writable) > 0 && !r.Sealed {
@@ -56,7 +56,7 @@ func (r *Result) describe(c *Command) string {
 // Usage is the resource usage of a tree of processes.
 type Usage struct {
 	User, System time.Duration
-	// MaxRSS is the largest resident size of any one process, in bytes.
+	// MaxRSS is the largest resident size of any single process, in bytes.
 	MaxRSS int64
 }
 
@@ -64,20 +64,20 @@ var (
 	// ErrTimedOut is the cause if the timeout ended the command.
 	ErrTimedOut = errors.New("the command ran out of time")
 
-	// ErrKilled is the cause of a Kill without a cause of its own.
+	// ErrKilled is the cause after a call of Kill without a cause.
 	ErrKilled = errors.New("the command was killed")
 
-	// ErrLost means that the supervisor ended before its command, so that the command's own end is
-	// unknown. All processes of the run that could be found have been killed.
+	// ErrLost means that the supervisor ended before the command, so that the command's end is
+	// unknown. Belay has killed all processes of the run that it could find.
 	ErrLost = errors.New("the supervisor was lost")
 
-	// ErrSurvived means that some process of the run could not be killed in time; most likely it
-	// waits inside the kernel for a device or a file server.
+	// ErrSurvived means that a process of the run could not be killed in time; most likely it waits
+	// inside the kernel for a device or a file server.
 	ErrSurvived = errors.New("a process of the run could not be killed")
 )
 
-// StartError means that the command was never started. Code is the exit code that
-// a shell would give: 127 if there is no such command, 126 if it cannot be run.
+// StartError means that the command was not started. Code is the exit code that a shell would
+// return: 127 if the command does not exist, 126 if it cannot be executed.
 type StartError struct {
 	Command string
 	Code    int

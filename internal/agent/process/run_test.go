@@ -21,8 +21,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: exit codes are those that a shell would give, and each result names the isolation of the
-// run.
+// Rule: Result.Code is the exit code that a shell would return, and Result.Isolation is the kind of
+// isolation of the run.
 func TestExitCode(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, tt := range []struct {
@@ -51,8 +51,8 @@ func TestExitCode(t *testing.T) {
 	})
 }
 
-// Rule: a command that cannot be run is a StartError, with the exit code of a shell, and nothing is
-// started.
+// Rule: if a command cannot be executed, Start returns a StartError with the exit code of a shell,
+// and starts nothing.
 func TestCommandThatCannotRun(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string, mode os.FileMode) string {
@@ -96,7 +96,7 @@ func TestCommandThatCannotRun(t *testing.T) {
 	}
 }
 
-// Rule: an invalid Command is refused before anything is started.
+// Rule: Start refuses an invalid Command before it starts anything.
 func TestInvalidCommand(t *testing.T) {
 	good := Command{ID: "r", Args: []string{"true"}, Dir: "/"}
 	if _, err := Start(t.Context(), Command{ID: "r", Dir: "/"}); !errors.Is(err, ErrNoCommand) {
@@ -123,8 +123,8 @@ func TestInvalidCommand(t *testing.T) {
 	}
 }
 
-// Rule: a command inherits nothing that its Command does not name: no variable, no open file, no
-// terminal, no capability, no working directory.
+// Rule: a command inherits only what its Command names: no other variable, no open file, no
+// terminal, no capability, and no working directory.
 func TestNothingIsInherited(t *testing.T) {
 	for _, name := range []string{"CANARY", "GIT_DIR", "GIT_CONFIG_COUNT", "BELAY_STORE", "HOME", "LD_PRELOAD_NOT"} {
 		t.Setenv(name, "leak")
@@ -135,7 +135,7 @@ func TestNothingIsInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer leak.Close()
-	// An open file that survives exec, as a parent might leave it by mistake.
+	// An open file that survives exec, as if a program had left it open by mistake.
 	fd, err := syscall.Dup(int(leak.Fd()))
 	if err != nil {
 		t.Fatal(err)
@@ -167,8 +167,8 @@ func sorted(text string) []string {
 	return lines
 }
 
-// Rule: both streams arrive complete and distinguished, and in the order of writing if the writer
-// waits between the writes.
+// Rule: Output receives both streams completely and separately. It receives them in the order of
+// writing if the writer waits between its writes.
 func TestOutputInOrder(t *testing.T) {
 	c, out := shell(t, Auto, "for i in 1 2 3 4 5; do echo o$i; read x <o$i; echo e$i >&2; read x <e$i; done")
 	for _, n := range "12345" {
@@ -194,7 +194,7 @@ func TestOutputInOrder(t *testing.T) {
 	}
 }
 
-// Rule: any bytes pass unchanged, in and out.
+// Rule: input and output may have any bytes, and none of them changes.
 func TestBinaryThroughStdin(t *testing.T) {
 	data := make([]byte, 1<<20)
 	state := uint32(1)
@@ -214,8 +214,8 @@ func TestBinaryThroughStdin(t *testing.T) {
 	})
 }
 
-// Rule: input that the command does not read delays nothing; without input the command reads an
-// empty one.
+// Rule: input that the command does not read causes no delay; a command without input reads an
+// empty file.
 func TestUnreadStdin(t *testing.T) {
 	c, _ := shell(t, Auto, "exit 4")
 	c.Stdin = make([]byte, 4<<20)
@@ -228,8 +228,8 @@ func TestUnreadStdin(t *testing.T) {
 	}
 }
 
-// Rule: output of any size passes in bounded memory, and a slow receiver slows the command down
-// instead of losing output.
+// Rule: output of any size needs only a bounded amount of memory. A slow Output makes the command
+// wait, and no output is lost.
 func TestHugeOutputInBoundedMemory(t *testing.T) {
 	const size = 100 << 20
 	var before, during runtime.MemStats
@@ -266,7 +266,7 @@ func TestHugeOutputInBoundedMemory(t *testing.T) {
 	}
 }
 
-// Rule: a command can run as another user, which cannot signal the supervisor.
+// Rule: a command can run as another user, and cannot signal the supervisor then.
 func TestAsAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start processes as another user")
@@ -284,8 +284,8 @@ func TestAsAnotherUser(t *testing.T) {
 	}
 }
 
-// Rule: the strongest isolation that works is taken, and forcing one that does not work is an error
-// that says so.
+// Rule: Auto uses the strongest isolation that works. If the Command requires an isolation that
+// does not work, Start returns an error that names it.
 func TestIsolationIsChosenByTrying(t *testing.T) {
 	c, _ := shell(t, Auto, "true")
 	r, err := Run(t.Context(), c)
@@ -300,7 +300,7 @@ func TestIsolationIsChosenByTrying(t *testing.T) {
 	}
 }
 
-// Rule: in its own PID namespace a command sees only its own processes.
+// Rule: in its own PID namespace a command sees only processes of its run.
 func TestNamespaceHidesTheHost(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "ls -d /proc/[0-9]* 2>/dev/null | wc -l; test -d /proc/"+strconv.Itoa(os.Getpid())+
@@ -315,7 +315,7 @@ func TestNamespaceHidesTheHost(t *testing.T) {
 	})
 }
 
-// Rule: a context that has ended starts nothing.
+// Rule: if the context has already ended, Start starts nothing.
 func TestEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
@@ -326,8 +326,8 @@ func TestEndedContext(t *testing.T) {
 	nothing(t, c.ID)
 }
 
-// Rule: the timeout counts from the start of the command, and a command that ends in time is not
-// reported as timed out.
+// Rule: the timeout begins at the start of the command. A command that ends before its timeout is
+// not reported as timed out.
 func TestTimeout(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := shell(t, kind, "sleep "+unique())
@@ -348,7 +348,8 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// BenchmarkRun measures the cost of a supervised run over the command itself.
+// BenchmarkRun measures how long a supervised run of a command takes, and how long the command
+// takes without a supervisor.
 func BenchmarkRun(b *testing.B) {
 	for _, kind := range isolations() {
 		b.Run(strings.ReplaceAll(string(kind), " ", "-"), func(b *testing.B) {

@@ -14,12 +14,13 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// errAbsent means that a directory of the command does not exist: another kind of isolation would
-// not help.
+// errAbsent means that a directory of the command does not exist, so trying another kind of
+// isolation would not help.
 var errAbsent = errors.New("it does not exist")
 
-// view makes the command's view of the file system, in the calling thread's mount namespace. It
-// reports whether everything that has to be read-only is; an old kernel cannot do that.
+// view makes the command's view of the file system, in the calling thread's mount namespace. sealed
+// reports whether all files outside the writable directories are read-only; an old kernel cannot do
+// that.
 func view(o *order) (sealed bool, err error) {
 	places, err := takeUp(o)
 	defer places.close()
@@ -31,14 +32,14 @@ func view(o *order) (sealed bool, err error) {
 			return false, err
 		}
 	}
-	// Shallow paths first, so that they do not cover the deeper ones.
+	// Shallow paths are mounted first, because they would otherwise cover deeper paths.
 	slices.SortStableFunc(places, func(a, b place) int {
 		return cmp.Compare(strings.Count(a.at, "/"), strings.Count(b.at, "/"))
 	})
 	var covers []string
 	for _, p := range places {
 		covered, err := p.put(o.User)
-		for _, at := range covered { // all below the covered directory is hidden, also other covers
+		for _, at := range covered { // the covered directory hides everything below it, including other covers
 			covers = slices.DeleteFunc(covers, func(c string) bool { return strings.HasPrefix(c, at+"/") })
 		}
 		covers = append(covers, covered...)
@@ -46,7 +47,7 @@ func view(o *order) (sealed bool, err error) {
 			return false, fmt.Errorf("%s %s: %w", p.what, p.at, err)
 		}
 	}
-	for _, at := range covers { // mounts that lie deeper are not changed
+	for _, at := range covers { // this changes the cover itself, not the mounts below it
 		if err := unix.MountSetattr(unix.AT_FDCWD, at, 0,
 			&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil && !errors.Is(err, unix.ENOSYS) {
 			return false, fmt.Errorf("close %s: %w", at, err)
@@ -55,11 +56,11 @@ func view(o *order) (sealed bool, err error) {
 	return sealed, nil
 }
 
-// makeReadOnly makes every mount read-only except for /proc, whose files have their own checks, and
+// makeReadOnly makes every mount read-only except /proc, whose files have their own checks. It
 // reports whether the kernel can do that.
 func makeReadOnly() (bool, error) {
 	err := setMounts("/", unix.MOUNT_ATTR_RDONLY, 0)
-	// an old kernel, or a root directory that is not a mount
+	// the kernel is old, or the root directory is not a mount
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
 		return false, nil
 	}
@@ -72,7 +73,7 @@ func makeReadOnly() (bool, error) {
 	return true, nil
 }
 
-// role is the purpose of a place, in words.
+// role is the purpose of a place, in words for error messages.
 type role string
 
 const (
@@ -86,7 +87,7 @@ const (
 type place struct {
 	what role
 	at   string
-	fd   int // a detached mount; -1 where an empty file or directory is to cover the path
+	fd   int // a detached mount; -1 if an empty file or directory must cover the path
 	dir  bool
 }
 
@@ -103,8 +104,8 @@ func (all places) close() {
 // shared are the directories in which every user may write temporary files.
 var shared = []string{"/tmp", "/var/tmp", "/dev/shm"}
 
-// takeUp lists the places of a run, and makes detached mounts of those that stay visible, before
-// other mounts hide them or make them read-only.
+// takeUp lists the places of a run. It makes detached mounts of the visible places, before other
+// mounts hide them or make them read-only.
 func takeUp(o *order) (all places, err error) {
 	for _, at := range o.Hidden {
 		if info, err := os.Lstat(at); err == nil {
@@ -135,8 +136,8 @@ func takeUp(o *order) (all places, err error) {
 	return all, nil
 }
 
-// keep adds a path that stays visible, both at its real location and at the location of the
-// symbolic link that leads to it, since a directory above may be hidden together with the link.
+// keep adds a path that stays visible. If a symbolic link leads to the path, keep adds both the
+// real path and the path of the link, because a hidden directory may contain the link.
 func (all places) keep(what role, path string) (places, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -151,7 +152,7 @@ func (all places) keep(what role, path string) (places, error) {
 	return all.take(what, real, path)
 }
 
-// take adds a place that shows the current content of path.
+// take adds a place that shows at the path at the content that path has now.
 func (all places) take(what role, path, at string) (places, error) {
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW | unix.AT_RECURSIVE
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
@@ -170,8 +171,9 @@ func (all places) take(what role, path, at string) (places, error) {
 }
 
 // put mounts the place and returns the paths that it has covered. If the user may not pass a
-// directory on the path to the place, put covers that directory by an empty one that contains only
-// the rest of the path: the user could not have seen its other content anyway.
+// directory on the path to the place, put covers that directory with an empty directory that
+// contains only the rest of the path. The user loses nothing, because the user could not see the
+// directory's other content before.
 func (p place) put(user *host.User) (covered []string, err error) {
 	if p.what == hide {
 		return p.cover()
@@ -197,18 +199,20 @@ func (p place) put(user *host.User) (covered []string, err error) {
 	return covered, setMounts(p.at, attributes, 0)
 }
 
-// clear makes the directories on the path to the place, and a file or directory on which the place
-// can be mounted.
+// clear makes the directories on the path to the place, and an empty file or directory at which the
+// place can be mounted.
 func (p place) clear() error {
 	had := unix.Umask(0o022)
 	defer unix.Umask(had)
 	if p.dir {
-		return os.MkdirAll(p.at, 0o755) //nolint:gosec // the run's user has to pass it
+		return os.MkdirAll(p.at, 0o755) //nolint:gosec // the run's user must be able to pass the directory
 	}
-	if err := os.MkdirAll(filepath.Dir(p.at), 0o755); err != nil { //nolint:gosec // as above
+	// the run's user must be able to pass the directory
+	if err := os.MkdirAll(filepath.Dir(p.at), 0o755); err != nil { //nolint:gosec
 		return err
 	}
-	f, err := os.OpenFile(p.at, os.O_CREATE|os.O_RDONLY, 0o444) //nolint:gosec // as above
+	// the run's user must be able to read the file
+	f, err := os.OpenFile(p.at, os.O_CREATE|os.O_RDONLY, 0o444) //nolint:gosec
 	if err != nil && !errors.Is(err, unix.EROFS) {
 		return err
 	}
@@ -220,8 +224,8 @@ func (p place) clear() error {
 	return err
 }
 
-// cover mounts an empty file or directory on the place, unless a directory above it is covered
-// already.
+// cover mounts an empty file or directory on the place. It does nothing if the place is not
+// visible, for example because a directory above it is already covered.
 func (p place) cover() (covered []string, err error) {
 	switch _, err := os.Lstat(p.at); {
 	case err != nil:
@@ -237,15 +241,15 @@ func cover(dir string) error {
 	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k,nr_inodes=1k,mode=0755")
 }
 
-// closedTo returns the first directory on the path to dir that the user may not pass; "" if there
-// is none.
+// closedTo returns the first directory on the path to dir that the user may not pass; "" if the
+// user may pass all of them.
 func closedTo(user host.User, dir string) string {
 	at := "/"
 	for _, name := range append([]string{""}, strings.Split(strings.Trim(dir, "/"), "/")...) {
 		at = filepath.Join(at, name)
 		var st unix.Stat_t
 		if err := unix.Stat(at, &st); err != nil {
-			return "" // dir does not exist, which the command will notice
+			return "" // dir does not exist, which the start of the command will report
 		}
 		pass := uint32(0o001)
 		switch {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// passable lets every user through the directories that lead to dir.
+// passable gives every user the right to pass the directories on the path to dir.
 func passable(t *testing.T, dir string) {
 	t.Helper()
 	for ; dir != "/"; dir = filepath.Dir(dir) {
@@ -23,7 +23,7 @@ func passable(t *testing.T, dir string) {
 	}
 }
 
-// fill makes files, each with its own name as content.
+// fill makes files; the content of each file is its own name.
 func fill(t *testing.T, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -36,7 +36,7 @@ func fill(t *testing.T, paths ...string) {
 	}
 }
 
-// holds checks the content of a file.
+// holds fails the test if a file does not have the content want.
 func holds(t *testing.T, path, want string) {
 	t.Helper()
 	if raw, err := os.ReadFile(path); err != nil || string(raw) != want {
@@ -44,7 +44,8 @@ func holds(t *testing.T, path, want string) {
 	}
 }
 
-// sealed returns a run with its own directory, beside files that its user could write.
+// sealed returns a run that may write only in its own directory, and a directory of other files
+// that the run's user could write without the seal.
 func sealed(t *testing.T, kind Isolation) (c Command, world string) {
 	t.Helper()
 	c, _ = shell(t, kind, "")
@@ -57,8 +58,8 @@ func sealed(t *testing.T, kind Isolation) (c Command, world string) {
 	return c, world
 }
 
-// Rule: a sealed run writes freely in its own directories, and nowhere else, whichever user it has
-// and whichever means enforces the seal.
+// Rule: a sealed run can write in its own directories and in no others, whatever its user and
+// whatever means enforces the seal.
 func TestWallSeal(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, without := range []string{"", byLandlock} {
@@ -87,7 +88,7 @@ func TestWallSeal(t *testing.T) {
 	})
 }
 
-// Rule: in a mount namespace the directories for temporary files are the run's own.
+// Rule: in a mount namespace a run has its own /tmp, /var/tmp and /dev/shm.
 func TestWallTmp(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		if kind == Subreaper {
@@ -115,7 +116,8 @@ func TestWallTmp(t *testing.T) {
 	})
 }
 
-// Rule: the supervisor of a sealed run can still freeze it, and leaves no cgroup behind.
+// Rule: the supervisor of a sealed run can still freeze the run, and removes the run's cgroup at
+// the end.
 func TestWallSealKeepsTheFreezer(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)
@@ -135,7 +137,8 @@ func TestWallSealKeepsTheFreezer(t *testing.T) {
 	})
 }
 
-// Rule: a writable directory that does not exist is an error and no reason for a weaker seal.
+// Rule: if a writable directory does not exist, Start returns an error and does not try a weaker
+// seal.
 func TestWallSealOfAMissingDirectory(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)

@@ -17,15 +17,15 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// startMost bounds how long a supervisor may take to start its command.
+// startMost is the time that a supervisor has to start its command.
 const startMost = 30 * time.Second
 
-// Start starts c and returns once the command runs. The context applies to the whole run: when it
-// ends, the tree is cancelled, with the context's cause.
+// Start starts the command c and returns once the command runs. The context applies to the whole
+// run: when the context ends, the tree is cancelled, with the context's cause.
 //
-// If the command cannot be run, the error is a [*StartError]. An invalid Command, or a forced
-// isolation that does not work here, has an error of another kind. After any error no process is
-// left running.
+// If the command cannot be executed, the error is a [*StartError]. An invalid Command, or a
+// required isolation that does not work on this machine, causes another error. After any error no
+// process is left running.
 func Start(ctx context.Context, c Command) (*Tree, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	}
 	env, err := c.environment(os.Environ(), t.proxy.environment(c.ProxyToken, c.Direct))
 	if err != nil {
-		return nil, err // validate has checked it before
+		return nil, err // cannot happen, because Start has checked the variables before
 	}
 	if err := t.spawn(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	return nil, err
 }
 
-// spawn starts the supervisor and gives it its ends of the socket and of the pipes.
+// spawn starts the supervisor with its ends of the socket and of the pipes.
 func (t *Tree) spawn() (err error) {
 	var theirs []*os.File
 	defer func() {
@@ -173,8 +173,8 @@ func (t *Tree) spawn() (err error) {
 }
 
 // attributes returns the supervisor's namespaces. The supervisor has its own session, so that it
-// gets no signals of a terminal. A new user namespace has no ids yet: the supervisor writes the id
-// maps itself, since the kernel would refuse the files to a parent that is not dumpable.
+// gets no signals of a terminal. In a new user namespace the supervisor writes the id maps itself,
+// because the kernel would not let a parent write them that is not dumpable.
 func attributes(kind Isolation, network Network) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if kind == Subreaper {
@@ -186,8 +186,8 @@ func attributes(kind Isolation, network Network) *syscall.SysProcAttr {
 	}
 	if kind == UserNamespace {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
-		// The supervisor needs these for mounts, the loopback and root's cgroups; the command gets
-		// none of them.
+		// The supervisor needs these capabilities for mounts, the loopback and root's cgroups; the
+		// command gets none of them.
 		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_DAC_OVERRIDE}
 	}
 	return attr
@@ -222,9 +222,9 @@ func (t *Tree) sendOrder(ctx context.Context, o order) (report, error) {
 	}
 }
 
-// abandon ends a supervisor whose command is not wanted any more.
+// abandon ends a supervisor whose command was not started or is not needed any more.
 func (t *Tree) abandon() {
-	t.wire.conn.Close() // the supervisor then kills everything that it has started
+	t.wire.conn.Close() // the supervisor then kills all processes that it has started
 	patience := time.NewTimer(slack)
 	defer patience.Stop()
 	select {

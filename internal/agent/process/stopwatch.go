@@ -2,12 +2,12 @@ package process
 
 import "time"
 
-// stopwatch counts a timeout down and can be paused. It may be used by one goroutine only; without
-// a timeout it never rings.
+// stopwatch is a timeout that can be paused. Only one goroutine may use it. Without a timeout it
+// never ends.
 type stopwatch struct {
-	timer *time.Timer // nil without a timeout
+	timer *time.Timer // nil if there is no timeout
 	left  time.Duration
-	since time.Time // zero while it is paused
+	since time.Time // the time of the last start; zero while the stopwatch is paused
 }
 
 func newStopwatch(timeout time.Duration) stopwatch {

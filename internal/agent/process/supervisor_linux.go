@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// lingerMost is how long descendants may take to end on their own after the command has ended:
-	// the last process of a pipeline may still be writing then.
+	// lingerMost is how long descendants may run after the command has ended, before they get
+	// SIGTERM; the last process of a pipeline may still be writing.
 	lingerMost = 250 * time.Millisecond
-	// freezeMost bounds how long a requested freeze may take. settleMost bounds a freeze that only
-	// makes sure that SIGTERM reaches every process.
+	// freezeMost is the time limit for a freeze that the caller requested. settleMost is the time
+	// limit for a freeze whose only purpose is that SIGTERM reaches every process.
 	freezeMost = 2 * time.Second
 	settleMost = 250 * time.Millisecond
-	// killEvery is the interval at which the processes of a tree are killed again until none is
-	// left.
+	// killEvery is the interval at which the processes of a tree get SIGKILL again until all have
+	// ended.
 	killEvery = 20 * time.Millisecond
 )
 
@@ -35,13 +35,13 @@ type supervisor struct {
 	began      time.Time
 	phase      phase
 	ended      bool // the command has ended
-	stopped    bool // the parent or a signal asked for the command's end before it ended
+	stopped    bool // the parent or a signal requested the end of the command before the command ended
 	frozen     bool
-	orphaned   bool // the parent is gone
+	orphaned   bool // the parent has ended
 	stragglers int
 }
 
-// phase only moves forward.
+// phase is the progress of a run towards its end; it never goes back.
 type phase int
 
 const (
@@ -52,7 +52,7 @@ const (
 	over
 )
 
-// obey carries out a request of the parent.
+// obey executes a request of the parent.
 func (s *supervisor) obey(do verb) {
 	switch do {
 	case stop:
@@ -75,7 +75,7 @@ func (s *supervisor) obey(do verb) {
 	}
 }
 
-// escalate moves on to the phase to, unless the run has reached it already.
+// escalate starts the phase to, unless the run is already in that phase or a later phase.
 func (s *supervisor) escalate(to phase) {
 	if to == terminating && (s.frozen || s.order.Grace <= 0) {
 		to = killing
@@ -96,7 +96,7 @@ func (s *supervisor) escalate(to phase) {
 	}
 }
 
-// overdue is called when the time of the current phase is over; it moves on to the next.
+// overdue is called when the time of the current phase is over. It starts the next phase.
 func (s *supervisor) overdue() {
 	switch s.phase {
 	case lingering:
@@ -109,7 +109,7 @@ func (s *supervisor) overdue() {
 	}
 }
 
-// noteDeath handles a process that was waited for.
+// noteDeath handles the end of a process.
 func (s *supervisor) noteDeath(d death) {
 	if d.pid != s.pid || s.ended {
 		return
@@ -125,10 +125,10 @@ func (s *supervisor) noteDeath(d death) {
 	s.escalate(lingering)
 }
 
-// contained reports whether the tree is the whole of a PID namespace.
+// contained reports whether the tree has its own PID namespace.
 func (s *supervisor) contained() bool { return s.order.Isolation != Subreaper }
 
-// tree lists all descendants of the supervisor, which are the processes of the run.
+// tree lists all descendants of the supervisor. These are the processes of the run.
 func (s *supervisor) tree() []host.Status {
 	table, err := host.Processes()
 	if err != nil {
@@ -146,16 +146,17 @@ func (s *supervisor) tree() []host.Status {
 	return all
 }
 
-// terminateAll sends SIGTERM to every process that exists now, but not to processes that a signal
-// handler starts to clean up.
+// terminateAll sends SIGTERM to every process that exists now. Processes that start later, for
+// example in a signal handler, do not get SIGTERM.
 func (s *supervisor) terminateAll() {
 	if s.contained() {
-		// Pid -1 means every process of the namespace except for process 1, and no fork escapes it.
+		// pid -1 sends to every process of the namespace except process 1, and no new process can
+		// escape it
 		_ = syscall.Kill(-1, syscall.SIGTERM)
-		_ = syscall.Kill(-1, syscall.SIGCONT) // a stopped process handles SIGTERM only once it continues
+		_ = syscall.Kill(-1, syscall.SIGCONT) // a stopped process handles SIGTERM only after it continues
 		return
 	}
-	// If the freeze does not work, a process that escapes it is killed at the end of the grace
+	// If the freeze fails, a new process may not get SIGTERM; it is killed at the end of the grace
 	// period.
 	_ = s.freezer.freeze(settleMost)
 	tree := s.tree()
@@ -168,7 +169,8 @@ func (s *supervisor) terminateAll() {
 	_ = s.freezer.thaw()
 }
 
-// killAll kills every process that exists now. The next call finds those that were just starting.
+// killAll kills every process that exists now. The next call kills processes that were being
+// started meanwhile.
 func (s *supervisor) killAll() {
 	if s.contained() {
 		_ = syscall.Kill(-1, syscall.SIGKILL)
@@ -176,14 +178,14 @@ func (s *supervisor) killAll() {
 		return
 	}
 	s.freezer.kill()
-	s.stopAll() // a stopped process starts no new one
+	s.stopAll() // a stopped process cannot start another process
 	for _, p := range s.tree() {
 		_ = p.Signal(syscall.SIGKILL)
 	}
 }
 
-// stopAll stops processes until one look at the tree finds no new one. It gives up if the tree
-// grows faster than it can look.
+// stopAll stops processes until a pass over the tree finds no new process. It ends after ten
+// passes, because a tree may grow faster than stopAll can stop it.
 func (s *supervisor) stopAll() {
 	stopped := make(map[int]uint64)
 	for range 10 {

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walled reports whether the run has any wall to the rest of the machine. If it has none, it is a
-// command of the caller's own, whose processes are only kept together.
+// walled reports whether the run has any wall towards the rest of the machine. A run without walls
+// is a command of the caller itself, and this package only keeps its processes together.
 func (o *order) walled() bool {
 	return len(o.Writable) > 0 || len(o.Hidden) > 0 || o.Network != HostNetwork || o.User != nil
 }
 
-// uid is the user that the command runs as.
+// uid returns the id of the user that the command runs as.
 func (o *order) uid() int {
 	if o.User != nil {
 		return int(o.User.UID)
@@ -23,7 +23,7 @@ func (o *order) uid() int {
 }
 
 // exposed returns a hidden path that Landlock cannot hide because the run may write in a directory
-// above it: a right over a directory includes everything in it.
+// above that path: in Landlock a right over a directory applies to everything in the directory.
 func (o *order) exposed() string {
 	for _, path := range o.Hidden {
 		for _, dir := range o.Writable {
@@ -39,13 +39,13 @@ func (o *order) exposed() string {
 type facts struct {
 	sealed     bool // mounts make the file system read-only
 	landlock   landlocked
-	filtered   bool  // there is a filter
-	unfiltered error // why there is no filter
+	filtered   bool  // the thread has a filter of system calls
+	unfiltered error // the reason why the thread has no filter
 	limits     Enforced
 }
 
-// survey lists the walls of a run, or reports the wall that the command insists on and that is
-// missing.
+// survey lists the walls of a run. If a wall is missing on which the command insists, survey also
+// returns a report that names the wall.
 func survey(o *order, f facts) (Walls, *report) {
 	lock := f.landlock
 	w := Walls{
@@ -65,7 +65,8 @@ func survey(o *order, f facts) (Walls, *report) {
 	})
 	w.Apart = means(mean{contained, byNamespace}, mean{w.OwnUser, byUser}, mean{lock.signals, byLandlock})
 	w.Sockets = means(mean{contained && closed, byNamespace}, mean{lock.sockets, byLandlock})
-	// Landlock alone is not enough: Fast Open and Multipath TCP connections pass it.
+	// Landlock alone is not enough, because it does not restrict Fast Open and Multipath TCP
+	// connections.
 	if closed && (contained || f.filtered && (o.Network == NoNetwork || lock.tcp)) {
 		w.Closed = means(mean{contained, byNamespace}, mean{f.filtered, byFilter}, mean{lock.tcp, byLandlock})
 	}
@@ -73,13 +74,13 @@ func survey(o *order, f facts) (Walls, *report) {
 	return w, lack
 }
 
-// mean is a means of a wall, if it applies.
+// mean is a means of a wall; is says whether the means was applied.
 type mean struct {
 	is   bool
 	name string
 }
 
-// means joins the names of the means that apply.
+// means joins the names of the means that were applied.
 func means(all ...mean) string {
 	var names []string
 	for _, m := range all {
@@ -90,7 +91,7 @@ func means(all ...mean) string {
 	return strings.Join(names, "+")
 }
 
-// missing reports the first wall that is required and does not stand.
+// missing returns a report on the first required wall that is missing; nil if none is.
 func missing(o *order, w *Walls, f facts) *report {
 	insist := o.Insist
 	if o.Network != HostNetwork && w.Closed == "" {
@@ -104,7 +105,7 @@ func missing(o *order, w *Walls, f facts) *report {
 	return nil
 }
 
-// lacking describes why a wall does not stand.
+// lacking describes why a wall is missing.
 func lacking(o *order, w *Walls, f facts, wall Wall) string {
 	kernel := "the kernel has no Landlock"
 	if f.landlock.abi > 0 {

@@ -17,17 +17,18 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// sweepMost bounds a sweep: a process that a kill has not ended by then waits inside the kernel.
+// sweepMost is the time limit of a sweep. A process that a kill has not ended by then waits inside
+// the kernel.
 const sweepMost = 30 * time.Second
 
 // SweepOrphans kills the processes that ended runs have left on this machine: every process with
 // the mark of a run for which over returns true, and all descendants of such a process. It returns
-// the processes that it has killed, in no order, and an error that wraps [ErrSurvived] if some
-// could not be killed before ctx ended or this process may not kill them.
+// the processes that it has killed, in no order, and an error that wraps [ErrSurvived] if it could
+// not kill a process before ctx ended or has no right to kill it.
 //
-// over must return true only for a run whose owner is known to be gone: the mark tells which run a
-// process belongs to, not whether the run is still wanted. The run that this process itself is part
-// of is never swept.
+// over must return true only for a run whose owner has certainly ended, because the mark names the
+// run of a process but does not say whether the run is over. The run that this process itself
+// belongs to is never swept.
 func SweepOrphans(ctx context.Context, over func(runID string) bool) ([]Orphan, error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepMost)
 	defer cancel()
@@ -35,7 +36,7 @@ func SweepOrphans(ctx context.Context, over func(runID string) bool) ([]Orphan, 
 	match := func(id string) bool { return id != own && over(id) }
 	killed, err := killRuns(ctx, match)
 	for _, c := range groupsHere(match) {
-		_ = syscall.Rmdir(c.dir) // the kernel refuses unless the group is empty
+		_ = syscall.Rmdir(c.dir) // the kernel refuses to remove a group that is not empty
 	}
 	if err != nil {
 		return killed, fmt.Errorf("sweep orphans: %w", err)
@@ -43,18 +44,18 @@ func SweepOrphans(ctx context.Context, over func(runID string) bool) ([]Orphan, 
 	return killed, nil
 }
 
-// killFromOutside kills a tree whose supervisor does not answer or is gone.
+// killFromOutside kills a tree whose supervisor does not answer or has ended.
 func (t *Tree) killFromOutside() error {
 	ctx, cancel := context.WithTimeout(context.Background(), slack)
 	defer cancel()
 	var err error
 	if t.isolation == Subreaper {
 		if t.cgroup.dir != "" {
-			t.cgroup.kill() // also processes that have lost their mark and their ancestors
+			t.cgroup.kill() // also kills processes that have no mark and no ancestor in the run any more
 		}
 		_, err = killRuns(ctx, func(id string) bool { return id == t.command.ID })
 	}
-	_ = t.supervisor.Process.Kill() // the other processes die with its namespace
+	_ = t.supervisor.Process.Kill() // with the supervisor of a namespace, the kernel also kills the other processes
 	select {
 	case <-t.ended:
 	case <-ctx.Done():
@@ -66,8 +67,8 @@ func (t *Tree) killFromOutside() error {
 	return err
 }
 
-// killRuns kills the processes of the matching runs until one look at the whole machine finds none and
-// all killed processes are dead.
+// killRuns kills the processes of the matching runs until a pass over the whole machine finds no
+// such process and all killed processes have ended.
 func killRuns(ctx context.Context, match func(id string) bool) ([]Orphan, error) {
 	h := killedRuns{killed: make(map[host.Process]string), groups: make(map[string]cgroup)}
 	defer h.close()
@@ -80,7 +81,7 @@ func killRuns(ctx context.Context, match func(id string) bool) ([]Orphan, error)
 			return h.orphans(), nil
 		}
 		if !h.kill(targets) {
-			return h.orphans(), h.survivors(targets) // this process may kill none of them
+			return h.orphans(), h.survivors(targets) // this process has no right to kill any of them
 		}
 		select {
 		case <-time.After(killEvery):
@@ -104,16 +105,16 @@ func (h *killedRuns) survivors(targets []target) error {
 	return fmt.Errorf("%w: %s", ErrSurvived, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 }
 
-// killedRuns is the set of processes that one call of killRuns has killed so far.
+// killedRuns is the set of processes that one call of killRuns has killed.
 type killedRuns struct {
-	killed map[host.Process]string // with the run id
+	killed map[host.Process]string // run ids of the killed processes
 	groups map[string]cgroup
 }
 
-// kill kills targets and reports whether it could kill any.
+// kill kills the targets and reports whether it could kill at least one.
 func (h *killedRuns) kill(targets []target) (could bool) {
-	// Stop them first, so that none of them can start another while the others die. Kill the
-	// supervisors last, so that until then the tree keeps its parents.
+	// All targets are stopped first, so that none can start another process while the others die.
+	// Supervisors are killed last, because until then they are the parents of the tree.
 	for _, p := range targets {
 		if !p.supervisor {
 			_ = p.Signal(syscall.SIGSTOP)
@@ -142,8 +143,8 @@ func (h *killedRuns) kill(targets []target) (could bool) {
 	return could
 }
 
-// dead reports whether all killed processes are dead. A process that is exiting has neither
-// arguments nor environment any more by which find could see it.
+// dead reports whether all killed processes have ended. find cannot see a process that is exiting,
+// because the kernel has already removed the process's arguments and environment.
 func (h *killedRuns) dead() bool {
 	for p := range h.killed {
 		if !dead(p) {
@@ -186,8 +187,8 @@ func (t target) identity() host.Process {
 	return p
 }
 
-// find lists the processes of the matching runs, by mark and by cgroup, and all their descendants.
-// This process and its ancestors are never among them.
+// find lists the processes of the matching runs, which it finds by the mark and by the cgroup, and
+// all their descendants. It never lists this process and the ancestors of this process.
 func find(match func(id string) bool) ([]target, error) {
 	self, err := host.Self()
 	if err != nil {
@@ -224,8 +225,8 @@ func find(match func(id string) bool) ([]target, error) {
 	return targets, nil
 }
 
-// heads adds the processes that show by themselves that they belong to a matching run: those with
-// the mark, supervisors, and members of a run's cgroup.
+// heads adds the processes that belong to a matching run even without regard to their ancestors:
+// processes with the mark, supervisors, and processes in a run's cgroup.
 func heads(table []host.Status, marked []host.Found, match func(id string) bool, add func(s host.Status, run string,
 	supervisor bool)) {
 	marks := make(map[int]host.Found, len(marked))
@@ -249,8 +250,8 @@ func heads(table []host.Status, marked []host.Found, match func(id string) bool,
 	}
 }
 
-// supervises reports whether pid is a supervisor, and of which run. Other users can read a
-// supervisor's arguments, but not its environment.
+// supervises reports whether pid is a supervisor, and returns the id of its run. It reads the
+// arguments, because other users can read a supervisor's arguments but not its environment.
 func supervises(pid int) (string, bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
@@ -263,7 +264,7 @@ func supervises(pid int) (string, bool) {
 	return string(args[1]), true
 }
 
-// ancestry returns this process and all its ancestors.
+// ancestry returns the pids of this process and all its ancestors.
 func ancestry(table []host.Status) map[int]bool {
 	parents := make(map[int]int, len(table))
 	for _, s := range table {
@@ -286,8 +287,8 @@ func groupsOf(pid int, run string) (dirs []cgroup) {
 	return dirs
 }
 
-// groupsHere lists the cgroups of matching runs at the places where supervisors of this process
-// would have made them, for freezing and for limits.
+// groupsHere lists the cgroups of matching runs, for freezing and for limits, in the directories in
+// which the supervisors of this process make them.
 func groupsHere(match func(id string) bool) (found []cgroup) {
 	for _, h := range everywhere() {
 		dirs, _ := filepath.Glob(filepath.Join(h.place(), cgroupPrefix+"*"))

@@ -10,24 +10,25 @@ import (
 	"time"
 )
 
-// slack is how long the parent waits beyond a deadline of the supervisor before it acts itself.
+// slack is how long the parent waits after a deadline of the supervisor before the parent acts
+// itself.
 const slack = 4 * time.Second
 
-// errToldToEnd is the cause if a signal to the supervisor ended the command.
+// errToldToEnd is the cause if the command was ended because the supervisor got a signal.
 var errToldToEnd = errors.New("a signal told the supervisor to end")
 
-// Tree is a running command with all processes that it has started. Its methods may be called from
-// any goroutine, any number of times.
+// Tree is a running command with all processes that the command has started. Its methods may be
+// called from any goroutine, any number of times.
 type Tree struct {
 	command   Command
 	isolation Isolation
-	cgroup    cgroup // the run's, if it has one
+	cgroup    cgroup // the cgroup of the run; empty without a cgroup
 	described string
 	walls     Walls
 	proxy     *proxy
 
 	supervisor *exec.Cmd
-	ended      chan struct{} // closed when the supervisor has been waited for
+	ended      chan struct{} // closed when the supervisor process has ended
 	wire       *wire
 	pipes      map[Stream]pipe
 	stdin      *os.File
@@ -35,28 +36,28 @@ type Tree struct {
 	calls chan call
 	done  chan struct{}
 
-	// The following fields belong to the goroutine of watch until done is closed.
+	// Until done is closed, only the goroutine of watch uses the following fields.
 	result   Result
 	err      error
 	asked    verb  // the strongest end that was requested
-	cause    error // the reason for it
+	cause    error // the reason for the end
 	timedOut bool  // whether the timeout was the reason
-	broken   error // the error of Output
+	broken   error // the error that Output returned
 	exited   bool  // the command has ended
-	left     bool  // all other processes have ended too
+	left     bool  // all other processes of the run have ended
 	clock    stopwatch
-	pending  []call // freezes and thaws that wait for their reply, in order
+	pending  []call // calls of Freeze and Thaw that wait for a reply, in order
 	patience *time.Timer
 }
 
-// call is a method's request to the goroutine that owns the tree.
+// call is a method's request to the goroutine of watch.
 type call struct {
 	do    verb
 	cause error
 	reply chan error
 }
 
-// begin starts the goroutine that watches a started command.
+// begin starts the goroutine that watches the started command.
 func (t *Tree) begin(ctx context.Context) {
 	t.calls = make(chan call)
 	t.done = make(chan struct{})
@@ -73,21 +74,21 @@ func (t *Tree) Describe() string { return t.described }
 // Walls lists the walls between the run and the rest of the machine.
 func (t *Tree) Walls() Walls { return t.walls }
 
-// Done is closed when Wait would return.
+// Done returns a channel that is closed when Wait would return.
 func (t *Tree) Done() <-chan struct{} { return t.done }
 
-// Wait returns when the command and all its descendants are gone and their output is delivered. The
-// error is nil if the command ended by itself, whatever its exit code; else the error says why the
-// command did not, and wraps the cause: the context's, or [ErrTimedOut], or the cause given to
-// Kill, or the error of Output. It also wraps [ErrLost] or [ErrSurvived] where these apply. The
-// Result has all that is known, also with an error.
+// Wait returns when the command and all its descendants have ended and their output was delivered.
+// The error is nil if the command ended by itself, whatever its exit code. Otherwise the error says
+// why the command did not end by itself, and wraps the cause: the cause of the context,
+// [ErrTimedOut], the cause given to Kill, or the error of Output. It also wraps [ErrLost] or
+// [ErrSurvived] where these apply. The Result has all known facts, even if there is an error.
 func (t *Tree) Wait() (Result, error) {
 	<-t.done
 	return t.result, t.err
 }
 
-// Kill kills the whole tree at once, without a grace period, and does not wait. The error of Wait
-// wraps the cause, which may be nil.
+// Kill kills the whole tree at once, without a grace period, and does not wait for its end. The
+// error of Wait wraps the cause; if cause is nil, it wraps ErrKilled.
 func (t *Tree) Kill(cause error) {
 	if cause == nil {
 		cause = ErrKilled
@@ -95,9 +96,9 @@ func (t *Tree) Kill(cause error) {
 	_ = t.ask(context.Background(), call{do: kill, cause: cause})
 }
 
-// Freeze stops every process of the tree and returns when none of them runs. It returns
-// [os.ErrProcessDone] if the tree has ended. If Freeze fails, the tree goes on running; if ctx ends
-// first, the tree may be frozen or running.
+// Freeze stops every process of the tree and returns when no process of the tree runs. It returns
+// [os.ErrProcessDone] if the tree has ended. If Freeze fails, the tree continues to run. If ctx
+// ends first, the tree may be frozen or running.
 func (t *Tree) Freeze(ctx context.Context) error {
 	return t.ask(ctx, call{do: freeze})
 }
@@ -126,7 +127,7 @@ func (t *Tree) ask(ctx context.Context, c call) error {
 	}
 }
 
-// watch owns the tree from its start to its end.
+// watch is the goroutine that controls the tree from its start to its end.
 func (t *Tree) watch(ctx context.Context) {
 	defer close(t.done)
 	reports := make(chan report)
@@ -159,7 +160,7 @@ func (t *Tree) watch(ctx context.Context) {
 		case c := <-t.calls:
 			t.serve(c)
 		case <-t.patience.C:
-			t.wire.conn.Close() // which also closes reports
+			t.wire.conn.Close() // this also closes reports
 		}
 	}
 	t.clock.pause()
@@ -177,7 +178,7 @@ func (t *Tree) watch(ctx context.Context) {
 	t.conclude(survived)
 }
 
-// listen passes on the supervisor's reports and closes the channel when the socket ends.
+// listen passes on the supervisor's reports, and closes the channel when the socket is closed.
 func (t *Tree) listen(reports chan<- report) {
 	defer close(reports)
 	for {
@@ -189,7 +190,7 @@ func (t *Tree) listen(reports chan<- report) {
 	}
 }
 
-// take handles one report.
+// take handles one report of the supervisor.
 func (t *Tree) take(r report) {
 	switch r.Event {
 	case froze, thawed:
@@ -218,7 +219,7 @@ func (t *Tree) take(r report) {
 	}
 }
 
-// ends handles the report of the command's end.
+// ends handles the report that the command has ended.
 func (t *Tree) ends(r report) {
 	status := syscall.WaitStatus(r.Status)
 	t.exited = true
@@ -229,7 +230,7 @@ func (t *Tree) ends(r report) {
 	}
 	t.result.Duration = r.Elapsed
 	if !r.Stopped {
-		t.cause, t.timedOut = nil, false // the command ended before the request reached it
+		t.cause, t.timedOut = nil, false // the command ended before the request to end it arrived
 	} else if t.cause == nil {
 		t.cause = errToldToEnd
 	}
@@ -239,7 +240,7 @@ func (t *Tree) ends(r report) {
 	}
 }
 
-// serve carries out one method call.
+// serve executes one method call.
 func (t *Tree) serve(c call) {
 	if c.do == kill {
 		t.end(kill, c.cause)
@@ -253,8 +254,8 @@ func (t *Tree) serve(c call) {
 	t.pending = append(t.pending, c)
 }
 
-// end makes the supervisor end the tree, and sets a deadline for it. A request is passed on only if
-// it is stronger than the last.
+// end makes the supervisor end the tree, and sets a deadline for the end. A request is sent only if
+// it is stronger than the last request.
 func (t *Tree) end(do verb, cause error) {
 	if do <= t.asked {
 		return
@@ -270,12 +271,12 @@ func (t *Tree) end(do verb, cause error) {
 	}
 	t.patience.Reset(bound)
 	if err := t.wire.send(request{Do: do}, time.Second); err != nil {
-		t.wire.conn.Close() // the supervisor ends the tree when the socket closes, too
+		t.wire.conn.Close() // the supervisor also ends the tree when the socket is closed
 	}
 }
 
-// awaitSupervisor waits for the supervisor to end, and then kills from outside the processes that it has left
-// behind.
+// awaitSupervisor waits for the supervisor to end. If the supervisor does not end or has left
+// processes behind, awaitSupervisor kills these processes itself.
 func (t *Tree) awaitSupervisor() (survived error) {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()

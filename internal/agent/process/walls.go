@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// Wall is one restriction that isolates a run; a Command can insist on it. The package
-// documentation describes walls.
+// Wall is one restriction that isolates a run. A Command can insist on a wall: without the wall it
+// is not started. The package documentation describes walls.
 type Wall string
 
-// The walls.
+// The names of the walls.
 const (
 	// WallUser: the run has its own user, which is neither root nor this process's user.
 	WallUser Wall = "own user"
 	// WallSeal: the run can write only in Writable and Tmp.
 	WallSeal Wall = "seal"
-	// WallHidden: the run can read nothing that is Hidden.
+	// WallHidden: the run can read none of the files in Hidden.
 	WallHidden Wall = "hidden"
-	// WallNetwork: the run reaches only the Network that the command sets, and no abstract socket
-	// of other processes.
+	// WallNetwork: the run can reach only the Network that the command sets, and cannot connect to
+	// abstract sockets of other processes.
 	WallNetwork Wall = "network"
-	// WallLimits: every limit of Limits is enforced.
+	// WallLimits: this machine enforces every limit in Limits.
 	WallLimits Wall = "limits"
-	// WallApart: the run can neither signal nor read a process outside of it; its supervisor and
-	// this process count as outside.
+	// WallApart: the run can neither signal nor read a process outside the run. The run's
+	// supervisor and this process are outside the run.
 	WallApart Wall = "apart"
 )
 
@@ -42,7 +42,7 @@ func (e *WallError) Error() string {
 	return fmt.Sprintf("the wall %q is not available with %s: %s", e.Wall, e.Isolation, e.Reason)
 }
 
-// The means of a wall.
+// The names of the means that enforce a wall.
 const (
 	byMounts    = "mounts"
 	byLandlock  = "landlock"
@@ -51,32 +51,34 @@ const (
 	byUser      = "user"
 )
 
-// Walls lists what isolates a run, each with its means: "mounts" (in a mount namespace),
-// "landlock", "namespace" (of processes or of the network), "filter" (of system calls) or "user";
-// several means are joined by "+". A wall that does not stand has no means.
+// Walls lists the walls that isolate a run, each with the means that enforce it: "mounts" (in a
+// mount namespace), "landlock", "namespace" (of processes or of the network), "filter" (of system
+// calls) or "user". Several means are joined by "+". A missing wall has an empty string.
 type Walls struct {
 	Isolation Isolation `json:"isolation"`
-	// User is the user that the run runs as. OwnUser tells that no other run has that user.
+	// User is the id of the user that the run runs as. OwnUser says that no other run has that
+	// user.
 	User    uint32 `json:"user"`
 	OwnUser bool   `json:"own_user"`
 	Seal    string `json:"seal,omitempty"`
 	Hidden  string `json:"hidden,omitempty"`
-	// Network is the network that the command asked for. Closed names the means that close it.
+	// Network is the network that the command requested. Closed names the means that restrict the
+	// run to that network.
 	Network Network `json:"network"`
 	Closed  string  `json:"closed,omitempty"`
-	// Apart names the means that protect processes outside of the run from its signals and its
-	// debuggers. Sockets names the means that deny the run connections to the abstract unix sockets
-	// of others.
+	// Apart names the means that protect processes outside the run from signals and debuggers of
+	// the run. Sockets names the means that prevent connections of the run to abstract unix sockets
+	// of other processes.
 	Apart   string `json:"apart,omitempty"`
 	Sockets string `json:"sockets,omitempty"`
-	// Landlock is the version of the kernel's interface that is used, 0 for none. Covers lists what
-	// it restricts: "files", "tcp", "signals", "sockets".
+	// Landlock is the version of the kernel's Landlock interface that the run uses; 0 for none.
+	// Covers lists the accesses that Landlock restricts: "files", "tcp", "signals", "sockets".
 	Landlock int      `json:"landlock"`
 	Covers   string   `json:"covers,omitempty"`
 	Limits   Enforced `json:"limits"`
 }
 
-// Open lists in words the accesses that the run has although a reader might think that it does not.
+// Open lists in words the accesses that the run still has and that a reader may not expect.
 func (w *Walls) Open() (open []string) {
 	say := func(yes bool, format string, args ...any) {
 		if yes {
@@ -99,7 +101,7 @@ func (w *Walls) Open() (open []string) {
 	return open
 }
 
-// has reports whether a wall stands.
+// has reports whether a wall was applied.
 func (w *Walls) has(wall Wall, l Limits) bool {
 	switch wall {
 	case WallUser:

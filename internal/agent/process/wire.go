@@ -9,7 +9,7 @@ import (
 )
 
 // order is the first message to a supervisor: the command to run. Strings may contain any bytes, so
-// the messages are gob and not JSON.
+// the messages are encoded as gob and not as JSON.
 type order struct {
 	ID        string
 	Args      []string
@@ -18,7 +18,7 @@ type order struct {
 	Grace     time.Duration
 	Isolation Isolation
 	Freezer   string
-	Owner     host.User // the user that the parent runs as
+	Owner     host.User // the user of the parent process
 	User      *host.User
 	Limits    Limits
 	Bounds    string
@@ -28,41 +28,43 @@ type order struct {
 	Tmp       string
 	Helper    bool
 	Network   Network
-	Port      int // of the proxy on the host's loopback, if it listens there
+	Port      int // port of the proxy, if the proxy listens on the host's loopback
 	Insist    []Wall
 	Without   []string
-	// Files is the path of each further descriptor that is a directory, and "" for the others.
+	// Files is the path of each descriptor in Command.Files that is a directory, and "" for every
+	// other descriptor.
 	Files []string
 }
 
-// request is any later message to a supervisor.
+// request is a later message to a supervisor.
 type request struct{ Do verb }
 
 type verb int
 
 const (
-	stop   verb = iota + 1 // SIGTERM, after the grace period SIGKILL
-	kill                   // SIGKILL at once
-	freeze                 // the reply is froze
-	thaw                   // the reply is thawed
+	stop   verb = iota + 1 // send SIGTERM, and SIGKILL after the grace period
+	kill                   // send SIGKILL at once
+	freeze                 // freeze the tree; the reply is froze
+	thaw                   // thaw the tree; the reply is thawed
 )
 
-// report is a message of a supervisor. The first one is unable, unstarted, unwalled or started.
+// report is a message of a supervisor. The first report is unable, unstarted, unwalled or started.
 type report struct {
 	Event event
-	// In unable, unstarted and unwalled, Text is the reason; in froze and thawed, the error if
-	// there was one.
+	// In unable, unstarted and unwalled, Text is the reason. In froze and thawed, it is the error;
+	// empty if there was no error.
 	Text string
-	// In unstarted, Code is the exit code that a shell would give.
+	// In unstarted, Code is the exit code that a shell would return.
 	Code int
-	// In started: Freezer, Cgroup (a directory, or nothing), its Version, and the Walls.
+	// In started: Freezer, the directory Cgroup with its Version (empty without a cgroup), and
+	// Walls.
 	Freezer, Cgroup string
 	Version         int
 	Walls           Walls
-	// In unwalled, Wall is the missing one.
+	// In unwalled, Wall is the missing wall.
 	Wall Wall
-	// In exited, Status is the wait status, and Stopped tells whether the supervisor had been asked
-	// to end the command before it ended.
+	// In exited, Status is the wait status, and Stopped says whether the supervisor had got a
+	// request to end the command before the command ended.
 	Status  uint32
 	Stopped bool
 	Elapsed time.Duration
@@ -75,14 +77,14 @@ type report struct {
 type event int
 
 const (
-	unable    event = iota + 1 // the isolation does not work here; nothing was started
+	unable    event = iota + 1 // the isolation does not work on this machine; nothing was started
 	unstarted                  // the command could not be started
-	unwalled                   // a wall that the command insists on is not available
+	unwalled                   // a wall is missing on which the command insists
 	started
 	froze
 	thawed
 	exited // the command has ended
-	gone   // all its descendants have ended too
+	gone   // all descendants of the command have ended too
 )
 
 // wire is one end of the socket between parent and supervisor.
@@ -96,7 +98,7 @@ func newWire(conn net.Conn) *wire {
 	return &wire{conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn)}
 }
 
-// send gives up after the time within: the other side reads at once or not at all.
+// send returns an error if it cannot write the message within that time.
 func (w *wire) send(message any, within time.Duration) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(within)); err != nil {
 		return err
