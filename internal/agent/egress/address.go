@@ -2,7 +2,7 @@ package egress
 
 import "net/netip"
 
-// kind is the purpose of an address; its text completes "it resolves to …".
+// kind is the kind of an IP address; its text completes the sentence "it resolves to …".
 type kind string
 
 const (
@@ -16,9 +16,9 @@ const (
 	reserved    kind = "a reserved address"
 )
 
-// ranges lists ranges of addresses, narrow ones before wide ones: the first range that contains an
-// address gives its kind. They follow IANA's registries of special-purpose addresses. IPv6
-// addresses are public only in 2000::/3.
+// ranges lists ranges of addresses, small ranges before large ones: the first range that contains
+// an address gives the address's kind. The ranges follow IANA's registries of special-purpose
+// addresses. IPv6 addresses are public only in 2000::/3.
 var ranges = table(
 	// AWS, ECS, EKS, Azure, Alibaba, Oracle, Google.
 	metadata, "169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "168.63.129.16/32", "100.100.100.200/32",
@@ -31,7 +31,7 @@ var ranges = table(
 	private, "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7",
 	reserved, "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
 	"240.0.0.0/4",
-	// Teredo and 6to4 addresses contain an IPv4 address that would not be checked here
+	// Teredo and 6to4 addresses contain an IPv4 address, whose kind would not be checked.
 	reserved, "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 	public, "2000::/3", "0.0.0.0/0",
 	reserved, "::/0",
@@ -42,7 +42,7 @@ type ranged struct {
 	kind   kind
 }
 
-// table builds ranges from rows: a kind, followed by the ranges of that kind.
+// table builds ranges from rows; each row is a kind, followed by the ranges of that kind.
 func table(rows ...any) (all []ranged) {
 	var current kind
 	for _, row := range rows {
@@ -56,8 +56,8 @@ func table(rows ...any) (all []ranged) {
 	return all
 }
 
-// nat64 is the prefix under which a network without IPv4 represents IPv4 addresses, in the last 32
-// bits.
+// nat64 is the prefix with which a network without IPv4 represents IPv4 addresses; the last 32 bits
+// are the IPv4 address.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 func kindOf(addr netip.Addr) kind {

@@ -19,10 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: no spelling of a target reaches a host that is not listed, and the proxy neither resolves
-// nor dials it. The response names the setting.
+// Rule: whatever the spelling of a target, the proxy refuses a host that is not listed, and neither
+// resolves nor dials it. The response names the setting agent.egress.
 func TestUnlistedTargetsAreRefused(t *testing.T) {
-	belay := httptest.NewServer(http.HandlerFunc(hello)) // a server that must not be reached
+	belay := httptest.NewServer(http.HandlerFunc(hello)) // no request of this test may reach this server
 	defer belay.Close()
 	port := portOf(belay.Listener.Addr().String())
 	p := begin(t, "example.com", "*.example.com:443", "127.0.0.1:1", "127.0.0.0/8:2", "10.0.0.0/8:3")
@@ -86,8 +86,9 @@ func TestUnlistedTargetsAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: a name that resolves to a forbidden kind of address is refused, except at a permitted
-// address beside it; the response does not show the address.
+// Rule: the proxy refuses a name that resolves to a forbidden kind of address. If the name also
+// resolves to a permitted address, the proxy uses that address. The response does not contain the
+// forbidden address.
 func TestNamesOfForbiddenAddressesAreRefused(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "inside") })
 	p := begin(t, "git.example.org:443", "*.example.com:443", "127.0.0.2:443")
@@ -130,8 +131,8 @@ func TestNamesOfForbiddenAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: a name is resolved once for a connection, and the checked address is the one dialled, so a
-// resolver that changes its answer gains nothing.
+// Rule: the proxy resolves a name once for each connection and dials the address that it has
+// checked, so a name server that changes its answer cannot bypass the check.
 func TestCheckedAddressIsTheOneDialled(t *testing.T) {
 	p := begin(t, "rebind.example.com:443")
 	turn := 0
@@ -153,7 +154,7 @@ func TestCheckedAddressIsTheOneDialled(t *testing.T) {
 	}
 }
 
-// Rule: Belay's own addresses and the proxy itself are closed, whatever the list allows.
+// Rule: the proxy refuses its own address and the addresses of Belay, even if the list allows them.
 func TestAddressesOfBelayAreClosed(t *testing.T) {
 	own := netip.MustParseAddrPort("10.0.0.5:7420")
 	p := beginWith(t, func(s *Server) {
@@ -170,7 +171,8 @@ func TestAddressesOfBelayAreClosed(t *testing.T) {
 	}
 }
 
-// Rule: bytes after a refused request are never read, so they cannot be taken for another request.
+// Rule: after a refused request the proxy reads no more bytes of the connection, so these bytes
+// cannot be another request.
 func TestNothingIsReadAfterARefusal(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(hello))
 	defer server.Close()
@@ -188,15 +190,15 @@ func TestNothingIsReadAfterARefusal(t *testing.T) {
 	if dials := p.dials(); len(dials) > 0 {
 		t.Errorf("dialled: %q", dials)
 	}
-	// Two requests on one connection are checked separately.
+	// The proxy checks two requests on one connection separately.
 	l := p.line().send(good + strings.Replace(good, "example.com/", "evil.org/", 1))
 	if got := l.all(); !strings.Contains(got, "GET example.com/ ") || !strings.Contains(got, "403 Forbidden") {
 		t.Errorf("%q", got)
 	}
 }
 
-// Rule: a server gets requests that net/http wrote: with the target as Host, with one length, and
-// without headers for the proxy.
+// Rule: net/http writes every forwarded request anew: with the target as Host, with one length, and
+// without headers that are meant for the proxy.
 func TestForwardedRequestsAreRewritten(t *testing.T) {
 	heard := make(chan string, 1)
 	server := listen(t, func(c *net.TCPConn) {
@@ -239,7 +241,7 @@ func TestForwardedRequestsAreRewritten(t *testing.T) {
 			t.Errorf("%q: %q", framing, got)
 		}
 	}
-	// With both lengths, the chunks count, and only they are forwarded.
+	// If a request has both lengths, the proxy reads the chunks, and forwards only their content.
 	p.line().send("POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\nTransfer-Encoding: " +
 		"chunked\r\n\r\n0\r\n\r\n" + smuggled).all()
 	if got := next(t, heard); strings.Contains(got, "Content-Length: 60") || strings.Contains(got, "evil") {
@@ -247,8 +249,8 @@ func TestForwardedRequestsAreRewritten(t *testing.T) {
 	}
 }
 
-// Rule: a connection with an incomplete request is closed after a time, and so is one that carries
-// nothing for long.
+// Rule: the proxy closes a connection whose request stays incomplete, and a connection that carries
+// no bytes for the idle time.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	p := beginWith(t, func(s *Server) {
@@ -273,7 +275,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// Rule: the size of a request's header is bounded.
+// Rule: the proxy refuses a request whose header is larger than the limit.
 func TestHeaderIsBounded(t *testing.T) {
 	p := beginWith(t, func(s *Server) { s.Limits.Header = 4 << 10 }, "example.com")
 	got := p.ask("GET http://example.com/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n")
@@ -282,8 +284,8 @@ func TestHeaderIsBounded(t *testing.T) {
 	}
 }
 
-// Rule: a tunnel that carries bytes in either direction stays open longer than the idle time, and
-// is closed once it has carried nothing for the idle time.
+// Rule: a tunnel that carries bytes in either direction stays open longer than the idle time. It is
+// closed after it has carried no bytes for the idle time.
 func TestATunnelInUseStaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Minute
@@ -328,7 +330,7 @@ func TestATunnelInUseStaysOpen(t *testing.T) {
 	})
 }
 
-// one is a listener with one connection.
+// one is a listener that accepts one connection.
 type one struct {
 	conn net.Conn
 	over chan struct{}
@@ -351,8 +353,8 @@ func (l *one) Close() error {
 
 func (l *one) Addr() net.Addr { return &net.UnixAddr{Name: "one", Net: "unix"} }
 
-// Rule: the number of connections of a job is bounded, and a further one is accepted when another
-// has ended.
+// Rule: the number of connections of a job is limited. A further connection is accepted as soon as
+// another connection has ended.
 func TestConnectionsAreBounded(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	p := beginWith(t, func(s *Server) { s.Limits.Connections = 3 }, "example.com")
@@ -375,8 +377,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: Close ends every connection to the job and to its targets, and every goroutine of the
-// server.
+// Rule: Close ends all connections to the job and to its targets, and all goroutines of the server.
 func TestCloseEndsEverything(t *testing.T) {
 	ended := make(chan struct{}, 2)
 	server := listen(t, func(c *net.TCPConn) {
@@ -421,7 +422,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
-// Rule: the end of the listener ends the server.
+// Rule: when the listener is closed, the server closes all its connections, and Serve returns.
 func TestEndOfTheListenerEndsTheServer(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -451,8 +452,8 @@ type onlyCloses struct{ net.Listener }
 
 func (onlyCloses) Close() error { return nil }
 
-// Rule: each refused target is logged once and counted every time, in printable ASCII, and the
-// number of targets is bounded.
+// Rule: the server logs each refused target once and counts every refusal. Targets are logged in
+// printable ASCII, and the number of counted targets is limited.
 func TestRefusalsAreLoggedOnce(t *testing.T) {
 	p := begin(t, "example.com")
 	for range 3 {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// bounded is a listener with a bounded number of open connections; further ones wait in the kernel.
+// bounded is a listener with a limited number of open connections; further connections wait in the
+// kernel.
 type bounded struct {
 	net.Listener
 	server *Server
@@ -19,7 +20,7 @@ func newBounded(l net.Listener, s *Server) *bounded {
 	return &bounded{Listener: l, server: s, slots: make(chan struct{}, s.Limits.Connections), over: make(chan struct{})}
 }
 
-// Accept waits for a slot, then for a connection.
+// Accept waits until the number of connections is below the limit, and then for a connection.
 func (b *bounded) Accept() (net.Conn, error) {
 	select {
 	case b.slots <- struct{}{}:
@@ -46,8 +47,8 @@ func (b *bounded) Close() error {
 	return b.Listener.Close()
 }
 
-// accepted is a connection of the job, closed after it has carried nothing for the idle time. All
-// bytes of a tunnel pass through it, in both directions.
+// accepted is a connection of the job. It is closed after it has carried no bytes for the idle
+// time. All bytes of a tunnel go through this connection, in both directions.
 type accepted struct {
 	net.Conn
 	listener *bounded
@@ -55,14 +56,14 @@ type accepted struct {
 	once     sync.Once
 }
 
-// Read reads, and restarts the idle time.
+// Read reads from the connection and restarts the idle time.
 func (c *accepted) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.used(n)
 	return n, err
 }
 
-// Write writes, and restarts the idle time.
+// Write writes to the connection and restarts the idle time.
 func (c *accepted) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.used(n)
@@ -70,13 +71,13 @@ func (c *accepted) Write(p []byte) (int, error) {
 }
 
 func (c *accepted) used(n int) {
-	// A timer that has fired closes the connection anyway.
+	// If the timer has already fired, it closes the connection.
 	if n > 0 && c.idle.Stop() {
 		c.idle.Reset(c.listener.server.Limits.Idle)
 	}
 }
 
-// Close closes the connection and frees its slot.
+// Close closes the connection, so that the listener can accept another.
 func (c *accepted) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
@@ -87,5 +88,5 @@ func (c *accepted) Close() error {
 	return err
 }
 
-// CloseWrite ends the direction to the job.
+// CloseWrite ends the sending to the job; the job may still send.
 func (c *accepted) CloseWrite() error { return closeWrite(c.Conn) }

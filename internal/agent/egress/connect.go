@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// mostAddresses bounds how many addresses of a name are tried.
+	// mostAddresses is the maximum number of a name's addresses that are tried.
 	mostAddresses = 8
-	// attempt is the timeout of a connection to one of several addresses.
+	// attempt is the time limit for connecting to one of several addresses.
 	attempt = 5 * time.Second
 )
 
 // errNowhere means that a name has no address.
 var errNowhere = errors.New("the name has no address")
 
-// connect connects to an allowed target, at an address that the policy permits for it. A name is
-// resolved once, so that the checked address is the one dialled.
+// connect connects to an allowed target, at an address that the policy permits for that target. It
+// resolves a name once and dials the addresses that it has checked.
 func (s *Server) connect(ctx context.Context, t target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Limits.Connect)
 	defer cancel()
@@ -62,8 +62,8 @@ func (s *Server) dial(ctx context.Context, a netip.AddrPort, others bool) (net.C
 	return d, nil
 }
 
-// addresses returns the addresses of a target that may be dialled. If there is none, the error is
-// the reason for the first address.
+// addresses returns the addresses of a target that may be dialled. If no address may be dialled,
+// the error is the reason for the first address.
 func (s *Server) addresses(ctx context.Context, t target) (good []netip.AddrPort, err error) {
 	all := []netip.Addr{t.addr}
 	if t.name != "" {
@@ -92,7 +92,7 @@ func (s *Server) addresses(ctx context.Context, t target) (good []netip.AddrPort
 	return nil, firstOf(err)
 }
 
-// isOwn reports whether an address is the proxy's own or another address of Belay.
+// isOwn reports whether an address belongs to the proxy itself or to Belay.
 func (s *Server) isOwn(at netip.AddrPort) bool {
 	listener := at.Port() == s.own.Port() && (at.Addr() == s.own.Addr() || s.own.Addr().IsUnspecified())
 	return listener || s.Closed != nil && s.Closed(at)
@@ -109,9 +109,9 @@ func firstOf(err error) error {
 	}
 }
 
-// resolve resolves a name. A name that only a wildcard allows is resolved as a fully qualified
-// name, since this machine's search list could turn it into a name of another domain. A name that
-// the operator has listed exactly is resolved as usual on this machine.
+// resolve resolves a name. If only a wildcard allows the name, resolve treats it as fully
+// qualified, because this machine's search list could otherwise turn it into a name of another
+// domain. A name that the operator has listed exactly is resolved with the search list.
 func (s *Server) resolve(ctx context.Context, t target) ([]netip.Addr, error) {
 	name := t.name
 	if !s.Policy.exact(t) {
@@ -123,7 +123,7 @@ func (s *Server) resolve(ctx context.Context, t target) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
-// dialled is a connection to a target; the end of the server closes it.
+// dialled is a connection to a target; the server closes it at its own end.
 type dialled struct {
 	net.Conn
 	server *Server
@@ -135,5 +135,5 @@ func (d *dialled) Close() error {
 	return d.Conn.Close()
 }
 
-// CloseWrite ends the direction to the target.
+// CloseWrite ends the sending to the target; the target may still send.
 func (d *dialled) CloseWrite() error { return closeWrite(d.Conn) }

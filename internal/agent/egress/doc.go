@@ -1,5 +1,5 @@
-// Package egress is the only way out of a job whose network is closed: a forward proxy that connects
-// to the hosts that the operator has listed, and to no others.
+// Package egress is the only connection of a job with a closed network to other hosts: a forward
+// proxy that connects only to the hosts that the operator has listed.
 //
 // # The policy
 //
@@ -12,15 +12,14 @@
 //	10.20.0.0/16:5432          every address of a range
 //	none                       nothing at all
 //
-// Names are compared as DNS does: without case, without the dot at the end. Names
-// that are not ASCII, addresses in unusual notation (127.1, 0x7f000001, 010.0.0.1) and
-// addresses with a zone are refused, in patterns and in requests: two programs may
-// read such a text differently.
+// Names are compared as in DNS: case and a dot at the end make no difference. Names that are not
+// ASCII, addresses in unusual notation (127.1, 0x7f000001, 010.0.0.1) and addresses with a zone are
+// refused, in patterns and in requests, because two programs may interpret such a text differently.
 //
 // # Names and addresses
 //
-// The proxy itself resolves names, and only listed ones, and connects to the same address that it
-// has checked. A listed name does not allow every address to which it may resolve:
+// The proxy itself resolves names, but only listed names, and connects to the address that it has
+// checked. A listed name does not allow every address to which it may resolve:
 //
 //	public address             any listed name
 //	private address            a name that is listed exactly; no wildcard, because the owner of a
@@ -37,16 +36,16 @@
 //
 // # The server
 //
-// [Server] speaks HTTP/1.1: CONNECT, and requests whose target is a whole http
-// URL. net/http parses requests and writes new ones, and httputil.ReverseProxy removes headers that
-// are meant for one connection only, so that no framing of the client reaches another server. The
-// Host of a forwarded request is that of its target, and each request has a new connection to its
-// server. A refused request ends the job's connection: the proxy reads no bytes after it.
+// [Server] speaks HTTP/1.1: CONNECT, and requests whose target is a whole http URL. net/http parses
+// requests and writes new ones, and httputil.ReverseProxy removes headers that are meant for one
+// connection only, so that a client cannot hide a second request in the bytes of the first. The
+// Host of a forwarded request is the host of its target, and each request gets a new connection to
+// its server. A refused request ends the job's connection: the proxy reads no bytes after it.
 //
 // # Limits of the proxy
 //
-// The proxy does not look into a tunnel. If several sites share a server, a job that may reach one
-// of them may request another inside of the encrypted connection. A job may also pass data to the
-// name servers of a wildcard's domain, in the names that it requests. And a job may send any data
-// to an allowed host.
+// The proxy does not read the contents of a tunnel. If several sites share a server, a job that may
+// reach one site can request another site inside the encrypted connection. A job can also send data
+// to the name servers of a wildcard's domain, in the names that it requests. And a job can send any
+// data to an allowed host.
 package egress

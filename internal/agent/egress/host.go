@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxName is the length of the longest name in DNS.
+// maxName is the maximum length of a name in DNS.
 const maxName = 253
 
 // target is the destination of a request: a name or an address, in canonical form, and a port.
@@ -30,7 +30,7 @@ func (t target) host() string {
 // String returns HOST:PORT, with brackets around an IPv6 address.
 func (t target) String() string { return net.JoinHostPort(t.host(), strconv.Itoa(t.port)) }
 
-// newTarget parses a host in any form that requests use.
+// newTarget makes a target from a host as it appears in a request, and a port.
 func newTarget(host string, port int) (target, error) {
 	if port < 1 || port > 65535 {
 		return target{}, fmt.Errorf("port %d is not from 1 to 65535", port)
@@ -39,7 +39,8 @@ func newTarget(host string, port int) (target, error) {
 	return target{name: name, addr: addr, port: port}, err
 }
 
-// parseTarget parses HOST:PORT. otherwise is the default port; 0 means that the port is required.
+// parseTarget parses HOST:PORT. otherwise is the default port; 0 means that the text must name a
+// port.
 func parseTarget(text string, otherwise int) (target, error) {
 	host, port, err := splitPort(text)
 	if err != nil {
@@ -57,8 +58,8 @@ func parseTarget(text string, otherwise int) (target, error) {
 	return newTarget(host, n)
 }
 
-// splitPort splits HOST, HOST:PORT, [V6] and [V6]:PORT. The port is returned as text, "" if there
-// is none.
+// splitPort splits HOST, HOST:PORT, [V6] and [V6]:PORT. It returns the port as text; "" if there is
+// no port.
 func splitPort(text string) (host, port string, err error) {
 	rest := ""
 	if inner, after, ok := strings.Cut(text, "]"); ok && strings.HasPrefix(inner, "[") {
@@ -86,7 +87,7 @@ func splitPort(text string) (host, port string, err error) {
 	return host, port, nil
 }
 
-// errBare means that an IPv6 address has no brackets, so that its last part could be a port.
+// errBare is the error for an IPv6 address without brackets, whose last part could be a port.
 var errBare = errors.New("an IPv6 address must be in brackets")
 
 func parsePort(text string) (int, error) {
@@ -97,7 +98,7 @@ func parsePort(text string) (int, error) {
 	return int(n), nil
 }
 
-// canonical returns a host as a name or as an address, in the form in which it is compared and
+// canonical returns a host as a name or as an address, in the form in which hosts are compared and
 // dialled.
 func canonical(host string) (string, netip.Addr, error) {
 	none := netip.Addr{}
@@ -122,8 +123,8 @@ func canonical(host string) (string, netip.Addr, error) {
 	return name, none, nil
 }
 
-// lower changes ASCII letters only. Other letters are refused later and must not become ASCII here,
-// as the Kelvin sign would.
+// lower converts only ASCII letters to lower case. Other letters, such as the Kelvin sign, must not
+// become ASCII letters, because they are refused later.
 func lower(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
@@ -133,8 +134,8 @@ func lower(s string) string {
 	}, s)
 }
 
-// checkName refuses names that are not valid host names in DNS, and names that some programs read
-// as an address.
+// checkName returns an error for a name that is not a valid host name in DNS, and for a name that
+// some programs would interpret as an address.
 func checkName(name string) error {
 	if name == "" {
 		return errors.New("it names no host")
@@ -181,8 +182,8 @@ func checkLabel(label string) error {
 	return nil
 }
 
-// numeric reports whether the last part of a name makes programs read the whole name as an IPv4
-// address: a decimal, octal or hexadecimal number. No top-level domain is a number.
+// numeric reports whether the last part of a name is a decimal, octal or hexadecimal number.
+// Programs interpret such a name as an IPv4 address, because no top-level domain is a number.
 func numeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""
@@ -190,8 +191,8 @@ func numeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// safe makes text of unknown origin printable: quoted ASCII of bounded length, without control
-// characters and direction marks.
+// safe returns text of unknown origin in a printable form: quoted ASCII of limited length, without
+// control characters and direction marks.
 func safe(text string) string {
 	const most = 300
 	if len(text) > most {

@@ -18,25 +18,26 @@ import (
 	"time"
 )
 
-// patience is the timeout of waits whose length a test does not measure.
+// patience is the time limit for waits whose length a test does not measure.
 const patience = 20 * time.Second
 
-// proxy is a server under test with a simulated internet: names that resolve to public addresses,
-// whose connections lead to servers on loopback.
+// proxy is a server under test with a simulated internet: names resolve to public addresses, and a
+// connection to such an address leads to a server on loopback.
 type proxy struct {
 	*Server
 	t    *testing.T
 	addr string
 
 	mu      sync.Mutex
-	names   map[string][]string // the addresses to which a name resolves
-	servers map[string]string   // the real address for an address and port
+	names   map[string][]string // the addresses of each name
+	servers map[string]string   // the real address for each simulated address and port
 	asked   []string
 	dialled []string
 	logged  bytes.Buffer
 }
 
-// begin serves a policy until the test ends, and then checks that no goroutine is left.
+// begin serves a policy until the test ends, and then checks that no goroutine of the server is
+// left.
 func begin(t *testing.T, patterns ...string) *proxy { return beginWith(t, nil, patterns...) }
 
 func beginWith(t *testing.T, set func(s *Server), patterns ...string) *proxy {
@@ -108,7 +109,8 @@ func happens(ok func() bool) bool {
 	return true
 }
 
-// at adds a server to the simulated internet, under a name and an address.
+// at adds a server to the simulated internet, under a name, an address and a port; really is the
+// server's real address.
 func (p *proxy) at(name, addr, port, really string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +172,7 @@ func (p *proxy) client(trusted *httptest.Server) *http.Client {
 	return &http.Client{Transport: tr, Timeout: patience}
 }
 
-// line is a raw connection to the proxy.
+// line is a TCP connection to the proxy, on which a test writes requests as text.
 type line struct {
 	t *testing.T
 	*net.TCPConn
@@ -195,7 +197,7 @@ func (l line) send(text string) line {
 	return l
 }
 
-// all reads until the proxy ends the connection.
+// all reads until the end of the connection.
 func (l line) all() string {
 	l.t.Helper()
 	b, err := io.ReadAll(l)
@@ -217,7 +219,7 @@ func (l line) reads(n int) string {
 
 const established = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// ask sends a request and returns the response, up to the end of the connection.
+// ask sends a request on a new connection and returns everything that the proxy sends.
 func (p *proxy) ask(request string) string {
 	p.t.Helper()
 	return p.line().send(request).all()

@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// nothing is the list that closes the network.
+// nothing is the list that allows no host.
 const nothing = "none"
 
 // Parse parses the patterns of a policy. The error has a line for each invalid pattern. An empty
-// list is refused, because a reader could take it for nothing or for everything.
+// list is refused, because a reader could think that it allows nothing or that it allows
+// everything.
 func Parse(patterns []string) (*Policy, error) {
 	if len(patterns) == 0 {
 		return nil, fmt.Errorf("the list is empty; did you mean %q, which closes the network?", nothing)
@@ -53,7 +54,7 @@ var (
 		"by one")
 )
 
-// closing are words with which people mean no network.
+// closing are words that people may write when they mean no network.
 var closing = []string{"", "none", "no", "off", "nothing", "false", "null"}
 
 func parseRule(text string) (rule, error) {
@@ -124,7 +125,7 @@ func parseRange(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// explain returns the error of an invalid pattern, with a suggestion.
+// explain returns the error for an invalid pattern, with a suggestion if there is one.
 func explain(text string, err error) error {
 	if better := suggest(text, err); better != "" {
 		if _, bad := parseRule(better); bad == nil || better == nothing {
@@ -134,7 +135,7 @@ func explain(text string, err error) error {
 	return fmt.Errorf("%s: %w", safe(text), err)
 }
 
-// suggest returns the pattern that the operator may have meant; "" if there is no good guess.
+// suggest returns the pattern that the operator may have meant; "" if there is no good suggestion.
 func suggest(text string, err error) string {
 	trimmed := strings.TrimSpace(text)
 	switch {
@@ -149,7 +150,7 @@ func suggest(text string, err error) string {
 	case errors.Is(err, errHostBits):
 		p, _ := netip.ParsePrefix(strings.Trim(text, "[]"))
 		return p.Masked().String()
-	case errors.Is(err, errRange) && strings.Contains(text, "."): // HOST/PATH
+	case errors.Is(err, errRange) && strings.Contains(text, "."): // the form HOST/PATH
 		host, _, _ := strings.Cut(text, "/")
 		return host
 	case errors.Is(err, errWildcard):
@@ -176,7 +177,7 @@ func suggest(text string, err error) string {
 	return ""
 }
 
-// services are well-known ports by name.
+// services are the numbers of well-known ports, by name.
 var services = map[string]string{
 	"http": "80", "https": "443", "ssh": "22", "git": "9418", "postgres": "5432", "postgresql": "5432",
 }
@@ -195,8 +196,8 @@ func fromURL(text string) string {
 }
 
 // oddAddress parses an IPv4 address as the C library does: one to four numbers, decimal, octal or
-// hexadecimal, the last of which fills the remaining bits. It only serves suggestions; no such
-// address is ever used.
+// hexadecimal; the last number fills the remaining bits. It is used only for suggestions, never to
+// connect.
 func oddAddress(text string) (netip.Addr, bool) {
 	parts := strings.Split(text, ".")
 	if len(parts) > 4 {

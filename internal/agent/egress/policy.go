@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// Policy is the set of hosts that a job may reach. [Parse] makes one; the zero Policy and a nil one
-// allow nothing. A Policy does not change, and is safe for concurrent use.
+// Policy is the set of hosts that a job may reach. [Parse] makes a Policy; the zero Policy and a
+// nil Policy allow no host. A Policy does not change, and is safe for concurrent use.
 type Policy struct {
 	rules []rule
 }
 
 // rule is one pattern of the list.
 type rule struct {
-	name   string       // of a host, or of the domain of a wildcard
-	below  bool         // a wildcard: the names below name, without name itself
-	prefix netip.Prefix // for a rule without a name
+	name   string       // name of the host, or of the domain of a wildcard
+	below  bool         // the rule is a wildcard: it matches the names below name, without name itself
+	prefix netip.Prefix // range of addresses; for a rule without a name
 	ports  []int
 }
 
-// defaultPorts are the ports of a pattern without a port.
+// defaultPorts are the ports of a pattern that names no port.
 var defaultPorts = []int{443, 80}
 
-// None reports whether the policy allows nothing, so that a job needs no network.
+// None reports whether the policy allows no host, so that a job needs no network.
 func (p *Policy) None() bool { return p == nil || len(p.rules) == 0 }
 
-// Allows reports whether a job may request this host, a name or an IP address without brackets, at
-// this port. It resolves nothing: an allowed name may still resolve to an address that is refused;
-// see the package documentation.
+// Allows reports whether a job may request this host (a name, or an IP address without brackets) at
+// this port. It does not resolve the name: an allowed name may still resolve to an address that is
+// refused; see the package documentation.
 func (p *Policy) Allows(host string, port int) bool {
 	t, err := newTarget(host, port)
 	return err == nil && p.allows(t)
@@ -45,19 +45,20 @@ func (p *Policy) allows(t target) bool {
 	return slices.ContainsFunc(p.rules, func(r rule) bool { return r.named(t) })
 }
 
-// exact reports whether the target's whole name is listed.
+// exact reports whether a pattern lists the target's whole name, not only a wildcard.
 func (p *Policy) exact(t target) bool {
 	return slices.ContainsFunc(p.rules, func(r rule) bool { return !r.below && r.named(t) })
 }
 
-// opens reports whether a pattern lists this address.
+// opens reports whether a pattern lists this address, or a range that contains it.
 func (p *Policy) opens(addr netip.Addr, port int) bool {
 	return slices.ContainsFunc(p.rules, func(r rule) bool {
 		return r.name == "" && slices.Contains(r.ports, port) && r.holds(addr)
 	})
 }
 
-// admits reports whether an allowed target may be reached at an address to which it was resolved.
+// admits reports whether a job may reach an allowed target at this address, to which the target
+// resolves.
 func (p *Policy) admits(t target, addr netip.Addr) bool {
 	switch kindOf(addr) {
 	case public:
@@ -72,8 +73,8 @@ func (p *Policy) admits(t target, addr netip.Addr) bool {
 // own are the names that programs use for their own machine.
 var own = []string{"localhost", "127.0.0.1", "::1", "[::1]"}
 
-// Direct lists the names of a job's own machine to which programs connect without the proxy. It
-// omits addresses in listed ranges, since these mean a port of the host outside of the job's
+// Direct lists the names of a job's own machine, to which programs connect without the proxy. It
+// omits addresses in listed ranges, because such an address means the host outside the job's
 // network.
 func (p *Policy) Direct() []string {
 	return slices.DeleteFunc(slices.Clone(own), func(name string) bool {
@@ -94,9 +95,9 @@ func (r rule) named(t target) bool {
 	return t.name == r.name
 }
 
-// holds reports whether a range opens an address. A range opens addresses that are not public only
-// if all of its addresses are of the same kind, so that a wide range does not open others by
-// accident.
+// holds reports whether a range allows an address. It allows an address that is not public only if
+// all addresses of the range are of the same kind, so that a large range does not allow such an
+// address by accident.
 func (r rule) holds(addr netip.Addr) bool {
 	if !r.prefix.Contains(addr) {
 		return false
@@ -125,7 +126,7 @@ func (r rule) String() string {
 	return host + ":" + strconv.Itoa(r.ports[0])
 }
 
-// String lists the patterns, separated by commas; Parse gives the same policy for them.
+// String returns the patterns, separated by commas; Parse makes the same policy from them.
 func (p *Policy) String() string {
 	if p.None() {
 		return nothing

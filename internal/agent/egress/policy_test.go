@@ -18,8 +18,8 @@ func policy(t testing.TB, patterns ...string) *Policy {
 	return p
 }
 
-// Rule: a name or an address is allowed where it is listed, in any spelling, at the ports of its
-// pattern, and nowhere else.
+// Rule: a policy allows a listed name or address in any spelling, at the ports of its pattern, and
+// nothing else.
 func TestAllows(t *testing.T) {
 	p := policy(t, "API.Anthropic.com.:443", "*.githubusercontent.com", "127.0.0.1:11434", "[::1]:8080",
 		"10.0.0.0/8:5432", "[fd00::/8]", "git_1.example")
@@ -63,7 +63,7 @@ func TestAllows(t *testing.T) {
 		{"10.255.0.1", 5432, true},
 		{"11.0.0.1", 5432, false},
 		{"fd12::1", 443, true},
-		{"fd00:ec2::254", 80, false}, // a metadata address, which a range does not open
+		{"fd00:ec2::254", 80, false}, // the address of a metadata service, which no range allows
 		{"git_1.example", 443, true},
 		{"api.anthropic.com\x00.evil.org", 443, false},
 		{"api.anthropic.com%00", 443, false},
@@ -73,7 +73,7 @@ func TestAllows(t *testing.T) {
 		{"api..anthropic.com", 443, false},
 		{"api.anthropic.com..", 443, false},
 		{" api.anthropic.com", 443, false},
-		{"\u212Apple.githubusercontent.com", 443, false}, // the Kelvin sign is a k to Unicode
+		{"\u212Apple.githubusercontent.com", 443, false}, // Unicode treats the Kelvin sign as a k
 		{"bücher.githubusercontent.com", 443, false},
 		{"xn--bcher-kva.githubusercontent.com", 443, true},
 		{strings.Repeat("a", 64) + ".githubusercontent.com", 443, false},
@@ -90,7 +90,7 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-// Rule: no policy, an empty one and "none" allow nothing.
+// Rule: a nil policy, an empty policy and the policy "none" allow no host.
 func TestNoneAllowsNothing(t *testing.T) {
 	for _, p := range []*Policy{nil, {}, policy(t, "none")} {
 		if p.Allows("127.0.0.1", 80) || p.Allows("example.com", 443) || !p.None() || p.String() != "none" {
@@ -102,8 +102,8 @@ func TestNoneAllowsNothing(t *testing.T) {
 	}
 }
 
-// Rule: an invalid pattern is refused with a reason, and with a suggestion if there is a good
-// guess.
+// Rule: Parse refuses an invalid pattern with a reason, and with a suggestion if there is a good
+// one.
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://api.example.com/v1":      `did you mean api.example.com:443?`,
@@ -147,10 +147,11 @@ func TestParseRefuses(t *testing.T) {
 		"None":                            `did you mean none?`,
 		"off":                             `it is not a host; did you mean none?`,
 		"NONE.":                           `it is not a host`,
-		"gitlab":                          ``, // a name without a dot, as internal names are
-		"":                                `did you mean none?`,
-		"-a.example":                      `hyphen`,
-		"a..example":                      `two dots`,
+		// a name without a dot is allowed, because internal names have this form
+		"gitlab":     ``,
+		"":           `did you mean none?`,
+		"-a.example": `hyphen`,
+		"a..example": `two dots`,
 	} {
 		p, err := Parse([]string{text})
 		if want == "" {
@@ -175,7 +176,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Rule: the text of a policy parses to the same policy.
+// Rule: Parse makes the same policy from the text of a policy.
 func TestPolicyAsText(t *testing.T) {
 	p := policy(t, "Example.COM.", "*.example.com:8443", "127.0.0.1:11434", "[::1]", "[fd00::/8]:5432", "10.0.0.0/8",
 		"example.com")
@@ -188,7 +189,7 @@ func TestPolicyAsText(t *testing.T) {
 	}
 }
 
-// Rule: each address has the kind that the registries give it.
+// Rule: kindOf returns the kind of each address according to the registries.
 func TestKindsOfAddresses(t *testing.T) {
 	for text, want := range map[string]kind{
 		"8.8.8.8": public, "2606:4700::1111": public, "172.32.0.1": public, "64:ff9b::8.8.8.8": public,
@@ -211,8 +212,9 @@ func TestKindsOfAddresses(t *testing.T) {
 	}
 }
 
-// Rule: a name may lead to public addresses, an exact name also to private ones, and to any other
-// address only if that address is listed as well.
+// Rule: a job may reach a listed name at public addresses. If the exact name is listed, it may also
+// reach the name at private addresses. At any other address it may reach the name only if that
+// address is listed too.
 func TestNamesLeadToPermittedKindsOfAddresses(t *testing.T) {
 	p := policy(t, "git.example.org:443", "*.example.com:443", "ollama.example.org:443", "127.0.0.1:443",
 		"169.254.0.0/16:443", "10.9.0.0/16:443")
@@ -223,7 +225,7 @@ func TestNamesLeadToPermittedKindsOfAddresses(t *testing.T) {
 		{"git.example.org", "93.184.216.34", true},
 		{"git.example.org", "10.1.2.3", true},
 		{"git.example.org", "fd12::1", true},
-		{"git.example.org", "127.0.0.1", true}, // the address itself is listed
+		{"git.example.org", "127.0.0.1", true}, // the list also has the address itself
 		{"git.example.org", "127.0.0.2", false},
 		{"git.example.org", "::1", false},
 		{"git.example.org", "0.0.0.0", false},
@@ -245,8 +247,8 @@ func TestNamesLeadToPermittedKindsOfAddresses(t *testing.T) {
 	}
 }
 
-// Rule: a target is allowed only if a pattern, read in the simplest way, lists it; a pattern is
-// refused or means what it says.
+// Rule: a policy allows a target only if a pattern lists it according to a second, simple
+// implementation. Parse refuses a pattern or reads it as it is written.
 func FuzzPolicy(f *testing.F) {
 	for _, s := range []string{
 		"api.example.com", "*.example.com", "127.0.0.1", "0x7f.1", "[::1]:80", "10.0.0.0/8:5432", "a@b:443",
@@ -292,8 +294,8 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// Rule: names of the job's own machine need no proxy, except addresses that are listed and so mean
-// the host.
+// Rule: Direct lists the names of the job's own machine, except addresses that the policy lists,
+// because these mean the host.
 func TestOwnNamesNeedNoProxy(t *testing.T) {
 	for patterns, want := range map[string]string{
 		"none": "localhost 127.0.0.1 ::1 [::1]", "example.org": "localhost 127.0.0.1 ::1 [::1]",

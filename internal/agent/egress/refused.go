@@ -8,20 +8,20 @@ import (
 	"sync"
 )
 
-// mostRefusals bounds how many targets are counted separately.
+// mostRefusals is the maximum number of targets that are counted separately.
 const mostRefusals = 200
 
 // Refusal is a target that the proxy refused.
 type Refusal struct {
-	// Target is HOST:PORT, or the invalid text of the request, quoted; ASCII.
+	// Target is HOST:PORT, or the quoted text of an invalid target; always ASCII.
 	Target string
-	// Reason is the reason, with the name of the setting.
+	// Reason says why the target was refused.
 	Reason string
-	// Count is the number of refusals.
+	// Count is the number of refusals of this target.
 	Count int
 }
 
-// others stands for the targets beyond mostRefusals.
+// others is the target under which all targets after mostRefusals are counted.
 const others = "others"
 
 type refusals struct {
@@ -29,7 +29,7 @@ type refusals struct {
 	all map[string]*Refusal
 }
 
-// count counts a refusal, and reports whether it is the first of its target.
+// count counts a refusal, and reports whether it is the first refusal of its target.
 func (r *refusals) count(target, reason string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +47,8 @@ func (r *refusals) count(target, reason string) bool {
 	return true
 }
 
-// Refused lists the refused targets. After the first 200 targets, all others are counted as one.
+// Refused lists the refused targets. After the first 200 targets, all further targets share one
+// entry.
 func (s *Server) Refused() []Refusal {
 	s.refused.mu.Lock()
 	defer s.refused.mu.Unlock()
@@ -59,7 +60,7 @@ func (s *Server) Refused() []Refusal {
 	return list
 }
 
-// The bounds of Summary: the number of lines, and the bytes of a line.
+// The maximum number of lines of Summary, and the maximum length of a line in bytes.
 const (
 	maxSummary = 10
 	maxLine    = 300
@@ -78,7 +79,7 @@ func (r Refusal) String() string {
 	return line
 }
 
-// Summary describes the refusals in a few lines, the most frequent first.
+// Summary describes the refusals in at most eleven lines, the most frequent refusals first.
 func (s *Server) Summary() (lines []string) {
 	all := s.Refused()
 	slices.SortStableFunc(all, func(a, b Refusal) int { return cmp.Compare(b.Count, a.Count) })

@@ -50,8 +50,8 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	s.forward.ServeHTTP(w, r)
 }
 
-// knows compares the request's token in constant time, so that the time does not show how much of
-// it was right.
+// knows reports whether a request has the right token. The comparison always takes the same time,
+// so that the time does not reveal how much of a token is right.
 func (s *Server) knows(r *http.Request) bool {
 	if s.Token == "" {
 		return true
@@ -69,10 +69,10 @@ func (s *Server) knows(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }
 
-// linger is the time in which a client may still send the body of a refused request.
+// linger is the time that a client gets to send the rest of a refused request.
 const linger = time.Second
 
-// answer ends a request and its connection with a text.
+// answer sends a text as the response and closes the connection.
 func answer(w http.ResponseWriter, status int, text string) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(linger))
 	h := w.Header()
@@ -91,7 +91,8 @@ var (
 	errOwn         = errors.New("it is an address of Belay itself, which no list can allow")
 )
 
-// errKind means that a listed name resolves to an address that the policy does not open.
+// errKind is the error for a listed name that resolves to an address of a kind that the policy does
+// not allow.
 type errKind kind
 
 func (e errKind) Error() string {
@@ -102,13 +103,13 @@ func (e errKind) Error() string {
 	return text + ", which is only allowed if the address is listed"
 }
 
-// denied reports whether a connection was refused by the policy and did not merely fail.
+// denied reports whether err is a refusal by the policy and not a failed connection.
 func denied(err error) bool {
 	var k errKind
 	return errors.As(err, &k) || errors.Is(err, errOwn)
 }
 
-// refuse answers a request whose target is not allowed.
+// refuse answers a request whose target the policy does not allow.
 func (s *Server) refuse(w http.ResponseWriter, target string, why error) {
 	if s.refused.count(target, why.Error()) && s.Log != nil {
 		s.Log.LogAttrs(context.Background(), slog.LevelWarn, "egress of a job is refused",
@@ -139,7 +140,7 @@ func (s *Server) fail(w http.ResponseWriter, t target, err error) {
 func (s *Server) forwarder() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			t, _ := parseTarget(r.In.URL.Host, 80) // checked by handle
+			t, _ := parseTarget(r.In.URL.Host, 80) // handle has already checked the target
 			r.Out.URL.Host = t.String()
 			r.Out.URL.RawQuery = r.In.URL.RawQuery
 			r.Out.Host = strings.TrimSuffix(t.String(), ":80")
@@ -152,11 +153,11 @@ func (s *Server) forwarder() *httputil.ReverseProxy {
 				}
 				return s.connect(ctx, t)
 			},
-			// A server may close a reused connection just when a request is sent, and a request
-			// that must not be repeated would then be lost.
+			// A server may close a connection while the next request is being sent. A request that
+			// must not be repeated would then be lost, so each request gets a new connection.
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: int64(s.Limits.Header),
 		},
-		FlushInterval: -1, // streamed responses must arrive in pieces
+		FlushInterval: -1, // streamed responses must arrive without delay
 		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			t, _ := parseTarget(r.URL.Host, 80)

@@ -41,8 +41,8 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// Rule: a client reaches listed hosts, by tunnel (https) and by http, by name, wildcard and
-// address, and no others.
+// Rule: a client reaches only listed hosts: by a tunnel (https) and by http, and by name, wildcard
+// and address.
 func TestAClientReachesWhatIsListed(t *testing.T) {
 	tls := httptest.NewTLSServer(http.HandlerFunc(hello))
 	defer tls.Close()
@@ -86,15 +86,15 @@ func TestAClientReachesWhatIsListed(t *testing.T) {
 			resp.Body.Close()
 		}
 	}
-	// A name that only a wildcard allows, so that the job can invent it, must be resolved without the
-	// machine's search list.
+	// A name that only a wildcard allows may be invented by the job, so the proxy must resolve it
+	// without the machine's search list.
 	if names := p.lookups(); slices.Contains(names, "other.org") || !slices.Contains(names, "a.example.com.") ||
 		!slices.Contains(names, "example.com") {
 		t.Errorf("names were looked up: %q", names)
 	}
 }
 
-// Rule: a response is forwarded as it is sent, without buffering.
+// Rule: the proxy forwards each part of a response immediately, without buffering.
 func TestStreamIsForwardedWithoutBuffering(t *testing.T) {
 	next := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -124,7 +124,8 @@ func TestStreamIsForwardedWithoutBuffering(t *testing.T) {
 	}
 }
 
-// Rule: a request may upgrade to another protocol, which lasts until the connection ends.
+// Rule: a request may change its connection to another protocol, and the proxy then forwards bytes
+// in both directions until the connection ends.
 func TestUpgradedConnectionIsATunnel(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) {
 		r := bufio.NewReader(c)
@@ -151,8 +152,8 @@ func TestUpgradedConnectionIsATunnel(t *testing.T) {
 	}
 }
 
-// Rule: each request needs the token, as a password or as a bearer token, and the token is not
-// forwarded.
+// Rule: every request needs the token, as a password or as a bearer token. The proxy does not
+// forward the token.
 func TestEachRequestNeedsTheToken(t *testing.T) {
 	var seen http.Header
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.Header }))
@@ -191,7 +192,7 @@ func TestEachRequestNeedsTheToken(t *testing.T) {
 	}
 }
 
-// Rule: curl and git work through the proxy, with the token in its URL.
+// Rule: curl and git work with the proxy if the token is in the proxy's URL.
 func TestCurlAndGit(t *testing.T) {
 	for _, name := range []string{"curl", "git"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -251,7 +252,7 @@ func TestCurlAndGit(t *testing.T) {
 	}
 }
 
-// Rule: when one side has ended its direction, the other may still send.
+// Rule: when one side of a tunnel has stopped sending, the other side may still send.
 func TestOneDirectionMayEndFirst(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) {
 		all, _ := io.ReadAll(c)
@@ -259,7 +260,7 @@ func TestOneDirectionMayEndFirst(t *testing.T) {
 	})
 	p := begin(t, "example.com")
 	p.at("example.com", "93.184.216.34", "443", server)
-	// Bytes after the request belong to the tunnel.
+	// Bytes after the request are the first bytes of the tunnel.
 	l := p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: example.com\r\n\r\nearly")
 	if got := l.reads(len(established)); got != established {
 		t.Fatal(got)
@@ -271,7 +272,7 @@ func TestOneDirectionMayEndFirst(t *testing.T) {
 	if got := l.all(); got != "10 bytes" {
 		t.Errorf("the job received %q", got)
 	}
-	// The same in the other direction.
+	// Now the server stops sending first.
 	heard := make(chan string, 1)
 	other := listen(t, func(c *net.TCPConn) {
 		fmt.Fprint(c, "bye")
@@ -290,7 +291,7 @@ func TestOneDirectionMayEndFirst(t *testing.T) {
 	}
 }
 
-// Rule: if a server breaks its connection, the job's connection breaks as well.
+// Rule: if a server resets its connection, the proxy closes the job's connection.
 func TestBrokenConnectionIsPassedOn(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))
@@ -305,7 +306,8 @@ func TestBrokenConnectionIsPassedOn(t *testing.T) {
 	}
 }
 
-// Rule: a response says that a target cannot be reached, without revealing more of the network.
+// Rule: the response for an unreachable target says only that the target cannot be reached, and
+// reveals nothing else about the network.
 func TestUnreachableTargetRevealsNothing(t *testing.T) {
 	p := beginWith(t, func(s *Server) {
 		s.Limits.Connect = 500 * time.Millisecond

@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// Server is a proxy through which one job reaches the hosts that its policy allows. Its fields are
-// set before Serve and not changed afterwards.
+// Server is a proxy through which one job reaches the hosts that its policy allows. Its fields must
+// be set before Serve and not changed afterwards.
 type Server struct {
-	// Policy is the policy; nil allows nothing.
+	// Policy lists the allowed hosts; nil allows no host.
 	Policy *Policy
-	// Token, if it is set, is required in every request: as the password of basic credentials with
-	// any user name, or as a bearer token.
+	// Token, if set, is required in every request: as the password of basic credentials with any
+	// user name, or as a bearer token.
 	Token string
-	// Log receives each refused target once; may be nil.
+	// Log gets one entry for each refused target; may be nil.
 	Log *slog.Logger
-	// Dial connects to a checked IP address and port; nil means a net.Dialer. It must not resolve
-	// names.
+	// Dial connects to an IP address and port that the server has checked; nil means a net.Dialer.
+	// Dial must not resolve names.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Resolve returns the addresses of a name; nil means the resolver of this machine.
+	// Resolve returns the addresses of a name; nil means this machine's resolver.
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
-	// Closed, if it is set, reports addresses that no policy opens: those of Belay itself. The
-	// address of the proxy's own listener is always closed.
+	// Closed, if set, returns true for addresses that no policy may allow: the addresses of Belay
+	// itself. The address of the proxy's own listener is always refused.
 	Closed func(address netip.AddrPort) bool
-	// Limits bound the resources of this process that the job may use.
+	// Limits limit the resources of this process that the job may use.
 	Limits Limits
 
 	mu       sync.Mutex
@@ -38,30 +38,30 @@ type Server struct {
 	life     context.Context
 	stop     context.CancelFunc
 	http     *http.Server
-	open     map[net.Conn]struct{} // to the job and to its targets
+	open     map[net.Conn]struct{} // open connections to the job and to its targets
 	working  sync.WaitGroup        // running requests
-	finished chan struct{}         // closed when everything has ended
+	finished chan struct{}         // closed when all connections and requests have ended
 	own      netip.AddrPort
 	refused  refusals
 	forward  *httputil.ReverseProxy
 }
 
-// Limits bound the resources that a job may use through its proxy. A field that is 0 has the
+// Limits limit the resources that a job may use through its proxy. A field that is 0 has its
 // default.
 type Limits struct {
-	// Connections is the number of open connections of the job; further ones wait to be accepted.
-	// Default 256.
+	// Connections is the maximum number of open connections of the job; further connections wait
+	// until another is closed. Default 256.
 	Connections int
-	// Header bounds the header of a request, in bytes. Default 64 KiB.
+	// Header is the maximum size of a request's header, in bytes. Default 64 KiB.
 	Header int
-	// HeaderTimeout bounds the time in which a header arrives. Default 10 s.
+	// HeaderTimeout is the time in which a request's header must arrive. Default 10 s.
 	HeaderTimeout time.Duration
-	// Keep bounds the time of a connection between two requests. Default 2 minutes.
+	// Keep is how long a connection may stay open between two requests. Default 2 minutes.
 	Keep time.Duration
-	// Idle bounds the time in which an open request or tunnel carries nothing in either direction.
-	// Default 15 minutes.
+	// Idle is how long an open request or tunnel may carry no bytes in either direction. Default 15
+	// minutes.
 	Idle time.Duration
-	// Connect bounds the time to resolve a name and to connect. Default 30 s.
+	// Connect is the time limit for resolving a name and connecting. Default 30 s.
 	Connect time.Duration
 }
 
@@ -84,8 +84,8 @@ func fill[T int | time.Duration](to *T, otherwise T) {
 // errOver means that the server was closed.
 var errOver = errors.New("the proxy is closed")
 
-// Serve answers on l until Close is called or l is closed; then it ends every connection and
-// returns nil. It closes l. Any other end of the listener is an error. A Server serves only once.
+// Serve answers requests on l until Close is called or l is closed. It then ends every connection
+// and returns nil. It closes l. Any other failure of l is an error. A Server serves only once.
 func (s *Server) Serve(l net.Listener) error {
 	h, err := s.begin(l)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Server) begin(l net.Listener) (*http.Server, error) {
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.forward = s.forwarder()
-	// the way in which clients disconnect is of no interest
+	// net/http would log how clients disconnect
 	silent := slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(s.handle), Protocols: new(http.Protocols), DisableGeneralOptionsHandler: true,
@@ -130,8 +130,8 @@ func (s *Server) begin(l net.Listener) (*http.Server, error) {
 	return s.http, nil
 }
 
-// Close ends every connection immediately, and returns when no request is running any more. It may
-// be called at any time and repeatedly.
+// Close ends every connection immediately, and returns when no request is running. It may be called
+// at any time, and more than once.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.over = true
@@ -146,7 +146,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// end closes the connections that are open when the listener has ended.
+// end closes all connections after the listener has ended.
 func (s *Server) end() {
 	s.mu.Lock()
 	s.over = true
@@ -154,7 +154,7 @@ func (s *Server) end() {
 	s.open = nil
 	s.mu.Unlock()
 	s.stop()
-	_ = s.http.Close() // only the connections matter
+	_ = s.http.Close() // an error does not matter, because all connections are closed
 	for c := range open {
 		_ = c.Close()
 	}
@@ -162,7 +162,7 @@ func (s *Server) end() {
 	close(s.finished)
 }
 
-// track records a connection so that end closes it; false if end was called already.
+// track records a connection, so that end closes it. It returns false if end was already called.
 func (s *Server) track(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *Server) untrack(c net.Conn) {
 	delete(s.open, c)
 }
 
-// enter counts a running request; false if end was called already.
+// enter counts a running request. It returns false if end was already called.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// tunnel answers CONNECT: it copies bytes in both directions until both have ended.
+// tunnel answers CONNECT: it copies bytes in both directions until both directions have ended.
 func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
-	t, err := parseTarget(r.RequestURI, 0) // not r.URL, whose parser accepts a user and a path in it
+	t, err := parseTarget(r.RequestURI, 0) // r.URL is not used, because its parser accepts a user and a path
 	switch {
 	case err != nil:
 		s.refuse(w, safe(r.RequestURI), fmt.Errorf("%w: %w", errTarget, err))
@@ -41,8 +41,9 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
 	join(up, down, buffered.Reader)
 }
 
-// join copies bytes between two connections. The end of one direction is passed on, and the other
-// continues; an error in either ends both. It returns when both have ended.
+// join copies bytes between two connections, and returns when both directions have ended. When one
+// direction ends, join passes that end on and continues with the other direction. An error ends
+// both directions.
 func join(up, down net.Conn, read *bufio.Reader) {
 	var both sync.WaitGroup
 	carry := func(to net.Conn, from io.Reader) {
@@ -56,13 +57,14 @@ func join(up, down net.Conn, read *bufio.Reader) {
 	both.Wait()
 }
 
-// early reads the bytes that arrived with the request, then those after it.
+// early is a reader of the bytes that arrived together with the request, and then of the bytes
+// after them.
 type early struct {
 	buffered *bufio.Reader
 	next     net.Conn
 }
 
-// Read reads.
+// Read reads the buffered bytes first.
 func (e early) Read(p []byte) (int, error) {
 	if n := e.buffered.Buffered(); n > 0 {
 		return e.buffered.Read(p[:min(n, len(p))])
@@ -70,10 +72,10 @@ func (e early) Read(p []byte) (int, error) {
 	return e.next.Read(p)
 }
 
-// errWhole means that a connection cannot end one direction alone.
+// errWhole is the error for a connection on which one direction cannot end before the other.
 var errWhole = errors.New("the connection ends as a whole")
 
-// closeWrite ends the outgoing direction of a connection.
+// closeWrite ends the sending direction of a connection.
 func closeWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
