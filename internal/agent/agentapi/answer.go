@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// decode reads a JSON body; the server has already checked that it is valid JSON. If strict,
-// unknown fields are refused.
+// decode reads a JSON body; the server has already checked that the body is valid JSON. If strict
+// is true, unknown fields are refused.
 func decode(r *http.Request, strict bool, v any) error {
 	d := json.NewDecoder(r.Body)
 	if strict {
@@ -80,7 +80,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(b.Bytes())
 }
 
-// problem converts an error for the response. Internal errors are logged.
+// problem converts an error to the body of an error response. It logs internal errors.
 func (s *Service) problem(r *http.Request, err error) wire.Problem {
 	if ctx := r.Context(); ctx.Err() != nil && belay.CodeOf(err) == belay.CodeInternal {
 		err = &belay.Error{
@@ -103,14 +103,14 @@ func (s *Service) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p.RequestID = httpapi.RequestID(r.Context())
 	w.Header().Set("Content-Type", wire.ProblemType)
 	body, err := json.Marshal(&p)
-	if err != nil { // strings and numbers can always be marshalled
+	if err != nil { // never happens, because strings and numbers can always be marshalled
 		body = nil
 	}
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// retry sets Retry-After on errors after which a retry may succeed.
+// retry sets the header Retry-After for an error after which a retry may succeed.
 func retry(w http.ResponseWriter, p *wire.Problem) {
 	switch p.Status {
 	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -120,7 +120,7 @@ func retry(w http.ResponseWriter, p *wire.Problem) {
 	}
 }
 
-// stream writes server-sent events to a client, which gets timeout to accept each.
+// stream writes server-sent events to a client, which must accept each event within timeout.
 type stream struct {
 	w       http.ResponseWriter
 	timeout time.Duration
@@ -133,10 +133,11 @@ func (s *Service) stream(w http.ResponseWriter) *stream {
 	return &stream{w, s.o.WriteTimeout}
 }
 
-// send reports whether the client accepted the text.
+// send writes text to the client. It reports whether the client accepted the text.
 func (s *stream) send(text []byte) bool {
 	c := http.NewResponseController(s.w)
-	_ = c.SetWriteDeadline(time.Now().Add(s.timeout)) // some writers in tests have no deadline
+	// an error is ignored, because some writers in tests have no deadline
+	_ = c.SetWriteDeadline(time.Now().Add(s.timeout))
 	if _, err := s.w.Write(text); err != nil {
 		return false
 	}

@@ -11,18 +11,19 @@ import (
 )
 
 const (
-	// rescan is the age after which the list of open jobs is read again, to find jobs that others
-	// have submitted. If one read takes more than one part in scanShare of rescan, the interval is
-	// longer.
+	// rescan is the age after which the backlog reads the list of open jobs again, to find jobs
+	// that other servers have stored. If a read takes more than rescan/scanShare, the interval
+	// grows to scanShare times the duration of the read.
 	rescan    = 10 * time.Second
 	scanShare = 20
-	// recount is the age after which the number of slots is read again.
+	// recount is the age after which the backlog reads the number of slots again.
 	recount = time.Second
 )
 
-// backlog is the set of jobs that have not ended. The store has the truth: the backlog keeps the
-// ids of jobs that were open at some time, and asks the store which of them still are whenever it
-// counts them. So a count costs one read for each open job instead of a scan of the whole table.
+// backlog is the set of jobs that have not ended. The store decides which jobs these are: the
+// backlog keeps the ids of jobs that were open at some time and, whenever it counts them, reads
+// from the store which are still open. So a count costs one read for each open job, and not a scan
+// of the whole table.
 type backlog struct {
 	b   belay.Client
 	now func() time.Time
@@ -30,7 +31,7 @@ type backlog struct {
 
 	mu      sync.Mutex
 	open    map[belay.ExecutionID]struct{}
-	taken   int // places reserved for jobs that are being stored
+	taken   int // number of places reserved for jobs that are being stored
 	scanned time.Time
 	every   time.Duration
 	slots   int
@@ -42,8 +43,9 @@ type counts struct{ active, queued, slots int }
 
 func (c counts) total() int { return c.active + c.queued }
 
-// place reserves a place for a job if fewer than depth jobs are open or being stored. The caller
-// calls the returned function with the id of the stored job, or with zero if nothing was stored.
+// place reserves a place in the queue for a job, if fewer than depth jobs are open or being stored.
+// The caller must call the returned function with the id of the stored job, or with zero if no job
+// was stored.
 func (l *backlog) place(ctx context.Context, depth int) (stored func(belay.ExecutionID), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +76,7 @@ func (l *backlog) place(ctx context.Context, depth int) (stored func(belay.Execu
 	}, nil
 }
 
-// retryAfter is the time after which a client may try again when the queue is full.
+// retryAfter is the value of Retry-After when the queue is full.
 const retryAfter = 5 * time.Second
 
 // count counts the running jobs, the waiting jobs and the slots.
@@ -100,8 +102,8 @@ func (l *backlog) count(ctx context.Context) (counts, error) {
 	return c, nil
 }
 
-// fresh reports whether data read at a time is younger than most. After the clock was set back it
-// is not.
+// fresh reports whether data that was read at the time at is younger than most. It returns false if
+// the clock was set back since.
 func fresh(at, now time.Time, most time.Duration) bool {
 	age := now.Sub(at)
 	return age >= 0 && age < most
@@ -128,14 +130,15 @@ func (l *backlog) countLocked(ctx context.Context) (counts, error) {
 // unended are the states of a job that has not ended.
 var unended = belay.ActiveStates()
 
-// scanLocked reads the ids of open jobs, unless that was done recently.
+// scanLocked reads the ids of open jobs, unless it has read them recently. The caller has the lock
+// mu.
 func (l *backlog) scanLocked(ctx context.Context) error {
 	now := l.now()
 	if l.open != nil && fresh(l.scanned, now, max(rescan, l.every)) {
 		return nil
 	}
 	if l.open != nil && l.taken > 0 && fresh(l.scanned, now, 2*max(rescan, l.every)) {
-		return nil // jobs that are being stored would be counted twice
+		return nil // a job that is being stored would be counted twice
 	}
 	if l.open == nil {
 		l.open = make(map[belay.ExecutionID]struct{})

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// desk is a Backend that keeps executions in memory, with a clock.
+// desk is a Backend that keeps executions in memory, with its own clock.
 type desk struct {
 	belay.Client
 	mu      sync.Mutex
@@ -20,7 +20,7 @@ type desk struct {
 	workers []belay.Worker
 	made    byte
 	scans   int
-	takes   time.Duration // time that a scan takes
+	takes   time.Duration // the duration of a scan
 	err     error
 }
 
@@ -71,7 +71,7 @@ func (d *desk) Executions(context.Context, belay.Filter) (p belay.Page, err erro
 
 func (d *desk) Workers(context.Context) ([]belay.Worker, error) { return d.workers, d.err }
 
-// accept reserves a place and stores a job, as the service does.
+// accept reserves a place and stores a job, like the service.
 func accept(ctx context.Context, l *backlog, depth int) error {
 	stored, err := l.place(ctx, depth)
 	if err != nil {
@@ -86,8 +86,8 @@ func accept(ctx context.Context, l *backlog, depth int) error {
 	return nil
 }
 
-// No more than depth jobs run or wait, also with concurrent requests; a job that ends or is deleted
-// frees its place, and a refusal has a Retry-After.
+// Rule: at most depth jobs run or wait, even with concurrent requests. A job that ends or is
+// deleted frees its place, and a refusal has a Retry-After.
 func TestTheQueueIsBounded(t *testing.T) {
 	d := newDesk()
 	l := &backlog{b: d, now: d.now, own: 2}
@@ -126,8 +126,8 @@ func TestTheQueueIsBounded(t *testing.T) {
 	}
 }
 
-// A reserved place counts until the caller reports the stored job, and is free again if nothing was
-// stored.
+// Rule: a reserved place counts towards the limit until the caller reports the stored job. If no
+// job was stored, the place is free again.
 func TestReservedPlacesCount(t *testing.T) {
 	d := newDesk()
 	l := &backlog{b: d, now: d.now}
@@ -152,8 +152,8 @@ func TestReservedPlacesCount(t *testing.T) {
 	}
 }
 
-// Jobs that other servers have submitted count after rescan at the latest, also when the clock is
-// set back; the table is not read more often than that.
+// Rule: jobs that other servers have stored count after rescan at the latest, even if the clock is
+// set back. The table is not read more often.
 func TestJobsOfOtherServersCount(t *testing.T) {
 	d := newDesk()
 	l := &backlog{b: d, now: d.now}
@@ -170,7 +170,7 @@ func TestJobsOfOtherServersCount(t *testing.T) {
 	if d.scans != 3 {
 		t.Errorf("the table was read %d times", d.scans)
 	}
-	d.takes = time.Second // a large table
+	d.takes = time.Second // a read of a large table takes this long
 	for _, after := range []time.Duration{rescan, rescan, rescan - time.Second, time.Second} {
 		d.at = d.at.Add(after)
 		if _, err := l.count(t.Context()); err != nil {
@@ -186,7 +186,8 @@ func TestJobsOfOtherServersCount(t *testing.T) {
 	}
 }
 
-// The number of slots is that of all workers that run agents, and at least this server's.
+// Rule: the number of slots is the capacity of all workers that run agents, and at least this
+// server's own capacity.
 func TestSlotsOfAllWorkersCount(t *testing.T) {
 	worker := func(state belay.WorkerState, capacity int, workflow string, queues ...string) belay.Worker {
 		return belay.Worker{State: state, WorkerSpec: belay.WorkerSpec{

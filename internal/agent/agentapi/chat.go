@@ -19,7 +19,7 @@ type chat struct {
 	req   ChatRequest
 	id    belay.ExecutionID
 	keyed bool
-	over  time.Time // the end of ChatTimeout
+	over  time.Time // the time at which ChatTimeout ends
 }
 
 func (d *endpoint) chat(w http.ResponseWriter, r *http.Request) {
@@ -50,14 +50,14 @@ func (d *endpoint) chat(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, c.completion(x, a))
 }
 
-// acceptTime bounds the time in which the store accepts a chat.
+// acceptTime is the time limit for storing the job of a chat.
 const acceptTime = 30 * time.Second
 
-// startSlack is the additional time after which the store ends a chat that has not started:
-// normally this server cancels the job earlier, when ChatTimeout is over.
+// startSlack is added to ChatTimeout for the start timeout of a chat's job. Normally this server
+// cancels the job earlier, when ChatTimeout is over; the store ends the job if this server is gone.
 const startSlack = 10 * time.Second
 
-// begin submits the job of a chat, or joins the job that was submitted under its key.
+// begin stores the job of a chat, or finds the job that was stored with the same Idempotency-Key.
 func (c *chat) begin() error {
 	if err := decode(c.r, false, &c.req); err != nil {
 		return err
@@ -75,11 +75,11 @@ func (c *chat) begin() error {
 	key := c.r.Header.Get("Idempotency-Key")
 	c.keyed = key != ""
 	policy := c.o.Policy
-	if !c.keyed { // the job is of no use without its caller
+	if !c.keyed { // without its caller the job is useless
 		policy.OnLost, policy.StartTimeout = belay.Fail, belay.Duration(c.o.ChatTimeout+startSlack)
 	}
-	// The submission finishes even if the caller disconnects meanwhile, so that the job is known
-	// and can be cancelled.
+	// The submission continues even if the caller disconnects, so that the server gets the job's id
+	// and can cancel the job.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), acceptTime)
 	defer cancel()
 	got, err := c.accept(ctx, p, key, policy)
@@ -108,7 +108,7 @@ func (c *chat) end(ctx context.Context) (*belay.Execution, error) {
 	}
 }
 
-// late returns the error of a chat that exceeded ChatTimeout.
+// late returns the error for a chat that took longer than ChatTimeout.
 func (c *chat) late() error {
 	message := "the chat took longer than " + c.o.ChatTimeout.String()
 	if c.keyed {
@@ -120,12 +120,12 @@ func (c *chat) late() error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
-// noRetry tells OpenAI's clients, which retry by themselves after a 503, not to: a retry would start
-// another job or get the same error.
+// noRetry prevents that OpenAI's clients repeat the request after a 503: a repeated request would
+// start another job or get the same error.
 func (c *chat) noRetry() { c.w.Header().Set("X-Should-Retry", "false") }
 
-// disconnected returns the error of a chat whose caller has disconnected, whose server stops, or whose
-// store cannot be read.
+// disconnected returns the error for a chat whose caller has disconnected, whose server stops, or
+// whose job cannot be read from the store.
 func (c *chat) disconnected(ctx context.Context, err error) error {
 	why := "its caller has disconnected"
 	switch {
@@ -143,8 +143,8 @@ func (c *chat) disconnected(ctx context.Context, err error) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: "the server stops; try again", RetryAfter: time.Second}
 }
 
-// failure returns the error of a job that did not succeed: clients of chats expect a 503, whatever
-// the reason.
+// failure returns the error for a job that did not succeed. It is always a 503, because clients of
+// chats expect that status.
 func (c *chat) failure(x *belay.Execution) error {
 	status := Status(x, answerOf(x))
 	if status == Completed {
@@ -161,7 +161,7 @@ func (c *chat) completion(x *belay.Execution, a *agent.Answer) *Completion {
 	return done
 }
 
-// piece returns a whole answer, or a piece of a stream.
+// piece returns a whole answer, or a part of a streamed answer.
 func (c *chat) piece(x *belay.Execution, object string, choices ...Choice) *Completion {
 	if choices == nil {
 		choices = []Choice{}

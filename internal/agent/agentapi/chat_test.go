@@ -13,13 +13,12 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// queue is a Backend in which a job waits for a slot for ever, and which records why it was
-// cancelled.
+// queue is a Backend in which a job never gets a slot. It records the reason of each cancel.
 type queue struct {
 	belay.Client
 	cancelled []string
 	policy    belay.Policy
-	submit    func() // called during Submit
+	submit    func() // if set, called during Submit
 	read      func()
 }
 
@@ -59,7 +58,7 @@ func (q *queue) Control(_ context.Context, c belay.Control) (belay.Execution, er
 	return belay.Execution{}, nil
 }
 
-// ask sends a chat request and returns the response and the time that it took.
+// ask sends a chat request, and returns the response and the duration of the request.
 func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan struct{}) (*httptest.ResponseRecorder,
 	time.Duration) {
 	body := `{"messages":[{"role":"user","content":"x"}]}`
@@ -76,8 +75,9 @@ func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan 
 	return w, time.Since(began)
 }
 
-// A chat waits for a slot until ChatTimeout; pings keep a stream open meanwhile. Then a chat
-// without a key is cancelled, and the job of a chat with a key continues, as its error says.
+// Rule: a chat waits for a slot until ChatTimeout is over, and pings keep a stream open meanwhile.
+// Then the job of a chat without a key is cancelled. The job of a chat with a key continues, and
+// the error says so.
 func TestChatWithoutASlotEndsAfterItsTimeout(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		for _, stream := range []bool{false, true} {
@@ -117,8 +117,8 @@ func lastEvent(body string) string {
 	return strings.TrimPrefix(parts[len(parts)-1], "data: ")
 }
 
-// The job of a chat is cancelled when its caller disconnects, at any moment, or its server stops,
-// unless the chat has a key.
+// Rule: the job of a chat is cancelled when its caller disconnects, at any moment, or when its
+// server stops. The job of a chat with a key is not cancelled.
 func TestChatOfADisconnectedCallerIsCancelled(t *testing.T) {
 	type moment struct {
 		name    string

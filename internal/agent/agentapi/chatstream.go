@@ -9,19 +9,19 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// streamed is a chat whose answer is streamed while the agent works.
+// streamed is a chat whose answer is sent while the agent works.
 type streamed struct {
 	*chat
 	out     *stream
-	want    belay.Token  // the first run whose words may be sent
-	started []startedRun // the runs known so far
-	from    int64        // the next chunk
+	want    belay.Token  // the first run whose output may be sent
+	started []startedRun // the runs of the job that have started, as far as known
+	from    int64        // the number of the next chunk to read
 	sent    sentText
-	last    time.Time // the time of the last write
+	last    time.Time // the time of the last write to the client
 }
 
-// stream sends the answer in pieces. It sends the status before the job has a slot, so that it can
-// send pings; a later error becomes an event of the stream.
+// stream sends the answer in parts. It sends the HTTP status before the job has a slot, so that it
+// can send pings; a later error becomes an event of the stream.
 func (c *chat) stream(ctx context.Context) {
 	s := &streamed{chat: c, out: c.Service.stream(c.w), last: c.o.Now()}
 	x, err := s.run(ctx)
@@ -76,7 +76,7 @@ func (s *streamed) run(ctx context.Context) (*belay.Execution, error) {
 	}
 }
 
-// notRead returns the error of a stream whose caller does not read any more.
+// notRead returns the error for a stream whose caller no longer reads it.
 func (s *streamed) notRead(ctx context.Context) error {
 	if !s.keyed {
 		s.drop(ctx, s.id, "its caller has disconnected")
@@ -84,8 +84,8 @@ func (s *streamed) notRead(ctx context.Context) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: "the client does not read the stream"}
 }
 
-// diverged returns the error of a stream whose agent was started again and gives a different answer
-// from the text already sent.
+// diverged returns the error for a stream whose agent was started again and now gives an answer
+// that differs from the text already sent.
 func (s *streamed) diverged() error {
 	message := "the agent was started again and its new answer differs from the text already sent"
 	if s.keyed {
@@ -96,8 +96,8 @@ func (s *streamed) diverged() error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
-// more sends new output. ok says that the caller accepted it, and same that it continues the text
-// already sent.
+// more sends new output. ok says that the caller accepted the output, and same that the output
+// continues the text already sent.
 func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok, same bool, err error) {
 	if s.sent.root == 0 {
 		if known, err := s.known(ctx, s.want); err != nil || !known {
@@ -120,8 +120,8 @@ func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok, same bool,
 	return ok, same, errors.Join(err, failed)
 }
 
-// known reports whether a run, or a later one, is among the started runs: a run stores that it has
-// started before any of its output.
+// known reports whether run, or a later run, is among the started runs. It reads them from the
+// store if necessary: a run stores that it has started before it stores any output.
 func (s *streamed) known(ctx context.Context, run belay.Token) (bool, error) {
 	is := func() bool { return len(s.started) > 0 && s.started[len(s.started)-1].Token >= run }
 	if is() {
@@ -141,7 +141,7 @@ func (s *streamed) delta(x *belay.Execution, said Spoken) bool {
 
 const chunkObject = "chat.completion.chunk"
 
-// finish sends the rest of the answer and the reason of its end.
+// finish sends the rest of the answer and the reason why the answer ended.
 func (s *streamed) finish(x *belay.Execution) error {
 	a := answerOf(x)
 	if a == nil {
@@ -153,7 +153,7 @@ func (s *streamed) finish(x *belay.Execution) error {
 	}
 	why := finish(a)
 	if len(s.sent.text) > 0 {
-		why = finish(&agent.Answer{}) // the whole answer was already sent, not only its end
+		why = finish(&agent.Answer{}) // the client has the whole answer, although the stored answer is only its end
 	}
 	if rest != "" {
 		s.delta(x, Spoken{Content: &rest})

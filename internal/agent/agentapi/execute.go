@@ -13,23 +13,23 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// Execute is the request for a job.
+// Execute is the body of a request for a job.
 type Execute struct {
 	Prompt string `json:"prompt" doc:"The task for the agent."`
 	Repo   string `json:"repo,omitempty" doc:"The repository to work on; the default is the server's repository."`
 	Ref    string `json:"ref,omitempty" doc:"The branch, tag or commit of the repository; the default is its HEAD."`
-	// TimeoutSeconds counts from the start of the agent.
+	// TimeoutSeconds counts from the start of the agent; nil means the server's timeout.
 	TimeoutSeconds *float64        `json:"timeout_seconds,omitempty" doc:"The time limit of the agent, from its start, in seconds."`
 	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
 }
 
-// Accepted is the response to an Execute.
+// Accepted is the response to a request for a job.
 type Accepted struct {
 	JobID  belay.ExecutionID `json:"job_id"`
 	Status string            `json:"status" enum:"queued,running,completed,failed,timeout,error"`
 }
 
-// maxTimeout bounds the timeout of a request.
+// maxTimeout is the largest timeout that a request may set.
 const maxTimeout = 30 * 24 * time.Hour
 
 func (e *Execute) prompt(s *agent.Setup) (agent.Prompt, error) {
@@ -79,7 +79,7 @@ func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusAccepted, Accepted{got.ID, status})
 }
 
-// accept submits a job for a prompt, or finds the job that was submitted under the key.
+// accept stores a job for a prompt, or finds the job that was stored with the same key.
 func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy belay.Policy) (belay.Submitted,
 	error) {
 	if len(key) > belay.MaxName {
@@ -98,8 +98,8 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 	if key == "" || err == nil || code != belay.CodeQueueFull && code != belay.CodeIdempotencyMismatch {
 		return got, err
 	}
-	// A repeated request is answered even if the queue is full, and even if the server's settings
-	// have changed since.
+	// A repeated request gets its job even if the queue is full, and even if the server's settings
+	// have changed since the first request.
 	page, lerr := s.b.Executions(ctx, belay.Filter{Workflow: agent.Prompted, Key: key, Children: true, Limit: 1})
 	if lerr != nil {
 		return got, lerr
@@ -119,7 +119,7 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 	return belay.Submitted{ID: x.ID, Replayed: true}, nil
 }
 
-// submit stores a job, if there is a place for it.
+// submit stores a job, if the queue has a place for it.
 func (s *Service) submit(ctx context.Context, job belay.Submission) (belay.Submitted, error) {
 	stored, err := s.backlog.place(ctx, s.o.QueueDepth)
 	if err != nil {
@@ -137,9 +137,9 @@ func (s *Service) submit(ctx context.Context, job belay.Submission) (belay.Submi
 	return answers[0], nil
 }
 
-// Admit checks a job that is submitted by a route outside of this service: the same rules apply,
-// and the job takes a place in the same queue. The caller calls the returned function with the id
-// of the stored job, or with zero if nothing was stored.
+// Admit checks a job that a client submits by a route outside this service. The same rules apply to
+// this job, and it takes a place in the same queue. The caller must call the returned function with
+// the id of the stored job, or with zero if no job was stored.
 func (s *Service) Admit(ctx context.Context, job *belay.Submission) (stored func(belay.ExecutionID), err error) {
 	if err := s.o.Setup.Admit(job.Input); err != nil {
 		return nil, err
@@ -147,7 +147,8 @@ func (s *Service) Admit(ctx context.Context, job *belay.Submission) (stored func
 	return s.backlog.place(ctx, s.o.QueueDepth)
 }
 
-// same reports whether two inputs are the same request, apart from the timeout and from streaming.
+// same reports whether two inputs are the same request, ignoring the timeout and whether the answer
+// is streamed.
 func same(a, b json.RawMessage) bool {
 	var p, q agent.Prompt
 	if json.Unmarshal(a, &p) != nil || json.Unmarshal(b, &q) != nil {
@@ -164,7 +165,7 @@ func same(a, b json.RawMessage) bool {
 	return err == nil && err2 == nil && bytes.Equal(left, right)
 }
 
-// sameValue reports whether two JSON texts, or none, are of the same value.
+// sameValue reports whether two JSON texts have the same value, or both are empty.
 func sameValue(a, b json.RawMessage) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return len(a) == len(b)

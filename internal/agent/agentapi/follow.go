@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// pollInterval is the interval at which the end of a log is read while a client follows it; nothing
-	// signals that a log has grown.
+	// pollInterval is how often the end of a log is read while a client follows the log, because
+	// the store does not report that a log has grown.
 	pollInterval = 250 * time.Millisecond
-	// pageOf is the number of chunks that are read at a time.
+	// pageOf is the number of chunks in one read.
 	pageOf = 4
 )
 
-// chunks passes the chunks of a log, from a number on, to each, until each returns false or the log
-// ends. It reads a page at a time, and the memory for a page comes from a budget that all readers
-// share.
+// chunks calls each for the chunks of a log, beginning with the number from, until each returns
+// false or the log ends. It reads a page at a time. The memory for a page is taken from a budget
+// that all readers share.
 func (s *Service) chunks(ctx context.Context, id belay.ExecutionID, name string, from int64,
 	each func(belay.StoredChunk) bool) error {
 	for {
@@ -57,9 +57,9 @@ func (s *Service) page(ctx context.Context, id belay.ExecutionID, name string, f
 	return from, len(page) == pageOf, nil
 }
 
-// position is the position of a client in a job's log: the next chunk of output, a chunk of
-// progress, and the number of lines sent of that chunk. After the end event of the job it has the
-// seq at which the job's execution ended.
+// position is a client's position in a job's log: the number of the next chunk of output, the
+// number of a chunk of progress, and the number of lines of that chunk that were sent. ended is set
+// after the event end: the seq of the execution at which the job ended.
 type position struct{ output, progress, lines, ended int64 }
 
 func (p position) String() string {
@@ -94,7 +94,7 @@ var errPosition = &belay.Error{
 	Code: belay.CodeMalformed, Message: "the header Last-Event-ID must be the id of an event of this stream",
 }
 
-// Output is an event of a job's log: a piece of the agent's output.
+// Output is an event of a job's log: a part of the agent's output.
 type Output struct {
 	Text string `json:"text"`
 }
@@ -106,11 +106,11 @@ type JobEnd struct {
 	Error    *string `json:"error" nullable:"true"`
 }
 
-// reconnect tells browsers how long to wait, in milliseconds, before they ask again for a stream
-// that ended.
+// reconnect sets the time, in milliseconds, after which a browser requests a stream again that has
+// ended.
 const reconnect = "retry: 2000\n\n"
 
-// follower sends the log of a job as it grows.
+// follower sends the log of a job while the log grows.
 type follower struct {
 	*endpoint
 	ctx  context.Context
@@ -118,8 +118,8 @@ type follower struct {
 	id   belay.ExecutionID
 	at   position
 	text partialRune
-	next int64  // the next chunk of progress
-	line []byte // the beginning of an incomplete line of progress
+	next int64  // the number of the next chunk of progress
+	line []byte // the beginning of a line of progress whose rest is in a later chunk
 }
 
 func (d *endpoint) follow(w http.ResponseWriter, r *http.Request) {
@@ -133,10 +133,10 @@ func (d *endpoint) follow(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if x.State.Terminal() && at.ended > 0 && at.ended == x.Seq {
-		w.WriteHeader(http.StatusNoContent) // which tells a browser not to ask again
+		w.WriteHeader(http.StatusNoContent) // with this status a browser does not request the stream again
 		return
 	}
-	at.ended = 0 // the job went on since
+	at.ended = 0 // the job has continued since that event
 	ctx, done := d.waiting(r.Context())
 	defer done()
 	f := &follower{endpoint: d, ctx: ctx, out: d.stream(w), id: x.ID, at: at, next: at.progress}
@@ -148,7 +148,7 @@ func (d *endpoint) follow(w http.ResponseWriter, r *http.Request) {
 func (f *follower) run() {
 	if f.at.output > 0 && f.chunks(f.ctx, f.id, agent.OutputLog, f.at.output-1, func(c belay.StoredChunk) bool {
 		if c.N < f.at.output {
-			_ = f.text.take(c.Data) // its end may be the beginning of a character
+			_ = f.text.take(c.Data) // the end of this chunk may be the beginning of a character
 		}
 		return false
 	}) != nil {
@@ -166,7 +166,7 @@ func (f *follower) run() {
 		}
 		now := f.o.Now()
 		switch {
-		case x.State.Terminal(): // the output from before the end was read after it
+		case x.State.Terminal(): // more ran after this read of the state, so it has sent all output
 			j := jobOf(&x, "", nil)
 			f.at.ended = x.Seq
 			f.out.event("end", f.at.String(), JobEnd{j.Status, j.ExitCode, j.Error})
@@ -181,8 +181,8 @@ func (f *follower) run() {
 	}
 }
 
-// more sends new output and progress. wrote says that there was some, and ok that the stream
-// continues.
+// more sends new output and progress. wrote says that it has sent something, and ok that the stream
+// can continue.
 func (f *follower) more() (wrote, ok bool) {
 	ok = true
 	err := f.chunks(f.ctx, f.id, agent.OutputLog, f.at.output, func(c belay.StoredChunk) bool {
@@ -203,8 +203,9 @@ func (f *follower) more() (wrote, ok bool) {
 	return wrote, ok && err == nil
 }
 
-// steps sends the complete lines of progress. The id of each event has the number of lines of its
-// chunk that were sent, so that a client that resumes from there misses none.
+// steps sends the complete lines of progress in a chunk. The id of each event contains the number
+// of lines of the chunk that were sent, so that a client that resumes after this event misses no
+// line.
 func (f *follower) steps(c belay.StoredChunk) bool {
 	data, done := c.Data, int64(0)
 	if c.N == f.at.progress {

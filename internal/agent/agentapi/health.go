@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// AgentHealth is the load of the agents, on all servers and workers that share the store.
+// AgentHealth is the load of the agents on all servers and workers that share the store.
 type AgentHealth struct {
 	Status   string `json:"status" enum:"ok"`
 	Busy     bool   `json:"busy" doc:"Whether every slot is in use."`
@@ -30,7 +30,7 @@ func (d *endpoint) health(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, healthOf(c))
 }
 
-// slotsOf returns the number of agents that these workers run at the same time.
+// slotsOf returns how many agents these workers can run at the same time.
 func slotsOf(workers []belay.Worker) int {
 	n := 0
 	for i := range workers {

@@ -23,8 +23,8 @@ const (
 	Running   = "running"   // a worker has the job: it prepares the workspace or runs the agent
 	Completed = "completed" // the agent succeeded
 	Failed    = "failed"    // the agent failed: its exit code, its own report, or a missing permission
-	Timeout   = "timeout"   // the agent ran out of time
-	Errored   = "error"     // the job was cancelled, was lost with its worker, or could not run
+	Timeout   = "timeout"   // the agent did not end within its timeout
+	Errored   = "error"     // the job was cancelled, or its worker was lost, or the agent could not run
 )
 
 // The phases of a job that is running.
@@ -33,7 +33,7 @@ const (
 	Working   = "working"   // the agent runs
 )
 
-// Status is the status of a job whose execution is x:
+// Status returns the status of a job whose execution is x:
 //
 //	pending, scheduled, waiting, paused                   queued
 //	running                                               running
@@ -43,7 +43,7 @@ const (
 //	failed otherwise: no workspace, its worker was lost   error
 //	cancelled                                             error
 //
-// a is the execution's output, nil if it has none.
+// a is the execution's output; nil if the execution has no output.
 func Status(x *belay.Execution, a *agent.Answer) string {
 	switch x.State {
 	case belay.Pending, belay.Scheduled, belay.Waiting, belay.Paused:
@@ -72,7 +72,7 @@ type Job struct {
 	Status string            `json:"status" enum:"queued,running,completed,failed,timeout,error"`
 	Phase  string            `json:"phase,omitempty" enum:"preparing,working" doc:"Only while the job runs: its workspace is being prepared, or the agent works."`
 	Output string            `json:"output" doc:"The output of the agent so far, with standard error; the last MiB of it."`
-	// ExitCode, Result and Error are null until they are known.
+	// ExitCode, Result and Error are null while they are unknown.
 	ExitCode   *int            `json:"exit_code" nullable:"true" doc:"128+n after signal n, 124 after a timeout."`
 	Result     *string         `json:"result" nullable:"true" doc:"The agent's final text, or its standard output."`
 	Error      *string         `json:"error" nullable:"true"`
@@ -90,7 +90,7 @@ type Job struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 }
 
-// answerOf returns the output of a job, nil if there is none.
+// answerOf returns the output of a job; nil if the job has no output.
 func answerOf(x *belay.Execution) *agent.Answer {
 	var a agent.Answer
 	if len(x.Output) == 0 || json.Unmarshal(x.Output, &a) != nil {
@@ -113,7 +113,7 @@ func jobOf(x *belay.Execution, output string, runs []startedRun) *Job {
 	if a != nil && x.State.Terminal() {
 		j.Commit, j.Changes, j.Usage, j.Resumed = a.Commit, a.Changes, a.Usage, a.Resumed
 		j.Denied, j.Session, j.Notes, j.Walls = a.Denied, a.Session, a.Notes, a.Walls
-		if a.Isolation != "" || a.ExitCode != 0 { // the command ran, or could not be started
+		if a.Isolation != "" || a.ExitCode != 0 { // true if the command ran, or failed to start
 			j.ExitCode = &a.ExitCode
 			j.Result = &a.Text
 		}
@@ -124,9 +124,9 @@ func jobOf(x *belay.Execution, output string, runs []startedRun) *Job {
 	return j
 }
 
-// begin sets the time at which the agent started, its conversation and the phase.
+// begin sets the start time of the agent, its conversation and the phase.
 func (j *Job) begin(x *belay.Execution, runs []startedRun) {
-	// Runs of an earlier generation do not count.
+	// Runs before the execution was last reopened do not count.
 	runs = slices.DeleteFunc(slices.Clone(runs), func(b startedRun) bool { return b.At.Before(x.StartedAt) })
 	if len(runs) > 0 {
 		j.StartedAt, j.Session = &runs[0].At, runs[len(runs)-1].Session
@@ -161,7 +161,8 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// find reads the execution of a job that has not been evicted.
+// find reads the execution of the job that a request names. The error is errNoJob if the job ended
+// longer than JobTTL ago.
 func (s *Service) find(r *http.Request) (belay.Execution, error) {
 	id, err := belay.ParseExecutionID(r.PathValue("id"))
 	if err != nil {
@@ -181,7 +182,7 @@ func (s *Service) read(ctx context.Context, id belay.ExecutionID) (belay.Executi
 
 var errNoJob = &belay.Error{Code: belay.CodeNotFound, Message: "there is no such job, or it ended too long ago"}
 
-// evicted reports whether a job ended longer than JobTTL ago.
+// evicted reports whether a job ended longer than JobTTL ago, by the server's clock.
 func (s *Service) evicted(x *belay.Execution) bool {
 	return s.o.JobTTL > 0 && x.State.Terminal() && s.o.Now().Sub(x.FinishedAt) >= s.o.JobTTL
 }
@@ -211,8 +212,8 @@ func (d *endpoint) job(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// show sends a job. It writes the output in pieces, because encoded as JSON the output may be six
-// times as long.
+// show sends a job. It writes the output in parts, because the JSON encoding of the output may be
+// six times as long as the output.
 func (d *endpoint) show(w http.ResponseWriter, r *http.Request, x *belay.Execution, runs []startedRun) error {
 	output, give, err := d.output(r.Context(), x.ID)
 	if err != nil {
@@ -220,7 +221,7 @@ func (d *endpoint) show(w http.ResponseWriter, r *http.Request, x *belay.Executi
 	}
 	defer give()
 	const field = `"output":"`
-	// The strings before the field output contain no quotes.
+	// The strings before the field output contain no quotes, so the first match is the field.
 	before, after, _ := bytes.Cut(jsonOf(jobOf(x, "", runs)).Bytes(), []byte(field))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -235,12 +236,12 @@ func (d *endpoint) show(w http.ResponseWriter, r *http.Request, x *belay.Executi
 		_, err = w.Write(after)
 	}
 	if err != nil {
-		panic(http.ErrAbortHandler) // the client must not take half a response for a whole one
+		panic(http.ErrAbortHandler) // closes the connection, because half a response must not look complete
 	}
 	return nil
 }
 
-// pieceOf returns how many bytes of an output to write next: whole characters.
+// pieceOf returns the number of bytes of an output to write next; it does not split a character.
 func pieceOf(output []byte) int {
 	const most = 32 << 10
 	if len(output) <= most {
@@ -254,7 +255,7 @@ func pieceOf(output []byte) int {
 	return most
 }
 
-// await waits for the end of a job, for at most wait.
+// await waits for the end of a job, at most for the time wait.
 func (d *endpoint) await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	waiting, done := d.waiting(ctx)
 	_, err := d.b.Await(waiting, id, wait)
@@ -265,7 +266,7 @@ func (d *endpoint) await(ctx context.Context, id belay.ExecutionID, wait time.Du
 	return d.b.Execution(ctx, id)
 }
 
-// waitOf returns the time that a request may wait: "30s", or seconds.
+// waitOf returns how long a request may wait: a duration such as "30s", or a number of seconds.
 func waitOf(r *http.Request) (time.Duration, error) {
 	text := r.URL.Query().Get("wait")
 	if text == "" {
@@ -301,13 +302,13 @@ func (d *endpoint) cancel(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusAccepted, Accepted{x.ID, Status(&x, answerOf(&x))})
 }
 
-// drop cancels a job whose caller has disconnected; it works also after the end of the request.
+// drop cancels a job whose caller has disconnected. It also works after the end of the request.
 func (s *Service) drop(ctx context.Context, id belay.ExecutionID, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	_, err := s.b.Control(ctx, belay.Control{Execution: id, Action: belay.ActionCancel, Reason: why})
 	var e *belay.Error
-	// the job has ended meanwhile
+	// a conflict means that the job has ended meanwhile
 	if err != nil && !(errors.As(err, &e) && e.Code == belay.CodeConflict) {
 		s.o.Log.ErrorContext(ctx, "belay: cancel the job of a disconnected chat", "execution", id.String(), "error",
 			err)

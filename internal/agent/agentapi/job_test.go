@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// Every state of an execution, and every kind of failure, has one status.
+// Rule: Status returns one status for every state of an execution and for every kind of failure.
 func TestStatusOfEveryState(t *testing.T) {
 	failure := func(class belay.Class) *belay.Failure { return &belay.Failure{Class: class} }
 	for _, c := range []struct {
@@ -23,7 +23,7 @@ func TestStatusOfEveryState(t *testing.T) {
 	}{
 		{belay.Pending, nil, nil, Queued}, {belay.Scheduled, nil, nil, Queued}, {belay.Waiting, nil, nil, Queued},
 		{belay.Paused, nil, nil, Queued},
-		// between two attempts
+		// the execution waits between two attempts
 		{belay.Pending, failure(belay.ClassTransient), &agent.Answer{ExitCode: 1}, Queued},
 		{belay.Running, nil, nil, Running},
 		{belay.Succeeded, nil, &agent.Answer{}, Completed}, {belay.Succeeded, nil, nil, Completed},
@@ -33,10 +33,10 @@ func TestStatusOfEveryState(t *testing.T) {
 		{belay.Failed, failure(belay.ClassPermanent), &agent.Answer{Denied: []string{"Bash"}}, Failed},
 		{belay.Failed, failure(belay.ClassTimeout), nil, Timeout},
 		{belay.Failed, failure(belay.ClassLost), nil, Errored},
-		// the answer of an earlier attempt
+		// the answer belongs to an earlier attempt
 		{belay.Failed, failure(belay.ClassLost), &agent.Answer{ExitCode: 1}, Errored},
 		{belay.Failed, failure(belay.ClassPermanent), nil, Errored},
-		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{}, Errored}, // no workspace
+		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{}, Errored}, // no workspace could be made
 		{belay.Failed, nil, nil, Errored},
 		{belay.Cancelled, nil, &agent.Answer{ExitCode: 143}, Errored}, {belay.Cancelled, nil, nil, Errored},
 	} {
@@ -44,7 +44,7 @@ func TestStatusOfEveryState(t *testing.T) {
 			t.Errorf("%s, %+v, %+v: %s, want %s", c.state, c.err, c.a, got, c.want)
 		}
 	}
-	// A state that is missing above would count as an error by default.
+	// A state that Status does not handle would get the status error.
 	for _, s := range append([]belay.State{belay.Succeeded}, unended...) {
 		if Status(&belay.Execution{State: s}, nil) == Errored {
 			t.Errorf("%s has no status", s)
@@ -52,7 +52,7 @@ func TestStatusOfEveryState(t *testing.T) {
 	}
 }
 
-// A field of a job is null until its value is known, and the result of its agent is shown only
+// Rule: a field of a job is null while its value is unknown, and the agent's result appears only
 // after the job has ended.
 func TestJobShowsItsResultAfterItsEnd(t *testing.T) {
 	at := time.Unix(1, 0)
@@ -102,7 +102,7 @@ func TestJobShowsItsResultAfterItsEnd(t *testing.T) {
 	}
 }
 
-// A wait is given in seconds or as a duration, and is at most the longest wait of the server.
+// Rule: wait is a number of seconds or a duration, and is cut to the server's maximum.
 func TestWaitIsBounded(t *testing.T) {
 	for text, want := range map[string]time.Duration{"": 0, "0": 0, "1.5": 1500 * time.Millisecond,
 		"30s": 30 * time.Second, "9h": time.Minute, "99999999": time.Minute} {
@@ -118,7 +118,8 @@ func TestWaitIsBounded(t *testing.T) {
 	}
 }
 
-// The timeout is that of the request or else that of the server; there always is one.
+// Rule: a job's timeout comes from the request or else from the server's settings. A job is never
+// without a timeout.
 func TestPromptAlwaysHasATimeout(t *testing.T) {
 	setup := &agent.Setup{Command: agent.Template{"a"}, Timeout: time.Minute, Repo: ""}
 	number := func(f float64) *float64 { return &f }
@@ -137,7 +138,7 @@ func TestPromptAlwaysHasATimeout(t *testing.T) {
 	}
 }
 
-// Two inputs that differ only in the timeout or in streaming are the same request.
+// Rule: two inputs that differ only in the timeout or in streaming are the same request.
 func TestSameRequestIgnoresTimeoutAndStreaming(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

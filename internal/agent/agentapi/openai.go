@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// ChatRequest is a chat request in OpenAI's format, with the fields that are used here.
+// ChatRequest is a chat request in OpenAI's format, with the fields that Belay uses.
 type ChatRequest struct {
 	_             struct{}       `additionalProperties:"true"`
 	Model         string         `json:"model,omitempty" doc:"Any name; there is one agent."`
@@ -46,7 +46,7 @@ type Completion struct {
 	Usage   *Consumed `json:"usage,omitempty"`
 }
 
-// Choice is the only answer: the whole answer, or a piece of it in a stream.
+// Choice is the only answer of a Completion: the whole answer or, in a stream, a part of it.
 type Choice struct {
 	Index        int      `json:"index"`
 	Message      *Spoken  `json:"message,omitempty"`
@@ -61,20 +61,20 @@ type Spoken struct {
 	Content *string `json:"content,omitempty"`
 }
 
-// Consumed is the usage that the agent reports; 0 if it reports none.
+// Consumed is the usage that the agent reports; 0 if the agent reports none.
 type Consumed struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 	TotalTokens      int64 `json:"total_tokens"`
 }
 
-// Models is the list of models, which has one entry.
+// Models is the list of models. It has one model.
 type Models struct {
 	Object string  `json:"object"`
 	Data   []Model `json:"data"`
 }
 
-// Model names the agent.
+// Model is the agent as a model of OpenAI's API.
 type Model struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -99,7 +99,7 @@ func (d *endpoint) models(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, Models{"list", []Model{d.theModel()}})
 }
 
-// model returns the model in the list and refuses other names; chats accept every name.
+// model returns the only model, and refuses other names; a chat may use any name.
 func (d *endpoint) model(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("model") != d.o.Model {
 		refuseChat(w, wire.ProblemOf(&belay.Error{
@@ -112,7 +112,7 @@ func (d *endpoint) model(w http.ResponseWriter, r *http.Request) {
 
 func (d *endpoint) theModel() Model { return Model{d.o.Model, "model", 0, "belay"} }
 
-// faultOf converts a problem to OpenAI's format.
+// faultOf converts a problem to an error in OpenAI's format.
 func faultOf(p wire.Problem) ChatError {
 	kind := "invalid_request_error"
 	switch {
@@ -132,8 +132,8 @@ func faultOf(p wire.Problem) ChatError {
 	return ChatError{ChatFault{Message: message, Type: kind, Code: string(p.Code)}}
 }
 
-// chatStatus is the HTTP status of a refused chat, which for some codes differs from that of other
-// routes.
+// chatStatus returns the HTTP status of a refused chat. For some codes it differs from the status
+// on other routes.
 func chatStatus(p wire.Problem) int {
 	switch p.Code {
 	case belay.CodeQueueFull:
@@ -148,8 +148,7 @@ func chatStatus(p wire.Problem) int {
 // refuseChat sends a problem in OpenAI's format.
 func refuseChat(w http.ResponseWriter, p wire.Problem) { refuseField(w, p, nil) }
 
-// refuseField answers with the problem p, as refuseChat does, and names the invalid field unless
-// field is nil.
+// refuseField sends the problem p like refuseChat, and names the invalid field unless field is nil.
 func refuseField(w http.ResponseWriter, p wire.Problem, field *string) {
 	p.Status = chatStatus(p)
 	retry(w, &p)
@@ -158,7 +157,7 @@ func refuseField(w http.ResponseWriter, p wire.Problem, field *string) {
 	reply(w, p.Status, fault)
 }
 
-// refuse sends the error of a chat.
+// refuse sends the error of a chat, with the name of the invalid field if err has one.
 func (c *chat) refuse(err error) {
 	var field *string
 	var wrong *fieldError
@@ -168,8 +167,8 @@ func (c *chat) refuse(err error) {
 	refuseField(c.w, c.problem(c.r, err), field)
 }
 
-// prompt makes one prompt of the messages. A single message of a user is the prompt, unchanged;
-// otherwise each message is put between tags with its role:
+// prompt makes one prompt from the messages. A single message with the role user is the prompt,
+// unchanged. Otherwise prompt writes each message between tags with the message's role:
 //
 //	<message role="user">
 //	…
@@ -181,7 +180,7 @@ func (c *ChatRequest) prompt() (string, error) {
 	if len(c.Messages) == 0 {
 		return "", wrongField("messages", "a chat needs a message")
 	}
-	if len(c.Model) > belay.MaxName { // the name is repeated in every piece of the answer
+	if len(c.Model) > belay.MaxName { // the name is repeated in every part of the answer
 		return "", wrongField("model", fmt.Sprintf("the name of a model has %d bytes at most", belay.MaxName))
 	}
 	if c.N != nil && *c.N != 1 {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxOutput is the size of the output that a job shows, in bytes.
+	// maxOutput is the maximum size of the output in a job, in bytes.
 	maxOutput = 1 << 20
-	// outputRoom is the memory needed for it: a page, and the end of the output.
+	// outputRoom is the memory needed to read that output: a page, and the end of the output.
 	outputRoom = httpapi.PageRoom + maxOutput
 )
 
-// output returns the end of a job's output. The caller calls give after sending it.
+// output returns the end of a job's output. The caller must call give after it has sent the output.
 func (s *Service) output(ctx context.Context, id belay.ExecutionID) (end []byte, give func(), err error) {
 	if give, err = s.o.Reading.Take(ctx, outputRoom); err != nil {
 		return nil, nil, err
@@ -47,7 +47,7 @@ func (s *Service) end(ctx context.Context, id belay.ExecutionID) ([]byte, error)
 			return nil, err
 		}
 		if len(page) == 0 || page[0].N >= begin {
-			break // a gap in a long log, before which enough was kept
+			break // a long log may have a gap, and the end after the gap is enough
 		}
 		for i := len(page) - 1; i >= 0 && free > 0; i-- {
 			if page[i].N >= begin {
@@ -66,8 +66,8 @@ func (s *Service) end(ctx context.Context, id belay.ExecutionID) ([]byte, error)
 	return end, nil
 }
 
-// lastChunk returns the number of the last chunk of a log, below 0 if there is none. It searches in
-// doubling steps for a number beyond the end, then halves the steps.
+// lastChunk returns the number of the last chunk of a log, or a negative number if the log is
+// empty. It doubles its steps until it is past the end, and then halves them.
 func lastChunk(from func(n int64, limit int) ([]belay.StoredChunk, error)) (int64, error) {
 	last, step, growing := int64(-1), int64(1), true
 	for {

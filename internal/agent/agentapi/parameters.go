@@ -2,8 +2,8 @@ package agentapi
 
 import "github.com/belaydev/belay"
 
-// The types below stand for the parameters and headers of the routes in the OpenAPI document. The handlers read
-// them by themselves.
+// The types below describe the parameters and headers of the routes in the OpenAPI document. The
+// handlers read parameters and headers without these types.
 type (
 	executeParameters struct {
 		Key string `header:"Idempotency-Key" maxLength:"200" doc:"A repeat finds the first job."`

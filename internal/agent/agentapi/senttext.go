@@ -9,26 +9,26 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// maxTold bounds, in bytes, the sent text that is kept for comparison with the words of another
-// run. It is more than the longest answer that is stored.
+// maxTold is the maximum size, in bytes, of the sent text that is kept for comparison with the
+// output of another run. The longest answer that is stored is shorter.
 const maxTold = 512 << 10
 
-// sentText is the part of a streamed answer that was sent. If an execution had to begin its
-// conversation again, only the words of the newest conversation count, and those that repeat the
-// sent text are not sent again. The words of a run that continues a conversation follow those of
-// the run before it.
+// sentText is the part of a streamed answer that was already sent. If a run began a new
+// conversation, only the output of the newest conversation counts, and output that repeats the sent
+// text is not sent again. If a run continued a conversation, its output follows the output of the
+// run before.
 type sentText struct {
-	root belay.Token // the run that began the conversation whose words count
-	run  belay.Token // the run whose words came last
+	root belay.Token // the run that began the newest conversation
+	run  belay.Token // the run whose output came last
 	rest partialRune
 	text []byte // the sent text
-	at   int    // the position of the conversation in text
-	long bool   // text is incomplete, since more than maxTold was sent
-	open bool   // with long: the sent text does not end with a newline
+	at   int    // the position in text up to which the conversation has repeated it
+	long bool   // text is incomplete, because more than maxTold bytes were sent
+	open bool   // if long is set: the sent text does not end with a newline
 }
 
-// awaited returns the first run of an execution whose words may be sent: of the runs that have
-// ended, only the last counts.
+// awaited returns the first run of an execution whose output may be sent: among the runs that have
+// ended, only the last run counts.
 func awaited(x *belay.Execution) belay.Token {
 	if x.State == belay.Running || x.State.Terminal() {
 		return x.Token
@@ -36,8 +36,8 @@ func awaited(x *belay.Execution) belay.Token {
 	return x.Token + 1
 }
 
-// add takes words of a run, in the conversation that the run root began, and returns the part to
-// send. same is false if the conversation was begun again and differs from the sent text.
+// add takes output of a run and returns the part to send. root is the run that began the
+// conversation of this run. same is false if a new conversation differs from the sent text.
 func (t *sentText) add(run, root belay.Token, data []byte) (text string, same bool) {
 	if root < t.root {
 		return "", true
@@ -76,19 +76,20 @@ func (t *sentText) add(run, root belay.Token, data []byte) (text string, same bo
 	return said, true
 }
 
-// end returns the part of the whole answer that was not sent.
+// end returns the part of the whole answer that was not sent yet. same is false if the newest
+// conversation has not repeated all of the sent text.
 func (t *sentText) end(answer string) (rest string, same bool) {
 	if t.long {
 		return "", true
 	}
 	rest, _ = strings.CutPrefix(answer, string(t.text))
 	if len(rest) == len(answer) && len(t.text) > 0 {
-		rest = "" // the answer is the last part of the sent text
+		rest = "" // the answer is the end of the sent text
 	}
 	return rest, t.at == len(t.text)
 }
 
-// partialRune keeps an incomplete character at the end of a text until its rest arrives.
+// partialRune keeps an incomplete character at the end of a text until its remaining bytes arrive.
 type partialRune struct{ rest []byte }
 
 func (h *partialRune) take(p []byte) string {

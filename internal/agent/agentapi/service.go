@@ -13,32 +13,32 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// Workflow is the workflow of which every job is an execution.
+// Workflow is the name of the workflow of every job.
 const Workflow = agent.Prompted
 
 // Options are the settings of the service.
 type Options struct {
 	// Setup is the configuration of agents.
 	Setup agent.Setup
-	// Capacity is the number of jobs that this process itself runs at the same time, and QueueDepth
-	// the number that may run or wait on all servers that share the store.
+	// Capacity is the number of jobs that this process runs at the same time. QueueDepth is the
+	// number of jobs that may run or wait on all servers that share the store.
 	Capacity, QueueDepth int
-	// JobTTL is the time after its end for which a job can be read; 0 for as long as its execution
-	// is kept.
+	// JobTTL is how long a job can be read after its end; 0 means as long as its execution is kept.
 	JobTTL time.Duration
-	// ChatTimeout bounds the time of a chat, with its wait for a slot.
+	// ChatTimeout is the time limit of a chat, including its wait for a slot.
 	ChatTimeout time.Duration
-	// Policy is the policy of jobs.
+	// Policy is the retry and timeout policy of jobs.
 	Policy belay.Policy
-	// Model is the name of the model; chats may use any other name as well.
+	// Model is the name of the only model; a chat may use any name.
 	Model string
 
 	// Log receives internal errors; nil means slog.Default().
 	Log *slog.Logger
-	// Ping is the interval of pings in an idle stream, and WriteTimeout the time in which a client
-	// must accept each write. 0 means 15 s and 10 s.
+	// Ping is the interval of pings in an idle stream. WriteTimeout is the time in which a client
+	// must accept each write. 0 means 15 s for Ping and 10 s for WriteTimeout.
 	Ping, WriteTimeout time.Duration
-	// Reading is the memory budget for reading logs, which other readers may share; nil makes one.
+	// Reading is the memory budget for reading logs, which other readers may share; nil means a
+	// budget of its own.
 	Reading *httpapi.Reading
 	// Now is the clock for JobTTL; nil means time.Now.
 	Now func() time.Time
@@ -51,7 +51,7 @@ type Service struct {
 	backlog backlog
 }
 
-// New makes the service.
+// New makes a Service.
 func New(b belay.Client, o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -71,13 +71,14 @@ func New(b belay.Client, o Options) *Service {
 	return &Service{b: b, o: o, backlog: backlog{b: b, now: o.Now, own: o.Capacity}}
 }
 
-// endpoint is the service behind one listener.
+// endpoint is a Service on one listener.
 type endpoint struct {
 	*Service
 	stopping <-chan struct{} // closed when the listener begins to stop
 }
 
-// Routes returns the routes of the service, for a listener that stops when stopping is closed.
+// Routes returns the routes of the service for one listener. Requests that wait end when stopping
+// is closed.
 func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 	d := &endpoint{s, stopping}
 	read, submit := []belay.Scope{belay.ScopeRead, belay.ScopeSubmit}, []belay.Scope{belay.ScopeSubmit}
@@ -163,7 +164,8 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 	return routes
 }
 
-// waiting returns a context for a request that may wait: it also ends when the listener stops.
+// waiting returns a context for a request that may wait. The context also ends when the listener
+// stops.
 func (d *endpoint) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if d.stopping == nil {
@@ -179,7 +181,7 @@ func (d *endpoint) waiting(ctx context.Context) (context.Context, context.Cancel
 	return ctx, cancel
 }
 
-// stops reports whether the listener stops.
+// stops reports whether the listener is stopping.
 func (d *endpoint) stops() bool {
 	select {
 	case <-d.stopping:

@@ -16,7 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// Output is the data of one event, whatever it contains: it cannot begin or end an event.
+// Rule: whatever bytes the output contains, it is the data of one event: it can neither begin nor
+// end an event.
 func TestEventsAreFramed(t *testing.T) {
 	w := httptest.NewRecorder()
 	s := New(nil, Options{}).stream(w)
@@ -33,8 +34,8 @@ func TestEventsAreFramed(t *testing.T) {
 	}
 }
 
-// Output is sent in whole characters, however it is cut into pieces; invalid bytes and NUL are
-// replaced.
+// Rule: output is sent in whole characters, wherever it is cut into parts. Invalid bytes and NUL
+// are replaced.
 func TestOutputIsSentInWholeCharacters(t *testing.T) {
 	const text = "früh \xff 𝄞 \x00."
 	for size := 1; size <= len(text); size++ {
@@ -51,9 +52,9 @@ func TestOutputIsSentInWholeCharacters(t *testing.T) {
 	}
 }
 
-// If an execution began its conversation again, only the words of the newest conversation are sent,
-// without those that repeat the sent text; a difference is detected. The words of a run that
-// continues a conversation follow those before it.
+// Rule: if a run began a new conversation, only the output of the newest conversation is sent,
+// without the part that repeats the sent text; a difference is detected. If a run continued a
+// conversation, its output follows the earlier output.
 func TestSentTextIsNotRepeated(t *testing.T) {
 	type words struct {
 		run, root belay.Token
@@ -123,7 +124,7 @@ func TestSentTextIsNotRepeated(t *testing.T) {
 	}
 }
 
-// The root of a conversation is the run that began it, however often it was continued.
+// Rule: root returns the run that began a conversation, however many runs have continued it.
 func TestTheRootOfAConversation(t *testing.T) {
 	run := func(token belay.Token, continued bool) startedRun {
 		return startedRun{Token: token, Phase: agent.Phase{Continued: continued}}
@@ -139,8 +140,8 @@ func TestTheRootOfAConversation(t *testing.T) {
 	}
 }
 
-// A chat that joins an interrupted job gets all words of its conversation; if the conversation was
-// begun again, only those of the newest.
+// Rule: a chat that joins an interrupted job gets all output of its conversation. If a run began a
+// new conversation, the chat gets only the output of that conversation.
 func TestAChatJoinsAConversation(t *testing.T) {
 	for continued, want := range map[bool]string{true: "one\n\ntwo", false: "two"} {
 		store := &logs{
@@ -172,12 +173,12 @@ func TestAChatJoinsAConversation(t *testing.T) {
 	}
 }
 
-// logs is a Backend in which every execution has ended and has these logs; the chunks of a log
-// belong to the runs in tokens.
+// logs is a Backend in which every execution has ended and has the same logs. Chunk n of a log
+// belongs to the run tokens[n].
 type logs struct {
 	belay.Client
 	chunks map[string][]string
-	tokens []belay.Token // all 1 if nil
+	tokens []belay.Token // if nil, all chunks belong to run 1
 	output string
 }
 
@@ -208,7 +209,7 @@ func (l *logs) Chunks(_ context.Context, q belay.ChunkQuery) (page []belay.Store
 	return page, nil
 }
 
-// A client that resumes after any event of a log gets every later event exactly once.
+// Rule: a client that resumes after any event of a log gets every later event exactly once.
 func TestLogResumesAfterAnyEvent(t *testing.T) {
 	store := &logs{chunks: map[string][]string{
 		agent.OutputLog: {"fr\xc3", "\xbch\n", "spät"},
@@ -259,7 +260,8 @@ func TestLogResumesAfterAnyEvent(t *testing.T) {
 	}
 }
 
-// An invalid Last-Event-ID is refused, and one beyond the end costs nothing.
+// Rule: an invalid Last-Event-ID is refused. A number of lines beyond the end of a chunk causes no
+// long loop.
 func TestInvalidPositionsAreRefused(t *testing.T) {
 	for _, text := range []string{"x", "1", "1.2", "1.2.3.4.5", "-1.0.0", "1.+2.3", "1.2.99999999999999999999",
 		" 1.2.3", "1.2.3\n"} {
