@@ -18,63 +18,63 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Prompted is the name of the workflow that passes a prompt to an agent.
+// Prompted is the name of the workflow that runs an agent with a prompt.
 const Prompted = "agent"
 
 // The logs of an agent's execution, beside OutputLog.
 const (
-	// ProgressLog has a Progress in JSON on each line, if the agent's output is structured.
+	// ProgressLog has one Progress as JSON on each line, if the agent's output is structured.
 	ProgressLog = "progress"
-	// AnswerLog has the agent's words as they arrive, if the prompt came from a chat: its standard
-	// output, or the texts of structured output.
+	// AnswerLog has the agent's texts as they arrive, if the prompt came from a chat: the standard
+	// output, or the texts in structured output.
 	AnswerLog = "answer"
-	// PhaseLog has a Phase in JSON for each run that started its command.
+	// PhaseLog has one Phase as JSON for each run that started its command.
 	PhaseLog = "phase"
 )
 
-// Phase records that the workspace of a run is ready and its command starts.
+// Phase records that the workspace of a run is ready and that the run starts its command.
 type Phase struct {
-	// Session is the id of the conversation with the agent, if it has one.
+	// Session is the id of the conversation with the agent; empty if the id is unknown.
 	Session string `json:"session,omitempty"`
-	// Continued says that the run continues the conversation of an earlier run: its words follow
-	// those of the earlier run and repeat nothing.
+	// Continued says that the run continues the conversation of an earlier run: its output follows
+	// the output of the earlier run and does not repeat it.
 	Continued bool `json:"continued,omitempty"`
 }
 
 // Prompt is a task for an agent: the input of the workflow.
 type Prompt struct {
 	Text string `json:"prompt"`
-	// Repo and Ref name the repository to work on, as in Job.
+	// Repo and Ref name the repository to work on, like the fields of Job.
 	Repo string `json:"repo,omitempty"`
 	Ref  string `json:"ref,omitempty"`
-	// Timeout bounds the time of the command, from its start.
+	// Timeout is the time limit of the command, from its start.
 	Timeout belay.Duration `json:"timeout,omitempty"`
-	// Chat says that a client waits for the answer and reads it as it arrives.
+	// Chat says that a client of the chat API waits for the answer.
 	Chat bool `json:"chat,omitempty"`
-	// Stream says that this client wants the answer in pieces.
+	// Stream says that the client of a chat gets the answer in parts while the agent works.
 	Stream bool `json:"stream,omitempty"`
 	// Metadata belongs to the caller; Belay does not interpret it.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// Answer is the result of an agent: the output of the workflow, also after a failure.
+// Answer is the result of an agent: the output of the workflow, even after a failure.
 type Answer struct {
-	// Text is the final text of structured output, else the standard output. If it is longer than
-	// 256 KiB, Text is its end, and Cut is set.
+	// Text is the final text of structured output, or else the standard output. If that text is
+	// longer than 256 KiB, Text is its end, and Cut is set.
 	Text string `json:"text"`
 	Cut  bool   `json:"text_cut,omitempty"`
-	// ExitCode is the exit code of the command, as in Result.
+	// ExitCode is the exit code of the command, with the same values as in Result.
 	ExitCode int  `json:"exit_code"`
 	TimedOut bool `json:"timed_out,omitempty"`
-	// SaidFailed says that structured output ended with an error.
+	// SaidFailed says that the agent reported an error at the end of its structured output.
 	SaidFailed bool   `json:"said_failed,omitempty"`
 	Usage      *Usage `json:"usage,omitempty"`
 	// Denied names the tools that the agent was not permitted to use.
 	Denied []string `json:"denied,omitempty"`
-	// Session is the id of the conversation with the agent, if it has one.
+	// Session is the id of the conversation with the agent; empty if the id is unknown.
 	Session string `json:"session,omitempty"`
-	// Resumed says that the run started with the work of an interrupted run, and Continued that it
-	// continued that run's conversation.
+	// Resumed says that the run started with the work of an interrupted run. Continued says that it
+	// also continued that run's conversation.
 	Resumed   bool     `json:"resumed,omitempty"`
 	Continued bool     `json:"continued,omitempty"`
 	Commit    string   `json:"commit,omitempty"`
@@ -85,7 +85,7 @@ type Answer struct {
 	DurationMS int64    `json:"duration_ms"`
 	Bytes      int64    `json:"bytes"`
 	Isolation  string   `json:"isolation,omitempty"`
-	// Walls describes in words the sandbox in which the agent ran.
+	// Walls describes the sandbox in which the agent ran.
 	Walls    string `json:"walls,omitempty"`
 	Exceeded string `json:"exceeded,omitempty"`
 }
@@ -93,43 +93,43 @@ type Answer struct {
 // Setup is the configuration of agents on a server.
 type Setup struct {
 	Command Template
-	// Resume is the command that continues the conversation of an interrupted run. Without it,
-	// Command is run again.
+	// Resume is the command that continues the conversation of an interrupted run. If Resume is
+	// empty, Command starts a new conversation.
 	Resume Template
-	// Permissions is PermissionsAuto, PermissionsAll or PermissionsEdits; only presets use it, and
-	// empty means PermissionsAuto.
+	// Permissions is PermissionsAuto, PermissionsAll or PermissionsEdits; empty means
+	// PermissionsAuto. Only presets use it.
 	Permissions string
 	// Output is OutputAuto, OutputPlain or OutputStreamJSON.
 	Output string
-	// Env names the variables that the agent gets. The value of NAME is that of the worker's
-	// variable NAME, or the content of the file that the worker's variable NAME_FILE names.
+	// Env names the variables that the agent gets. NAME gets the value of the worker's variable
+	// NAME, or the content of the file whose path is in the worker's variable NAME_FILE.
 	Env []string
-	// Repo is the repository of prompts that name none; empty for an empty workspace.
+	// Repo is the repository for prompts that name no repository; empty for an empty workspace.
 	Repo string
-	// Repos are the other repositories that a prompt may name, Credentials those of the operator,
-	// and Elsewhere says that agents run on other machines: see [Repositories].
+	// Repos are the other repositories that a prompt may name. Credentials are the operator's
+	// credentials. Elsewhere says that agents run on other machines. See [Repositories].
 	Repos       []string
 	Credentials workspace.Credentials
 	Elsewhere   bool
-	// Timeout bounds the time of the command, unless the prompt has a timeout of its own. Grace is
-	// the time between the request to end and the kill.
+	// Timeout is the time limit of the command, unless the prompt has its own. Grace is the time
+	// between SIGTERM and SIGKILL.
 	Timeout, Grace time.Duration
 
-	preset *preset // the preset that Command was taken from; nil for a configured command
+	preset *preset // the preset from which Command was taken; nil for a configured command
 }
 
-// The permissions of an agent of a preset.
+// The permissions that an agent of a preset can have.
 const (
-	// PermissionsAuto is PermissionsAll for jobs that cannot write outside of their workspace, and
-	// PermissionsEdits for others.
+	// PermissionsAuto means PermissionsAll for jobs that cannot write outside their workspace, and
+	// PermissionsEdits for all other jobs.
 	PermissionsAuto = "auto"
-	// PermissionsAll permits everything: only the sandbox restricts the agent.
+	// PermissionsAll allows every action: only the sandbox restricts the agent.
 	PermissionsAll = "all"
-	// PermissionsEdits permits edits in the workspace; the agent refuses itself everything else.
+	// PermissionsEdits allows edits in the workspace; the agent itself refuses every other action.
 	PermissionsEdits = "edits"
 )
 
-// NewSetup completes s with the settings of the named preset; settings of s take precedence.
+// NewSetup adds the settings of the named preset to s; settings that s already has take precedence.
 func NewSetup(name string, s Setup) (Setup, error) {
 	if name != "" {
 		p, ok := presets[name]
@@ -179,7 +179,7 @@ func (s *Setup) repositories() *Repositories {
 	return &Repositories{Own: s.Repo, Named: s.Repos, Credentials: s.Credentials, Elsewhere: s.Elsewhere}
 }
 
-// Check refuses a prompt that cannot be run or is not allowed.
+// Check returns an error for a prompt that cannot be run or is not allowed.
 func (s *Setup) Check(p *Prompt) error {
 	if err := s.Command.CheckPrompt(p.Text); err != nil {
 		return err
@@ -204,8 +204,8 @@ func (s *Setup) Check(p *Prompt) error {
 	return workspace.CheckRef(p.Ref)
 }
 
-// command returns the command for a prompt: its arguments, its standard input and further
-// variables. walled says that the command cannot write outside of its workspace.
+// command returns the command for a prompt: its arguments, its standard input and additional
+// variables. walled says that the command cannot write outside its workspace.
 func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []byte, env map[string]string) {
 	template := s.Command
 	if t.continued {
@@ -225,7 +225,7 @@ func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []
 	return argv, stdin, env
 }
 
-// permits reports whether an agent of a preset may do everything.
+// permits reports whether an agent of a preset may use every tool.
 func (s *Setup) permits(walled bool) bool {
 	switch s.Permissions {
 	case PermissionsAll:
@@ -236,7 +236,7 @@ func (s *Setup) permits(walled bool) bool {
 	return walled
 }
 
-// Unpermitted says why the agent may not do everything, empty if it may.
+// Unpermitted says why the agent may only edit files; empty if the agent may use every tool.
 func (s *Setup) Unpermitted(walled bool) string {
 	switch {
 	case s.preset == nil, s.permits(walled):
@@ -248,7 +248,7 @@ func (s *Setup) Unpermitted(walled bool) string {
 		"agent.permissions: all permits the rest all the same"
 }
 
-// named reports whether Belay chooses the ids of the agent's conversations.
+// named reports whether Belay chooses the ids of conversations, and passes them to the agent.
 func (s *Setup) named() bool {
 	return slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, sessionPlace) })
 }
@@ -258,27 +258,28 @@ type Assistant struct {
 	Setup
 	// Workspaces makes the checkouts.
 	Workspaces *workspace.Manager
-	// Limits, Seal and Walls have the meaning of those of Runner.
+	// Limits, Seal and Walls have the same meaning as in Runner.
 	Limits process.Limits
 	Seal   bool
 	Walls
-	// Walled says that, according to the probe of this machine, jobs cannot write outside of their
+	// Walled says that, according to Probe, jobs on this machine cannot write outside their
 	// workspaces.
 	Walled bool
-	// PrepareTimeout has the meaning of that of Runner.
+	// PrepareTimeout has the same meaning as in Runner.
 	PrepareTimeout time.Duration
-	// Save is the interval at which the changes of an agent are stored with its execution while it
-	// works; 0 stores them only when the agent ends.
+	// Save is how often the changes of an agent are stored with its execution while the agent
+	// works; 0 means only at the agent's end.
 	Save time.Duration
-	// Getenv looks up the variables that Env names; nil means the environment of this process.
+	// Getenv returns the variables that Env names; nil means os.Getenv.
 	Getenv func(string) string
-	// Log receives messages for the operator; nil means slog.Default().
+	// Log gets messages for the operator; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Run is the workflow function of a prompt. A run that stops with its worker stores its changes,
-// and the next run starts with them. After a run that died, the next run starts with the changes
-// that were stored last or, on the same host, with everything that is in the dead run's workspace.
+// Run is the workflow function of a prompt. If a run stops because its worker stops, it stores its
+// changes, and the next run starts with them. If a run dies, the next run starts with the changes
+// that were stored last. On the same host the next run starts with all changes in the dead run's
+// workspace.
 func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	if err := a.Check(&p); err != nil {
 		return Answer{}, belay.Permanent(err)
@@ -359,7 +360,7 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 	return saved, nil
 }
 
-// converse starts a conversation with the agent, or continues that of an earlier run.
+// converse starts a conversation with the agent, or continues the conversation of an earlier run.
 func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transcript, resumed bool) (StepResult,
 	error) {
 	w, err := b.workspace(ctx)
@@ -380,8 +381,8 @@ func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transc
 	return b.step(ctx, 0, Step{Name: Prompted, Argv: argv})
 }
 
-// judge returns the error of a command that ended. The policy of the execution decides about a
-// retry; the error is permanent only if a retry would fail in the same way.
+// judge returns the error of a command that has ended. The execution's policy decides whether the
+// run is retried; the error is permanent only if a retry would fail in the same way.
 func (r *Answer) judge(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -406,8 +407,8 @@ func (r *Answer) judge(ctx context.Context, err error) error {
 	return err
 }
 
-// denial is the error text for tools that the agent was not permitted to use. A retry would not
-// change that.
+// denial returns the error text for tools that the agent was not permitted to use. A retry would
+// fail in the same way.
 func (r *Answer) denial() string {
 	return "the agent was not permitted to use " + strings.Join(r.Denied, ", ") + "; see agent.permissions"
 }

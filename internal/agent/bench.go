@@ -17,31 +17,31 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// bench is the state of one run of a job: its workspace, made when the first step needs it, and the
-// results so far.
+// bench is the state of one run of a job: its results so far, and its workspace, which is made when
+// the first step needs the workspace.
 type bench struct {
 	job     *Job
 	runner  *Runner
 	observe Observer
 	log     *workflow.Log
-	allow   func(repo string) error // nil for any
+	allow   func(repo string) error // decides whether a repository may be used; nil allows every repository
 	foreign bool                    // a person other than the operator named the repository
 
-	// Only agents have these: standard input, and variables whose values appear only in the
-	// command's environment.
+	// Only agents have the following fields: standard input, and variables whose values appear only
+	// in the command's environment and not in its output.
 	stdin   []byte
 	secrets func() (map[string]string, error)
-	more    map[string]string // further variables
+	more    map[string]string // additional variables
 	saver   *saver
 
-	at       checkout // after the checkout step
-	last     *Changes // changes saved by the last finished step
+	at       checkout // the result of the step checkout
+	last     *Changes // the changes after the last finished step
 	place    *workspace.Workspace
-	notes    []string // what the workspace lacks, and requests that were refused
+	notes    []string // parts that the workspace lacks, and network requests that were refused
 	salvaged bool     // the command ran, and its changes were salvaged
 }
 
-// checkout makes the workspace for the first time and so decides the commit.
+// checkout makes the first workspace and thereby decides the commit for all runs of the job.
 func (b *bench) checkout(ctx context.Context) (checkout, error) {
 	w, err := b.prepare(ctx)
 	if err != nil {
@@ -51,7 +51,8 @@ func (b *bench) checkout(ctx context.Context) (checkout, error) {
 	return checkout{Commit: w.Commit, Branch: w.Branch}, nil
 }
 
-// workspace returns the workspace of the run, with the changes of the last finished step.
+// workspace returns the workspace of the run. A new workspace gets the changes of the last finished
+// step.
 func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	if b.place != nil {
 		return b.place, nil
@@ -116,14 +117,14 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	return result, b.log.Flush()
 }
 
-// mostNotes bounds the notes of a job with many steps.
+// mostNotes is the maximum number of notes of a job.
 const mostNotes = 200
 
-// exitTimeout is the exit code of a step that ran out of time, the same as that of timeout(1).
+// exitTimeout is the exit code of a step that exceeded its time limit, as with timeout(1).
 const exitTimeout = 124
 
-// execute starts the command and waits for its end. The command is frozen while the worker does not
-// know whether it still owns the execution.
+// execute starts the command and waits for its end. While the worker does not know whether it still
+// owns the execution, the command is frozen.
 func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, result *StepResult) (process.Result,
 	error) {
 	if err := workflow.Guard(ctx); err != nil {
@@ -174,7 +175,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 }
 
 // watch kills the command when its workspace exceeds its quota. The returned function ends the
-// watch and describes an excess.
+// watch and returns the quota error; "" if the quota was not exceeded.
 func (b *bench) watch(ctx context.Context, w *workspace.Workspace, tree *process.Tree) func() string {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	over := make(chan error, 1)
@@ -194,7 +195,7 @@ func (b *bench) watch(ctx context.Context, w *workspace.Workspace, tree *process
 	}
 }
 
-// environment returns the variables of the command, beside those that it inherits by name.
+// environment returns the variables of the command, except those that the command inherits by name.
 func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step) map[string]string {
 	return map[string]string{
 		"HOME": w.Home, "TMPDIR": w.Tmp,
@@ -204,8 +205,8 @@ func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step)
 	}
 }
 
-// hidden adds the secret variables to env and returns, for each stream, a filter that removes their
-// values from the output.
+// hidden adds the secret variables to env. It returns a filter for each output stream, which
+// removes the secret values from the output.
 func (b *bench) hidden(env map[string]string) (map[string]string, map[process.Stream]*hider, error) {
 	var values map[string]string
 	if b.secrets != nil {
@@ -227,7 +228,7 @@ func (b *bench) write(stream process.Stream, p []byte) {
 	_, _ = b.log.Write(p) // Flush returns the error
 }
 
-// salvage stores the changes in the workspace as artifacts of this step.
+// salvage stores the changes in the workspace as artifacts of the step i.
 func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Changes {
 	if b.job.Repo == "" {
 		return nil
@@ -240,7 +241,7 @@ func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Cha
 		return &Changes{Lost: err.Error()}
 	}
 	if !released && (b.saver != nil || i == len(b.job.Steps)-1) {
-		s.Home = nil // no later step or run needs it
+		s.Home = nil // no later step or run needs HOME
 	}
 	if s.Empty() {
 		return nil
@@ -256,7 +257,7 @@ func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Cha
 	return c
 }
 
-// artifact reads an artifact of this execution; for no name it returns nothing.
+// artifact reads an artifact of this execution; for an empty name it returns nil.
 func artifact(ctx context.Context, name string) ([]byte, error) {
 	if name == "" {
 		return nil, nil
@@ -264,7 +265,7 @@ func artifact(ctx context.Context, name string) ([]byte, error) {
 	return workflow.ReadArtifact(ctx, name)
 }
 
-// remove removes the workspace, also after a failure.
+// remove removes the workspace, even after a failure.
 func (b *bench) remove(ctx context.Context) {
 	b.saver.emptyHomes(ctx)
 	if b.place == nil {
@@ -273,7 +274,7 @@ func (b *bench) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := b.place.Remove(ctx); err != nil {
-		// the sweep at the next start tries again
+		// Manager.Sweep tries again at the next start
 		fmt.Fprintln(os.Stderr, "belay: remove the workspace:", err)
 	}
 }

@@ -14,7 +14,7 @@ type frozen interface {
 	Kill(cause error)
 }
 
-// brake freezes a tree of processes as long as at least one reason holds.
+// brake freezes a tree of processes while there is at least one reason.
 type brake struct {
 	tree frozen
 
@@ -22,7 +22,7 @@ type brake struct {
 	reasons map[reason]bool
 }
 
-// reason is a reason for which a tree is frozen.
+// reason is a reason to freeze a tree.
 type reason string
 
 const (
@@ -30,7 +30,7 @@ const (
 	salvaging reason = "its workspace is being salvaged"
 )
 
-// hold freezes the tree for a reason. If that fails, the reason still counts, until release.
+// hold freezes the tree for a reason. Even if that fails, the reason counts until release.
 func (b *brake) hold(ctx context.Context, why reason) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,8 +41,8 @@ func (b *brake) hold(ctx context.Context, why reason) error {
 	return b.tree.Freeze(context.WithoutCancel(ctx))
 }
 
-// release thaws the tree if no other reason is left. A tree that cannot be thawed is killed: its
-// clock stands still, so that no timeout would ever end it.
+// release thaws the tree if no other reason is left. It kills a tree that cannot be thawed, because
+// the timeout of a frozen tree does not run and would never end the tree.
 func (b *brake) release(ctx context.Context, why reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

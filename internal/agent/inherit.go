@@ -11,10 +11,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// inherit takes over the changes of an earlier run of the execution that died on this host; they
-// were salvaged when its workspace was found. From then on they are stored with the execution and
-// no longer on this host. Changes that are older than those with which the execution has continued
-// on another host stay here, for a person to look at.
+// inherit takes over the changes of an earlier run of the execution that died on this host. These
+// changes were salvaged from the dead run's workspace; inherit stores them with the execution and
+// deletes the salvaged copy on this host. If the execution has since continued on another host with
+// newer changes, the older changes stay on this host, so that a person can inspect them.
 func (b *bench) inherit(ctx context.Context) error {
 	if b.job.Repo == "" {
 		return nil
@@ -25,7 +25,7 @@ func (b *bench) inherit(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil { // the salvaged work is kept nevertheless
+	if err != nil { // the salvaged work is kept even after this error
 		slog.WarnContext(ctx, "the workspace of an earlier run cannot be removed", "execution", place, "error",
 			err)
 	}
@@ -33,7 +33,7 @@ func (b *bench) inherit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for the work of earlier runs: %w", err)
 	}
-	// changes stored while that run worked are older than those in its workspace
+	// changes that were stored during a run are older than the changes in the run's workspace
 	known := b.saver.now.Run
 	mine := make(map[belay.Token]workspace.Kept)
 	var newest belay.Token
@@ -61,8 +61,8 @@ func (b *bench) inherit(ctx context.Context) error {
 	return err
 }
 
-// earlier returns the token of the run to which a workspace belongs, if it is an earlier run of
-// this execution; else 0.
+// earlier returns the token of the run to which a workspace belongs, if that run is an earlier run
+// of this execution; else 0.
 func earlier(ctx context.Context, id string) belay.Token {
 	var run belay.RunID
 	if run.UnmarshalText([]byte(id)) != nil || run.Execution != workflow.Execution(ctx) ||

@@ -18,7 +18,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// assist runs agents until the test ends or the returned function is called.
+// assist runs a worker for agents until the test ends or the returned function is called.
 func (d *bed) assist(t *testing.T, a *agent.Assistant) (stop func()) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
@@ -99,8 +99,8 @@ func (d *bed) dead(t *testing.T, run belay.RunID, file, text string) {
 	w.Abandon()
 }
 
-// A run starts with the work of a dead run also while another sweep of this machine is salvaging
-// it: the run waits, and does not start the prompt from the beginning.
+// Rule: if another process of this machine is salvaging the work of a dead run, the next run waits
+// and then starts with that work. It does not start the prompt from the beginning.
 func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
 	d := newBed(t)
 	flag := filepath.Join(t.TempDir(), "second")
@@ -133,7 +133,7 @@ func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
 	}
 	d.assist(t, &agent.Assistant{Setup: setup})
 	d.until(t, h.ID(), func(x *belay.Execution) bool { return x.State != belay.Pending })
-	held.Abandon() // plays a sweep that was killed and has salvaged nothing
+	held.Abandon() // acts like a sweep that was killed before it had salvaged anything
 	got, err := h.Result(t.Context())
 	if err != nil {
 		t.Fatal(err)

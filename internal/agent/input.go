@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// CheckInput refuses an input of a built-in workflow that cannot be run or contains credentials. It
-// does not check which repositories are allowed: see [Setup.Admit]. It accepts every input of other
-// workflows.
+// CheckInput returns an error for an input of a built-in workflow that cannot be run or contains
+// credentials. It does not check whether the repository is allowed; [Setup.Admit] does. It accepts
+// every input of other workflows.
 func CheckInput(name string, input json.RawMessage) error {
 	switch name {
 	case Workflow:
@@ -27,7 +27,8 @@ func CheckInput(name string, input json.RawMessage) error {
 	return nil
 }
 
-// Admit refuses an input of Prompted that cannot be run or is not allowed.
+// Admit returns an error for an input of the workflow Prompted that cannot be run or is not
+// allowed.
 func (s *Setup) Admit(input json.RawMessage) error {
 	p, err := promptOf(input)
 	if err != nil {
@@ -36,8 +37,8 @@ func (s *Setup) Admit(input json.RawMessage) error {
 	return s.Check(&p)
 }
 
-// AdmitJob refuses an input of Workflow that cannot be run, or whose repository is not allowed.
-// With nil repos every repository is allowed.
+// AdmitJob returns an error for an input of the workflow Workflow that cannot be run, or whose
+// repository is not allowed. If repos is nil, every repository is allowed.
 func AdmitJob(input json.RawMessage, repos *Repositories) error {
 	j, err := jobOf(input)
 	if err != nil || j.Repo == "" || repos == nil {
@@ -60,7 +61,8 @@ func jobOf(input json.RawMessage) (j Job, err error) {
 	return j, errors.Join(j.Check(), checkStored(j.Repo, j.Ref))
 }
 
-// checkStored refuses repositories and refs that must not be stored, such as URLs with credentials.
+// checkStored returns an error for a repository or ref that must not be stored, such as a URL with
+// credentials.
 func checkStored(repo, ref string) error {
 	if repo == "" {
 		return nil
@@ -69,8 +71,9 @@ func checkStored(repo, ref string) error {
 	return errors.Join(err, workspace.CheckRef(ref))
 }
 
-// decodeStrict decodes an input and refuses unknown fields, and fields in another case: of two fields that
-// differ only by case, one could be checked and the other displayed.
+// decodeStrict decodes an input. It refuses unknown fields, and fields whose name differs in case,
+// because otherwise an input could have two fields of which one is checked and the other is
+// displayed.
 func decodeStrict(input json.RawMessage, v any) error {
 	d := json.NewDecoder(bytes.NewReader(input))
 	d.DisallowUnknownFields()

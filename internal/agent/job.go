@@ -17,31 +17,31 @@ const Workflow = "command"
 // OutputLog is the name of the log with the output of a job's commands.
 const OutputLog = "output"
 
-// RunQueue is the prefix of the name of a queue from which only one process takes jobs.
+// RunQueue is the prefix of queues that only one process uses: it submits jobs there and runs them
+// itself.
 const RunQueue = "run:"
 
-// LabelCommand is the label that shows a job's commands to people.
+// LabelCommand is the label in which a job's commands are shown.
 const LabelCommand = "command"
 
-// Job is a supervised command, or several in sequence, in an isolated workspace: the input of the
-// workflow.
+// Job is a supervised command, or several commands in sequence, in an isolated workspace: the input
+// of the workflow.
 type Job struct {
 	// Repo is the repository to work on, a path or URL; empty for an empty workspace.
 	Repo string `json:"repo,omitempty"`
 	// Ref is the branch, tag or commit; empty for the source's HEAD.
 	Ref string `json:"ref,omitempty"`
-	// Steps are run in order in one workspace, until one fails. The changes of each finished step
-	// are saved, so that a job that continues on another host starts with the first unfinished
+	// Steps are run in order in one workspace, until a step fails. The changes of each finished
+	// step are saved, so a job that continues on another host starts with the first unfinished
 	// step.
 	Steps []Step `json:"steps"`
-	// Timeout bounds the time of each step from its start, without the time in the queue and the
-	// set-up; 0 means no bound.
+	// Timeout is the time limit of each step, from the start of its command; 0 means no limit. Time
+	// in the queue and time to prepare the workspace do not count.
 	Timeout belay.Duration `json:"timeout,omitempty"`
-	// Grace is the time that a step gets to end after a request to; 0 means the default of ten
-	// seconds.
+	// Grace is the time between SIGTERM and SIGKILL; 0 means ten seconds.
 	Grace belay.Duration `json:"grace,omitempty"`
-	// Env names variables that the command gets from the worker's environment. Their values are
-	// never stored.
+	// Env names variables that the command gets from the worker's environment. Belay never stores
+	// their values.
 	Env []string `json:"env,omitempty"`
 }
 
@@ -51,17 +51,18 @@ type Step struct {
 	Argv []string `json:"argv"`
 }
 
-// Result is the result of a job: the output of the workflow, also after a failure.
+// Result is the result of a job: the output of the workflow, even after a failure.
 type Result struct {
-	// ExitCode is the exit code of the last step that ran, 128+n after signal n, 124 after a
-	// timeout.
+	// ExitCode is the exit code of the last step that ran; 128+n if signal n ended the step, 124 if
+	// the step exceeded its time limit.
 	ExitCode int `json:"exit_code"`
 	// Commit is the commit that was checked out.
 	Commit string       `json:"commit,omitempty"`
 	Steps  []StepResult `json:"steps"`
-	// Changes are the changes of the job, nil if there are none.
+	// Changes are the changes of the job; nil if there are none.
 	Changes *Changes `json:"changes,omitempty"`
-	// Notes list what the job lacked: submodules, a way to its origin.
+	// Notes list parts that the workspace lacked, such as submodules, and network requests that
+	// were refused.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -72,9 +73,9 @@ type StepResult struct {
 	TimedOut   bool   `json:"timed_out,omitempty"`
 	Cancelled  bool   `json:"cancelled,omitempty"`
 	DurationMS int64  `json:"duration_ms"`
-	// Bytes is the size of its output, including output that was not kept.
+	// Bytes is the size of the step's output, including output that was not kept.
 	Bytes int64 `json:"bytes"`
-	// Isolation names the method that kept its processes together.
+	// Isolation is the kind of isolation that kept the step's processes together.
 	Isolation string `json:"isolation,omitempty"`
 	// Exceeded describes the limits that the step reached.
 	Exceeded string `json:"exceeded,omitempty"`
@@ -85,14 +86,15 @@ type StepResult struct {
 // Duration is the time that the step ran.
 func (r StepResult) Duration() time.Duration { return time.Duration(r.DurationMS) * time.Millisecond }
 
-// Changes names the artifacts with the changes since Result.Commit.
+// Changes names the artifacts with the changes since the commit that was checked out.
 type Changes struct {
 	// Bundle is a git bundle of new commits, refs, stashes and staged changes; empty if there are
-	// none.
+	// none of these.
 	Bundle string `json:"bundle,omitempty"`
-	// Patch is a binary patch of the other changes; empty if there are none.
+	// Patch is a binary patch of all other changes; empty if there are no other changes.
 	Patch string `json:"patch,omitempty"`
-	// Home is a tar.gz of HOME. Only interrupted jobs, and jobs between two steps, have it.
+	// Home is a tar.gz of HOME. It exists only for interrupted jobs, and between two steps of a
+	// job.
 	Home       string `json:"home,omitempty"`
 	Commits    int    `json:"commits,omitempty"`
 	Files      int    `json:"files,omitempty"`
@@ -102,10 +104,10 @@ type Changes struct {
 	Lost string `json:"lost,omitempty"`
 }
 
-// maxSteps bounds the steps of one job.
+// maxSteps is the maximum number of steps of a job.
 const maxSteps = 100
 
-// Check refuses a job that could not run, before it is stored.
+// Check returns an error for a job that could not run. It is called before the job is stored.
 func (j *Job) Check() error {
 	if len(j.Steps) == 0 {
 		return invalid("no command given; write it after --, as in: belay run -- make test")

@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A job that could not run is refused before anything is stored, and the error says what is wrong.
+// Rule: Check refuses a job that could not run, and the error says why.
 func TestAJobThatCouldNotRunIsRefused(t *testing.T) {
 	step := func(name string, argv ...string) Step { return Step{Name: name, Argv: argv} }
 	for _, c := range []struct {

@@ -13,10 +13,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// originTimeout bounds the check whether a job can reach its origin.
+// originTimeout is the time limit of the check whether a job can reach its origin.
 const originTimeout = 15 * time.Second
 
-// note records what the job lacks.
+// note records which parts the workspace lacks, and whether the job can reach its origin.
 func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 	b.notes = w.Notes
 	if note := b.origin(ctx, w); note != "" {
@@ -24,8 +24,9 @@ func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 	}
 }
 
-// origin returns a note if the job cannot reach its repository on this machine, as is usual for a
-// job with a user of its own; else "". It runs git as the job's user, in the same sandbox.
+// origin returns a note if the job cannot reach its repository on this machine; else "". A job with
+// its own user often cannot. origin runs git as the job's user, in the same sandbox as the job's
+// commands.
 func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 	hidden := b.runner.Seal && slices.ContainsFunc([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, func(dir string) bool {
 		return strings.HasPrefix(w.Repo, dir)
@@ -50,7 +51,7 @@ func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 		},
 	})
 	if err != nil {
-		return "" // the job itself will not start either, and reports the reason
+		return "" // the job's command will not start either, and its error has the reason
 	}
 	end, err := tree.Wait()
 	if err == nil && end.Code == 0 || ctx.Err() != nil {
@@ -60,7 +61,7 @@ func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 		"commits are in its changes", w.Repo, fatal(said))
 }
 
-// fatal returns the fatal error in git's output, made printable.
+// fatal returns the fatal error in git's output in printable form.
 func fatal(said []byte) string {
 	why := "git does not say why"
 	for line := range strings.Lines(strings.ToValidUTF8(string(said), "?")) {

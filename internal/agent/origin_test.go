@@ -17,9 +17,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: a job with a user of its own can fetch from a readable repository on this machine; if it
-// cannot read the repository, a note says so. Other parts that the workspace lacks are noted as
-// well.
+// Rule: a job with its own user can fetch from a readable repository on this machine. If the job
+// cannot read the repository, a note says so. Notes also name submodules and Git LFS files that the
+// workspace lacks.
 func TestNotesNameAnUnreachableOrigin(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// defaultPrepareTimeout bounds the time to prepare a workspace, with all retries, unless
-	// [Runner.PrepareTimeout] is set.
+	// defaultPrepareTimeout is the time limit for preparing a workspace, including all retries,
+	// unless [Runner.PrepareTimeout] is set.
 	defaultPrepareTimeout = 10 * time.Minute
 	// firstPause is the pause before the first retry. It doubles with each retry, up to maxPause.
 	firstPause, maxPause = time.Second, 30 * time.Second
 )
 
-// retryObserver is an Observer that also wants to know of retries to prepare a workspace, and their
-// reasons.
+// retryObserver is an Observer that also gets a report before each retry to prepare a workspace,
+// with the reason.
 type retryObserver interface{ Retrying(attempt int, why error) }
 
 func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 	b.observe.Preparing(b.job)
 	ref := b.job.Ref
 	if ref == "" {
-		ref = b.at.Branch // the source's HEAD may have moved to another branch since
+		ref = b.at.Branch // the source's HEAD may have moved to another branch since the first run
 	}
 	spec := workspace.Spec{
 		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref,
@@ -48,8 +48,8 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 	return w, nil
 }
 
-// retryUnreachable repeats try, within the time most, while it fails because a repository could not be
-// reached. It returns any other error immediately.
+// retryUnreachable calls try again, within the time most, as long as try fails because a repository
+// could not be reached. It returns any other error immediately. Before each retry it calls tell.
 func retryUnreachable[T any](ctx context.Context, most time.Duration, tell func(attempt int, why error),
 	try func(context.Context) (T, error)) (T, error) {
 	if most <= 0 {

@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// An unreachable repository is tried again, at increasing intervals, and each retry is reported.
+// Rule: Belay tries an unreachable repository again, at increasing intervals, and reports each
+// retry.
 func TestUnreachableRepositoryIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, tries := time.Now(), 0
@@ -34,8 +35,8 @@ func TestUnreachableRepositoryIsRetried(t *testing.T) {
 	})
 }
 
-// All retries share one time limit, which also ends an attempt that hangs; the error has the error
-// of the last attempt.
+// Rule: all retries share one time limit, which also ends an attempt that hangs. The error wraps
+// the error of the last attempt.
 func TestPreparingHasATimeout(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -57,7 +58,8 @@ func TestPreparingHasATimeout(t *testing.T) {
 	}
 }
 
-// Any other error is returned without a retry, and so is the end of the job.
+// Rule: any error but an unreachable repository is returned without a retry. A cancel of the job
+// ends the retries.
 func TestOtherErrorsAreNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, final := range []error{

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// preset is the built-in configuration of a widely used agent.
+// preset is the built-in configuration of a known agent program.
 type preset struct {
-	// command starts a conversation and resume continues one. In both, permissionPlace stands for
-	// the permission mode.
+	// command starts a conversation and resume continues a conversation. In both, permissionPlace
+	// stands for the permission mode.
 	command, resume Template
-	// partial is the flag that makes the agent write its texts in pieces.
+	// partial is the flag with which the agent writes its texts in parts.
 	partial string
 	output  string
 	env     []string
-	// free is the permission mode that permits everything, bounded the mode that permits edits of
-	// files only. freeEnv are variables for the mode free.
+	// free is the permission mode that allows every action, and bounded the mode that allows only
+	// edits of files. freeEnv are additional variables for the mode free.
 	free, bounded string
 	freeEnv       map[string]string
-	// conversation is a shell script that prints found if HOME has the conversation "$1" and that
-	// conversation can be continued.
+	// conversation is a shell script. It prints found if HOME has the conversation "$1" and the
+	// agent can continue that conversation.
 	conversation string
 }
 
@@ -46,7 +46,7 @@ func claude(more ...string) Template {
 	return append(t, more...)
 }
 
-// goOn is the prompt that continues an interrupted conversation.
+// goOn is the prompt with which an interrupted conversation is continued.
 const goOn = "You were interrupted: your process was ended from outside. This is the same workspace with what you " +
 	"had done. " +
 	"The command that ran last may have taken effect or not: look before you repeat it. " +
@@ -55,7 +55,7 @@ const goOn = "You were interrupted: your process was ended from outside. This is
 // Presets returns the names of the presets.
 func Presets() []string { return []string{"claude"} }
 
-// mode returns the permission mode.
+// mode returns the permission mode for an agent that may use every tool, or only edit files.
 func (p *preset) mode(free bool) string {
 	if free {
 		return p.free
@@ -63,7 +63,8 @@ func (p *preset) mode(free bool) string {
 	return p.bounded
 }
 
-// of completes a command with the permission mode and, with pieces, with the flag for pieces.
+// of completes a command with the permission mode and, if pieces is true, with the flag to write
+// texts in parts.
 func (p *preset) of(t Template, free, pieces bool) Template {
 	filled := make(Template, 0, len(t)+1)
 	for _, a := range t {

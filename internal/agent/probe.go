@@ -14,19 +14,19 @@ import (
 // reach is a script that enters a directory by its full path, as programs do, and writes there.
 const reach = `cd "$1" && : > "$1/probe"`
 
-// Held describes the sandbox of jobs on this machine.
+// Held describes the sandbox that jobs have on this machine.
 type Held struct {
-	// By is the description in one line.
+	// By describes the sandbox in one line.
 	By string
-	// Walled says that a job can write nowhere but in its workspace.
+	// Walled says that a job can write only in its workspace.
 	Walled bool
 	// Walls are the parts of the sandbox.
 	Walls process.Walls
 }
 
-// Probe runs a trivial command in a workspace, as a job would run, and describes its sandbox. So an
-// operator knows before the first job what isolation this machine offers, and that jobs can reach
-// their workspaces.
+// Probe runs a small command in a workspace, in the same way as a job, and describes its sandbox.
+// It shows an operator before the first job how this machine can isolate jobs, and that jobs can
+// reach their workspaces.
 func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 	id := fmt.Sprintf("probe-%d-%d", os.Getpid(), time.Now().UnixNano())
 	w, err := r.Workspaces.Prepare(ctx, workspace.Spec{ID: id})

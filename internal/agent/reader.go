@@ -9,11 +9,12 @@ import (
 )
 
 const (
-	// maxAnswer bounds an answer, in bytes; of a longer one the end is kept.
+	// maxAnswer is the maximum size of an answer, in bytes; a longer answer is cut to its end.
 	maxAnswer = 256 << 10
-	// maxLine bounds a line of structured output, in bytes; longer lines are ignored.
+	// maxLine is the maximum size of a line of structured output, in bytes; longer lines are
+	// ignored.
 	maxLine = 4 << 20
-	// maxBrief bounds the text of one Progress, in bytes.
+	// maxBrief is the maximum size of the text of a Progress, in bytes.
 	maxBrief = 2 << 10
 )
 
@@ -34,27 +35,27 @@ type Progress struct {
 	Kind string `json:"kind"`
 	// Name is the name of the tool.
 	Name string `json:"name,omitempty"`
-	// Text is the beginning of the text.
+	// Text is the beginning of the agent's or the tool's text.
 	Text string `json:"text,omitempty"`
 }
 
-// reader parses the standard output of an agent: plain text, or JSON objects, one a line, in the
-// format stream-json of Claude Code. It ignores lines of unknown form; no output of an agent is an
-// error.
+// reader parses the standard output of an agent: plain text, or one JSON object on each line in
+// Claude Code's format stream-json. It ignores lines of unknown form, so no output of an agent
+// causes an error.
 type reader struct {
-	form string // OutputAuto until the form is detected
+	form string // the form of the output; OutputAuto until the form is detected
 	tell func(Progress)
-	said func([]byte) // receives the agent's words as they arrive; may be nil
+	said func([]byte) // gets the agent's texts as they arrive; may be nil
 
 	lines  lines
 	head   []byte // output before the form is detected
 	answer tail
 	speech speech
-	final  *string // the text of the result
+	final  *string // the text of the message result; nil before that message
 	usage  *Usage
-	failed bool // the result is an error
-	// denied are the tools that the agent was not permitted to use, and session is the agent's id
-	// of the conversation.
+	failed bool // the message result reports an error
+	// denied are the tools that the agent was not permitted to use. session is the id that the
+	// agent gave to the conversation.
 	denied  []string
 	session string
 }
@@ -65,7 +66,7 @@ func newReader(form string, tell func(Progress), said func([]byte)) *reader {
 	return r
 }
 
-// write parses a piece of standard output.
+// write parses a part of standard output.
 func (r *reader) write(p []byte) {
 	if r.form == OutputAuto {
 		r.head = append(r.head, p...)
@@ -108,7 +109,7 @@ func (r *reader) take(p []byte) {
 	}
 }
 
-// end is called after the last write.
+// end must be called after the last write.
 func (r *reader) end() {
 	if r.form == OutputAuto {
 		trimmed := bytes.TrimSpace(r.head)
@@ -117,7 +118,7 @@ func (r *reader) end() {
 	r.lines.end()
 }
 
-// text returns the answer, and whether its beginning was cut off.
+// text returns the answer, and whether the beginning of the answer was cut off.
 func (r *reader) text() (string, bool) {
 	if r.form != OutputStreamJSON {
 		return r.answer.text(), r.answer.cut
@@ -126,12 +127,12 @@ func (r *reader) text() (string, bool) {
 	if r.final != nil {
 		t.write([]byte(*r.final))
 	} else {
-		t.write(r.speech.last) // there was no result
+		t.write(r.speech.last) // the agent has sent no message result
 	}
 	return t.text(), t.cut
 }
 
-// message has the fields of a line of stream-json that are used here.
+// message has the fields of a line of stream-json that Belay uses.
 type message struct {
 	Type    string  `json:"type"`
 	Subtype string  `json:"subtype"`
@@ -147,11 +148,12 @@ type message struct {
 	} `json:"usage"`
 	// Message is an object of type spoken, or a string.
 	Message json.RawMessage `json:"message"`
-	// Within is the id of the tool call in which another agent works.
+	// Within is set in a message of a subagent: the id of the tool call in which the subagent
+	// works.
 	Within string          `json:"parent_tool_use_id"`
 	Event  json.RawMessage `json:"event"`
-	// The message init has a Session. A denied permission is reported in Tool immediately, and in
-	// Denials of the result.
+	// Session is the id of the conversation, in the message init. A denied permission is reported
+	// at once with its Tool, and again in Denials of the message result.
 	Session string `json:"session_id"`
 	Tool    string `json:"tool_name"`
 	Denials []struct {
@@ -165,14 +167,14 @@ type spoken struct {
 	Content json.RawMessage `json:"content"`
 }
 
-// The subtypes of system messages that are used here.
+// The subtypes of system messages that Belay uses.
 const (
 	systemInit   = "init"
 	systemDenied = "permission_denied"
 )
 
-// maxDenied bounds the number of denied tools that are recorded, and maxName the length of their
-// names.
+// maxDenied is the maximum number of denied tools that are recorded. maxName is the maximum length
+// of their names, in bytes.
 const (
 	maxDenied = 20
 	maxName   = 100
@@ -221,7 +223,7 @@ func (r *reader) system(m *message) {
 	r.tell(p)
 }
 
-// deny records a tool that the agent was not permitted to use, once.
+// deny records a tool that the agent was not permitted to use, without duplicates.
 func (r *reader) deny(tool string) {
 	if tool = Shown(tool[:min(len(tool), maxName)]); tool != "" && len(r.denied) < maxDenied &&
 		!slices.Contains(r.denied, tool) {
@@ -253,7 +255,7 @@ func (r *reader) spoken(m *message) {
 	}
 }
 
-// blocksOf parses content, which is a string or a list of blocks.
+// blocksOf parses the content of a message, which is a string or a list of blocks.
 func blocksOf(content json.RawMessage) []block {
 	var all []block
 	var text string
@@ -289,12 +291,12 @@ func brief(s string) string {
 	return Shown(s[:maxBrief]) + "…"
 }
 
-// Shown makes a text of an agent valid UTF-8 without NUL, so that it can be stored and displayed.
+// Shown returns an agent's text as valid UTF-8 without NUL, so that it can be stored and displayed.
 func Shown(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// tail keeps the end of the bytes written to it.
+// tail keeps the last maxAnswer bytes that are written to it.
 type tail struct {
 	b   []byte
 	cut bool

@@ -31,8 +31,8 @@ func readAll(form, output string, piece int) (*reader, []Progress) {
 	return r, told
 }
 
-// The reader finds progress, the final text and the cost in structured output, however the output
-// is cut; it ignores unknown lines.
+// Rule: the reader finds progress, the final text and the cost in structured output, wherever the
+// output is split between writes. It ignores unknown lines.
 func TestStructuredOutput(t *testing.T) {
 	want := []Progress{
 		{Kind: "system", Name: "init"}, {Kind: "text", Text: "I look."}, {Kind: "tool", Name: "Bash",
@@ -64,8 +64,8 @@ func TestStructuredOutput(t *testing.T) {
 	}
 }
 
-// Plain output is the answer, also when it begins like structured output; of a long answer the end
-// is kept, in whole characters.
+// Rule: plain output is the answer, even if it begins like structured output. A long answer is cut
+// to its end, without splitting a character.
 func TestPlainOutput(t *testing.T) {
 	for _, output := range []string{"hello\n", "", "\n\n", "{", `{"no":"type"}` + "\nmore",
 		"{ broken\n{\"type\":\"x\"}\n"} {
@@ -82,8 +82,8 @@ func TestPlainOutput(t *testing.T) {
 	}
 }
 
-// A secret is removed from output, however the output is cut; a secret that is a part of another is
-// recognized, and text that only begins like a secret is kept.
+// Rule: hider removes secrets from output, wherever the output is split between writes. It also
+// finds a secret that is a part of another secret, and keeps text that only begins like a secret.
 func TestSecretsAreRemovedFromOutput(t *testing.T) {
 	hidden := map[string]string{"LONG": "abcdefghij-1", "INNER": "abcdefgh", "SHORT": "xy"}
 	const output = "xy abcdefg abcdefghij-1 abcdefgh! abcdefghij-2 abcdef"
@@ -112,8 +112,8 @@ const denied = `{"type":"system","subtype":"init","cwd":"/w","session_id":"3eeac
 {"permission_denials":[{"tool_name":"Bash","tool_use_id":"t1","tool_input":{"command":"echo shelled >> log.txt"}},{"tool_name":"Write","tool_use_id":"t2","tool_input":{"file_path":"/w/new.txt"}}],"is_error":false,"num_turns":3,"subtype":"success","result":"All done.","type":"result"}
 `
 
-// Denied tools are recorded, once each, also if the agent has no result; so is the id of the
-// conversation.
+// Rule: the reader records each denied tool once, even if the agent sends no result, and the id of
+// the conversation.
 func TestDeniedToolsAreNamed(t *testing.T) {
 	r, told := readAll(OutputAuto, denied, 7)
 	if diff := cmp.Diff([]string{"Bash", "Write"}, r.denied); diff != "" || r.failed {
@@ -137,7 +137,7 @@ func TestDeniedToolsAreNamed(t *testing.T) {
 	}
 }
 
-// An agent that was denied a tool has failed, whatever its exit code, and is not tried again.
+// Rule: if an agent was denied a tool, its run fails, whatever the exit code.
 func TestADenialIsAFailure(t *testing.T) {
 	for _, c := range []struct {
 		a    Answer

@@ -5,30 +5,33 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// Repositories are the repositories on which jobs may work. The repositories in Own and Named may
-// be of any kind: paths, ssh, and URLs for which the operator has credentials. If Named is empty,
-// all public https repositories are allowed as well.
+// Repositories are the repositories that jobs may use. The repositories in Own and Named may be of
+// any kind: paths, ssh, and URLs for which the operator has credentials. If Named is empty, jobs
+// may also use all public https repositories.
 type Repositories struct {
-	// Own is the repository of jobs that name none.
+	// Own is the repository for jobs that name no repository.
 	Own string
 	// Named are patterns of other repositories, in the form of [workspace.ParsePattern].
 	Named []string
-	// Credentials are the operator's; a URL for which there are credentials is not public.
+	// Credentials are the operator's credentials; a URL for which there are credentials is not
+	// public.
 	Credentials workspace.Credentials
-	// Elsewhere says that jobs run on other machines, so that paths cannot be checked here.
+	// Elsewhere says that jobs run on other machines, so that paths cannot be checked on this
+	// machine.
 	Elsewhere bool
 }
 
-// errRepository is the same for a repository that is not allowed, does not exist or is no
-// repository: a more precise error would tell strangers which paths exist on this machine.
+// errRepository is the same error for a repository that is not allowed, a path that does not exist,
+// and a directory that is not a repository. A more precise error would reveal which paths exist on
+// this machine.
 var errRepository = &belay.Error{Code: belay.CodeForbidden,
 	Message: "that repository is not allowed here, or does not exist: " +
 		"jobs may use the repositories in agent.repo and agent.repos or, if agent.repos is not set, any that " +
 		"is public over https"}
 
-// Check refuses a repository that a job may not use. It reads only paths that match Own or Named.
-// The error is a [belay.Error]: CodeInvalid for an invalid repository or one with credentials, else
-// CodeForbidden, always with the same text.
+// Check returns an error for a repository that a job may not use. It accesses a path only if the
+// path matches Own or Named. The error is a [belay.Error]: CodeInvalid for an invalid repository or
+// a URL with credentials, else CodeForbidden, always with the same text.
 func (r *Repositories) Check(repo string) error {
 	at, err := workspace.Locate(repo)
 	if err != nil {
@@ -50,8 +53,8 @@ func (r *Repositories) Check(repo string) error {
 	return err
 }
 
-// named reports whether a location matches Own or Named, both as it is written and after symbolic
-// links are resolved.
+// named reports whether a location matches Own or Named, both as it is written and after its
+// symbolic links were resolved.
 func (r *Repositories) named(at workspace.Location) (bool, error) {
 	patterns := r.Named
 	if r.Own != "" {
@@ -83,7 +86,7 @@ func (r *Repositories) named(at workspace.Location) (bool, error) {
 	return false, nil
 }
 
-// CheckNamed refuses invalid patterns.
+// CheckNamed returns an error if a pattern in Named is invalid.
 func (r *Repositories) CheckNamed() error {
 	for _, text := range r.Named {
 		if _, err := workspace.ParsePattern(text); err != nil {

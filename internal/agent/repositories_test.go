@@ -22,7 +22,8 @@ func gitRepository(t *testing.T, dir string) string {
 }
 
 // Rule: repositories that need the operator's rights (paths, ssh, and URLs with credentials) must
-// be named; without any names, jobs may use all public https repositories.
+// be named in the settings. If the settings name no repositories, jobs may use all public https
+// repositories.
 func TestOnlyPublicRepositoriesNeedNoName(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -70,8 +71,8 @@ func TestOnlyPublicRepositoriesNeedNoName(t *testing.T) {
 	}
 }
 
-// Rule: a link in a named directory that leads to a repository outside of it is refused; where jobs
-// run on other machines, paths are not resolved.
+// Rule: Check refuses a symbolic link in a named directory that leads to a repository outside that
+// directory. If jobs run on other machines, paths are not resolved.
 func TestRepositoriesAndLinks(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -99,7 +100,8 @@ func TestRepositoriesAndLinks(t *testing.T) {
 	}
 }
 
-// Rule: the input of a built-in workflow is checked before it is stored, in every spelling.
+// Rule: Admit and AdmitJob check the input of a built-in workflow, whatever the spelling of its
+// fields.
 func TestInputIsCheckedBeforeItIsStored(t *testing.T) {
 	s, err := NewSetup("", Setup{
 		Command: Template{"agent", "{{prompt}}"}, Repos: []string{"https://git.example/team/*"},

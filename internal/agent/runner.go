@@ -16,31 +16,31 @@ import (
 
 // Runner runs jobs on this host.
 type Runner struct {
-	// Workspaces makes the checkouts.
+	// Workspaces makes the workspaces.
 	Workspaces *workspace.Manager
-	// Observer watches the jobs as they run; may be nil.
+	// Observer gets reports on the jobs; may be nil.
 	Observer Observer
-	// Limits bound the resources of a command. Seal makes everything but its workspace read-only
-	// for it, where this machine supports that.
+	// Limits are the resource limits of a command. Seal makes all files except its workspace
+	// read-only for the command, where this machine supports that.
 	Limits process.Limits
 	Seal   bool
-	// Walled is the result of Probe.
+	// Walled is the result of Probe: a job can write only in its workspace.
 	Walled bool
-	// PrepareTimeout bounds the time to prepare a workspace, with all retries to reach its
-	// repository; 0 means ten minutes.
+	// PrepareTimeout is the time limit for preparing a workspace, including all retries to reach
+	// its repository; 0 means ten minutes.
 	PrepareTimeout time.Duration
 	// Walls are the other parts of the sandbox.
 	Walls
-	// Isolation is the method that kept the processes of the last successful Probe together.
+	// Isolation is the kind of isolation that the last successful Probe had.
 	Isolation process.Isolation
-	// Env names the variables of this process that a job may have, in the form of [Setup.Env], and
-	// Repos the repositories that it may use. A nil Env means that the job belongs to the user of
-	// this process and may use everything.
+	// Env names the variables of this process that a job may have, in the form of [Setup.Env].
+	// Repos are the repositories that a job may use. If Env is nil, the job belongs to the user of
+	// this process and may use all variables and repositories.
 	Env   []string
 	Repos Repositories
 }
 
-// check refuses a job that cannot run here or is not allowed.
+// check returns an error for a job that cannot run or is not allowed on this worker.
 func (r *Runner) check(j *Job) error {
 	if err := j.Check(); err != nil || r.Env == nil {
 		return err
@@ -60,7 +60,7 @@ func (r *Runner) check(j *Job) error {
 	return r.Repos.Check(j.Repo)
 }
 
-// writable returns the directories in which a command may write; nil for everywhere.
+// writable returns the directories in which a command may write; nil for all directories.
 func (r *Runner) writable(w *workspace.Workspace) []string {
 	if !r.Seal {
 		return nil
@@ -68,8 +68,8 @@ func (r *Runner) writable(w *workspace.Workspace) []string {
 	return []string{w.Dir, w.Home, w.Tmp}
 }
 
-// checkout is the result of the first step: the commit and branch on which the job works, in all
-// its runs.
+// checkout is the result of the first step: the commit and branch of the job, the same in all its
+// runs.
 type checkout struct {
 	Commit string `json:"commit"`
 	Branch string `json:"branch,omitempty"`
@@ -98,7 +98,7 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 	return result, belay.WithOutput(err, result)
 }
 
-// all runs the unfinished steps in order, until one fails.
+// all runs the unfinished steps in order, until a step fails.
 func (b *bench) all(ctx context.Context) (Result, error) {
 	var result Result
 	if b.job.Repo != "" {
@@ -139,9 +139,9 @@ func (r *Result) add(s StepResult) {
 	r.Changes = s.Changes
 }
 
-// stepError is the error of a step that failed or was stopped before its end. Its result is part of
-// the job's result but is not saved as the step's: if the job is retried or resumed, the step runs
-// again.
+// stepError is the error of a step that failed or was stopped. The job's result contains the result
+// of this step, but it is not saved as the result of a durable step: if the job is retried or
+// resumed, the step runs again.
 type stepError struct {
 	result StepResult
 	err    error
@@ -163,7 +163,7 @@ func (r StepResult) failed() error {
 	return &stepError{r, belay.Permanent(err)}
 }
 
-// stopped returns the error of a step that was asked to end.
+// stopped returns the error of a step that was stopped before its end.
 func (r StepResult) stopped(cause error) error {
 	return &stepError{r, fmt.Errorf("step %q was stopped: %w", r.Name, cause)}
 }

@@ -21,12 +21,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// This binary is also the supervisor of its commands and the helper of its workspaces.
+	// The test binary also runs as the supervisor of commands and as the helper of workspaces.
 	process.Main(workspace.Helper())
 	os.Exit(m.Run())
 }
 
-// bed is a Backend, a repository and a directory for workspaces.
+// bed is a test bed: a Backend, a repository and a directory for workspaces.
 type bed struct {
 	*embedded.Backend
 	repo       string
@@ -70,7 +70,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// seen records the calls of an Observer.
+// seen is an Observer that records its calls.
 type seen struct {
 	mu    sync.Mutex
 	lines []string
@@ -100,8 +100,7 @@ func (s *seen) Wrote(_ bool, b []byte) {
 	s.wrote.Write(b)
 }
 
-// start runs a worker for jobs until the returned function is called, which stops it with the given
-// cause.
+// start runs a worker for jobs until the test ends or the returned function is called.
 func (d *bed) start(t *testing.T, o agent.Observer) (stop func()) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
@@ -132,8 +131,8 @@ func sh(name, script string) agent.Step {
 
 var once = belay.WithPolicy(belay.Policy{MaxAttempts: 1, NoDeadLetters: true})
 
-// An interrupted job continues in a new workspace at the interrupted step, with the committed and
-// uncommitted changes of the finished steps.
+// Rule: an interrupted job continues in a new workspace at the interrupted step, with the committed
+// and uncommitted changes of the finished steps.
 func TestInterruptedJobContinuesWithTheChangesOfItsFinishedSteps(t *testing.T) {
 	d := newBed(t)
 	flag := filepath.Join(t.TempDir(), "go-on")
@@ -184,8 +183,8 @@ func TestInterruptedJobContinuesWithTheChangesOfItsFinishedSteps(t *testing.T) {
 	}
 }
 
-// A failed job keeps its exit code, the results of its steps and its changes, and stops at the step
-// that failed.
+// Rule: a failed job ends at the step that failed, and keeps its exit code, the results of its
+// steps and its changes.
 func TestFailedJobKeepsItsOutputAndChanges(t *testing.T) {
 	d := newBed(t)
 	d.start(t, &seen{})
@@ -234,7 +233,8 @@ func chunks(t *testing.T, d *bed, id belay.ExecutionID, name string) string {
 	return b.String()
 }
 
-// All processes of a cancelled job end within its grace, and its work so far is kept (G7).
+// Rule: all processes of a cancelled job end within its grace period, and its work is kept
+// (guarantee G7).
 func TestCancelledJobEndsWithinItsGraceAndKeepsItsWork(t *testing.T) {
 	d := newBed(t)
 	s := &seen{}

@@ -16,19 +16,20 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// saver stores the changes of an agent with its execution while the agent works, so that they
-// outlive the machine: the next run starts with them, on any host. The agent is frozen while its
-// workspace is read, and runs on while the changes are stored.
+// saver stores the changes of an agent with its execution while the agent works, so that the
+// changes survive the loss of the machine: the next run starts with them, on any host. The agent is
+// frozen while the saver reads the workspace, and continues while the saver stores the changes.
 type saver struct {
-	every time.Duration // 0 for never
-	// before are the changes with which the run began, now those that the execution has at present.
+	every time.Duration // the interval; 0 for never
+	// before are the changes with which the run began, and now the changes that the execution has
+	// stored last.
 	before, now interrupted
-	saved       bool   // by this run
+	saved       bool   // this run has stored changes
 	ended       bool   // the agent ended by itself, successfully
 	session     string // the conversation to which the changes belong
 	log         *slog.Logger
 
-	still chan struct{} // full while the agent is frozen
+	still chan struct{} // has one value while the saver freezes the agent
 	last  [sha256.Size]byte
 }
 
@@ -41,19 +42,20 @@ type interrupted struct {
 	Changes *Changes `json:"changes"`
 	// Run is the token of the run that made the changes.
 	Run belay.Token `json:"run,omitempty"`
-	// Session is the conversation in HOME; empty if it is the conversation that the run began.
+	// Session is the id of a conversation in HOME that an earlier run began; empty if the run
+	// itself began the conversation.
 	Session string `json:"session,omitempty"`
 }
 
-// freezeShare bounds the time for which an agent is frozen to one part in freezeShare: if a workspace is slow
-// to read, its changes are stored less often.
+// freezeShare limits the time for which an agent is frozen to the fraction 1/freezeShare: if a
+// workspace takes long to read, its changes are stored less often.
 const freezeShare = 20
 
-// maxFreeze is the longest time for which an agent is frozen. A workspace that takes longer to
-// read is stored only when the agent ends.
+// maxFreeze is the maximum time for one freeze. If a workspace takes longer to read, its changes
+// are stored only when the agent ends.
 const maxFreeze = time.Minute
 
-// begin stores the changes at an interval, until the returned function is called.
+// begin stores the changes at an interval until the returned function is called.
 func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (end func()) {
 	if s == nil || s.every <= 0 || b.job.Repo == "" {
 		return func() {}
@@ -82,7 +84,7 @@ func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hol
 	}
 }
 
-// once stores the present changes, and returns the time for which the agent was frozen.
+// once stores the changes that the workspace has now, and returns how long the agent was frozen.
 func (s *saver) once(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (time.Duration, error) {
 	began := time.Now()
 	got, err := s.read(ctx, b, w, hold)
@@ -107,7 +109,7 @@ func (s *saver) once(ctx context.Context, b *bench, w *workspace.Workspace, hold
 	return frozenFor, err
 }
 
-// read reads the workspace while the agent is frozen.
+// read freezes the agent and reads the workspace.
 func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (workspace.Salvage, error) {
 	s.still <- struct{}{}
 	defer func() { <-s.still }()
@@ -124,8 +126,8 @@ func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold
 	return b.runner.Workspaces.Salvage(ctx, w)
 }
 
-// command returns the context of the command. It ends with ctx, but not while the agent is frozen:
-// a frozen tree would get no grace.
+// command returns the context of the command. It ends when ctx ends, but if the agent is frozen,
+// only after the thaw, because a frozen tree would be killed without its grace period.
 func (s *saver) command(ctx context.Context) (context.Context, func()) {
 	if s == nil {
 		return ctx, func() {}
@@ -142,8 +144,8 @@ func (s *saver) command(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// freeName returns the first name whose artifacts belong neither to the present changes nor to those
-// with which this run began, so that these are never overwritten.
+// freeName returns a name for artifacts that neither the last stored changes nor the changes with
+// which this run began use, so that neither are overwritten.
 func (s *saver) freeName() string {
 	for n := 1; ; n++ {
 		name := fmt.Sprintf("work-%d", n)
@@ -158,7 +160,7 @@ func (s *saver) freeName() string {
 	}
 }
 
-// checkpoint makes c the changes with which the next run begins.
+// checkpoint stores that the next run begins with the changes c.
 func (s *saver) checkpoint(ctx context.Context, c *Changes) error {
 	now := interrupted{c, workflow.Token(ctx), s.session}
 	if err := workflow.Checkpoint(ctx, now); err != nil {
@@ -168,11 +170,11 @@ func (s *saver) checkpoint(ctx context.Context, c *Changes) error {
 	return nil
 }
 
-// released stores the changes of a run that returns its execution to the queue: c is nil if the
+// released stores the changes of a run that returns its execution to the queue. c is nil if the
 // workspace is unchanged.
 func (s *saver) released(ctx context.Context, c *Changes) error {
 	if c != nil && !c.work() && c.Lost != "" && s.now.Changes != nil {
-		return nil // the changes stored before are more complete
+		return nil // the changes that were stored before are more complete
 	}
 	if c == nil && s.now.Changes == nil {
 		return nil
@@ -180,8 +182,8 @@ func (s *saver) released(ctx context.Context, c *Changes) error {
 	return s.checkpoint(ctx, c)
 }
 
-// restart makes the next run begin as this run did: the agent ended by itself, so a retry starts from
-// the beginning.
+// restart makes the next run begin with the changes with which this run began. The agent has ended
+// by itself, so a retry must start from the beginning.
 func (s *saver) restart(ctx context.Context) error {
 	if !s.saved {
 		return nil
@@ -189,8 +191,8 @@ func (s *saver) restart(ctx context.Context) error {
 	return workflow.Checkpoint(ctx, s.before)
 }
 
-// emptyHomes empties the stored HOMEs of a job that ended successfully: no run needs them, and an agent
-// may have written secrets there.
+// emptyHomes replaces the stored HOMEs of a job that ended successfully by empty artifacts: no run
+// needs these HOMEs, and an agent may have written secrets there.
 func (s *saver) emptyHomes(ctx context.Context) {
 	if s == nil || !s.ended {
 		return

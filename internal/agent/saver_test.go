@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tree records the calls that it gets.
+// tree records the calls of its methods.
 type tree struct {
 	asked []string
 	thaw  error
@@ -21,8 +21,8 @@ func (t *tree) Freeze(context.Context) error { t.asked = append(t.asked, "freeze
 func (t *tree) Thaw(context.Context) error   { t.asked = append(t.asked, "thaw"); return t.thaw }
 func (t *tree) Kill(error)                   { t.asked = append(t.asked, "kill") }
 
-// Rule: a tree that is frozen by the fence stays frozen when its workspace has been read, and the
-// other way round.
+// Rule: a tree that is frozen for two reasons stays frozen until the second reason ends, in either
+// order.
 func TestTreeStaysFrozenUntilTheLastReasonEnds(t *testing.T) {
 	for _, order := range [][2]reason{{fenced, salvaging}, {salvaging, fenced}} {
 		held := new(tree)
@@ -43,8 +43,8 @@ func TestTreeStaysFrozenUntilTheLastReasonEnds(t *testing.T) {
 	}
 }
 
-// Rule: a tree that cannot be thawed is killed, because nothing else would end it. A tree that has
-// ended already is not killed.
+// Rule: a tree that cannot be thawed is killed, because no timeout would end it. A tree that has
+// already ended is not killed.
 func TestTreeThatCannotThawIsKilled(t *testing.T) {
 	for thaw, last := range map[error]string{errors.New("no"): "kill", os.ErrProcessDone: "thaw", nil: "thaw"} {
 		held := &tree{thaw: thaw}
@@ -57,8 +57,8 @@ func TestTreeThatCannotThawIsKilled(t *testing.T) {
 	}
 }
 
-// Rule: a command that must end while it is frozen is asked to end after the thaw, with the
-// original cause, so that it has its grace.
+// Rule: if a command must end while it is frozen, its context ends after the thaw, with the
+// original cause, so that the command gets its grace period.
 func TestFrozenCommandIsAskedToEndAfterTheThaw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSaver(time.Minute, nil)
@@ -74,14 +74,14 @@ func TestFrozenCommandIsAskedToEndAfterTheThaw(t *testing.T) {
 		}
 		<-s.still
 		synctest.Wait()
-		if context.Cause(command) != why { //nolint:errorlint // it is returned unchanged
+		if context.Cause(command) != why { //nolint:errorlint // the cause must be the same error value
 			t.Errorf("it ends with %v", context.Cause(command))
 		}
 	})
 }
 
-// Rule: changes are never written over those that the execution has at present, nor over those with
-// which the run began, to which it may have to return.
+// Rule: stored changes overwrite neither the last stored changes nor the changes with which the run
+// began, because the execution may have to return to these.
 func TestStoredChangesInUseAreNotOverwritten(t *testing.T) {
 	s := &saver{before: interrupted{Changes: &Changes{Patch: "work-1.patch"}}}
 	s.now = s.before

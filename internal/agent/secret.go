@@ -10,20 +10,20 @@ import (
 	"github.com/belaydev/belay/internal/secret"
 )
 
-// fileSuffix marks a variable whose value is the path of a file: NAME_FILE names the file with the
-// value of NAME.
+// fileSuffix is the suffix of a variable whose value is the path of a file: NAME_FILE names the
+// file that has the value of NAME.
 const fileSuffix = "_FILE"
 
 const (
 	maxSecret = 64 << 10
-	// minHidden is the shortest secret that is removed from output, in bytes: a shorter one occurs
-	// in too many other words.
+	// minHidden is the minimum length, in bytes, of a secret that is removed from output, because a
+	// shorter secret occurs in too many other words.
 	minHidden = 8
 )
 
-// secrets reads those variables among names whose value is in a file, which NAME_FILE names. The
-// files are read again for each command, so that a changed secret takes effect immediately; the
-// values are only in the command's environment.
+// secrets returns the values of those variables in names whose value is in a file, which the
+// variable NAME_FILE names. It reads the files again for each command, so that a changed secret
+// takes effect immediately. The values appear only in the command's environment.
 func secrets(names []string, lookup func(string) string) (map[string]string, error) {
 	var all map[string]string
 	for _, name := range names {
@@ -45,12 +45,12 @@ func secrets(names []string, lookup func(string) string) (map[string]string, err
 	return all, nil
 }
 
-// hider removes secrets from output, also where a write ends in the middle of a secret. It does not
+// hider removes secrets from output, even if a secret is split between two writes. It does not
 // protect against a command that writes a secret in another form.
 type hider struct {
 	values [][]byte
 	words  [][]byte // replacements for the values
-	held   []byte   // a possible beginning of a secret
+	held   []byte   // the end of the output so far, where a secret may begin
 }
 
 func newHider(hidden map[string]string) *hider {
@@ -61,7 +61,7 @@ func newHider(hidden map[string]string) *hider {
 			names = append(names, name)
 		}
 	}
-	// The longest comes first, since a secret may be a part of another.
+	// The longest secret comes first, because a secret may be a part of another secret.
 	slices.SortFunc(names, func(a, b string) int { return len(hidden[b]) - len(hidden[a]) })
 	for _, name := range names {
 		h.values = append(h.values, []byte(hidden[name]))
@@ -70,7 +70,7 @@ func newHider(hidden map[string]string) *hider {
 	return h
 }
 
-// pass returns the part of the output so far that contains no secret.
+// pass returns the next part of the output without secrets. It may keep back the end of p.
 func (h *hider) pass(p []byte) []byte {
 	if len(h.values) == 0 {
 		return p
@@ -78,11 +78,11 @@ func (h *hider) pass(p []byte) []byte {
 	return h.scan(append(h.held, p...), false)
 }
 
-// rest returns the withheld part, at the end of the output.
+// rest returns the part that pass has kept back, at the end of the output.
 func (h *hider) rest() []byte { return h.scan(h.held, true) }
 
-// scan replaces the secrets in b. It withholds the end of b if a secret may begin there, unless the
-// output has ended.
+// scan replaces the secrets in b. It keeps back the end of b if a secret may begin there, unless
+// last is true.
 func (h *hider) scan(b []byte, last bool) []byte {
 	var out []byte
 	for i := 0; i < len(b); {

@@ -18,12 +18,12 @@ import (
 type talk struct {
 	// session is the id of the conversation.
 	session string
-	// continued says that an earlier run began it.
+	// continued says that an earlier run began the conversation.
 	continued bool
 }
 
-// sessionOf returns the id of the conversation that a run begins: a UUID of version 8, derived from
-// the id of the run. So every run has a different one, and the id need not be stored.
+// sessionOf returns the id of the conversation that a run begins: a UUID of version 8, computed
+// from the run's id. So every run has a different conversation id, which need not be stored.
 func sessionOf(run belay.RunID) string {
 	u := sha256.Sum256([]byte("conversation of " + run.String()))
 	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
@@ -31,7 +31,7 @@ func sessionOf(run belay.RunID) string {
 }
 
 // sessions returns the conversations that the stored work may contain, the newest first: the run
-// that made the work began its own, or continued the one in Session.
+// that made the work either began its own conversation or continued the conversation in Session.
 func (i *interrupted) sessions(id belay.ExecutionID) []string {
 	own := sessionOf(belay.RunID{Execution: id, Token: i.Run})
 	if i.Session == "" || i.Session == own {
@@ -40,14 +40,14 @@ func (i *interrupted) sessions(id belay.ExecutionID) []string {
 	return []string{own, i.Session}
 }
 
-// session returns the conversation of the stored work, for agents whose HOME cannot be searched for
-// it.
+// session returns the conversation of the stored work, for agents whose HOME Belay cannot search
+// for the conversation.
 func (i *interrupted) session(id belay.ExecutionID) string {
 	all := i.sessions(id)
 	return all[len(all)-1]
 }
 
-// next returns the state to store after a run that began with i and made the changes c. If i is
+// next returns the state to store for a run that began with i and made the changes c. If i is
 // empty, the run began its own conversation.
 func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) interrupted {
 	n := interrupted{Changes: c, Run: run}
@@ -57,8 +57,8 @@ func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) in
 	return n
 }
 
-// talk decides whether this run continues the conversation of the work that it took over. It does
-// if the agent supports that and the conversation is in the work.
+// talk decides whether this run continues the conversation of the work that it took over. The run
+// continues the conversation if the agent supports that and the work contains the conversation.
 func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, resumed bool) (talk, error) {
 	fresh := talk{session: sessionOf(workflow.RunID(ctx))}
 	id := workflow.Execution(ctx)
@@ -80,12 +80,13 @@ func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, 
 	return fresh, nil
 }
 
-// searchTimeout bounds the search of a preset's script for a conversation. If the script takes longer,
-// because the agent has put an unreadable file there, there is none.
+// searchTimeout is the time limit of a preset's script that searches for a conversation. If the
+// script takes longer, for example because the agent has made a file that blocks, the run begins a
+// new conversation.
 const searchTimeout = 10 * time.Second
 
-// converses runs a preset's script in the sandbox of the job's commands, since the agent wrote the
-// files that the script searches.
+// converses runs a preset's script in the same sandbox as the job's commands, because the script
+// reads files that the agent wrote. It reports whether the script has found the conversation.
 func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, session string) (bool, error) {
 	var said bytes.Buffer
 	look, _ := b.runner.around(process.Command{

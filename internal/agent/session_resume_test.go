@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// A conversation that is interrupted repeatedly is begun once, and continued under the same id with
-// the command for that.
+// Rule: if an agent is interrupted twice, its conversation is begun once and then continued twice,
+// with the same id and with the command Resume.
 func TestAnInterruptedConversationIsContinued(t *testing.T) {
 	d := newBed(t)
 	const work = `echo "$0 $1 $2" >> said; cat said; if [ "$(wc -l < said)" -lt 3 ]; then exec sleep 600; fi`

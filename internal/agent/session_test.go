@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// The id of a conversation is derived from the run that began it: a UUID of version 8, different
-// for each run and always the same for one.
+// Rule: the id of a conversation is computed from the run that began the conversation. It is a UUID
+// of version 8, the same for the same run and different for different runs.
 func TestConversationIdIsDerivedFromTheRun(t *testing.T) {
 	one := belay.RunID{Execution: belay.ExecutionID{1}, Token: 1}
 	two := belay.RunID{Execution: belay.ExecutionID{1}, Token: 2}
@@ -26,8 +26,8 @@ func TestConversationIdIsDerivedFromTheRun(t *testing.T) {
 	}
 }
 
-// Stored work has the conversation in its Session; if that is empty, the conversation that the run
-// began.
+// Rule: the conversation of stored work is its Session or, if Session is empty, the conversation
+// that its run began.
 func TestStoredWorkNamesItsConversation(t *testing.T) {
 	id := belay.ExecutionID{1}
 	own := sessionOf(belay.RunID{Execution: id, Token: 5})
@@ -46,7 +46,8 @@ func TestStoredWorkNamesItsConversation(t *testing.T) {
 	}
 }
 
-// If runs that continue a conversation keep dying, each next run continues the same conversation.
+// Rule: if several runs that continue a conversation die, the next run continues the same
+// conversation.
 func TestConversationSurvivesRepeatedCrashes(t *testing.T) {
 	id := belay.ExecutionID{1}
 	var kept interrupted
@@ -58,8 +59,8 @@ func TestConversationSurvivesRepeatedCrashes(t *testing.T) {
 	}
 }
 
-// A conversation of Claude Code can be continued once its file has the prompt; Claude Code refuses
-// to resume a session without it.
+// Rule: a conversation of Claude Code counts as found once its file has the prompt, because Claude
+// Code refuses to resume a session without a prompt.
 func TestClaudeConversationIsFoundByItsPrompt(t *testing.T) {
 	m, err := workspace.Open(t.TempDir())
 	if err != nil {

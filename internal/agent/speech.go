@@ -5,21 +5,21 @@ import (
 	"encoding/json"
 )
 
-// speech collects the words of an agent from structured output, in order: every text except those
-// of other agents, separated by empty lines. A text may arrive in pieces (stream_event) and again
-// as a whole message (assistant); it is passed on once. The final text (result) normally repeats
-// the last part; it is passed on only if it does not.
+// speech collects the texts of an agent from structured output, in order and separated by empty
+// lines. It omits the texts of subagents. A text may arrive in pieces (stream_event) and again as a
+// whole message (assistant); speech passes it on once. The final text (result) usually repeats the
+// last part; speech passes it on only if it differs.
 type speech struct {
-	tell func([]byte) // may be nil
+	tell func([]byte) // gets the texts; may be nil
 
-	begun  bool   // some text was passed on
+	begun  bool   // a text was already passed on
 	next   bool   // the next text begins a new part
-	last   []byte // the last part, as far as it is known
-	stream string // id of the message that arrives in pieces
+	last   []byte // the last part, as far as it has arrived
+	stream string // id of the message that is arriving in pieces
 	pieces string // id of the last message whose pieces were passed on
 }
 
-// event is a piece of a message that the agent is still writing.
+// event is a line with a piece of a message that the agent is still writing.
 type event struct {
 	Type    string `json:"type"`
 	Message struct {
@@ -43,8 +43,8 @@ func (s *speech) piece(of json.RawMessage) {
 	case "content_block_start":
 		s.next = true
 	case "content_block_delta":
-		// Pieces without a message id are ignored, since the whole message could not be matched
-		// with them.
+		// Pieces without a message id are ignored, because they could not be matched with the whole
+		// message.
 		if e.Delta.Type == "text_delta" && s.stream != "" {
 			s.pieces = s.stream
 			s.more(e.Delta.Text)

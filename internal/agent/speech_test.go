@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The lines of a conversation in structured output.
+// The lines of structured output of a conversation.
 const (
 	begins = `{"type":"stream_event","event":{"type":"message_start","message":{"id":%q}},"parent_tool_use_id":null}`
 	opens  = `{"type":"stream_event","event":{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}}`
@@ -20,8 +20,8 @@ const (
 
 func line(form string, values ...any) string { return fmt.Sprintf(form, values...) + "\n" }
 
-// The words of an agent are passed on as they arrive and once, in pieces or whole, and end with its
-// final text. Texts of other agents, and thoughts, are not part of them.
+// Rule: the texts of an agent are passed on as they arrive, and only once, even if they arrive in
+// pieces and again whole; the last is the final text. Texts of subagents and thoughts are omitted.
 func TestAgentTextsArePassedOnOnce(t *testing.T) {
 	turn := line(begins, "m1") + line(opens) + line(thinks, "hm") + line(opens) + line(piece, "I ") + line(piece,
 		"look.") + line(whole, "m1", "I look.")

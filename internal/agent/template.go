@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// placeholder stands for the prompt.
+	// placeholder is replaced by the prompt.
 	placeholder = "{{prompt}}"
-	// sessionPlace stands for the id of the conversation, a UUID.
+	// sessionPlace is replaced by the id of the conversation, a UUID.
 	sessionPlace = "{{session}}"
 )
 
 const (
-	// maxArgument is the longest argument of a program on Linux, in bytes, without the NUL at its
-	// end.
+	// maxArgument is the maximum size of an argument of a program on Linux, in bytes, without the
+	// NUL at the end.
 	maxArgument = 128<<10 - 1
-	// maxStdin bounds a prompt that goes to standard input, in bytes, so that it fits into an
-	// execution's input even when escaped.
+	// maxStdin is the maximum size, in bytes, of a prompt that the command reads from standard
+	// input, so that the prompt fits into an execution's input even after JSON escaping.
 	maxStdin = 512 << 10
 )
 
 // Template is the command of an agent: arguments in which {{prompt}} stands for the prompt and
-// {{session}} for the id of the conversation. A prompt may be hostile. It becomes a part of one
-// argument or, if no argument has a {{prompt}}, the standard input; no shell ever reads it.
+// {{session}} for the id of the conversation. A prompt may be hostile. The prompt becomes a part of
+// one argument or, if no argument has {{prompt}}, the standard input. No shell ever interprets it.
 type Template []string
 
-// Check refuses a template that cannot be run.
+// Check returns an error for a template that cannot be run or is unsafe.
 func (t Template) Check() error {
 	if len(t) == 0 || strings.TrimSpace(t[0]) == "" {
 		return invalid("the agent's command is empty")
@@ -52,7 +52,7 @@ func (t Template) Check() error {
 	return nil
 }
 
-// shells are the programs that take a script after -c.
+// shells are the programs that execute a script given after -c.
 var shells = []string{"sh", "ash", "bash", "dash", "fish", "ksh", "mksh", "zsh"}
 
 // shelled reports whether the prompt would be a part of a shell's script.
@@ -68,12 +68,12 @@ func (t Template) shelled() bool {
 	return false
 }
 
-// piped reports whether the prompt goes to standard input.
+// piped reports whether the command reads the prompt from standard input.
 func (t Template) piped() bool {
 	return !slices.ContainsFunc(t, func(a string) bool { return strings.Contains(a, placeholder) })
 }
 
-// MaxPrompt returns the longest prompt, in bytes.
+// MaxPrompt returns the maximum size of a prompt, in bytes.
 func (t Template) MaxPrompt() int {
 	if t.piped() {
 		return maxStdin
@@ -87,7 +87,7 @@ func (t Template) MaxPrompt() int {
 	return max(most, 0)
 }
 
-// CheckPrompt refuses a prompt that cannot be passed to the command.
+// CheckPrompt returns an error for a prompt that cannot be passed to the command.
 func (t Template) CheckPrompt(prompt string) error {
 	switch {
 	case strings.TrimSpace(prompt) == "":
@@ -97,7 +97,7 @@ func (t Template) CheckPrompt(prompt string) error {
 	}
 	size := len(prompt)
 	if text, err := json.Marshal(prompt); err == nil {
-		size = max(size, len(text)-maxStdin) // the additional bytes of escaping must fit as well
+		size = max(size, len(text)-maxStdin) // the additional bytes of JSON escaping must fit into the input too
 	}
 	if most := t.MaxPrompt(); size > most {
 		return &belay.Error{
@@ -108,8 +108,9 @@ func (t Template) CheckPrompt(prompt string) error {
 	return nil
 }
 
-// Fill replaces the placeholders. A prompt that begins with a dash gets a space before it where it
-// begins an argument and there is no -- before: otherwise the command would take it for an option.
+// Fill replaces the placeholders. If a prompt begins with a dash, stands at the beginning of an
+// argument, and no earlier argument is --, Fill puts a space before the prompt, because the command
+// would otherwise interpret it as an option.
 func (t Template) Fill(prompt, session string) (argv []string, stdin []byte) {
 	safe := !strings.HasPrefix(prompt, "-")
 	for _, a := range t {
@@ -126,8 +127,8 @@ func (t Template) Fill(prompt, session string) (argv []string, stdin []byte) {
 	return argv, stdin
 }
 
-// Continue is Fill for a command that continues a conversation. The agent knows the prompt already,
-// so the command gets it only where {{prompt}} stands, and never on standard input.
+// Continue fills the template of a command that continues a conversation. The agent already has the
+// prompt, so the command gets the prompt only in place of {{prompt}}, and never on standard input.
 func (t Template) Continue(prompt, session string) []string {
 	argv, _ := t.Fill(prompt, session)
 	return argv
@@ -135,21 +136,21 @@ func (t Template) Continue(prompt, session string) []string {
 
 // The forms of an agent's output.
 const (
-	// OutputAuto detects the form by the first line: an object with a type is stream-json.
+	// OutputAuto detects the form by the first line: a JSON object with a type means stream-json.
 	OutputAuto = "auto"
-	// OutputPlain uses the standard output as the answer.
+	// OutputPlain means that the standard output is the answer.
 	OutputPlain = "plain"
-	// OutputStreamJSON reads a JSON object from each line.
+	// OutputStreamJSON means that each line of the output is a JSON object.
 	OutputStreamJSON = "stream-json"
 )
 
-// lines splits its input into lines, without their ends. A line longer than most is split into
-// pieces; whole says whether a call passes a whole line.
+// lines splits its input into lines, without the newlines. It splits a line longer than most into
+// pieces; whole says whether a call of each passes a complete line.
 type lines struct {
 	most int
 	each func(line []byte, whole bool)
 	rest []byte
-	long bool // rest continues a line of which a piece was passed on already
+	long bool // rest belongs to a line of which a piece was already passed on
 }
 
 func (l *lines) write(p []byte) {
@@ -172,7 +173,7 @@ func (l *lines) write(p []byte) {
 	}
 }
 
-// end passes on a last line without end.
+// end passes on a last line that has no newline.
 func (l *lines) end() {
 	if len(l.rest) > 0 {
 		l.each(l.rest, !l.long)

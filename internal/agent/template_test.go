@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A prompt is one argument, or standard input; where the command would take it for an option it
-// gets a space before it.
+// Rule: a prompt becomes one argument, or standard input. Where the command would interpret the
+// prompt as an option, the prompt gets a space before it.
 func TestAPromptFillsATemplate(t *testing.T) {
 	for _, c := range []struct {
 		template Template
@@ -35,7 +35,8 @@ func TestAPromptFillsATemplate(t *testing.T) {
 	}
 }
 
-// A prompt that no program could get as an argument is refused, with the limit.
+// Rule: CheckPrompt refuses a prompt that no program could get as an argument, with the limit in
+// the error.
 func TestPromptsHaveLimits(t *testing.T) {
 	argument, piped := Template{"a", "x" + placeholder}, Template{"a"}
 	for _, c := range []struct {
@@ -47,7 +48,7 @@ func TestPromptsHaveLimits(t *testing.T) {
 		{argument, "a\xff", belay.CodeInvalid},
 		{argument, strings.Repeat("x", argument.MaxPrompt()+1), belay.CodePayloadTooLarge},
 		{piped, strings.Repeat("x", maxStdin+1), belay.CodePayloadTooLarge},
-		// six times as long in JSON
+		// this prompt is six times as long in JSON
 		{piped, strings.Repeat("\x01", 400<<10), belay.CodePayloadTooLarge},
 	} {
 		if err := c.template.CheckPrompt(c.prompt); belay.CodeOf(err) != c.code {
@@ -61,7 +62,8 @@ func TestPromptsHaveLimits(t *testing.T) {
 	}
 }
 
-// A command that the prompt would choose, or in which a shell reads the prompt, is refused.
+// Rule: Check refuses a command whose program the prompt would choose, and a command in which a
+// shell would execute the prompt.
 func TestUnsafeCommandsAreRefused(t *testing.T) {
 	for _, bad := range []Template{
 		nil, {""}, {placeholder}, {"a", "b\x00"}, {"sh", "-c", "agent " + placeholder}, {"/usr/bin/env", "bash", "-euc",
@@ -79,8 +81,8 @@ func TestUnsafeCommandsAreRefused(t *testing.T) {
 	}
 }
 
-// Any prompt changes only the arguments with a placeholder, is in them byte for byte, and begins no
-// argument that could be an option.
+// Rule: whatever the prompt, Fill changes only the arguments with a placeholder, puts the prompt
+// there byte for byte, and makes no argument that could be an option.
 func FuzzFill(f *testing.F) {
 	for _, prompt := range []string{"hello", "-rf", "--", "--output-format=text", "\n-x", placeholder,
 		"$(id)`id`;'\"\\", "\u2014x", "- - -"} {
@@ -110,8 +112,8 @@ func FuzzFill(f *testing.F) {
 	})
 }
 
-// Configured settings take precedence over those of a preset, and a preset permits what its agent
-// needs.
+// Rule: configured settings take precedence over the settings of a preset. A preset's command gets
+// the permission mode that the settings and the sandbox allow.
 func TestConfigurationOverridesPreset(t *testing.T) {
 	fresh, again := talk{session: "S"}, talk{"S", true}
 	line := func(s *Setup, p Prompt, t talk, walled bool) string {

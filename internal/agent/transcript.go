@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// transcript is the Observer of an agent: it parses the output as it arrives and writes the logs
-// that clients follow.
+// transcript is the Observer of an agent: it parses the output as it arrives, and writes the logs
+// that clients read.
 type transcript struct {
 	silent
 	ctx      context.Context
@@ -19,7 +19,7 @@ type transcript struct {
 	reader   *reader
 	progress *workflow.Log
 	phase    *workflow.Log
-	said     *workflow.Log // nil without a chat
+	said     *workflow.Log // nil if the prompt did not come from a chat
 	talk     talk
 	walls    string
 }
@@ -42,36 +42,36 @@ func (t *transcript) tell(p Progress) {
 	}
 }
 
-// Retrying reports that the workspace could not be prepared and is tried again.
+// Retrying reports that the workspace could not be prepared and that Belay tries again.
 func (t *transcript) Retrying(attempt int, why error) {
 	t.tell(Progress{Kind: "preparing", Name: fmt.Sprintf("fetching, attempt %d", attempt), Text: brief(why.Error())})
 	t.log.WarnContext(t.ctx, "a workspace is not ready yet", "execution", workflow.Execution(t.ctx).String(), "attempt",
 		attempt, "error", why)
 }
 
-// Started stores the phase before the command can do or write anything.
+// Started stores the phase before the command can write any output.
 func (t *transcript) Started(Step) {
 	line, err := json.Marshal(Phase{t.talk.session, t.talk.continued})
 	if err == nil {
 		_, _ = t.phase.Write(append(line, '\n'))
-		_ = t.phase.Flush() // close returns the error
+		_ = t.phase.Flush() // Close returns the error
 	}
 }
 
-// Held tells operators in which sandbox the agent runs.
+// Held logs for operators in which sandbox the agent runs.
 func (t *transcript) Held(by string) {
 	t.walls = by
 	t.log.InfoContext(t.ctx, "an agent runs", "execution", workflow.Execution(t.ctx).String(), "held_by", by)
 }
 
-// Wrote parses standard output; standard error is only for people.
+// Wrote parses standard output, and ignores standard error, which is only for people.
 func (t *transcript) Wrote(stderr bool, p []byte) {
 	if !stderr {
 		t.reader.write(p)
 	}
 }
 
-// answer returns the result of the command, after its end.
+// answer returns the result of a command that has ended.
 func (t *transcript) answer(r StepResult) Answer {
 	t.reader.end()
 	a := Answer{

@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// Walls are parts of a command's sandbox: the hidden paths, the paths below them that it sees all
-// the same, its network, and the parts without which the command is not started.
+// Walls are the parts of a command's sandbox: the hidden paths, the paths below these that the
+// command may still read, its network, and the parts without which the command is not started.
 type Walls struct {
 	Hidden, Readable []string
 	Network          process.Network
@@ -16,19 +16,20 @@ type Walls struct {
 	Proxy func() Proxy
 }
 
-// Proxy gives one command its way out of a proxied network.
+// Proxy is the connection of one command on a proxied network to other hosts.
 type Proxy struct {
-	// Serve answers on a listener until it is closed, and demands Token.
+	// Serve answers requests on a listener until the listener is closed. Every request must have
+	// Token.
 	Serve func(net.Listener)
 	Token string
-	// Direct are the hosts that programs reach without the proxy, as in process.Command.
+	// Direct are the hosts to which programs connect without the proxy, as in process.Command.
 	Direct []string
-	// Refused describes the requests that the proxy refused, in a few printable lines.
+	// Refused describes in a few printable lines the requests that the proxy refused.
 	Refused func() []string
 }
 
-// around adds the walls to a command. The returned function describes, after the command's end, the
-// requests that were refused.
+// around adds the walls to a command. After the command's end, the returned function describes the
+// network requests that were refused.
 func (w *Walls) around(c process.Command) (walled process.Command, refused func() []string) {
 	c.Hidden, c.Readable, c.Network, c.Insist = w.Hidden, w.Readable, w.Network, w.Insist
 	if w.Proxy == nil {
