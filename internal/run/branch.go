@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// Branch is a concurrent part of a run: the workflow function itself, or a function that Go
-// started.
+// Branch is a part of a run that executes concurrently: the workflow function itself, or a function
+// that Go has started.
 type Branch struct {
 	r      *Run
-	prefix string // of the names that are used in the branch
-	// waiting is the number of waits in which the branch is blocked. It is more than one only if
-	// the author uses the branch's context in several goroutines.
+	prefix string // the prefix of the names of all steps and waits in the branch
+	// waiting is the number of waits in which the branch is blocked. It can be more than one only
+	// if the author uses the branch's context in several goroutines.
 	waiting int
 	joiners []*wait
 	over    bool
 	err     error
 }
 
-// Go starts a branch under a name. The branch's own names are prefixed with that name.
+// Go starts a branch under a name. The names of the branch's own steps and waits get that name as a
+// prefix.
 func Go(ctx context.Context, name, key string, fn func(ctx context.Context) error) (*Branch, error) {
 	c, full, err := within(ctx, "branch", name, key)
 	if err != nil {
@@ -41,7 +42,8 @@ func Go(ctx context.Context, name, key string, fn func(ctx context.Context) erro
 	return b, nil
 }
 
-// call calls fn. A panic in any branch fails the whole run, as it would end a program.
+// call calls fn. A panic in any branch fails the whole run, like a panic in any goroutine ends a
+// program.
 func (b *Branch) call(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -53,7 +55,7 @@ func (b *Branch) call(ctx context.Context, fn func(ctx context.Context) error) (
 	return fn(ctx)
 }
 
-// leave ends the branch and wakes the calls of Wait.
+// leave ends the branch and wakes the calls of Wait for this branch.
 func (b *Branch) leave() {
 	r := b.r
 	r.mu.Lock()
@@ -74,7 +76,8 @@ func (b *Branch) leave() {
 	r.lookLocked()
 }
 
-// Wait blocks until the branch has returned. Its caller counts as waiting meanwhile.
+// Wait blocks until the branch has returned. The branch that calls Wait counts as waiting
+// meanwhile.
 func (b *Branch) Wait(ctx context.Context) error {
 	c := find(ctx)
 	if c == nil || c.r != b.r {
@@ -107,7 +110,7 @@ func (b *Branch) forget(w *wait) {
 	}
 }
 
-// fail ends the run with err, whatever its function returns.
+// fail ends the run with err, whatever the workflow function returns.
 func (r *Run) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// keepOutput is the largest output of a child, in bytes, that the parent saves in its own
-// checkpoint, so that its later runs need not read the child.
+// keepOutput is the maximum size of a child's output, in bytes, that the parent saves in its own
+// checkpoint, so that later runs of the parent need not read the child.
 const keepOutput = 16 << 10
 
-// Child starts the submission as a child under the name, unless an earlier run has started it, and
-// returns the child once it has ended.
+// Child starts the submission as a child under the name, unless an earlier run has already started
+// that child. It returns the child after the child has ended.
 func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Execution, error) {
 	var none belay.Execution
 	c, full, err := within(ctx, "child", name, key)
@@ -27,7 +27,7 @@ func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Exe
 	}
 	s.ID, s.ParentKey = belay.ChildID(r.a.Lease.Execution, r.a.Generation, full), full
 	if rec.Ended == endedChild {
-		// A failed child is only valid in the generation that started it.
+		// If the child failed, the record is only valid in the generation that started the child.
 		if rec.Payload != nil {
 			return belay.Execution{ID: rec.Child, Workflow: s.Workflow, State: belay.Succeeded, Output: rec.Payload},
 				nil
@@ -54,11 +54,11 @@ func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Exe
 	return r.childEnd(ctx, c.b, full, id)
 }
 
-// startChild submits the child. If an earlier run of this generation started the child, it keeps
-// the input with which it was started.
+// startChild submits the child. If an earlier run of this generation has started the child, the
+// child keeps its first input.
 func (r *Run) startChild(s belay.Submission) error {
 	if r.has(func(x *belay.Signal) bool { return x.Child == s.ID }) {
-		return nil // the child has ended already
+		return nil // the child has already ended
 	}
 	s.Trigger = belay.TriggerParent
 	err := r.submit(s)
@@ -69,8 +69,8 @@ func (r *Run) startChild(s belay.Submission) error {
 	return err
 }
 
-// earlier is a child of an earlier generation that succeeded under this name and whose end no
-// checkpoint has consumed; zero if there is none.
+// earlier returns a child of an earlier generation that succeeded under this name and whose end was
+// not saved in a checkpoint; zero if there is no such child.
 func (r *Run) earlier(ctx context.Context, key string, now belay.ExecutionID) (belay.ExecutionID, error) {
 	for {
 		r.mu.Lock()
@@ -91,13 +91,13 @@ func (r *Run) earlier(ctx context.Context, key string, now belay.ExecutionID) (b
 		if err != nil && belay.CodeOf(err) != belay.CodeNotFound {
 			return belay.ExecutionID{}, err
 		}
-		r.mu.Lock() // no wait can use this signal any more
+		r.mu.Lock() // this signal cannot end any wait any more
 		r.signals.takeLocked(func(x *belay.Signal) bool { return x.Child == id })
 		r.mu.Unlock()
 	}
 }
 
-// childEnd waits for the child's end and saves it in a checkpoint.
+// childEnd waits for the child's end and saves the end in a checkpoint.
 func (r *Run) childEnd(ctx context.Context, b *Branch, key string, id belay.ExecutionID) (belay.Execution, error) {
 	var none belay.Execution
 	s, _, err := r.await(ctx, &wait{

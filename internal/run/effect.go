@@ -10,22 +10,22 @@ import (
 	"github.com/belaydev/belay/internal/retry"
 )
 
-// maxInternal is how often a call is repeated after CodeInternal.
+// maxInternal is how often a call is repeated after errors with CodeInternal.
 const maxInternal = 3
 
-// tries are the tries of one call to the Backend.
+// tries counts the tries of a call to the Backend.
 type tries struct {
 	delays   retry.Delays
 	internal int
 }
 
-// calls returns the context of a call that the run itself repeats, and its tries.
+// calls returns the context of a call that the run itself repeats, and the counter of its tries.
 func (r *Run) calls(ctx context.Context) (context.Context, tries) {
 	return retry.Once(ctx), tries{delays: retry.NewDelays(r.s.IDs)}
 }
 
-// Enter blocks until it is certain that the run still owns its execution. It returns an error if
-// the run does not.
+// Enter blocks until it is certain that the run still owns its execution, and then returns nil. It
+// returns an error if the run does not own its execution any more.
 func (r *Run) Enter() error {
 	return r.enter()
 }
@@ -37,8 +37,8 @@ func (r *Run) enter() error {
 	return nil
 }
 
-// again reports whether a call that returned err should be made again; if so, it has waited for the
-// delay before. A lost lease ends the run.
+// again reports whether a call that returned err should be repeated; before it returns true, it
+// waits for the delay between two tries. An error with CodeLeaseLost ends the run.
 func (r *Run) again(ctx context.Context, t *tries, err error) bool {
 	if err == nil {
 		return false
@@ -50,8 +50,8 @@ func (r *Run) again(ctx context.Context, t *tries, err error) bool {
 	return t.retryable(err) && t.delays.Wait(ctx, err)
 }
 
-// retryable reports whether a repetition of the call may have another outcome: the Backend was not
-// reached, or it is not known whether the call was carried out.
+// retryable reports whether a repeated call may have another outcome, because the Backend was not
+// reached or the outcome of the first call is unknown.
 func (t *tries) retryable(err error) bool {
 	var e *belay.Error
 	if !errors.As(err, &e) {
@@ -67,8 +67,8 @@ func (t *tries) retryable(err error) bool {
 	return retry.Transient(err)
 }
 
-// refused wraps the error of a refused write, and marks it as permanent if the next run would get
-// the same error.
+// refused wraps the error of a write that the store refused. It marks the error as permanent if the
+// next run would get the same error.
 func refused(op string, err error) error {
 	err = fmt.Errorf("%s: %w", op, err)
 	switch belay.CodeOf(err) {
@@ -79,8 +79,8 @@ func refused(op string, err error) error {
 	return err
 }
 
-// save writes a checkpoint. It works also when the function's context has ended, as long as the
-// lease is valid.
+// save writes a checkpoint. While the lease is valid, it works even if the context of the workflow
+// function has ended.
 func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, consumes int64) error {
 	s := belay.Save{
 		Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, CostTokens: r.cost.Swap(0),
@@ -106,7 +106,7 @@ func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, 
 	}
 }
 
-// answer is the error for the author of a write that was not acknowledged.
+// answer returns the error that the author gets for a write that the store did not acknowledge.
 func (r *Run) answer(op string, err error) error {
 	if r.life.Err() != nil {
 		return context.Cause(r.life)
@@ -133,8 +133,8 @@ func (r *Run) Append(c belay.Chunk) error {
 	}
 }
 
-// Numbered is the number of the next chunk of an artifact, if the run has begun to
-// write one of that name.
+// Numbered returns the number of the next chunk of an artifact; ok is false if this run has not
+// begun to write an artifact of that name.
 func (r *Run) Numbered(name string) (next int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +142,7 @@ func (r *Run) Numbered(name string) (next int64, ok bool) {
 	return next, ok
 }
 
-// Number notes the number of the next chunk of an artifact.
+// Number records the number of the next chunk of an artifact.
 func (r *Run) Number(name string, next int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +173,7 @@ func (r *Run) submit(s belay.Submission) error {
 	}
 }
 
-// read makes a call that only reads, with repetitions, until it is answered or ctx ends.
+// read makes a call that only reads, and repeats it until the Backend answers or ctx ends.
 func read[T any](ctx context.Context, r *Run, call func(ctx context.Context) (T, error)) (T, error) {
 	ctx, t := r.calls(ctx)
 	for {
@@ -201,7 +201,7 @@ func (r *Run) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execut
 	return read(ctx, r, func(ctx context.Context) (belay.Execution, error) { return r.s.Backend.Execution(ctx, id) })
 }
 
-// Chunks reads a part of one of the execution's own logs or artifacts.
+// Chunks reads a part of a log or artifact of this execution.
 func (r *Run) Chunks(name string, from int64, limit int) ([]belay.StoredChunk, error) {
 	q := belay.ChunkQuery{Execution: r.a.Lease.Execution, Name: name, From: from, Limit: limit}
 	return read(r.life, r, func(ctx context.Context) ([]belay.StoredChunk, error) { return r.s.Backend.Chunks(ctx, q) })

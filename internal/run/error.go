@@ -10,14 +10,15 @@ import (
 )
 
 var (
-	// ErrYield is the error of steps and waits once the run gives its execution back.
+	// ErrYield is the error of steps and waits after the run has decided to give its execution
+	// back.
 	ErrYield = errors.New("the run gives its execution back; return this error from the workflow")
-	// ErrReleased is the cause of the context when the worker stops.
+	// ErrReleased is the cause of a context that ended because the worker stops.
 	ErrReleased = errors.New("the worker stops and gives the execution back")
-	// ErrTimedOut is the cause of the context when the run's time is over. It
+	// ErrTimedOut is the cause of a context that ended because the run exceeded its time limit. It
 	// is a context.DeadlineExceeded.
 	ErrTimedOut = fmt.Errorf("the time of the run is over: %w", context.DeadlineExceeded)
-	// ErrTimeout is the error of a wait when its time is over.
+	// ErrTimeout is the error of a wait that exceeded its timeout.
 	ErrTimeout = errors.New("the wait's time is over")
 	// ErrNoRun is the error of a call with a context that belongs to no run.
 	ErrNoRun = belay.Permanent(errors.New(
@@ -34,7 +35,7 @@ type Panic struct {
 	Stack string
 }
 
-// maxStack is the largest size of a stack, in bytes.
+// maxStack is the maximum size of a stack trace, in bytes.
 const maxStack = 16 << 10
 
 func newPanic(v any) *Panic {
@@ -50,8 +51,8 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// refuse is the error of a call that breaks a rule of the SDK. It is permanent, since the next run
-// would break the rule too.
+// refuse returns the error of a call that breaks a rule of the SDK. The error is permanent, because
+// the next run would break the same rule.
 func refuse(op call, format string, args ...any) error {
 	return belay.Permanent(&belay.Error{
 		Code: belay.CodeInvalid, Op: op.String(), Message: fmt.Sprintf(format, args...),

@@ -13,14 +13,14 @@ import (
 // Func is a workflow function whose input and output are JSON.
 type Func func(ctx context.Context, input json.RawMessage) (json.RawMessage, error)
 
-// result is the result of the function.
+// result is the output and the error of the workflow function.
 type result struct {
 	output json.RawMessage
 	err    error
 }
 
-// Execute calls the workflow and blocks until it and all its branches have returned. Settle must be
-// called afterwards, also if the function called runtime.Goexit.
+// Execute calls the workflow function and blocks until the function and all branches have returned.
+// The caller must call Settle afterwards, even if the function called runtime.Goexit.
 func (r *Run) Execute(fn Func) {
 	r.result.err = errGoexit
 	defer r.close()
@@ -36,13 +36,13 @@ func (r *Run) Execute(fn Func) {
 	r.result.err = err
 }
 
-// close waits for branches that are still running when the function returns. It ends their
-// contexts, unless the run gives the execution back: then the current steps may finish.
+// close waits for branches that are still running when the workflow function returns. It ends their
+// contexts, except if the run gives its execution back, because the current steps may then finish.
 func (r *Run) close() {
 	r.mu.Lock()
 	r.returned = true
 	if r.stop == stopNot && r.asked != 0 && errors.Is(r.result.err, ErrYield) {
-		r.stop = stopGive // the author noticed the request through Asked and returned ErrYield
+		r.stop = stopGive // the function has returned ErrYield after it learned of the request from Asked
 	}
 	r.waits.branches--
 	if r.waits.branches > 0 {
@@ -61,9 +61,9 @@ func (r *Run) close() {
 	r.mu.Unlock()
 }
 
-// Settle ends the run in the store, unless its lease is lost. It must be called once, after
-// Execute. An error means that the store did not accept the outcome: the engine then takes the
-// execution back when the lease ends.
+// Settle ends the run in the store, unless the lease is lost. It must be called once, after
+// Execute. An error means that the store did not accept the outcome; the engine then takes the
+// execution back when the lease expires.
 func (r *Run) Settle() error {
 	r.over.Store(true)
 	defer r.discard()
@@ -78,7 +78,7 @@ func (r *Run) Settle() error {
 		case err == nil:
 			return nil
 		case s.Output != nil && belay.IsPermanent(refused("", err)):
-			// The store refuses this output for good, so settle without it.
+			// The store would refuse this output again, so the run is settled without the output.
 			s.Output, s.Op, s.Repeat = nil, r.op(), false
 			if s.Outcome == belay.OutcomeSucceeded {
 				s.Outcome = belay.OutcomeFailed
@@ -92,7 +92,7 @@ func (r *Run) Settle() error {
 	}
 }
 
-// discard releases the resources of the contexts.
+// discard releases the resources of the run's contexts.
 func (r *Run) discard() {
 	if r.free != nil {
 		r.free()
@@ -101,7 +101,7 @@ func (r *Run) discard() {
 	r.kill(errOver)
 }
 
-// settlement decides the outcome of the run.
+// settlement returns the settlement with the outcome of the run.
 func (r *Run) settlement() belay.Settlement {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +138,7 @@ func (r *Run) settlement() belay.Settlement {
 	return s
 }
 
-// outputOf is the output of a failed run as JSON, nil if it cannot be encoded.
+// outputOf returns the output of a failed run as JSON; nil if it cannot be encoded.
 func outputOf(v any) json.RawMessage {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 
 // Fence delays effects while it is not certain that the session is still open.
 //
-// All of its times are readings of one clock, which goes on while the machine sleeps. Methods are
-// safe for concurrent use.
+// All its times are readings of one clock, which also counts the time during which the machine
+// sleeps. Its methods are safe for concurrent use.
 type Fence struct {
 	now       func() time.Duration
 	deadline  atomic.Int64 // the reading at which the fence closes
@@ -18,7 +18,7 @@ type Fence struct {
 	kill      func()
 
 	mu       sync.Mutex
-	thawed   chan struct{} // not nil while frozen
+	thawed   chan struct{} // closed when the fence opens again; nil while the fence is open
 	frozenAt time.Duration
 	killed   bool
 	freezers []*freezer
@@ -26,7 +26,7 @@ type Fence struct {
 	closed   bool
 }
 
-// Alarm calls a function once a duration has passed by the clock of a fence.
+// Alarm calls a function after a duration has passed by the clock of a fence.
 type Alarm interface {
 	Reset(d time.Duration)
 	Stop()
@@ -34,32 +34,33 @@ type Alarm interface {
 
 type freezer struct{ freeze, thaw func() }
 
-// NewFence opens a fence for a session that is valid for ttl from the reading sent on, at which its
-// heartbeat or its opening was sent. When a freeze has lasted for maxFreeze, the fence calls kill,
-// once per freeze, on a goroutine of its own. The alarm closes the fence also when no effect checks
-// it.
+// NewFence opens a fence for a session. The session is valid for ttl from the reading sent, at
+// which the heartbeat or the request that opened the session was sent. When a freeze has lasted for
+// maxFreeze, the fence calls kill in a new goroutine, once for each freeze. The alarm closes the
+// fence even if no effect checks the fence.
 func NewFence(now func() time.Duration, alarm func(fire func()) Alarm, sent, ttl, maxFreeze time.Duration,
 	kill func()) *Fence {
 	f := &Fence{now: now, maxFreeze: maxFreeze, kill: kill}
 	f.deadline.Store(int64(closing(sent, ttl)))
-	f.mu.Lock() // the alarm may fire before its field is set
+	f.mu.Lock() // the alarm may call tick before the field alarm is set
 	defer f.mu.Unlock()
 	f.alarm = alarm(f.tick)
 	f.armLocked(closing(sent, ttl) - now())
 	return f
 }
 
-// closing is the reading at which effects must stop. A third of the TTL is left for effects that
-// have passed the fence, for stopping process trees, and for clocks of different speed.
+// closing returns the reading at which effects must stop. The remaining third of the TTL is left
+// for effects that have already passed the fence, for stopping processes, and for clocks of
+// different speed.
 func closing(sent, ttl time.Duration) time.Duration { return sent + ttl - ttl/3 }
 
-// Enter returns true once an effect may happen: at once while the fence is open, else when it opens
-// again. It returns false if done closes first.
+// Enter returns true when an effect may happen: at once while the fence is open, else when the
+// fence opens again. It returns false if done is closed before.
 func (f *Fence) Enter(done <-chan struct{}) bool {
 	for int64(f.now()) >= f.deadline.Load() {
 		thawed := f.freeze()
 		if thawed == nil {
-			continue // the fence was renewed in between
+			continue // the fence was renewed meanwhile
 		}
 		select {
 		case <-thawed:
@@ -70,8 +71,9 @@ func (f *Fence) Enter(done <-chan struct{}) bool {
 	return true
 }
 
-// Renew opens the fence for ttl from the reading sent, at which an acknowledged heartbeat was sent,
-// and calls the thaw functions if the fence was closed.
+// Renew opens the fence for an acknowledged heartbeat: from the reading sent, at which the
+// heartbeat was sent, the session is valid for ttl. If the fence was closed, Renew calls the thaw
+// functions.
 func (f *Fence) Renew(sent, ttl time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,16 +93,16 @@ func (f *Fence) Renew(sent, ttl time.Duration) {
 	f.armLocked(time.Duration(next) - f.now())
 }
 
-// Frozen reports whether the fence is closed and effects wait.
+// Frozen reports whether the fence is closed, so that effects wait.
 func (f *Fence) Frozen() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.thawed != nil
 }
 
-// OnFreeze registers freeze, which is called when the fence closes, and thaw, which is called when
-// it opens again, until remove is called. Both must be quick and must not call the fence. If the
-// fence is closed now, freeze is called at once.
+// OnFreeze registers two functions until remove is called: the fence calls freeze when it closes,
+// and thaw when it opens again. Both functions must be quick and must not call the fence. If the
+// fence is already closed, OnFreeze calls freeze at once.
 func (f *Fence) OnFreeze(freeze, thaw func()) (remove func()) {
 	x := &freezer{freeze, thaw}
 	f.mu.Lock()
@@ -116,7 +118,7 @@ func (f *Fence) OnFreeze(freeze, thaw func()) (remove func()) {
 	}
 }
 
-// Close stops the fence's alarm. A closed fence stays closed.
+// Close stops the fence's alarm. If the fence is closed for effects, it does not open again.
 func (f *Fence) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,8 +126,8 @@ func (f *Fence) Close() {
 	f.alarm.Stop()
 }
 
-// freeze closes the fence if its deadline has passed, and returns a channel that is closed when the
-// fence opens again. It returns nil if the fence is open.
+// freeze closes the fence if its deadline has passed. It returns a channel that is closed when the
+// fence opens again, or nil if the fence is open.
 func (f *Fence) freeze() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,8 +146,8 @@ func (f *Fence) freeze() <-chan struct{} {
 	return f.thawed
 }
 
-// tick is called by the alarm. It closes the fence at its deadline, which stops process trees even
-// if no effect checks the fence, and calls kill if a freeze has lasted for maxFreeze.
+// tick is called by the alarm. It closes the fence at the deadline, so that process trees are
+// stopped even if no effect checks the fence. It calls kill if a freeze has lasted for maxFreeze.
 func (f *Fence) tick() {
 	if f.freeze() == nil {
 		f.mu.Lock()

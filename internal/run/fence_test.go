@@ -12,7 +12,7 @@ import (
 )
 
 // fixture is a fence with a TTL of 15 s, opened at the reading 100 s, so that it closes at 110 s.
-// Its clock runs with the virtual time of synctest, and can jump ahead of it.
+// Its clock follows the virtual time of synctest, but a test can advance it separately.
 type fixture struct {
 	*run.Fence
 	began  time.Time
@@ -22,16 +22,16 @@ type fixture struct {
 
 func (f *fixture) alarm(fire func()) run.Alarm { return host.NewAlarm(f.now, fire) }
 
-// sleep makes the machine sleep for d, during which its timers stand still, and then run for a
-// moment.
+// sleep simulates that the machine sleeps for d, during which its timers do not run, and then runs
+// for half a second.
 func (f *fixture) sleep(d time.Duration) {
 	f.jump.Add(int64(d))
 	time.Sleep(moment)
 	synctest.Wait()
 }
 
-// moment is how long the machine runs after a sleep before the test checks the effect of its
-// alarms.
+// moment is how long the machine runs after a sleep before the test checks what the alarms have
+// done.
 const moment = 500 * time.Millisecond
 
 const (
@@ -54,7 +54,7 @@ func fence(t *testing.T, test func(t *testing.T, f *fixture)) {
 	})
 }
 
-// enter starts an effect. The channel receives whether the effect may happen.
+// enter starts an effect. The returned channel receives whether the effect may happen.
 func (f *fixture) enter(done <-chan struct{}) <-chan bool {
 	ok := make(chan bool, 1)
 	go func() { ok <- f.Enter(done) }()
@@ -71,8 +71,8 @@ func entered(ok <-chan bool) bool {
 	}
 }
 
-// Rule: effects pass until two thirds of the TTL have passed since the last acknowledged heartbeat
-// was sent, and wait from then on.
+// Rule: the fence lets effects happen until two thirds of the TTL have passed since the last
+// acknowledged heartbeat was sent. After that, effects wait.
 func TestEffectsPassUpToTheFence(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		time.Sleep(10*time.Second - 1)
@@ -93,8 +93,8 @@ func TestEffectsPassUpToTheFence(t *testing.T) {
 	})
 }
 
-// Rule: each effect checks the clock. After a jump of the clock (suspend, SIGSTOP) the fence is
-// closed even though no timer has fired.
+// Rule: each effect checks the clock. After the clock has jumped forward (suspend, SIGSTOP), the
+// fence is closed even if no timer has fired.
 func TestAJumpOfTheClockClosesTheFence(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		froze := 0
@@ -108,9 +108,8 @@ func TestAJumpOfTheClockClosesTheFence(t *testing.T) {
 	})
 }
 
-// Rule: when a machine wakes after the fence's deadline, the freeze functions are called soon, also
-// without an effect that checks the fence. If the machine slept longer than maxFreeze too, kill is
-// called.
+// Rule: if a machine wakes after the fence's deadline, the freeze functions are called soon, even
+// if no effect checks the fence. If the machine slept longer than maxFreeze, kill is called too.
 func TestAMachineThatSleptFreezesWhenItWakes(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		froze := 0
@@ -130,13 +129,13 @@ func TestAMachineThatSleptFreezesWhenItWakes(t *testing.T) {
 	})
 }
 
-// Rule: an acknowledged heartbeat opens the fence again, for two thirds of the TTL from when it was
-// sent, and waiting effects continue.
+// Rule: an acknowledged heartbeat opens the fence again until two thirds of the TTL have passed
+// since that heartbeat was sent, and waiting effects continue.
 func TestRenewOpensTheFence(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		time.Sleep(30 * time.Second)
 		ok := f.enter(nil)
-		f.Renew(f.now()-12*time.Second, ttl) // sent so long ago that its time is over already
+		f.Renew(f.now()-12*time.Second, ttl) // this heartbeat was sent so long ago that its time is over
 		synctest.Wait()
 		if entered(ok) {
 			t.Error("opened by a heartbeat sent before the fence")
@@ -160,8 +159,8 @@ func TestRenewOpensTheFence(t *testing.T) {
 	})
 }
 
-// Rule: freeze functions are called at the fence's deadline, in the order in which they were
-// registered, and thaw functions once.
+// Rule: the freeze functions are called at the fence's deadline, in the order of their
+// registration. Each thaw function is called once when the fence opens again.
 func TestFreezersAreCalled(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		var log []string
@@ -183,8 +182,8 @@ func TestFreezersAreCalled(t *testing.T) {
 	})
 }
 
-// Rule: when a freeze lasts for maxFreeze, kill is called once. A shorter freeze does not call it,
-// and the time of the next freeze starts from zero.
+// Rule: when a freeze has lasted for maxFreeze, kill is called once. A shorter freeze does not call
+// kill, and each freeze is measured from its own beginning.
 func TestAFreezeLongerThanItsBoundKills(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		time.Sleep(10*time.Second + maxFreeze - 1)

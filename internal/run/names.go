@@ -7,19 +7,20 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// entry is the state of one name: its checkpoint, and whether this run has used it.
+// entry is the state of a name: the checkpoint under that name, and whether this run has used the
+// name.
 type entry struct {
-	// kind is the kind of the checkpoint that an earlier run saved under the name; 0 if there is
-	// none.
+	// kind is the kind of the checkpoint that an earlier run saved under the name; 0 if no run
+	// saved one.
 	kind belay.CheckpointKind
 	data json.RawMessage
 	age  time.Duration
-	// used says that this run has reached a call with the name.
+	// used says that this run has called a step or wait with the name.
 	used bool
 }
 
-// take marks the name as used by this run and returns its entry. It refuses a name that was used
-// already, since the call would get the result of another call.
+// take marks the name as used by this run and returns its entry. It refuses a name that this run
+// has already used, because the call would get the result of the earlier call.
 func (r *Run) take(op call, key string, kind belay.CheckpointKind) (entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,7 +43,7 @@ func (r *Run) take(op call, key string, kind belay.CheckpointKind) (entry, error
 	return e, nil
 }
 
-// release lets a name be used again, after a call with the name failed.
+// release makes the name usable again after a call with this name has failed.
 func (r *Run) release(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

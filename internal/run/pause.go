@@ -10,8 +10,8 @@ import (
 )
 
 // record is the data of a wait's checkpoint. A wait with a timeout first saves its duration; the
-// age of that checkpoint, by the store's clock, is how much of the duration has passed. The last
-// checkpoint of a wait has its result.
+// age of that checkpoint, by the store's clock, shows how much of the duration has passed. The last
+// checkpoint of a wait has the wait's result.
 type record struct {
 	Sleep   belay.Duration `json:"sleep,omitempty"`
 	Timeout belay.Duration `json:"timeout,omitempty"`
@@ -28,7 +28,8 @@ const (
 	endedTimeout = "timeout"
 )
 
-// begin takes the name of a wait and reads the checkpoint that earlier runs saved for it.
+// begin takes the name of a wait, and reads the checkpoint that earlier runs have saved for the
+// wait.
 func (r *Run) begin(op call, key string) (entry, record, error) {
 	var rec record
 	e, err := r.take(op, key, belay.KindWait)
@@ -49,10 +50,11 @@ func (r *Run) saveWait(key string, rec record, consumes int64) error {
 	return r.save(belay.KindWait, key, data, consumes)
 }
 
-// until is the end of a wait of duration d whose checkpoint had the given age at the claim.
+// until returns the end of a wait of duration d, whose checkpoint had the given age when the
+// execution was claimed.
 func (r *Run) until(d, age time.Duration) time.Time { return r.began.Add(d - age) }
 
-// Sleep waits until d has passed since the first run of the execution reached it.
+// Sleep waits until d has passed since the first run of the execution reached this sleep.
 func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 	c, full, err := within(ctx, "sleep", name, key)
 	if err != nil {
@@ -77,7 +79,7 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 		if err := r.saveWait(full, record{Sleep: belay.Duration(d)}, 0); err != nil {
 			return err
 		}
-		until = time.Now().Add(d) // not early, since the checkpoint was saved before this moment
+		until = time.Now().Add(d) // not too early, because the checkpoint was saved before this moment
 	}
 	if !time.Now().Before(until) {
 		return nil
@@ -86,11 +88,11 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 	return err
 }
 
-// Forever is the timeout of a wait without a timeout.
+// Forever is the value of timeout for a wait without a timeout.
 const Forever time.Duration = -1
 
-// WaitSignal waits for a signal and consumes it. It returns ErrTimeout once timeout has passed
-// since the first run of the execution reached it; with a timeout of 0 it does not block.
+// WaitSignal waits for a signal and consumes it. It returns ErrTimeout when timeout has passed
+// since the first run of the execution reached this wait; with a timeout of 0 it does not block.
 func WaitSignal(ctx context.Context, name, key string, timeout time.Duration) (json.RawMessage, error) {
 	c, full, err := within(ctx, "signal", name, key)
 	if err != nil {
@@ -136,8 +138,8 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration) (j
 	return s.Payload, nil
 }
 
-// signalUntil is when a wait for a signal times out, zero for never. It saves the beginning of the
-// wait, from which later runs count the timeout.
+// signalUntil returns the time at which a wait for a signal times out; zero for never. It saves the
+// beginning of the wait, from which later runs compute the timeout.
 func (r *Run) signalUntil(key string, e entry, rec record, timeout time.Duration) (time.Time, error) {
 	switch {
 	case timeout == Forever:

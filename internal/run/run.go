@@ -15,11 +15,11 @@ import (
 type Session struct {
 	Backend belay.Backend
 	Fence   *Fence
-	// Base is the parent of every run's context, for its values. It must never end.
+	// Base is the parent of the context of every run, for its values. It must never end.
 	Base context.Context
-	// Linger is how long a run keeps its worker while all of its branches wait.
+	// Linger is how long a run keeps its slot in the worker while all of its branches wait.
 	Linger time.Duration
-	// Full reports whether the worker has no free slot, so that a waiting run should not linger.
+	// Full reports whether the worker has no free slot. A waiting run then does not linger.
 	Full func() bool
 	// Saved, if not nil, is called after each checkpoint that a run has saved.
 	Saved func(belay.RunID)
@@ -31,40 +31,41 @@ type Session struct {
 type Run struct {
 	s *Session
 	a belay.Assignment
-	// began is when the claim's reply arrived. Durations that the store measured count from there.
+	// began is the time at which the claim's reply arrived. Durations that the store measured count
+	// from this time.
 	began time.Time
-	// resumed is the highest seq of the checkpoints and signals that have been read.
+	// resumed is the highest seq of the checkpoints and signals that were read.
 	resumed int64
 
-	// ctx is the context of the function. life is the context of its effects, which a cancelled
-	// function may still write while it cleans up.
+	// ctx is the context of the workflow function. life is the context of the function's effects,
+	// which may continue after a cancel, while the function cleans up.
 	ctx  context.Context
 	end  context.CancelCauseFunc
 	life context.Context
 	kill context.CancelCauseFunc
-	free context.CancelFunc // stops the timer of ctx, if there is one
+	free context.CancelFunc // stops the timer of ctx; nil without a timer
 
 	ops      [16]byte
 	opN      atomic.Uint64
 	cost     atomic.Int64
-	progress atomic.Int64 // nanoseconds after began
+	progress atomic.Int64 // the time of the last progress, in nanoseconds after began
 
 	root Branch
 
 	mu      sync.Mutex
 	names   map[string]entry
-	numbers map[string]int64 // the number of the next chunk, by artifact
+	numbers map[string]int64 // the number of the next chunk of each artifact
 	state   json.RawMessage
-	lost    error // the reason why the lease is lost; nil while it is valid
-	fault   error // fails the run, whatever its function returns
+	lost    error // the reason why the lease is lost; nil while the lease is valid
+	fault   error // if not nil, the run fails with this error, whatever the function returns
 	stop    stop
-	asked   belay.Outcome // the outcome with which to give the execution back; 0 if no operator asked for it
+	asked   belay.Outcome // the outcome with which the run must give its execution back; 0 without such a request
 	askedCh chan struct{}
-	// cancelled says that the execution was cancelled, stopped that the worker stops. Both decide
-	// the outcome.
+	// cancelled says that the execution was cancelled. stopped says that the worker stops. Both
+	// affect the outcome.
 	cancelled, stopped bool
-	// returned says that the function has returned, over that all branches have returned too, so
-	// that only the settlement is left.
+	// returned says that the workflow function has returned. over says that all branches have
+	// returned too, so that only the settlement is left.
 	returned bool
 	over     atomic.Bool
 
@@ -73,7 +74,7 @@ type Run struct {
 	result  result
 }
 
-// stop says that the run ends before its function is done, and why.
+// stop says why the run ends before its function has finished.
 type stop uint8
 
 const (
@@ -82,7 +83,7 @@ const (
 	stopGive         // an operator asked for the execution back
 )
 
-// New prepares the run of an assignment that has just arrived.
+// New prepares a run for an assignment that has just arrived.
 func New(s *Session, a belay.Assignment) *Run {
 	r := &Run{s: s, a: a, began: time.Now(), ops: s.IDs()}
 	r.life, r.kill = context.WithCancelCause(s.Base)
@@ -103,7 +104,7 @@ func New(s *Session, a belay.Assignment) *Run {
 	return r
 }
 
-// restore takes over the checkpoints of earlier runs.
+// restore stores the checkpoints of earlier runs in r.
 func (r *Run) restore(saved []belay.Checkpoint) {
 	if len(saved) == 0 {
 		return
@@ -111,7 +112,7 @@ func (r *Run) restore(saved []belay.Checkpoint) {
 	if r.names == nil {
 		r.names = make(map[string]entry, len(saved))
 	}
-	late := time.Since(r.began) // the ages of the checkpoints were measured before began
+	late := time.Since(r.began) // the store measured the ages of the checkpoints before began
 	for _, c := range saved {
 		if c.Kind == belay.KindState {
 			r.state = c.Data
@@ -122,8 +123,8 @@ func (r *Run) restore(saved []belay.Checkpoint) {
 	r.a.Checkpoints = nil
 }
 
-// resume reads the input, checkpoints and signals for which the claim's reply had no room. It is
-// called before the function.
+// resume reads the rest of the input, checkpoints and signals, if they did not fit into the claim's
+// reply. Execute calls it before the workflow function.
 func (r *Run) resume() error {
 	for more := r.a.More; more; {
 		part, err := read(r.life, r, func(ctx context.Context) (belay.Resumed, error) {
@@ -144,16 +145,16 @@ func (r *Run) resume() error {
 	return nil
 }
 
-// Context is the context with which the function is called.
+// Context returns the context with which the workflow function is called.
 func (r *Run) Context() context.Context { return r.ctx }
 
-// Assignment is the assignment of the claim, without its checkpoints.
+// Assignment returns the assignment that the claim received, without its checkpoints.
 func (r *Run) Assignment() *belay.Assignment { return &r.a }
 
-// ID is the id of the run.
+// ID returns the id of the run.
 func (r *Run) ID() belay.RunID { return r.a.Lease.Run() }
 
-// Held is the entry of the run in a heartbeat.
+// Held returns the entry for this run in a heartbeat.
 func (r *Run) Held() belay.Held {
 	h := belay.Held{Execution: r.a.Lease.Execution, Token: r.a.Lease.Token}
 	if r.a.Policy.IdleTimeout > 0 {
@@ -162,24 +163,24 @@ func (r *Run) Held() belay.Held {
 	return h
 }
 
-// Progress notes that the run makes progress.
+// Progress records that the run makes progress, for the policy's IdleTimeout.
 func (r *Run) Progress() {
 	if r.a.Policy.IdleTimeout > 0 {
 		r.progress.Store(int64(time.Since(r.began)))
 	}
 }
 
-// AddCost adds tokens to the execution's cost. The sum is sent with the next checkpoint or
-// settlement.
+// AddCost adds tokens to the execution's cost. The next checkpoint or settlement sends the sum.
 func (r *Run) AddCost(tokens int64) { r.cost.Add(tokens) }
 
-// OnFreeze registers functions that are called when the fence closes and opens; see Fence.
+// OnFreeze registers functions that are called when the fence closes and opens; see
+// [Fence.OnFreeze].
 func (r *Run) OnFreeze(freeze, thaw func()) (remove func()) {
 	return r.s.Fence.OnFreeze(freeze, thaw)
 }
 
-// Lose ends the run because its lease is lost. The run writes nothing more, and its context ends
-// with a cause that is belay.ErrLeaseLost.
+// Lose ends the run because its lease is lost. The run then writes nothing more, and its contexts
+// end with why as the cause, a belay.ErrLeaseLost.
 func (r *Run) Lose(why error) {
 	r.mu.Lock()
 	first := r.lost == nil
@@ -193,19 +194,19 @@ func (r *Run) Lose(why error) {
 	}
 }
 
-// Lost reports whether the lease is known to be lost.
+// Lost reports whether the run knows that its lease is lost.
 func (r *Run) Lost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lost != nil
 }
 
-// Over reports whether the function and all its branches have returned, or the function was never
+// Over reports whether the workflow function and all its branches have returned, or were never
 // called.
 func (r *Run) Over() bool { return r.over.Load() }
 
-// Cancel ends the function's context because the execution was cancelled. The function may still
-// save until the grace period is over.
+// Cancel ends the context of the workflow function because the execution was cancelled. The
+// function may still save checkpoints until the grace period is over.
 func (r *Run) Cancel(cause error) {
 	r.mu.Lock()
 	first := !r.cancelled
@@ -216,8 +217,8 @@ func (r *Run) Cancel(cause error) {
 	}
 }
 
-// Stop ends the function's context because its worker stops. If the function then returns an error,
-// the execution is released.
+// Stop ends the context of the workflow function because the worker stops. If the function then
+// returns an error, the execution is released.
 func (r *Run) Stop() {
 	r.mu.Lock()
 	r.stopped = true
@@ -225,8 +226,8 @@ func (r *Run) Stop() {
 	r.end(ErrReleased)
 }
 
-// Ask makes the run give its execution back at the next safe point, with the outcome
-// OutcomePreempted or OutcomeReleased.
+// Ask makes the run give its execution back at the next safe point (the beginning of a step or
+// wait), with the outcome OutcomePreempted or OutcomeReleased.
 func (r *Run) Ask(o belay.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +241,7 @@ func (r *Run) Ask(o belay.Outcome) {
 	r.wakeAllLocked()
 }
 
-// Asked returns a channel that is closed once an operator has asked for the execution back.
+// Asked returns a channel that is closed when an operator has paused or preempted the execution.
 func (r *Run) Asked() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,8 +262,8 @@ func (r *Run) Drain() {
 	r.lookLocked()
 }
 
-// op is a new operation id. Its random part is drawn once for each run, so that in a simulation the
-// ids do not depend on the order of concurrent runs.
+// op returns a new operation id. Its random part is chosen once for each run, so that in a
+// simulation the ids do not depend on the order of concurrent runs.
 func (r *Run) op() belay.OpID {
 	id := belay.OpID(r.ops)
 	binary.BigEndian.PutUint64(id[8:], binary.BigEndian.Uint64(id[8:])+r.opN.Add(1))

@@ -14,13 +14,13 @@ type scope struct {
 	context.Context
 	r *Run
 	b *Branch
-	// step is the key of the step that the context belongs to, if it is one.
+	// step is the key of the step that the context belongs to; "" outside of steps.
 	step string
 }
 
 type scopeKey struct{}
 
-// Value returns the scope itself for scopeKey.
+// Value returns the scope itself for the key scopeKey.
 func (c *scope) Value(key any) any {
 	if key == (scopeKey{}) {
 		return c
@@ -33,7 +33,7 @@ func find(ctx context.Context) *scope {
 	return c
 }
 
-// From is the run that the context belongs to, nil if there is none.
+// From returns the run that the context belongs to; nil if it belongs to no run.
 func From(ctx context.Context) *Run {
 	if c := find(ctx); c != nil {
 		return c.r
@@ -41,8 +41,7 @@ func From(ctx context.Context) *Run {
 	return nil
 }
 
-// StepKey is the key of the step that the context belongs to, empty outside of
-// steps.
+// StepKey returns the key of the step that the context belongs to; "" outside of steps.
 func StepKey(ctx context.Context) string {
 	if c := find(ctx); c != nil {
 		return c.step
@@ -50,8 +49,8 @@ func StepKey(ctx context.Context) string {
 	return ""
 }
 
-// within is the scope and the full key of a call that only the workflow itself may make, and not a
-// step of it.
+// within returns the scope and the full key of a call. It refuses a call from inside a step,
+// because only the workflow function may make such a call.
 func within(ctx context.Context, what, name, key string) (*scope, string, error) {
 	c := find(ctx)
 	if c == nil {
@@ -78,13 +77,14 @@ func within(ctx context.Context, what, name, key string) (*scope, string, error)
 	return c, full, nil
 }
 
-// call is the kind (step, sleep, signal, …) and the name of an operation that workflow code called,
-// for error messages.
+// call is the kind (step, sleep, signal, …) and the name of an operation that a workflow has
+// called, for error messages.
 type call struct{ what, name string }
 
 func (c call) String() string { return c.what + " " + c.name }
 
-// checkName refuses a name that the store would refuse, before the call has an effect.
+// checkName returns an error for a name that the store would refuse, so that the call has no effect
+// before.
 func checkName(op call) error {
 	switch name := op.name; {
 	case name == "":

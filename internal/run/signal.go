@@ -8,10 +8,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// signals has the signals that were delivered to the execution and not consumed.
+// signals has the signals that were delivered to the execution and are not consumed yet.
 type signals struct {
-	list []belay.Signal // by seq
-	// seen is the seq of the newest signal that was read; announced is the seq of the newest signal
+	list []belay.Signal // the signals that were read, in the order of seq
+	// seen is the seq of the newest signal that was read. announced is the seq of the newest signal
 	// that a heartbeat has announced.
 	seen, announced int64
 	reading         bool
@@ -24,7 +24,7 @@ func (s *signals) start(a belay.Assignment) {
 	}
 }
 
-// add appends signals that are newer than those in the list.
+// add appends signals, which must be newer than those in the list.
 func (s *signals) add(more []belay.Signal) {
 	if len(more) > 0 {
 		s.list = append(slices.Clip(s.list), more...)
@@ -32,8 +32,8 @@ func (s *signals) add(more []belay.Signal) {
 	}
 }
 
-// SignalsUpTo notes that signals up to seq were delivered. A branch that waits for a signal then
-// reads them.
+// SignalsUpTo records that signals up to seq were delivered. A branch that waits for a signal then
+// reads these signals.
 func (r *Run) SignalsUpTo(seq int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +41,7 @@ func (r *Run) SignalsUpTo(seq int64) {
 	r.pokeLocked()
 }
 
-// takeLocked removes the oldest signal that want picks.
+// takeLocked removes and returns the oldest signal for which want returns true.
 func (s *signals) takeLocked(want func(*belay.Signal) bool) (belay.Signal, bool) {
 	for i := range s.list {
 		if x := s.list[i]; want(&x) {
@@ -56,14 +56,14 @@ func (s *signals) takeLocked(want func(*belay.Signal) bool) (belay.Signal, bool)
 	return belay.Signal{}, false
 }
 
-// takeNow takes a signal that has been read already.
+// takeNow takes a signal from those that were already read.
 func (r *Run) takeNow(want func(*belay.Signal) bool) (belay.Signal, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.signals.takeLocked(want)
 }
 
-// has reports whether a wanted signal has been read already.
+// has reports whether a signal for which want returns true was already read.
 func (r *Run) has(want func(*belay.Signal) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *Run) has(want func(*belay.Signal) bool) bool {
 	return false
 }
 
-// untake puts a signal back if the checkpoint of its wait could not be saved.
+// untake puts a signal back, because the checkpoint of its wait could not be saved.
 func (r *Run) untake(x belay.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +84,8 @@ func (r *Run) untake(x belay.Signal) {
 	s.list = slices.Insert(slices.Clone(s.list), i, x)
 }
 
-// readLocked reads the next signals after seen, and wakes the waits that want them. It reports
-// whether it found any; then there may be further ones.
+// readLocked reads the next signals from the store and wakes the waits that want one of them. It
+// reports whether it has read any signal; if so, the store may have more.
 func (r *Run) readLocked() (some bool, err error) {
 	s := &r.signals
 	after, announced := s.seen, s.announced
@@ -95,10 +95,11 @@ func (r *Run) readLocked() (some bool, err error) {
 	r.mu.Lock()
 	s.reading = false
 	if err != nil {
-		r.pokeLocked() // let another branch try
+		r.pokeLocked() // another branch may try to read
 		return false, err
 	}
-	fresh = slices.DeleteFunc(fresh, func(x belay.Signal) bool { return x.Seq <= s.seen }) // another branch has read it
+	// another branch may have read a signal meanwhile
+	fresh = slices.DeleteFunc(fresh, func(x belay.Signal) bool { return x.Seq <= s.seen })
 	s.add(fresh)
 	for _, w := range slices.Clone(r.waits.list) {
 		if w.wants != nil && slices.ContainsFunc(fresh, func(x belay.Signal) bool { return w.wants(&x) }) {
@@ -106,14 +107,14 @@ func (r *Run) readLocked() (some bool, err error) {
 		}
 	}
 	if s.announced == announced && len(fresh) == 0 {
-		s.announced = s.seen // the announced signals that are not there were consumed by this run
+		s.announced = s.seen // signals that were announced but are not in the store were consumed by this run
 	}
 	r.pokeLocked()
 	return len(fresh) > 0, nil
 }
 
-// pokeLocked wakes one branch that waits for signals if signals were announced and not read. That
-// branch reads them and wakes the others.
+// pokeLocked wakes one branch that waits for a signal, if announced signals were not read yet. That
+// branch reads the signals and wakes the other branches that want one.
 func (r *Run) pokeLocked() {
 	if r.signals.announced <= r.signals.seen || r.signals.reading {
 		return
@@ -126,12 +127,12 @@ func (r *Run) pokeLocked() {
 	}
 }
 
-// await blocks until a signal that w wants has arrived, and takes it, or until the wait times out:
-// then ok is false. A wait for time alone wants no signals.
+// await blocks until a signal that w wants has arrived, and takes the signal. If the wait times out
+// before, ok is false. A wait that only waits for a time wants no signals.
 func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.pokeLocked() // if this branch was woken to read and leaves, another must read
+	defer r.pokeLocked() // this branch may have been woken to read; when it leaves, another branch must read
 	s := &r.signals
 	looked := false
 	for {
@@ -151,8 +152,8 @@ func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err 
 		case over && (w.wants == nil || looked):
 			return x, false, nil
 		case over || w.wants != nil && s.announced > s.seen && !s.reading:
-			// Read also when the time is over: a signal that was accepted before counts, even if no
-			// heartbeat has announced it.
+			// This branch also reads when the time is over, because a signal that the store
+			// accepted before the timeout counts even if no heartbeat has announced it.
 			some, err := r.readLocked()
 			if err != nil {
 				return x, false, err

@@ -10,15 +10,16 @@ import (
 	"github.com/belaydev/belay/internal/retry"
 )
 
-// Retry configures how often and after which delay a step is tried again within its run.
+// Retry configures how often, and after which delay, a step is repeated within its run.
 type Retry struct {
-	// Attempts is the number of tries in all; 0 and 1 mean one try.
+	// Attempts is the total number of tries; 0 and 1 mean one try.
 	Attempts int
-	// Base is the delay after the first failure; it doubles up to Cap.
+	// Base is the delay after the first failure. The delay doubles with each failure, up to Cap.
 	Base, Cap time.Duration
 }
 
-// Step calls fn and saves its result, or returns the result that was saved before.
+// Step calls fn and saves its result. If an earlier run has saved the result, Step returns the
+// saved result and does not call fn.
 func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx context.Context) (json.RawMessage,
 	error)) (json.RawMessage, error) {
 	c, full, err := within(ctx, "step", name, key)
@@ -65,7 +66,7 @@ func (r *Run) carryOut(ctx context.Context, policy Retry, fn func(ctx context.Co
 	}
 }
 
-// delay is the delay after the n-th failure.
+// delay returns the delay after the n-th failure.
 func (t Retry) delay(n int) time.Duration {
 	d := t.Base
 	for range n - 1 {
@@ -77,8 +78,8 @@ func (t Retry) delay(n int) time.Duration {
 	return min(d, t.Cap)
 }
 
-// pause waits for d between two tries of a step, or until ctx ends or an operator asks for the
-// execution back.
+// pause waits for d between two tries of a step. It returns earlier if ctx ends or an operator
+// pauses or preempts the execution.
 func (r *Run) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -89,7 +90,7 @@ func (r *Run) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// busy changes the number of steps that are being carried out. A run with such a step does not
+// busy adds n to the number of steps that are being executed. A run that executes a step does not
 // count as waiting.
 func (r *Run) busy(n int) {
 	r.mu.Lock()
@@ -100,7 +101,7 @@ func (r *Run) busy(n int) {
 	}
 }
 
-// Checkpoint saves free-form state, in place of the state saved before.
+// Checkpoint saves a free-form state, which replaces the state saved before.
 func (r *Run) Checkpoint(data json.RawMessage) error {
 	if err := r.save(belay.KindState, "state", data, 0); err != nil {
 		return err
@@ -111,7 +112,7 @@ func (r *Run) Checkpoint(data json.RawMessage) error {
 	return nil
 }
 
-// State is the newest free-form state, nil if there is none.
+// State returns the state that was saved last; nil if no state was saved.
 func (r *Run) State() json.RawMessage {
 	r.mu.Lock()
 	defer r.mu.Unlock()

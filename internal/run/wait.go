@@ -9,13 +9,13 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// wait is one blocked call.
+// wait is a blocked call of a sleep, of a wait for a signal or child, or of Branch.Wait.
 type wait struct {
 	b    *Branch
-	text string // for people, such as: signal "approved"
-	// until is when the wait times out; zero for never.
+	text string // description for people, such as: signal "approved"
+	// until is the time at which the wait times out; zero for never.
 	until time.Time
-	// wants selects the signals that end the wait.
+	// wants reports whether a signal ends the wait; nil if no signal does.
 	wants func(*belay.Signal) bool
 	// inner says that the wait is for another branch of the run.
 	inner bool
@@ -26,22 +26,22 @@ type wait struct {
 
 // waits has the waits of all branches of a run.
 type waits struct {
-	list     []*wait // in the order in which they began
-	branches int     // branches that have not returned
-	waiting  int     // branches that are blocked in a wait
-	busy     int     // steps being carried out
+	list     []*wait // the blocked waits, in the order in which they began
+	branches int     // number of branches that have not returned
+	waiting  int     // number of branches that are blocked in a wait
+	busy     int     // number of steps that are being executed
 	draining bool
 
-	idleSince time.Time // since when all branches have been waiting
+	idleSince time.Time // the time since which all branches have been waiting
 	timer     *time.Timer
 	allOver   chan struct{}
 
-	// The timeout and the text of a suspend that was decided.
+	// The timeout and the description of the waits when the run decided to suspend.
 	until time.Time
 	text  string
 }
 
-// blockLocked blocks the caller until it is woken or its context ends.
+// blockLocked blocks the caller until another goroutine wakes it or its context ends.
 func (r *Run) blockLocked(ctx context.Context, w *wait) {
 	w.ready, w.blocked = make(chan struct{}), true
 	r.waits.list = append(r.waits.list, w)
@@ -58,7 +58,7 @@ func (r *Run) blockLocked(ctx context.Context, w *wait) {
 	r.wakeLocked(w)
 }
 
-// wakeLocked unblocks w, which does not count as waiting from now on.
+// wakeLocked unblocks w; from this moment w does not count as waiting.
 func (r *Run) wakeLocked(w *wait) {
 	if !w.blocked {
 		return
@@ -79,8 +79,8 @@ func (r *Run) wakeAllLocked() {
 	}
 }
 
-// lookLocked is called after each change of the waits. It decides whether the run suspends, and
-// sets the timer for the next decision if it does not.
+// lookLocked must be called after each change of the waits. It decides whether the run suspends,
+// and if not, sets the timer for the next decision.
 func (r *Run) lookLocked() {
 	s := &r.waits
 	if r.stop != stopNot || r.fault != nil || r.returned || len(s.list) == 0 {
@@ -102,7 +102,7 @@ func (r *Run) lookLocked() {
 	r.armLocked(now, next)
 }
 
-// next is the earliest timeout of a wait, zero if there is none.
+// next returns the earliest timeout of a wait; zero if no wait has a timeout.
 func (s *waits) next() time.Time {
 	var next time.Time
 	for _, w := range s.list {
@@ -113,8 +113,9 @@ func (s *waits) next() time.Time {
 	return next
 }
 
-// suspendAt is when a run whose branches all wait should suspend, or the end of its first wait if
-// the run should keep its worker until then.
+// suspendAt returns the time at which a run whose branches all wait should suspend. If the first
+// wait ends soon, it returns the end of that wait, and the run keeps its slot in the worker until
+// then.
 func (r *Run) suspendAt(now, next time.Time) time.Time {
 	s := &r.waits
 	if s.idleSince.IsZero() {
@@ -128,13 +129,13 @@ func (r *Run) suspendAt(now, next time.Time) time.Time {
 		return laterThan(now, next)
 	}
 	if !slices.ContainsFunc(s.list, func(w *wait) bool { return w.wants != nil }) || r.s.Full() {
-		return now // only time can end the waits, or other executions need the slot
+		return now // no signal can end the waits, or other executions need the slot
 	}
 	return s.idleSince.Add(linger)
 }
 
-// laterThan is next, or a moment after now if next has passed: the timer then wakes the wait,
-// instead of the run suspending.
+// laterThan returns next, or a time shortly after now if next has passed. So the timer wakes the
+// wait, and the run does not suspend.
 func laterThan(now, next time.Time) time.Time {
 	if next.After(now) {
 		return next
@@ -142,7 +143,7 @@ func laterThan(now, next time.Time) time.Time {
 	return now.Add(1)
 }
 
-// suspendLocked decides that the run suspends; every wait returns ErrYield from now on.
+// suspendLocked decides that the run suspends; from now on every step and wait returns ErrYield.
 func (r *Run) suspendLocked(next time.Time) {
 	s := &r.waits
 	r.stop = stopSuspend
@@ -153,14 +154,14 @@ func (r *Run) suspendLocked(next time.Time) {
 			texts = append(texts, w.text)
 		}
 	}
-	slices.Sort(texts) // so that the text does not depend on the order of the branches
+	slices.Sort(texts) // the text must not depend on the order of the branches
 	s.text = strings.ToValidUTF8(clip(strings.Join(texts, ", "), belay.MaxName), "")
 	r.wakeAllLocked()
 }
 
 func clip(s string, limit int) string { return s[:min(len(s), limit)] }
 
-// armLocked sets the timer to the given moment.
+// armLocked sets the timer to the time at.
 func (r *Run) armLocked(now, at time.Time) {
 	if at.IsZero() {
 		return
@@ -186,8 +187,8 @@ func (r *Run) tick() {
 	r.lookLocked()
 }
 
-// stopLocked is the reason why no step or wait may begin: the run has ended, or ends now because an
-// operator asked for the execution back. It is nil if there is none.
+// stopLocked returns the reason why no step or wait may begin, because the run has ended or gives
+// its execution back now; nil if a step or wait may begin.
 func (r *Run) stopLocked() error {
 	switch {
 	case r.lost != nil:
@@ -206,8 +207,8 @@ func (r *Run) stopLocked() error {
 	return nil
 }
 
-// pass is the safe point before a new step or wait: it returns an error if the run gives its
-// execution back or ctx has ended, and waits while the fence is closed.
+// pass is the safe point before each new step or wait. It returns an error if the run gives its
+// execution back or ctx has ended. While the fence is closed, it waits.
 func (r *Run) pass(ctx context.Context) error {
 	r.mu.Lock()
 	err := r.stopLocked()
