@@ -11,10 +11,11 @@ import (
 )
 
 // Artifact stores the data of r as an artifact of the execution and returns its size in bytes. It
-// replaces an artifact of the same name: that of an earlier run once the new artifact is complete,
-// that of this run when the new artifact begins. More than belay.MaxArtifact bytes are refused with
-// CodePayloadTooLarge, marked belay.Permanent; the bytes stored until then remain. Two branches
-// must not write one name at the same time.
+// replaces an artifact of the same name. An artifact of an earlier run is replaced when the new
+// artifact is complete, and an artifact of this run when the new artifact begins. If r has more
+// than belay.MaxArtifact bytes, the error has CodePayloadTooLarge and is marked belay.Permanent;
+// the bytes stored before remain. Two branches must not write an artifact of the same name at the
+// same time.
 func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 	x := run.From(ctx)
 	if x == nil {
@@ -28,7 +29,7 @@ func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 	}
 	var size int64
 	for n := old; ; n++ {
-		buf := make([]byte, belay.MaxChunk) // a new buffer for each chunk, since the Backend may keep the data
+		buf := make([]byte, belay.MaxChunk) // each chunk needs a new buffer, because the Backend may keep the data
 		got, err := io.ReadFull(r, buf)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {
@@ -44,15 +45,15 @@ func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 		if last || own && n == old {
 			c.DropTo = old
 		}
-		x.Number(name, n+1) // also if Append fails: the chunk may have been written
+		x.Number(name, n+1) // even if Append fails, the chunk may have been written
 		if err := x.Append(c); err != nil || last {
 			return size, err
 		}
 	}
 }
 
-// ReadArtifact returns the artifact that an earlier step or run stored under the name. CodeNotFound
-// if the execution has none of that name.
+// ReadArtifact returns the artifact that an earlier step or run has stored under the name. The
+// error has CodeNotFound if the execution has no artifact of that name.
 func ReadArtifact(ctx context.Context, name string) ([]byte, error) {
 	x := run.From(ctx)
 	if x == nil {

@@ -6,20 +6,20 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// Future is a branch that [Go] started; Wait returns the branch's result.
+// Future is the result of a branch that [Go] started; Wait returns this result.
 type Future[T any] struct {
 	branch *run.Branch
 	value  T
 	err    error
 }
 
-// Go starts fn as a branch that runs concurrently with its caller. Each branch has its own names:
+// Go starts fn as a branch, which runs concurrently with its caller. Each branch has its own names:
 // two branches may both have a step "fetch". The results of the branch's steps are saved; the
-// result of the branch itself is not.
+// result of the branch itself is not saved.
 //
-// Start branches with Go and not with a go statement: a run suspends when every branch waits, and
-// it does not know of other goroutines. When the workflow function returns before its branches,
-// their context ends, and the run ends after the last branch has returned.
+// Start branches with Go and not with a go statement, because a run suspends when every branch
+// waits, and does not know of other goroutines. If the workflow function returns before its
+// branches, their contexts end, and the run ends after the last branch has returned.
 func Go[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), key ...KeyOption) *Future[T] {
 	f := &Future[T]{}
 	f.branch, f.err = run.Go(ctx, name, keyOf(key), func(ctx context.Context) error {
@@ -30,8 +30,8 @@ func Go[T any](ctx context.Context, name string, fn func(ctx context.Context) (T
 	return f
 }
 
-// Wait blocks until the branch has returned and gives the branch's result and error. A branch that
-// is blocked in Wait counts as waiting. Wait may be called more than once.
+// Wait blocks until the branch has returned, and returns the branch's result and error. A branch
+// that is blocked in Wait counts as waiting. Wait may be called more than once.
 func (f *Future[T]) Wait(ctx context.Context) (T, error) {
 	if f.branch == nil {
 		return f.value, f.err

@@ -17,9 +17,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: the output of a run continues after the output of the execution's run before. This also
-// holds when the store was restored with a new epoch, in which tokens count from a new start,
-// between the two runs.
+// Rule: the output of a run is appended to the output of the previous run of the execution. It is
+// appended even if the store was restored between the two runs with a new epoch, in which tokens
+// start at a new number.
 func TestOutputContinuesInANewEpoch(t *testing.T) {
 	for kind, write := range map[string]func(context.Context) error{
 		"a log": func(ctx context.Context) error {

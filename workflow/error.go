@@ -13,30 +13,30 @@ import (
 var (
 	// ErrYield says that the run gives its execution back: the execution begins a long wait, or an
 	// operator has paused it or preempted it for more urgent work. Return the error from the
-	// workflow function. A function that learned of the request through Preempted may return
-	// ErrYield without having received it.
+	// workflow function. A function that has learned from Preempted that it must give the execution
+	// back may also return ErrYield itself.
 	ErrYield = run.ErrYield
-	// ErrTimeout is the error of a wait whose Timeout is over.
+	// ErrTimeout is the error of a wait that exceeded its Timeout.
 	ErrTimeout = run.ErrTimeout
 	// ErrCancelled is the cause of the context of a cancelled execution. The run may still save
 	// checkpoints until the policy's CancelGrace is over.
 	ErrCancelled = errors.New("the execution was cancelled")
-	// ErrReleased is the cause of the context when the worker stops; another worker continues the
-	// execution.
+	// ErrReleased is the cause of a context that ended because the worker stops; another worker
+	// continues the execution.
 	ErrReleased = run.ErrReleased
-	// ErrTimedOut is the cause of the context when the run lasted longer than
-	// its policy allows. It is a context.DeadlineExceeded.
+	// ErrTimedOut is the cause of a context that ended because the run exceeded the time limit of
+	// its policy. It is a context.DeadlineExceeded.
 	ErrTimedOut = run.ErrTimedOut
 )
 
-// CancelCause is the cause of the context of a cancelled execution; errors.Is matches it with
+// CancelCause is the cause of the context of a cancelled execution; errors.Is reports that it is
 // ErrCancelled.
 type CancelCause struct {
-	// Within is how much of the grace period was left when the worker learned of the cancel.
+	// Within is the rest of the grace period when the worker received the cancel.
 	Within time.Duration
 }
 
-// Error says how much time is left to end.
+// Error says how much time is left for the function to end.
 func (c *CancelCause) Error() string {
 	return fmt.Sprintf("%s; %s are left to end", ErrCancelled, c.Within)
 }
@@ -44,7 +44,7 @@ func (c *CancelCause) Error() string {
 // Is reports whether the target is ErrCancelled.
 func (c *CancelCause) Is(target error) bool { return target == ErrCancelled }
 
-// EndedError says that an execution failed or was cancelled.
+// EndedError is the error of an execution that failed or was cancelled.
 type EndedError struct {
 	Execution belay.ExecutionID
 	Workflow  string
@@ -64,7 +64,8 @@ func (e *EndedError) Error() string {
 	return s
 }
 
-// outcome is the output of an execution that has ended, or an *EndedError.
+// outcome returns the output of an execution that has ended, or an *EndedError if it did not
+// succeed.
 func outcome(x belay.Execution) (json.RawMessage, error) {
 	if x.State == belay.Succeeded {
 		return x.Output, nil

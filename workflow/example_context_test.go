@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// A workflow function learns the id of its execution; this one names a file after it.
+// A workflow function gets the id of its execution; this function uses the id in the name of a
+// file.
 func ExampleExecution() {
 	export := func(ctx context.Context, _ any) (bool, error) {
 		name := "/var/tmp/export-" + workflow.Execution(ctx).String()
@@ -22,8 +23,8 @@ func ExampleExecution() {
 	// Output: true <nil>
 }
 
-// A database that stores the highest token it has seen refuses the writes of an earlier owner. The
-// token grows with every run.
+// A database that stores the highest token it has received refuses the writes of an earlier owner.
+// The token grows with every run.
 func ExampleToken() {
 	write := func(ctx context.Context, _ any) (string, error) {
 		fmt.Println("UPDATE t SET v = 'x', token =", workflow.Token(ctx), "WHERE token <=", workflow.Token(ctx))
@@ -49,7 +50,7 @@ func ExampleRunID() {
 	// Output: true <nil>
 }
 
-// The first run fails; the second run reads its own number.
+// The first run fails; the second run prints its own attempt number.
 func ExampleAttempt() {
 	call := func(ctx context.Context, _ any) (string, error) {
 		if workflow.Attempt(ctx) == 1 {
@@ -61,7 +62,8 @@ func ExampleAttempt() {
 	// Output: answered at attempt 2 <nil>
 }
 
-// A long step reports its progress, since the execution times out after a minute without progress.
+// A long step reports its progress, because the execution would time out after a minute without
+// progress.
 func ExampleProgress() {
 	b, stop := serve(func(w *worker.Worker) {
 		worker.Register(w, "convert", func(ctx context.Context, frames int) (string, error) {
@@ -85,7 +87,7 @@ func ExampleProgress() {
 	// Output: converted <nil>
 }
 
-// The tokens that a language model charges are added up over all steps and runs.
+// The tokens that a language model charges are summed over all steps and runs.
 func ExampleAddCost() {
 	b, stop := serve(func(w *worker.Worker) {
 		worker.Register(w, "ask", func(ctx context.Context, questions []string) (int, error) {
@@ -132,7 +134,7 @@ func ExampleReadArtifact() {
 	// Output: half done <nil>
 }
 
-// A run after a failure reads the state that the run before saved with Checkpoint.
+// After a failure the next run reads the state that the failed run saved with Checkpoint.
 func ExampleState() {
 	copyAll := func(ctx context.Context, _ any) (string, error) {
 		page, ok, err := workflow.State[int](ctx)
@@ -151,7 +153,7 @@ func ExampleState() {
 	// Output: goes on after page 41 <nil>
 }
 
-// A child is started with options of a submission: this one has one attempt and a high priority.
+// A workflow starts a child with options of a submission: one attempt and a high priority.
 func ExampleWith() {
 	printer := func(context.Context, any) (int, error) { return 0, errors.New("out of paper") }
 	parent := func(ctx context.Context, _ any) (string, error) {

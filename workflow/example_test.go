@@ -34,7 +34,8 @@ func serve(register func(w *worker.Worker)) (b belay.Backend, stop func()) {
 	}
 }
 
-// soon is a policy with a short delay before a retry, so that an Example does not take a second.
+// soon is a policy with a short delay before a retry, so that an Example does not wait for a
+// second.
 var soon = belay.WithPolicy(belay.Policy{BackoffBase: belay.Duration(10 * time.Millisecond)})
 
 // result runs an execution and prints its result.
@@ -51,7 +52,7 @@ func result(workflowName string, input any, register func(w *worker.Worker)) {
 	fmt.Println(v, err)
 }
 
-// A finished step is not carried out again when the workflow fails after it and is retried.
+// A finished step is not executed again when the workflow fails after that step and is retried.
 func ExampleStep() {
 	greet := func(ctx context.Context, name string) (string, error) {
 		greeting, err := workflow.Step(ctx, "compose", func(context.Context) (string, error) {
@@ -72,7 +73,7 @@ func ExampleStep() {
 	// hello ann <nil>
 }
 
-// A step whose retries take seconds may retry within the run.
+// A step whose error is over within seconds may be retried within the run.
 func ExampleRetry() {
 	tries := 0
 	fetch := func(ctx context.Context, _ any) (string, error) {
@@ -87,7 +88,7 @@ func ExampleRetry() {
 	// Output: fetched at try 3 <nil>
 }
 
-// In a loop, the step of each iteration needs a key of its own.
+// In a loop, each iteration of a step needs its own key.
 func ExampleKey() {
 	sum := func(ctx context.Context, parts []int) (int, error) {
 		total := 0
@@ -141,8 +142,8 @@ func ExampleGo() {
 	// Output: left and right <nil>
 }
 
-// A sleep never ends early, even if its worker crashes meanwhile. A longer sleep than this one
-// would use no worker.
+// A sleep never ends early, even if its worker crashes meanwhile. During a longer sleep than this
+// the execution would wait without a worker.
 func ExampleSleep() {
 	remind := func(ctx context.Context, _ any) (string, error) {
 		if err := workflow.Sleep(ctx, "a moment", 20*time.Millisecond); err != nil {
@@ -179,7 +180,7 @@ func ExampleWaitSignal() {
 	// Output: pr-17 approved by ann <nil>
 }
 
-// A wait ends with ErrTimeout when its Timeout is over.
+// A wait returns ErrTimeout when it exceeds its Timeout.
 func ExampleTimeout() {
 	ask := func(ctx context.Context, _ any) (string, error) {
 		_, err := workflow.WaitSignal[string](ctx, "answer", workflow.Timeout(20*time.Millisecond))
@@ -192,7 +193,7 @@ func ExampleTimeout() {
 	// Output: nobody answered <nil>
 }
 
-// A workflow starts another one and waits for its output.
+// A workflow starts a child of another workflow and waits for its output.
 func ExampleChild() {
 	double := func(_ context.Context, n int) (int, error) { return 2 * n, nil }
 	parent := func(ctx context.Context, n int) (int, error) {
@@ -250,8 +251,8 @@ func ExampleCheckpoint() {
 	// 4 <nil>
 }
 
-// A long step gives its execution back when it is preempted for more urgent work. Its next run
-// continues from the saved state.
+// A long step gives its execution back when the execution is preempted for more urgent work. The
+// next run continues from the saved state.
 func ExamplePreempted() {
 	working := make(chan belay.ExecutionID, 1)
 	train := func(ctx context.Context, _ any) (string, error) {
@@ -283,8 +284,8 @@ func ExamplePreempted() {
 	// Output: resumed at epoch 7 <nil>
 }
 
-// A step with an effect outside of Belay sends a key that is the same in every run of the step, and
-// a token that grows with every owner.
+// A step with an effect outside Belay sends a key that is the same in every run of the step, and a
+// token that grows with every owner.
 func ExampleIdempotencyKey() {
 	charge := func(ctx context.Context, _ any) (string, error) {
 		return workflow.Step(ctx, "charge card", func(ctx context.Context) (string, error) {
@@ -296,8 +297,8 @@ func ExampleIdempotencyKey() {
 	// Output: execution/charge%20card, token 1 <nil>
 }
 
-// A long step calls Guard right before each effect that no fencing token protects, to make sure
-// that the run still owns its execution.
+// A long step calls Guard before each effect that no fencing token protects, to make sure that the
+// run still owns its execution.
 func ExampleGuard() {
 	deploy := func(ctx context.Context, hosts []string) (int, error) {
 		return workflow.Step(ctx, "deploy", func(ctx context.Context) (int, error) {
@@ -351,7 +352,7 @@ func ExampleOutput() {
 	// linking
 }
 
-// An artifact is the data of a reader, stored with the execution.
+// An artifact is the content of a reader, stored with the execution.
 func ExampleArtifact() {
 	report := func(ctx context.Context, _ any) (int64, error) {
 		return workflow.Artifact(ctx, "report", io.LimitReader(strings.NewReader("all is well, and more"), 11))
@@ -360,7 +361,7 @@ func ExampleArtifact() {
 	// Output: 11 <nil>
 }
 
-// Two submissions with the same idempotency key make one execution.
+// Two submissions with the same idempotency key create one execution.
 func ExampleStart() {
 	b, stop := serve(func(w *worker.Worker) {
 		worker.Register(w, "review", func(_ context.Context, change string) (string, error) {
@@ -418,8 +419,8 @@ func ExampleHandle_Cancel() {
 	// true cancelled
 }
 
-// While the worker is cut off from the store, the freeze function must stop everything that has
-// effects of its own. A child process would get SIGSTOP, and SIGCONT in the thaw function.
+// While the worker cannot reach the store, the freeze function must stop everything that has its
+// own effects. It would send SIGSTOP to a child process, and the thaw function would send SIGCONT.
 func ExampleOnFreeze() {
 	job := func(ctx context.Context, _ any) (string, error) {
 		remove := workflow.OnFreeze(ctx,

@@ -17,12 +17,12 @@ type WaitOption interface{ wait(*options) }
 // ChildOption is an option of Child.
 type ChildOption interface{ child(*options) }
 
-// KeyOption distinguishes calls with the same name. It is an option of every call that takes a
-// name.
+// KeyOption distinguishes calls that have the same name. Every call with a name accepts a
+// KeyOption.
 type KeyOption struct{ key string }
 
-// Key distinguishes calls with the same name, in a loop for instance. The key is formatted with
-// fmt.Sprint and becomes part of the name, which has belay.MaxName bytes at most.
+// Key distinguishes calls that have the same name, for example in a loop. The key is formatted with
+// fmt.Sprint and becomes part of the name, whose maximum length is belay.MaxName bytes.
 func Key(k any) KeyOption {
 	if s, ok := k.(string); ok {
 		return KeyOption{s}
@@ -41,7 +41,7 @@ func (k KeyOption) step(o *options)  { o.key = k.key }
 func (k KeyOption) wait(o *options)  { o.key = k.key }
 func (k KeyOption) child(o *options) { o.key = k.key }
 
-// keyOf is the last of the key options, "" if there is none.
+// keyOf returns the last key of the options; "" if there is none.
 func keyOf(opts []KeyOption) string {
 	if len(opts) == 0 {
 		return ""
@@ -53,17 +53,17 @@ type retryOption run.Retry
 
 func (r retryOption) step(o *options) { o.retry = run.Retry(r) }
 
-// DefaultRetryCap is the longest wait between two tries of a step.
+// DefaultRetryCap is the maximum delay between two tries of a step.
 const DefaultRetryCap = 30 * time.Second
 
-// Retry tries the step up to attempts times in all. The delay after the first failure is base, or
-// the delay that [belay.RetryAfter] asks for if that is longer. It doubles with each further
-// failure, up to DefaultRetryCap; jitter subtracts up to half. An error marked [belay.Permanent] is
-// not tried again.
+// Retry makes a step run up to attempts times in total. The delay after the first failure is base,
+// or the delay that [belay.RetryAfter] sets if that is longer. The delay doubles with each further
+// failure, up to DefaultRetryCap; jitter subtracts up to half of it. After an error marked
+// [belay.Permanent] the step is not tried again.
 //
-// All tries belong to one run and keep its worker busy, so use them for errors that are over in
-// seconds. For longer delays return the error from the workflow; the execution is then retried as
-// its policy says.
+// All tries belong to one run and keep its slot in the worker, so use Retry for errors that are
+// over within seconds. For longer delays, return the error from the workflow; the execution is then
+// retried according to its policy.
 func Retry(attempts int, base time.Duration) StepOption {
 	return retryOption{Attempts: attempts, Base: base, Cap: max(base, DefaultRetryCap)}
 }
@@ -72,9 +72,9 @@ type timeoutOption time.Duration
 
 func (t timeoutOption) wait(o *options) { o.timeout = max(0, time.Duration(t)) }
 
-// Timeout ends the wait with ErrTimeout once d has passed, by the store's clock, since the first
+// Timeout ends the wait with ErrTimeout when d has passed, by the store's clock, since the first
 // run of the execution reached the wait. With 0 the wait does not block: it takes a signal that has
-// arrived already or returns ErrTimeout.
+// already arrived, or returns ErrTimeout.
 func Timeout(d time.Duration) WaitOption { return timeoutOption(d) }
 
 type submitOption []belay.SubmitOption

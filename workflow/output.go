@@ -10,10 +10,10 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// flushDelay is how long written output may stay in the buffer before it is stored.
+// flushDelay is how long output may stay in the buffer before it is stored.
 const flushDelay = 200 * time.Millisecond
 
-// logHead is how many bytes at the beginning of a log are never dropped.
+// logHead is the number of bytes at the beginning of a log that are never dropped.
 const logHead = 1 << 20
 
 // Log is a writer that stores its data as a log of the execution. Its methods are safe for
@@ -29,18 +29,19 @@ type Log struct {
 	err    error
 	closed bool
 
-	// storing is locked while a chunk is stored. Lock it before mu.
+	// storing is locked while a chunk is stored. A goroutine that needs both locks must lock
+	// storing before mu.
 	storing sync.Mutex
 	opened  bool
 	kept    kept
 }
 
-// Output opens a log of the execution. Written output is stored as soon as there are belay.MaxChunk
-// bytes of it, or after a fifth of a second. Close the log to store the rest. A later run appends
-// to the log of the run before; open a name once in a run. The store keeps the first MiB and the
-// newest part of a log, belay.MaxLog bytes in all. Each stored chunk counts as progress.
+// Output opens a log of the execution. Written output is stored when it has belay.MaxChunk bytes,
+// or after a fifth of a second. Close the log to store the rest. A later run appends to the log of
+// the previous run. Open a log of the same name only once in a run. The store keeps the first MiB
+// and the newest part of a log, belay.MaxLog bytes in all. Each stored chunk counts as progress.
 //
-// While the worker is cut off from the store, Write blocks once a chunk is full.
+// While the worker cannot reach the store, Write blocks when a chunk is full.
 func Output(ctx context.Context, name string) *Log {
 	l := &Log{r: run.From(ctx), name: name}
 	if l.r == nil {
@@ -49,8 +50,8 @@ func Output(ctx context.Context, name string) *Log {
 	return l
 }
 
-// Write appends p to the log. Its error is one of storing earlier output; every later Write returns
-// the same error.
+// Write appends p to the log. If output could not be stored, this Write or a later Write returns
+// that error, and so does every Write after it.
 func (l *Log) Write(p []byte) (int, error) {
 	n := 0
 	for {
@@ -116,7 +117,7 @@ func (l *Log) Flush() error {
 	return err
 }
 
-// Close stores the rest of the output. Later writes fail.
+// Close stores the rest of the output. A Write after Close returns an error.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -153,14 +154,14 @@ func (l *Log) open() error {
 // kept describes the chunks of a log that the store keeps.
 type kept struct {
 	next int64 // the number of the next chunk
-	head int64 // bytes of the chunks that are never dropped
+	head int64 // number of bytes in the chunks that are never dropped
 	tail []sized
-	size int64 // bytes of tail
+	size int64 // number of bytes in tail
 }
 
 type sized struct{ n, size int64 }
 
-// add counts a new chunk and returns the range of old chunks to drop for it.
+// add counts a new chunk, and returns the range of old chunks that must be dropped to make room.
 func (k *kept) add(size int64) (dropFrom, dropTo int64) {
 	n := k.next
 	k.next++
@@ -183,11 +184,11 @@ func (k *kept) add(size int64) (dropFrom, dropTo int64) {
 	return dropFrom, dropTo
 }
 
-// first reports whether the run is the first of its execution, so that no earlier run can have
-// stored anything.
+// first reports whether this is the first run of its execution, so that no earlier run can have
+// stored output.
 func first(r *run.Run) bool { return r.Assignment().First }
 
-// eachChunk reads all stored chunks of the name.
+// eachChunk calls each for all stored chunks of the name.
 func eachChunk(r *run.Run, name string, each func(belay.StoredChunk)) error {
 	const page = 64
 	for from := int64(0); ; {

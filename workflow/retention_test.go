@@ -17,8 +17,8 @@ import (
 )
 
 // Rule: the store keeps the output of a child as long as the root execution, even if the child
-// ended long before: a retry of the parent reads it. When the retention time of the root is over,
-// the store deletes both.
+// ended long before, because a retry of the parent reads that output. When the retention time of
+// the root is over, the store deletes both executions.
 func TestARetryFindsTheOutputsOfItsChildren(t *testing.T) {
 	for name, size := range map[string]int{"a small output": 10, "a large output": 20 << 10} {
 		t.Run(name, func(t *testing.T) {

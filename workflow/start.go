@@ -10,16 +10,16 @@ import (
 	"github.com/belaydev/belay/internal/uid"
 )
 
-// Handle is a handle to an execution, whose output is a T, for programs that started it or know its
-// id.
+// Handle refers to an execution whose output is a T, for programs that have started the execution
+// or have its id.
 type Handle[T any] struct {
 	c  belay.Client
 	id belay.ExecutionID
 }
 
 // Start submits an execution. The input is encoded as JSON, of at most belay.MaxPayload bytes. With
-// [belay.IdempotencyKey] a repeated Start finds the first execution. While the store is unavailable
-// Start tries again until ctx ends; it creates one execution in any case.
+// [belay.IdempotencyKey] a repeated Start returns a handle to the first execution. While the store
+// is unavailable, Start tries again until ctx ends; it never creates more than one execution.
 func Start[T any](ctx context.Context, c belay.Client, workflow string, input any,
 	opts ...belay.SubmitOption) (Handle[T], error) {
 	h := Handle[T]{c: c}
@@ -54,11 +54,11 @@ func Start[T any](ctx context.Context, c belay.Client, workflow string, input an
 // Attach returns a handle to an execution that another program started.
 func Attach[T any](c belay.Client, id belay.ExecutionID) Handle[T] { return Handle[T]{c: c, id: id} }
 
-// ID is the id of the execution.
+// ID returns the id of the execution.
 func (h Handle[T]) ID() belay.ExecutionID { return h.id }
 
-// Result waits until the execution has ended and returns its output, or an *EndedError if it failed
-// or was cancelled. It waits until ctx ends, also while the store is unavailable.
+// Result waits until the execution has ended and returns its output, or an *EndedError if the
+// execution failed or was cancelled. It waits until ctx ends, even while the store is unavailable.
 func (h Handle[T]) Result(ctx context.Context) (T, error) {
 	var zero T
 	x, err := h.wait(ctx)
@@ -77,8 +77,8 @@ func (h Handle[T]) Result(ctx context.Context) (T, error) {
 }
 
 // Signal delivers a signal to the execution. The payload is encoded as JSON, of at most
-// belay.MaxSignal bytes; a nil payload means none. The store keeps the signal until the execution
-// waits for it. CodeConflict if the execution has ended.
+// belay.MaxSignal bytes; nil means no payload. The store keeps the signal until the execution waits
+// for it. The error has CodeConflict if the execution has ended.
 func (h Handle[T]) Signal(ctx context.Context, name string, payload any) error {
 	s := belay.SignalRequest{Execution: h.id, Name: name, Op: belay.OpID(uid.New())}
 	if payload != nil {
@@ -91,7 +91,7 @@ func (h Handle[T]) Signal(ctx context.Context, name string, payload any) error {
 	return retryUnavailable(ctx, func() error { return h.c.Signal(ctx, s) })
 }
 
-// Cancel cancels the execution. A running execution has the CancelGrace of its policy to end.
+// Cancel cancels the execution. A running function then has the CancelGrace of its policy to end.
 func (h Handle[T]) Cancel(ctx context.Context, reason string) error {
 	c := belay.Control{Execution: h.id, Action: belay.ActionCancel, Reason: reason, Op: belay.OpID(uid.New())}
 	return retryUnavailable(ctx, func() error {
@@ -100,7 +100,7 @@ func (h Handle[T]) Cancel(ctx context.Context, reason string) error {
 	})
 }
 
-// awaitPoll is how long one Await call waits for the end of the execution.
+// awaitPoll is how long one call of Await waits for the end of the execution.
 const awaitPoll = 30 * time.Second
 
 // wait blocks until the execution has ended and returns it.
@@ -117,7 +117,7 @@ func (h Handle[T]) wait(ctx context.Context) (x belay.Execution, err error) {
 	return x, err
 }
 
-// retryUnavailable repeats call until it returns no error of CodeUnavailable or ctx ends.
+// retryUnavailable repeats call until call returns no error with CodeUnavailable, or ctx ends.
 func retryUnavailable(ctx context.Context, call func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := call()

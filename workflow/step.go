@@ -10,15 +10,15 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// Step calls fn, saves its result as JSON, and then returns the result. Once the result is saved,
-// every further run returns the saved result and does not call fn again.
+// Step calls fn, saves its result as JSON, and returns the result. After that, every later run
+// returns the saved result and does not call fn again.
 //
-// An error of fn is returned to the caller, and nothing is saved. The next time that this run or a
-// later one reaches the step, it calls fn again.
+// If fn returns an error, Step returns it and saves nothing. The next time that this run or a later
+// run reaches the step, Step calls fn again.
 //
-// The context given to fn carries the step's IdempotencyKey; steps and waits called with that
-// context are refused. A result of more than belay.MaxPayload bytes is refused with
-// CodePayloadTooLarge, and a result with a NUL character with CodeInvalid; neither is retried.
+// The context of fn carries the step's IdempotencyKey; steps and waits with that context are
+// refused. A result of more than belay.MaxPayload bytes is refused with CodePayloadTooLarge, and a
+// result with a NUL character with CodeInvalid; neither is retried.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...StepOption) (T,
 	error) {
 	var o options
@@ -36,12 +36,12 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 		var zero T
 		return zero, err
 	}
-	// Return the value decoded from the saved JSON also the first time, so that a result that JSON
-	// changes is noticed before the first crash.
+	// Even the first time, Step returns the value decoded from JSON. So an author notices before
+	// the first crash if JSON changes the value.
 	return decode[T](data, "step", name)
 }
 
-// Do is Step for a function without a result.
+// Do is like Step, for a function without a result.
 func Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...StepOption) error {
 	var o options
 	for _, opt := range opts {
@@ -53,7 +53,7 @@ func Do(ctx context.Context, name string, fn func(ctx context.Context) error, op
 	return err
 }
 
-// encode writes a value as JSON. The words of what describe the value in the error.
+// encode encodes a value as JSON. The words in what describe the value in the error.
 func encode(v any, what ...string) (json.RawMessage, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -62,7 +62,7 @@ func encode(v any, what ...string) (json.RawMessage, error) {
 	return data, nil
 }
 
-// decode reads a value from JSON; no data gives the zero value.
+// decode decodes a value from JSON; empty data gives the zero value.
 func decode[T any](data json.RawMessage, what ...string) (T, error) {
 	var v T
 	if len(data) == 0 {

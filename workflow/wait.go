@@ -9,16 +9,16 @@ import (
 )
 
 // Sleep waits until d has passed, by the store's clock, since the first run of the execution
-// reached it. It never ends early.
+// reached this sleep. It never ends early.
 func Sleep(ctx context.Context, name string, d time.Duration, key ...KeyOption) error {
 	return run.Sleep(ctx, name, keyOf(key), d)
 }
 
 // WaitSignal waits for a signal of that name and consumes it. If several have arrived, it takes the
-// oldest that no other wait has consumed; a signal delivered before the wait counts too. With a
-// [Timeout] it returns ErrTimeout when the time is over. The answer of the wait is saved and does
-// not change in later runs. To wait for the same signal again, give the wait a [Key]; the key is
-// not part of the signal's name.
+// oldest signal that no other wait has consumed; a signal that arrived before the wait began counts
+// too. With a [Timeout] it returns ErrTimeout when the time is over. The result of the wait is
+// saved and is the same in later runs. To wait for a signal of the same name again, give the wait a
+// [Key]; the key is not part of the signal's name.
 func WaitSignal[T any](ctx context.Context, name string, opts ...WaitOption) (T, error) {
 	o := options{timeout: run.Forever}
 	for _, opt := range opts {
@@ -32,13 +32,13 @@ func WaitSignal[T any](ctx context.Context, name string, opts ...WaitOption) (T,
 	return decode[T](data, "signal", name)
 }
 
-// Child starts an execution of another workflow, waits until it has ended, and returns its output.
-// A later run finds the same child, which keeps the input with which it was first started. Children
-// are cancelled with their parent unless their policy says Abandon.
+// Child starts an execution of another workflow, waits until that execution has ended, and returns
+// its output. A later run finds the same child, which keeps its first input. Children are cancelled
+// with their parent, unless their policy says Abandon.
 //
-// The error of a failed or cancelled child is an *EndedError marked belay.Permanent, since the next
-// run would find the same child. When an operator retries the parent, children that succeeded keep
-// their results and the others are started anew.
+// The error of a failed or cancelled child is an *EndedError marked belay.Permanent, because the
+// next run would find the same child. If an operator retries the parent, children that succeeded
+// keep their results, and the other children are started again.
 func Child[T any](ctx context.Context, name, workflow string, input any, opts ...ChildOption) (T, error) {
 	var zero T
 	var o options
@@ -64,8 +64,8 @@ func Child[T any](ctx context.Context, name, workflow string, input any, opts ..
 	return decode[T](data, "child", name)
 }
 
-// Checkpoint saves a free-form state, as JSON of at most belay.MaxPayload bytes, in place of the
-// state saved before. It may be called anywhere, also inside a step. It saves even when ctx has
+// Checkpoint saves a free-form state, as JSON of at most belay.MaxPayload bytes. It replaces the
+// state saved before. It may be called anywhere, even inside a step. It works even after ctx has
 // ended, as long as the run owns its execution, so that a cancelled function can save its progress.
 func Checkpoint(ctx context.Context, state any) error {
 	r := run.From(ctx)
@@ -79,8 +79,8 @@ func Checkpoint(ctx context.Context, state any) error {
 	return r.Checkpoint(data)
 }
 
-// State is the state that Checkpoint saved last, in this run or an earlier one; ok is false if
-// there is none.
+// State returns the state that Checkpoint saved last, in this run or an earlier run; ok is false if
+// no state was saved.
 func State[T any](ctx context.Context) (state T, ok bool, err error) {
 	r := run.From(ctx)
 	if r == nil {
