@@ -15,7 +15,7 @@ import (
 )
 
 // instant is a Backend that has n executions and answers each call at once, so that a benchmark
-// measures the cost of the SDK alone.
+// measures only the cost of the SDK.
 type instant struct {
 	belay.Backend
 	left    atomic.Int64
@@ -80,14 +80,15 @@ func benchmark(b *testing.B, fn func(context.Context, string) (string, error)) {
 	}
 }
 
-// BenchmarkNoop measures the SDK's own cost of an execution that does nothing, with 1,000 at a
-// time.
+// BenchmarkNoop measures the SDK's cost of an execution that does nothing; 1,000 executions run at
+// a time.
 func BenchmarkNoop(b *testing.B) {
 	benchmark(b, func(_ context.Context, in string) (string, error) { return in, nil })
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "executions/s")
 }
 
-// BenchmarkTenSteps measures the SDK's own cost of an execution of ten steps, with 1,000 at a time.
+// BenchmarkTenSteps measures the SDK's cost of an execution with ten steps; 1,000 executions run at
+// a time.
 func BenchmarkTenSteps(b *testing.B) {
 	names := [10]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
 	benchmark(b, func(ctx context.Context, in string) (string, error) {

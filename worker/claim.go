@@ -11,26 +11,27 @@ import (
 const (
 	// claimWait is how long a claim waits for work in the store.
 	claimWait = 20 * time.Second
-	// claimReplyDelay is how much longer than claimWait the reply to a claim may take.
+	// claimReplyDelay is how much longer than claimWait a worker waits for the reply to a claim.
 	claimReplyDelay = 10 * time.Second
-	// fullPause is how long a full worker waits for a free slot before it sends a claim without
-	// slots, whose reply has only Attention: the request to send a heartbeat.
+	// fullPause is how long a worker without free slots waits for a slot before it sends a claim
+	// for 0 slots. The reply to such a claim has only Attention, the request to send a heartbeat.
 	fullPause = 50 * time.Millisecond
-	// attentionPause is the pause after a heartbeat that a claim's Attention asked for. It prevents
-	// a busy loop if each reply asks for attention.
+	// attentionPause is the pause after a heartbeat that a claim's Attention has requested. It
+	// prevents a busy loop if every reply has Attention.
 	attentionPause = 10 * time.Millisecond
-	// claimRefusals is how many errors in a row a claim gets before its number is given up. Until
-	// then the store counts the executions that the claim won as running, and no worker runs them.
+	// claimRefusals is the number of consecutive errors after which the worker stops repeating a
+	// claim and gives up the claim's number. Until then the store counts the executions that the
+	// claim may have won as running, although no worker runs them.
 	claimRefusals = 3
-	// manySlots is more slots than any worker has.
+	// manySlots is larger than the number of slots of any worker.
 	manySlots = 1 << 20
 )
 
-// claims sends claims until ctx ends. It uses a number again until a claim with that number has won
-// executions or the number is given up, and marks the claim as a repeat while a reply is missing.
-// If a number is given up because its claim got only errors, the next claim asks for one execution,
-// and each successful one for twice as many as before: so an execution that makes the reply fail is
-// claimed alone and does not keep the others from running.
+// claims sends claims until ctx ends. It repeats a claim with the same number until a reply arrives
+// or it gives the number up, and marks these claims as repeats. If it gives a number up because the
+// claim got only errors, the next claim requests one execution, and each successful claim after
+// that twice as many as before. So if an execution makes the reply fail, it is claimed alone, and
+// the other executions can run.
 func (s *session) claims(ctx context.Context) {
 	number, slots, repeat := int64(1), 0, false
 	refused, most := 0, manySlots
@@ -44,7 +45,7 @@ func (s *session) claims(ctx context.Context) {
 		})
 		switch {
 		case err == nil && ctx.Err() != nil:
-			repeat = len(reply.Assignments) > 0 // the worker stops: the number is given up below
+			repeat = len(reply.Assignments) > 0 // the worker stops and gives the number up below
 		case err == nil:
 			repeat, refused = false, 0
 			delays.Reset()
@@ -61,7 +62,7 @@ func (s *session) claims(ctx context.Context) {
 			return
 		case slots == 0:
 			if !s.w.full() {
-				break // cancelled because a slot is free; it won nothing
+				break // this claim was cancelled because a slot is free; it won no execution
 			}
 			delays.Wait(ctx, err)
 		case belay.CodeOf(err) == belay.CodeConflict:
@@ -88,14 +89,14 @@ func (s *session) claims(ctx context.Context) {
 	}
 }
 
-// mayPass reports whether a claim that got the error may succeed when it is repeated, since the
-// error has nothing to do with the executions that the claim won.
+// mayPass reports whether a repeated claim may succeed after this error, because the error does not
+// depend on the executions that the claim won.
 func mayPass(err error) bool {
 	code := belay.CodeOf(err)
 	return code == belay.CodeUnauthorized || code == belay.CodeForbidden || retry.Transient(err)
 }
 
-// slots is the number of free slots. A full worker waits a moment for a free one.
+// slots returns the number of free slots. If no slot is free, it first waits for fullPause.
 func (s *session) slots(ctx context.Context) int {
 	if n := s.w.free(); n > 0 {
 		return n
@@ -108,7 +109,7 @@ func (s *session) slots(ctx context.Context) int {
 			if n := s.w.free(); n > 0 {
 				return n
 			}
-			continue // a stale token: the slot was freed and taken before
+			continue // the slot that was freed is already used again
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -116,7 +117,7 @@ func (s *session) slots(ctx context.Context) int {
 	}
 }
 
-// claim sends one claim. A claim without slots is cancelled as soon as a slot is free.
+// claim sends one claim. A claim for 0 slots is cancelled as soon as a slot is free.
 func (s *session) claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait+claimReplyDelay)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// A program runs its own workflows and stores everything in one directory.
+// A program runs its own workflows and stores all data in one directory.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -63,7 +63,7 @@ func ExampleNew() {
 	defer b.Close()
 	w := worker.New(b, worker.Options{Concurrency: 4, Log: slog.New(slog.DiscardHandler)})
 	worker.Register(w, "stop", func(context.Context, any) (string, error) {
-		stop() // as Ctrl-C would
+		stop() // like Ctrl-C
 		return "stopped", nil
 	})
 	h, err := workflow.Start[string](ctx, b, "stop", nil)
@@ -78,8 +78,8 @@ func ExampleNew() {
 	// stopped <nil>
 }
 
-// Input and output may have any Go type that encodes to JSON. An input that cannot be decoded fails
-// its execution at once.
+// Input and output may have any Go type that can be encoded as JSON. If an input cannot be decoded,
+// its execution fails without a retry.
 func ExampleRegister() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -115,7 +115,8 @@ func ExampleRegister() {
 	// <nil>
 }
 
-// A worker registers two versions of a workflow, so that old executions continue with the old code.
+// A worker registers two versions of a workflow, so that executions of the old version continue
+// with the old code.
 func ExampleVersion() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -150,7 +151,8 @@ func ExampleVersion() {
 	// <nil>
 }
 
-// A worker that stops releases the executions that do not finish within its grace period.
+// A worker that stops releases the executions whose functions do not return within the grace
+// period.
 func ExampleOptions() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

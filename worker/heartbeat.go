@@ -9,10 +9,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// heartbeats sends a heartbeat at each interval until the session is over; it sends one earlier
-// when asked to, or when the last one failed. The timer stands still while the machine sleeps. The
-// alarm does not: after a sleep past the next heartbeat it asks for one at once, so that no time of
-// the lease is lost.
+// heartbeats sends a heartbeat at each interval until the session is over. It sends a heartbeat
+// earlier on request, or after the last heartbeat failed. The timer does not run while the machine
+// sleeps, but the alarm does. If the machine sleeps past the time of the next heartbeat, the alarm
+// requests a heartbeat at once after the sleep, so that no time of the lease is lost.
 func (s *session) heartbeats() {
 	timer, alarm := time.NewTimer(s.beat), s.w.alarm(s.heartbeatSoon)
 	defer timer.Stop()
@@ -30,7 +30,7 @@ func (s *session) heartbeats() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		select { // one heartbeat serves all requests for one
+		select { // all pending requests are served by one heartbeat
 		case <-s.soon:
 		default:
 		}
@@ -40,7 +40,7 @@ func (s *session) heartbeats() {
 			default:
 			}
 		}
-		alarm.Reset(s.ttl) // no alarm while this heartbeat is in flight
+		alarm.Reset(s.ttl) // the alarm must not request a heartbeat while this heartbeat waits for its reply
 		next := s.beat
 		if err := s.heartbeat(); err != nil {
 			next = min(s.beat, delays.Next(err))
@@ -56,11 +56,11 @@ func (s *session) heartbeats() {
 	}
 }
 
-// alarmDelay is how much later than the timer the alarm is set, so that it only fires first if the
-// machine slept.
+// alarmDelay is how much later than the timer the alarm is set, so that the alarm fires first only
+// if the machine slept.
 const alarmDelay = 100 * time.Millisecond
 
-// heartbeat sends a heartbeat and carries out its reply. It ends the revoked runs before it renews
+// heartbeat sends a heartbeat and processes the reply. It ends the revoked runs before it renews
 // the fence, so that a run that the worker does not own any more never continues.
 func (s *session) heartbeat() error {
 	h := s.beatNow()
@@ -72,9 +72,9 @@ func (s *session) heartbeat() error {
 	case belay.CodeOf(err) == belay.CodeLeaseLost:
 		s.lose(err)
 	case err != nil && !unknown(err) && s.w.o.Clock.Boottime()-s.acked >= s.ttl:
-		// A server that refuses the worker's API key does not say whether the session is over, so
-		// the worker would send heartbeats for ever. The attempt to open another session shows the
-		// error.
+		// If a server refuses the worker's API key, its reply does not show whether the session is
+		// over, and the worker would send heartbeats for ever. The attempt to open another session
+		// returns that error.
 		s.lose(&belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "heartbeat",
 			Message: "the server refused every heartbeat for the whole TTL", Err: err})
 	}
@@ -91,8 +91,8 @@ func (s *session) heartbeat() error {
 	return nil
 }
 
-// beatNow makes a heartbeat with the runs that the worker has now and the newest claim that it has
-// seen.
+// beatNow returns a heartbeat with the runs that the worker has now and the newest claim whose
+// reply it has received.
 func (s *session) beatNow() belay.Heartbeat {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *session) beatNow() belay.Heartbeat {
 	return h
 }
 
-// carryOut passes the requests of a heartbeat's reply to the runs.
+// carryOut passes the requests in a heartbeat's reply to the runs.
 func (s *session) carryOut(reply *belay.HeartbeatReply) {
 	for _, h := range reply.Revoked {
 		if r := s.find(h); r != nil {
@@ -133,7 +133,7 @@ func (s *session) carryOut(reply *belay.HeartbeatReply) {
 	}
 }
 
-// ask asks runs to end with the outcome at their next step or wait.
+// ask makes runs end with the outcome o at their next step or wait.
 func (s *session) ask(held []belay.Held, o belay.Outcome) {
 	for _, h := range held {
 		if r := s.find(h); r != nil {

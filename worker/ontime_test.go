@@ -14,13 +14,13 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// clock is a clock for the fence that reads the virtual time of synctest.
+// clock is a clock of the fence that follows the virtual time of synctest.
 type clock struct{ began time.Time }
 
 func (c clock) Boottime() time.Duration { return time.Since(c.began) }
 
-// Rule: an execution that becomes due later starts when it is due, not when a poll finds it. The
-// outcome depends on the order of the first claims, so the test runs many times.
+// Rule: an execution that becomes ready at a later time starts at that time, and not when a poll
+// finds it. The result depends on the order of the first claims, so the test runs a hundred times.
 func TestARetryStartsOnTime(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, retryOnce)

@@ -21,59 +21,62 @@ const (
 	DefaultLinger      = time.Second
 )
 
-// Clock is a clock that also counts the time during which the machine sleeps. Its origin may be any
-// moment.
+// Clock is a clock that also counts the time during which the machine sleeps. Its zero may be any
+// time.
 type Clock interface{ Boottime() time.Duration }
 
 // Options configure a worker. The zero value has good defaults.
 type Options struct {
-	// Concurrency is how many functions run at a time; 0 means DefaultConcurrency. In addition, as
-	// many runs whose functions have returned may be waiting for the store to save their end.
+	// Concurrency is the maximum number of functions that run at a time; 0 means
+	// DefaultConcurrency. In addition, the same number of runs may be waiting for the store to save
+	// the results of their functions.
 	Concurrency int
-	// Queues are the queues to claim from; none means "default". Queues that have work of the same
-	// priority take turns, whatever the depth of each queue.
+	// Queues are the queues from which the worker claims; none means "default". Queues with work of
+	// the same priority take turns, whatever the number of executions in each queue.
 	Queues []string
-	// Labels are the labels of the worker. An execution with belay.WorkerLabel is only claimed by
-	// workers that have that label.
+	// Labels are the labels of the worker. Only workers that have the label of an execution (see
+	// belay.WorkerLabel) claim that execution.
 	Labels map[string]string
-	// Name is the name of the worker, for people; "" means the host's name and the process id.
+	// Name is the name of the worker for people; "" means the host's name and the process id.
 	Name string
-	// Version is the version of the program, for people.
+	// Version is the version of the program for people.
 	Version string
 
-	// TTL is how long the session is valid after a heartbeat. After a crash of the worker it takes
-	// at most this long until other workers continue its executions. 0 means belay.DefaultTTL; the
-	// least is belay.MinTTL.
+	// TTL is how long the session is valid after a heartbeat. After a crash of the worker, other
+	// workers continue its executions after at most this time. 0 means belay.DefaultTTL; the
+	// minimum is belay.MinTTL.
 	TTL time.Duration
-	// Heartbeat is the interval between heartbeats; 0 means a third of the TTL. A longer interval
-	// risks the loss of the session after one lost heartbeat. The least is belay.MinHeartbeat.
+	// Heartbeat is the interval between heartbeats; 0 means a third of the TTL. With a longer
+	// interval, one lost heartbeat may cost the session. The minimum is belay.MinHeartbeat.
 	Heartbeat time.Duration
-	// Grace is the grace period of a graceful shutdown: how long running functions may go on after
-	// the worker was asked to stop. 0 means DefaultGrace, a negative value means no time.
+	// Grace is the grace period of a graceful shutdown: how long running functions may continue
+	// after the worker was stopped. 0 means DefaultGrace; a negative value means that their
+	// contexts end at once.
 	Grace time.Duration
-	// Unwind is how long functions may take to return once their context has ended, after the
-	// Grace; 0 means DefaultUnwind. If a function has not returned by then, Run returns an error
-	// and does not close the session: the leases expire by time, so that no other worker begins an
-	// execution while the function may still run.
+	// Unwind is how long functions may take to return after Grace is over and their contexts have
+	// ended; 0 means DefaultUnwind. If a function has not returned by then, Run returns an error
+	// and does not close the session. The leases then expire after the TTL, so that no other worker
+	// begins an execution while its function may still run.
 	Unwind time.Duration
 	// MaxFreeze is how long runs may stay frozen while the store cannot be reached, before the
-	// worker ends them; 0 means DefaultMaxFreeze, a negative value means no time.
+	// worker ends the runs; 0 means DefaultMaxFreeze, and a negative value means that the worker
+	// ends frozen runs at once.
 	MaxFreeze time.Duration
-	// Linger is how long a run keeps its worker while all its branches wait, before it suspends, if
-	// the worker has free slots; 0 means DefaultLinger, a negative value means no time. A run whose
-	// wait is known to last longer suspends at once.
+	// Linger is how long a run keeps its slot while all its branches wait, before the run suspends,
+	// if the worker has free slots; 0 means DefaultLinger, and a negative value means that the run
+	// suspends at once. A run whose wait certainly lasts longer also suspends at once.
 	Linger time.Duration
 
-	// Log is the logger for messages to operators; nil means slog.Default().
+	// Log gets messages for operators; nil means slog.Default().
 	Log *slog.Logger
 
-	// Process identifies this process, so that the engine on the same host can prove that the
-	// process has ended. Zero means that the worker determines it, on systems where that is
+	// Process identifies this process, so that an engine on the same host can prove that the
+	// process has ended. If it is zero, the worker determines it, on systems where that is
 	// possible.
 	Process belay.Process
 	// Clock is the clock of the fence (see the package comment); nil means CLOCK_BOOTTIME.
 	Clock Clock
-	// IDs returns 16 unpredictable bytes, different at each call, for ids and jitter; nil means
+	// IDs returns 16 unpredictable bytes, different in each call, for ids and jitter; nil means
 	// crypto/rand.
 	IDs func() [16]byte
 }
@@ -82,7 +85,7 @@ type boottime struct{}
 
 func (boottime) Boottime() time.Duration { return host.Boottime() }
 
-// alarm makes an alarm that fires by the clock of the fence.
+// alarm returns an alarm that fires by the clock of the fence.
 func (w *Worker) alarm(fire func()) run.Alarm { return host.NewAlarm(w.o.Clock.Boottime, fire) }
 
 func random() (id [16]byte) {
@@ -122,7 +125,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// or is d, or zero if d is 0, or 0 if d is negative.
+// or returns d. If d is 0, it returns zero; if d is negative, it returns 0.
 func or(d, zero time.Duration) time.Duration {
 	if d == 0 {
 		return zero

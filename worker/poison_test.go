@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// mortal is the Backend of a simulated process. Once the process is killed (dead is set), every
+// mortal is the Backend of a simulated process. After the process was killed (dead is set), every
 // call fails.
 type mortal struct {
 	belay.Backend
@@ -60,9 +60,9 @@ func (m *mortal) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	return err
 }
 
-// supervise runs one worker at a time until ctx ends, and starts the next when one is killed. An
-// execution of "poison" kills the process that runs it; an execution of "neighbour" takes half a
-// minute.
+// supervise runs one worker at a time until ctx ends, and starts the next worker when a worker was
+// killed. An execution of "poison" kills the worker that runs it; an execution of "neighbour" takes
+// half a minute.
 func supervise(ctx context.Context, b belay.Backend, concurrency int) (kills int) {
 	for ctx.Err() == nil {
 		m := &mortal{Backend: b}
@@ -84,7 +84,7 @@ func supervise(ctx context.Context, b belay.Backend, concurrency int) (kills int
 				return "", ctx.Err()
 			}
 		})
-		_ = w.Run(life) // its error names the runs that it could not settle
+		_ = w.Run(life) // the error names the runs that the worker could not settle
 		if errors.Is(context.Cause(life), errKilled) {
 			kills++
 		}
@@ -93,8 +93,8 @@ func supervise(ctx context.Context, b belay.Backend, concurrency int) (kills int
 	return kills
 }
 
-// Rule: an execution that kills every worker fails with class lost, and the executions that ran
-// beside it succeed.
+// Rule: an execution that kills every worker fails with the class lost, and the executions that ran
+// on the same workers succeed.
 func TestAnExecutionThatKillsWorkersFailsAlone(t *testing.T) {
 	for _, concurrency := range []int{1, 2, 10} {
 		t.Run(fmt.Sprintf("concurrency %d", concurrency), func(t *testing.T) {

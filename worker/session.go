@@ -11,30 +11,34 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// session is a worker's session with the runs that belong to it.
+// session is a worker's session, with the runs that belong to it.
 type session struct {
 	w      *Worker
 	id     belay.WorkerID
 	ttl    time.Duration
 	beat   time.Duration
 	shared run.Session
-	// acked is when, by the clock of the fence, the last acknowledged heartbeat, or the request
-	// that opened the session, was sent. Only the goroutine of heartbeats uses it.
+	// acked is the time, by the clock of the fence, at which the last acknowledged heartbeat was
+	// sent or, before the first heartbeat, the request that opened the session. Only the goroutine
+	// of heartbeats uses it.
 	acked time.Duration
 
-	// ctx ends when the session is lost, or the worker has stopped.
+	// ctx ends when the session is lost or the worker has stopped.
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	mu        sync.Mutex
-	held      []*run.Run // the runs, from their claim's reply until their settlement is acknowledged
+	mu sync.Mutex
+	// the runs, from the arrival of their claim's reply until the store has acknowledged their
+	// settlement
+	held      []*run.Run
 	index     map[belay.RunID]*run.Run
 	claimSeen int64
 	lost      bool
 
-	now     chan chan struct{} // requests for a heartbeat now; the sent channel is closed when the heartbeat has ended
-	soon    chan struct{}      // requests for a heartbeat now
-	drained chan struct{}      // closed when an operator drains the worker
+	// requests for a heartbeat; the channel in a request is closed when that heartbeat has ended
+	now     chan chan struct{}
+	soon    chan struct{} // has a value if a heartbeat was requested
+	drained chan struct{} // closed when an operator drains the worker
 	drain   sync.Once
 	beats   sync.WaitGroup
 }
@@ -42,7 +46,8 @@ type session struct {
 func newSession(base context.Context, w *Worker, got belay.Session, sent time.Duration) *session {
 	s := &session{
 		w: w, id: got.ID, ttl: got.TTL.D(),
-		beat:  min(got.Heartbeat.D(), got.TTL.D()/2), // the fence closes after two thirds of the TTL
+		// at most half of the TTL, because the fence closes after two thirds of the TTL
+		beat:  min(got.Heartbeat.D(), got.TTL.D()/2),
 		index: make(map[belay.RunID]*run.Run), acked: sent,
 		now: make(chan chan struct{}), soon: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
@@ -55,8 +60,8 @@ func newSession(base context.Context, w *Worker, got belay.Session, sent time.Du
 	return s
 }
 
-// serve claims and runs executions until the session is lost, ctx ends, or the worker is drained.
-// It reports whether the session is lost.
+// serve claims and runs executions until the session is lost, ctx ends, or an operator drains the
+// worker. It reports whether the session is lost.
 func (s *session) serve(ctx context.Context) (lost bool) {
 	s.w.o.Log.Info("worker session opened", "worker", s.id, "name", s.w.o.Name, "ttl", s.ttl)
 	s.beats.Go(s.heartbeats)
@@ -77,7 +82,7 @@ func (s *session) serve(ctx context.Context) (lost bool) {
 	return s.ctx.Err() != nil
 }
 
-// won starts the runs that a claim won.
+// won starts the runs of the assignments that a claim won.
 func (s *session) won(number int64, assignments []belay.Assignment) {
 	runs := make([]*run.Run, len(assignments))
 	for i := range assignments {
@@ -102,8 +107,8 @@ func (s *session) won(number int64, assignments []belay.Assignment) {
 	}
 }
 
-// gaveUp counts a claim as seen without its reply. The next heartbeat names no runs of that claim,
-// so the store releases the executions that the claim may have won.
+// gaveUp records a claim as seen although its reply is missing. The next heartbeat names no runs of
+// that claim, so the store releases the executions that the claim may have won.
 func (s *session) gaveUp(number int64) {
 	s.mu.Lock()
 	s.claimSeen = number
@@ -111,23 +116,24 @@ func (s *session) gaveUp(number int64) {
 	s.heartbeatSoon()
 }
 
-// errLost is the error for runs that a claim won when its session was lost meanwhile.
+// errLost is the error of runs whose session was lost before their claim's reply arrived.
 var errLost = &belay.Error{
 	Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the worker's session was lost",
 }
 
-// execute carries out one run until the store has acknowledged its end.
+// execute performs one run until the store has acknowledged the end of the run.
 func (s *session) execute(r *run.Run) {
 	growStack()
-	defer s.settle(r) // also if the function calls runtime.Goexit
+	defer s.settle(r) // runs even if the function calls runtime.Goexit
 	if !r.Lost() {
 		r.Execute(s.w.handler(r.Assignment()))
 	}
 }
 
 // growStack grows the stack of a new goroutine to the size that decoding an input or saving a step
-// needs. If the stack grew there, all frames below would be copied, which took a tenth of the time
-// of a worker whose runs have little to do. Here there is next to nothing to copy.
+// needs. If the stack grew later, the runtime would copy all frames of the calls in progress, which
+// took a tenth of the time of a worker whose runs have little to do. At this point there are almost
+// no frames to copy.
 //
 //go:noinline
 func growStack() byte {
@@ -159,7 +165,7 @@ func (s *session) forget(r *run.Run) {
 	s.held = s.held[:len(s.held)-1]
 }
 
-// runs are the runs that the session has now.
+// runs returns the runs that the session has now.
 func (s *session) runs() []*run.Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,14 +203,14 @@ func (s *session) lose(why error) {
 	s.end(why)
 }
 
-// abandon waits for the goroutine of heartbeats and closes the fence of a session that is over.
+// abandon waits for the goroutine of heartbeats, and closes the fence of a session that is over.
 func (s *session) abandon() {
 	s.beats.Wait()
 	s.shared.Fence.Close()
 }
 
-// frozenTooLong ends the runs but not the session. If a later heartbeat gets through, it does not
-// name these runs any more, and the store releases their executions at once.
+// frozenTooLong ends the runs but not the session. If a later heartbeat reaches the store, it does
+// not name these runs any more, and the store releases their executions at once.
 func (s *session) frozenTooLong() {
 	why := &belay.Error{
 		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "worker " + s.w.o.Name,

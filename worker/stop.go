@@ -10,11 +10,11 @@ import (
 	"github.com/belaydev/belay/internal/retry"
 )
 
-// farewell is for how long the worker tries to tell the store that its session ends.
+// farewell is how long the worker tries to report to the store that its session ends.
 const farewell = 5 * time.Second
 
-// stop ends the session in two stages: running functions may finish within the grace period; then
-// the contexts of the remaining ones end. The caller has stopped claims before.
+// stop ends the session in two stages: first, running functions may finish within the grace period;
+// then the contexts of the remaining functions end. The caller must have stopped claims before.
 func (s *session) stop(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	s.w.o.Log.Info("worker stops", "worker", s.id, "runs", len(s.runs()), "grace", s.w.o.Grace)
@@ -43,10 +43,10 @@ func (s *session) stop(ctx context.Context) error {
 	return err
 }
 
-// leave gives up the runs that have not ended, and returns how many functions still run. While a
-// function runs, the session must not be closed: closing would release the execution at once, and
-// another worker would begin it while the function still runs. The lease ends when it expires, or
-// with this process where the end of the process can be proven.
+// leave ends the runs that have not ended, and returns the number of functions that still run.
+// While a function runs, the session must not be closed, because closing would release the
+// execution at once, and another worker would begin it while the function still runs. The lease
+// ends when it expires, or when the end of this process is proven.
 func (s *session) leave() (left int) {
 	for _, r := range s.runs() {
 		if !r.Over() {
@@ -65,8 +65,8 @@ func (s *session) leave() (left int) {
 
 var errStopped = errors.New("the worker has stopped")
 
-// tell makes a call about the end of the session, with retries for the duration of farewell. If no
-// try gets through, the store learns of the end when the session expires.
+// tell calls the store to report the end of the session, and tries again for the duration of
+// farewell. If no try succeeds, the session ends in the store when it expires.
 func (s *session) tell(ctx context.Context, call func(context.Context, belay.WorkerID) error) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
@@ -80,7 +80,7 @@ func (s *session) tell(ctx context.Context, call func(context.Context, belay.Wor
 	}
 }
 
-// awaitAll waits until every run is settled, at most for d.
+// awaitAll waits until every run is settled, at most for the time d.
 func (w *Worker) awaitAll(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -28,7 +28,7 @@ import (
 )
 
 // childEnv is the environment variable that makes the test binary the process under test: a worker
-// whose effects are lines in the file that the variable names.
+// whose effects are lines in a file. The value is the path of the file.
 const childEnv = "WORKER_TEST_EFFECTS"
 
 func TestMain(m *testing.M) {
@@ -47,9 +47,9 @@ const (
 	childTTL = time.Second
 )
 
-// Rule: a worker past its TTL writes nothing, neither to the store nor outside of it, and each of
-// its writers gets lease_lost. The test stops and continues a real process, so none of the
-// process's timers has fired when it continues.
+// Rule: a worker whose TTL has passed writes nothing, neither to the store nor to a file, and each
+// of its writers gets lease_lost. The test stops and continues a real process, so none of the
+// process's timers has fired when the process continues.
 func TestAStoppedAndContinuedProcessWritesNothingLate(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b := engine.New(memory.New(time.Now), engine.Options{Log: quiet})
@@ -60,7 +60,7 @@ func TestAStoppedAndContinuedProcessWritesNothingLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, b, h.ID(), "lost") // the child has stopped itself, and its session has expired
+	await(t, b, h.ID(), "lost") // the child process has stopped itself, and its session has expired
 
 	w := worker.New(b, worker.Options{Log: quiet})
 	worker.Register(w, "write", func(ctx context.Context, _ any) (string, error) {
@@ -83,14 +83,14 @@ func TestAStoppedAndContinuedProcessWritesNothingLate(t *testing.T) {
 	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if err := child.Wait(); err != nil { // exit code 0 if all writers got lease_lost
+	if err := child.Wait(); err != nil { // the exit code is 0 if all writers got lease_lost
 		t.Errorf("the continued worker: %v", err)
 	}
 	wantNoneLate(t, b, h.ID(), effects)
 }
 
-// wantNoneLate checks that neither the history nor the effects have a write of the first owner
-// after one of the second.
+// wantNoneLate fails the test if the history or the effects have a write of the first owner after a
+// write of the second owner.
 func wantNoneLate(t *testing.T, b belay.Backend, id belay.ExecutionID, effects string) {
 	t.Helper()
 	events, err := b.Events(t.Context(), belay.EventQuery{Execution: id})
@@ -119,7 +119,7 @@ func wantNoneLate(t *testing.T, b belay.Backend, id belay.ExecutionID, effects s
 	}
 }
 
-// effect appends the token to the file, so that the lines have the order of the effects of both
+// effect appends the token to the file, so that the lines show the order of the effects of both
 // processes.
 func effect(file string, token belay.Token) error {
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -147,8 +147,8 @@ func await(t *testing.T, b belay.Backend, id belay.ExecutionID, kind string) {
 	}
 }
 
-// startChild starts the worker process and serves the Backend to it over its
-// standard input and output.
+// startChild starts the worker process, and serves the Backend to that process over its standard
+// input and output.
 func startChild(t *testing.T, b belay.Backend, effects string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -184,8 +184,8 @@ type pipes struct {
 	io.WriteCloser
 }
 
-// stoppedChild runs a worker whose writers write until a write is refused. After a while it stops
-// its own process at a moment when no writer is between its check and its effect.
+// stoppedChild runs a worker whose writers write until the store refuses a write. After a while it
+// stops its own process at a time when no writer is between its check and its effect.
 func stoppedChild(effects string) error {
 	b := &remote{client: rpc.NewClient(pipes{os.Stdin, os.Stdout})}
 	w := worker.New(b, worker.Options{
@@ -204,11 +204,11 @@ func stoppedChild(effects string) error {
 				refusals <- write(ctx, effects, i, &between, rounds.Done)
 			})
 		}
-		rounds.Wait() // each has written a few times
+		rounds.Wait() // waits until each writer has written three times
 		between.Lock()
 		at := host.Boottime()
 		err := syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		for host.Boottime()-at < childTTL { // all threads stop only a moment after SIGSTOP
+		for host.Boottime()-at < childTTL { // after SIGSTOP it takes a moment until all threads stop
 			runtime.Gosched()
 		}
 		between.Unlock()
@@ -226,7 +226,7 @@ func stoppedChild(effects string) error {
 	return nil
 }
 
-// write writes until a write is refused. It calls few when it has written a few times.
+// write writes until the store refuses a write. It calls few when it has written three times.
 func write(ctx context.Context, effects string, i int, between *sync.RWMutex, few func()) error {
 	for k := 0; ; k++ {
 		if k == 3 {
@@ -241,7 +241,7 @@ func write(ctx context.Context, effects string, i int, between *sync.RWMutex, fe
 	}
 }
 
-// guarded makes one effect, after a check that the run still owns its execution.
+// guarded makes one effect, after it has checked that the run still owns its execution.
 func guarded(ctx context.Context, effects string, between *sync.RWMutex) error {
 	between.RLock()
 	defer between.RUnlock()
@@ -251,7 +251,7 @@ func guarded(ctx context.Context, effects string, between *sync.RWMutex) error {
 	return effect(effects, workflow.Token(ctx))
 }
 
-// Reply carries the result or the error of a call over the pipe.
+// Reply is the result or the error of a call, as it is sent over the pipe.
 type Reply[T any] struct {
 	Value   T
 	Code    belay.Code
@@ -268,7 +268,7 @@ func (r *Reply[T]) set(v T, err error) error {
 	return nil
 }
 
-// Owner serves, over net/rpc, the calls of a Backend that a worker needs.
+// Owner serves over net/rpc those calls of a Backend that a worker makes.
 type Owner struct{ b belay.Backend }
 
 func (o *Owner) OpenWorker(s belay.WorkerSpec, r *Reply[belay.Session]) error {
@@ -299,7 +299,8 @@ func (o *Owner) Settle(s belay.Settlement, r *Reply[bool]) error {
 	return r.set(true, o.b.Settle(context.Background(), s))
 }
 
-// remote is the Backend in the child process: it sends each call to Owner.
+// remote is the Backend in the child process: it sends each call to the Owner in the parent
+// process.
 type remote struct {
 	belay.Backend
 	client *rpc.Client

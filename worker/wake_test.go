@@ -34,7 +34,7 @@ func (s *sleeper) sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// beats is a Backend that counts heartbeats, and refuses them while it is cut off.
+// beats is a Backend that counts heartbeats, and returns an error for them while cut is set.
 type beats struct {
 	belay.Backend
 	mu  sync.Mutex
@@ -59,9 +59,10 @@ func (b *beats) sent() int {
 	return b.n
 }
 
-// Rule: when a machine wakes after it slept past the time of the next heartbeat, its worker sends
-// the heartbeat soon. If it slept past the fence, the worker freezes its runs soon. It does not
-// wait for the rest of a timer that stood still during the sleep.
+// Rule: if a machine has slept past the time of the next heartbeat, its worker sends the heartbeat
+// soon after the machine wakes. If the machine has slept past the fence, the worker also freezes
+// its runs soon. The worker does not wait for the rest of a timer, which did not run during the
+// sleep.
 func TestAWorkerSendsAHeartbeatAndFreezesSoonAfterItsMachineWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quiet := slog.New(slog.DiscardHandler)
@@ -81,7 +82,7 @@ func TestAWorkerSendsAHeartbeatAndFreezesSoonAfterItsMachineWakes(t *testing.T) 
 		if _, err := workflow.Start[any](ctx, b, "w", nil); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(6 * time.Second) // a heartbeat at 5 s
+		time.Sleep(6 * time.Second) // the worker has sent a heartbeat at 5 s
 		synctest.Wait()
 		before := b.sent()
 		machine.sleep(2 * time.Second)

@@ -25,11 +25,11 @@ type Worker struct {
 	started  bool
 	running  int                         // functions that have not returned, of all sessions
 	held     int                         // runs that are not settled, of all sessions
-	freed    chan struct{}               // gets a token when running or held has become smaller
-	alone    map[belay.RunID]*time.Timer // runs with Alone: the worker claims nothing else while there are any
+	freed    chan struct{}               // gets a value when running or held decreases
+	alone    map[belay.RunID]*time.Timer // runs with Alone: while there are any, the worker claims no other execution
 }
 
-// New makes a worker; Run starts it. The caller closes the Backend, after Run has returned.
+// New makes a worker; Run starts it. The caller must close the Backend after Run has returned.
 func New(b belay.Backend, o Options) *Worker {
 	return &Worker{
 		b: b, o: o.withDefaults(),
@@ -41,15 +41,15 @@ func New(b belay.Backend, o Options) *Worker {
 // RegisterOption is an option of Register.
 type RegisterOption func(*belay.Registration)
 
-// Version registers the workflow for executions of this version. Without it, the worker takes
-// executions that ask for no version.
+// Version registers the workflow for executions of this version. Without it, the worker claims
+// executions that have no version.
 func Version(v string) RegisterOption {
 	return func(r *belay.Registration) { r.Version = v }
 }
 
-// Register registers fn as the function for executions of the workflow. Input and output are JSON.
-// An input that cannot be decoded into In fails its execution without a retry. Register panics if
-// the workflow is registered already, or if Run was called before.
+// Register registers fn as the function for executions of the workflow. Input and output are
+// encoded as JSON. An input that cannot be decoded into In makes its execution fail without a
+// retry. Register panics if the workflow is already registered, or if Run was called before.
 func Register[In, Out any](w *Worker, workflow string, fn func(ctx context.Context, in In) (Out, error),
 	opts ...RegisterOption) {
 	r := belay.Registration{Workflow: workflow}
@@ -88,10 +88,10 @@ func (w *Worker) register(r belay.Registration, fn run.Func) {
 	w.order = append(w.order, r)
 }
 
-// Run claims and runs executions until ctx ends or an operator drains the worker, and then shuts
-// down gracefully, as the package comment describes. It returns nil after a graceful shutdown, and
-// an error if the store refuses the worker or a function did not return in time. Run can be called
-// once. While the store is unavailable it tries again.
+// Run claims and runs executions until ctx ends or an operator drains the worker, and then stops
+// gracefully, as the package comment describes. It returns nil after a graceful stop, and an error
+// if the store refuses the worker or a function did not return in time. While the store is
+// unavailable, Run tries again. It can be called only once.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if ctx.Err() != nil && s == nil {
 			return w.awaitAll(w.o.Unwind)
 		}
-		if err != nil { // the runs of the last session have been asked to end
+		if err != nil { // the runs of the last session have got their requests to end
 			return errors.Join(err, w.awaitAll(w.o.Unwind))
 		}
 		if lost := s.serve(ctx); !lost {
@@ -124,8 +124,8 @@ func (w *Worker) begin() error {
 	return nil
 }
 
-// open opens a session. It tries again after errors that may pass. The session is nil if the store
-// refuses the worker or ctx ends.
+// open opens a session. It tries again after an error that may be temporary. The session is nil if
+// the store refuses the worker or ctx ends.
 func (w *Worker) open(ctx context.Context) (*session, error) {
 	spec := belay.WorkerSpec{
 		ID: w.newID(), Name: w.o.Name, Queues: w.o.Queues, Workflows: w.order, Labels: w.o.Labels,
@@ -143,7 +143,7 @@ func (w *Worker) open(ctx context.Context) (*session, error) {
 			}
 			return newSession(ctx, w, got, sent), nil
 		case belay.CodeOf(err) == belay.CodeLeaseLost:
-			spec.ID = w.newID() // the session was opened, its reply was lost, and it has ended since
+			spec.ID = w.newID() // the session was opened but its reply was lost, and the session has ended since
 		case !unknown(err):
 			return nil, fmt.Errorf("open a worker session: %w", err)
 		}
@@ -152,8 +152,8 @@ func (w *Worker) open(ctx context.Context) (*session, error) {
 	return nil, context.Cause(ctx)
 }
 
-// unknown reports whether a call may be repeated after the error: the call did not get through, or
-// its result is not known.
+// unknown reports whether a call may be repeated after the error, because the call did not reach
+// the store or its result is unknown.
 func unknown(err error) bool {
 	var e *belay.Error
 	if !errors.As(err, &e) {
@@ -164,8 +164,9 @@ func unknown(err error) bool {
 
 func (w *Worker) newID() belay.WorkerID { return belay.WorkerID(uid.At(time.Now(), w.o.IDs())) }
 
-// handler is the registered function for an assignment. The store assigns only registered
-// workflows; should it assign another, the error is permanent, since a retry would not help.
+// handler returns the registered function for an assignment. The store assigns only registered
+// workflows. For any other workflow the function returns a permanent error, because a retry would
+// not help.
 func (w *Worker) handler(a *belay.Assignment) run.Func {
 	r := belay.Registration{Workflow: a.Workflow, Version: a.Version}
 	if fn := w.handlers[r]; fn != nil {
@@ -177,8 +178,8 @@ func (w *Worker) handler(a *belay.Assignment) run.Func {
 	}
 }
 
-// took counts new runs. While a run with Alone is younger than AloneFor, the worker claims nothing
-// else.
+// took counts new runs. While a run with Alone is younger than AloneFor, the worker claims no other
+// execution.
 func (w *Worker) took(runs []*run.Run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,7 +192,7 @@ func (w *Worker) took(runs []*run.Run) {
 	}
 }
 
-// joined lets the worker claim other executions again beside a run with Alone.
+// joined ends the effect of a run with Alone: the worker may claim other executions again.
 func (w *Worker) joined(id belay.RunID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,7 +206,7 @@ func (w *Worker) joined(id belay.RunID) {
 	}
 }
 
-// returned notes that a function has returned, settled that a run is settled.
+// returned counts that a function has returned, and settled that a run is settled.
 func (w *Worker) returned() { w.less(&w.running) }
 func (w *Worker) settled()  { w.less(&w.held) }
 
@@ -216,7 +217,7 @@ func (w *Worker) less(count *int) {
 	w.more()
 }
 
-// more wakes a waiter, since there may be room for another run.
+// more wakes a goroutine that waits for a free slot or for the end of the runs.
 func (w *Worker) more() {
 	select {
 	case w.freed <- struct{}{}:
@@ -224,9 +225,9 @@ func (w *Worker) more() {
 	}
 }
 
-// free is how many more runs the worker can take. A slot is free as soon as its function has
-// returned, so that the next run is claimed while the last one is being settled. At most as many
-// runs as Concurrency may be waiting to be settled.
+// free returns the number of runs that the worker can claim. A slot is free as soon as its function
+// has returned, so that the next run is claimed while the last run is being settled. At most
+// Concurrency runs may be waiting to be settled.
 func (w *Worker) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,7 +237,7 @@ func (w *Worker) free() int {
 	return max(0, min(w.o.Concurrency-w.running, 2*w.o.Concurrency-w.held))
 }
 
-// unsettled is the number of runs that are not settled.
+// unsettled returns the number of runs that are not settled.
 func (w *Worker) unsettled() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

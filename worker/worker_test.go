@@ -15,8 +15,8 @@ import (
 
 func nothing(context.Context, any) (any, error) { return nil, nil }
 
-// Rule: Run returns an error at once for options with which the worker can never work; it does not
-// try for ever.
+// Rule: if the options or workflows of a worker can never work, Run returns an error at once, and
+// does not try for ever.
 func TestRunReturnsAnErrorForImpossibleOptions(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b := engine.New(memory.New(time.Now), engine.Options{Log: quiet})
@@ -45,15 +45,15 @@ func TestRunReturnsAnErrorForImpossibleOptions(t *testing.T) {
 	}
 }
 
-// Rule: Register panics if a workflow is registered twice or the worker runs already, so that the
-// mistake is noticed when the program starts.
+// Rule: Register panics if a workflow is registered twice or the worker already runs, so that the
+// mistake shows when the program starts.
 func TestRegisterPanicsOnMistakes(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b := engine.New(memory.New(time.Now), engine.Options{Log: quiet})
 	defer b.Close()
 	w := worker.New(b, worker.Options{Log: quiet})
 	worker.Register(w, "w", nothing)
-	worker.Register(w, "w", nothing, worker.Version("2")) // another version is no duplicate
+	worker.Register(w, "w", nothing, worker.Version("2")) // another version is not a duplicate
 	mustPanic(t, "registered already", func() { worker.Register(w, "w", nothing) })
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
@@ -77,7 +77,7 @@ func mustPanic(t *testing.T, text string, f func()) {
 	f()
 }
 
-// Rule: a session names exactly the worker's registered workflows and queues, its labels, its name
+// Rule: a session has exactly the worker's registered workflows and queues, its labels, its name
 // and its process.
 func TestASessionNamesTheWorkflowsAndQueuesOfItsWorker(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
@@ -107,7 +107,7 @@ func TestASessionNamesTheWorkflowsAndQueuesOfItsWorker(t *testing.T) {
 	}
 }
 
-// opening records the WorkerSpec and stops the worker as soon as it has a session.
+// opening records the WorkerSpec, and stops the worker as soon as the session is open.
 type opening struct {
 	belay.Backend
 	spec   belay.WorkerSpec
