@@ -1,9 +1,9 @@
-// Package belaytest is for tests of workflows: it runs them on a Backend in memory, makes their
-// worker crash at a chosen step, and takes executions from their owner.
+// Package belaytest is for tests of workflows: it runs workflows on a Backend in memory, makes
+// their worker crash at a chosen step, and takes executions away from their worker.
 //
 //	k := belaytest.Open(func(w *worker.Worker) { worker.Register(w, "order", Order) })
 //	defer k.Close()
-//	k.CrashBefore(2) // crash when the second step was carried out and is not saved yet
+//	k.CrashBefore(2) // crash after the second step was executed and before it is saved
 //	h, err := workflow.Start[Receipt](ctx, k.Backend, "order", cart)
 //	…
 //	k.Restart()
@@ -11,8 +11,8 @@
 //
 // # Time
 //
-// Inside a [testing/synctest] bubble all time is virtual: the store's, the worker's and the
-// workflow's. A test of a workflow that sleeps for a month takes no time:
+// Inside a [testing/synctest] bubble the clocks of the store, the worker and the workflow all show
+// virtual time. A test of a workflow that sleeps for a month takes no time:
 //
 //	func TestReminder(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -25,5 +25,5 @@
 //		})
 //	}
 //
-// Outside of a bubble time is real; everything except Advance works there too.
+// Outside a bubble time is real, and everything except Advance works too.
 package belaytest

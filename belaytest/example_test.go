@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// printStep carries out a step that prints its name.
+// printStep executes a step that prints its own name.
 func printStep(ctx context.Context, name string) error {
 	return workflow.Do(ctx, name, func(context.Context) error {
 		fmt.Println(name)
@@ -47,9 +47,9 @@ func ExampleOpen() {
 	// shipped to ann <nil>
 }
 
-// A worker crashes after its second step was carried out and before the step is saved. The next
-// worker carries out that step again, and no earlier one. A step that charges a card therefore
-// needs an idempotency key.
+// A worker crashes after its second step was executed and before that step is saved. The next
+// worker executes that step again, and no earlier step. A step that charges a card therefore needs
+// an idempotency key.
 func ExampleKit_CrashBefore() {
 	ctx := context.Background()
 	k := belaytest.Open(registerOrder)
@@ -93,7 +93,7 @@ func ExampleKit_CrashAfter() {
 	// shipped to ann <nil>
 }
 
-// The old owner of a stolen execution cannot write any more.
+// After an execution was stolen, its old owner cannot write any more.
 func ExampleKit_Steal() {
 	ctx := context.Background()
 	started := make(chan belay.ExecutionID)

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// Kit is a Backend in memory with one worker, which a test can make crash.
+// Kit is a Backend in memory with one worker. A test can make that worker crash.
 type Kit struct {
 	// Backend is the Backend on which the test submits, signals and reads executions.
 	Backend belay.Backend
@@ -30,19 +30,19 @@ type Kit struct {
 	wire *wire
 	stop context.CancelFunc
 	done chan struct{}
-	err  error // the error of the worker's Run, once done is closed
+	err  error // the error of the worker's Run; valid after done is closed
 }
 
-// A kit needs neither polls nor the expiry of leases, and each of them would cost real time in a
-// test with virtual time. So both intervals are long.
+// A kit needs neither polls nor the expiry of leases. In a test with virtual time, each poll and
+// each heartbeat takes real processor time, so both intervals are long.
 const (
 	slowPoll = time.Hour
 	ttl      = time.Hour
 )
 
 // Open opens a Backend and starts a worker. The function register registers the worker's workflows;
-// it is called again for each further worker. The functions in change may change the worker's
-// default options. Close stops the worker and closes the Backend.
+// it is called again for each later worker. The functions in change may change the worker's default
+// options. Close stops the worker and closes the Backend.
 func Open(register func(w *worker.Worker), change ...func(o *worker.Options)) *Kit {
 	e := engine.New(memory.New(time.Now), engine.Options{Log: slog.New(slog.DiscardHandler), SlowPoll: slowPoll})
 	k := &Kit{Backend: e, engine: e, register: register, change: change, opened: time.Now()}
@@ -50,7 +50,7 @@ func Open(register func(w *worker.Worker), change ...func(o *worker.Options)) *K
 	return k
 }
 
-// Close shuts the worker down gracefully and closes the Backend. It returns an error if a workflow
+// Close stops the worker gracefully and closes the Backend. It returns an error if a workflow
 // function did not return after its context had ended.
 func (k *Kit) Close() error {
 	err := k.end()
@@ -60,46 +60,46 @@ func (k *Kit) Close() error {
 	return err
 }
 
-// CrashBefore makes the worker crash when it is about to save its n-th checkpoint from now on,
-// counted from 1: the step or wait was carried out and is not saved, so the next worker carries it
-// out again.
+// CrashBefore makes the worker crash before it saves its n-th checkpoint from now on, counted from
+// 1. The step or wait of that checkpoint was executed and is not saved, so the next worker executes
+// it again.
 func (k *Kit) CrashBefore(n int) { k.current().arm(n, false) }
 
 // CrashAfter makes the worker crash right after its n-th checkpoint from now on, counted from 1,
-// was saved: the next worker continues after it.
+// was saved. The next worker continues after that checkpoint.
 func (k *Kit) CrashAfter(n int) { k.current().arm(n, true) }
 
 // Crash makes the worker crash now. The contexts of its functions end with belay.ErrLeaseLost as
-// the cause, and no call of the functions or of the worker reaches the Backend any more.
+// the cause, and no later call of the functions or of the worker reaches the Backend.
 func (k *Kit) Crash() { k.current().crash() }
 
-// Restart waits until the worker has crashed, and starts another one. The runs of the crashed
-// worker are lost at once, which counts as a loss of each execution, and the new worker continues
-// the executions.
+// Restart waits until the worker has crashed, and starts another worker. The runs of the crashed
+// worker end at once as lost, which counts as a loss of each execution, and the new worker
+// continues the executions.
 func (k *Kit) Restart() {
 	<-k.current().crashed
 	_ = k.end() // the error of a crashed worker does not matter
 	k.start()
 }
 
-// Steal takes an execution from its owner, as an operator would. The next owner has a newer token.
-// The old owner's writes are refused from now on, and the owner learns of the loss from its next
-// write or heartbeat. CodeConflict if the execution has no owner.
+// Steal takes an execution away from its owner, like the steal action of an operator. The next
+// owner has a newer token. From now on the store refuses the old owner's writes, and the old owner
+// learns of the loss from its next write or heartbeat. The error has CodeConflict if the execution
+// has no owner.
 func (k *Kit) Steal(ctx context.Context, id belay.ExecutionID) error {
 	_, err := k.Backend.Control(ctx, belay.Control{Execution: id, Action: belay.ActionSteal, Actor: "belaytest"})
 	return err
 }
 
-// Advance moves the virtual time forward by d and waits until the worker and the engine have
-// finished everything that became due. It works only inside a synctest bubble, and panics
-// elsewhere.
+// Advance moves the virtual time forward by d, and waits until the worker and the engine have done
+// all work that became ready. It works only inside a synctest bubble, and panics elsewhere.
 func (k *Kit) Advance(d time.Duration) {
 	synctest.Wait()
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// Boottime is the clock of the worker's fence, which runs with the clock of the store.
+// Boottime is the clock of the worker's fence, which follows the clock of the store.
 func (k *Kit) Boottime() time.Duration { return time.Since(k.opened) }
 
 func (k *Kit) current() *wire {
@@ -122,7 +122,7 @@ func (k *Kit) start() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	k.wire = &wire{Backend: k.Backend, crashed: make(chan struct{}), die: func(session belay.WorkerID) {
-		// Bury returns an error if the session has ended already.
+		// Bury returns an error if the session has already ended.
 		_ = k.engine.Bury(context.Background(), session, "the test made the worker crash")
 		stop()
 	}}

@@ -15,7 +15,7 @@ import (
 )
 
 // Rule: in a synctest bubble, Advance moves the clocks of the store, the worker and the workflow
-// forward without delay.
+// forward and takes no real time.
 func TestAdvanceMovesAllClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := belaytest.Open(func(w *worker.Worker) {
@@ -48,8 +48,8 @@ func TestAdvanceMovesAllClocks(t *testing.T) {
 	})
 }
 
-// Rule: the executions of a crashed worker continue without a wait for its TTL, and no later write
-// of the worker reaches the Backend.
+// Rule: the executions of a crashed worker continue without waiting for its TTL, and no later write
+// of that worker reaches the Backend.
 func TestACrashedWorkerIsReplacedAtOnceAndWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var late error
@@ -90,8 +90,8 @@ func TestACrashedWorkerIsReplacedAtOnceAndWritesNothing(t *testing.T) {
 	})
 }
 
-// Rule: if the workflow of a child is not registered, the parent fails with advice, instead of
-// waiting for ever.
+// Rule: if the workflow of a child is not registered, the parent fails with an error that says what
+// to do. It does not wait for ever.
 func TestAChildOfAnUnregisteredWorkflowFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := belaytest.Open(func(w *worker.Worker) {

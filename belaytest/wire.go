@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// wire is the Backend of one worker. Once the worker has crashed, every call fails.
+// wire is the Backend of one worker. After the worker has crashed, every call fails.
 type wire struct {
 	belay.Backend
 	die func(session belay.WorkerID)
@@ -19,12 +19,12 @@ type wire struct {
 	session belay.WorkerID
 	dead    bool // the worker has crashed
 	crashed chan struct{}
-	left    int // checkpoints until the worker crashes; 0 means that it does not
+	left    int // number of checkpoints until the worker crashes; 0 means that it does not crash
 	after   bool
 }
 
-// errCrashed is the error of calls of a crashed worker; its code ends the worker's runs.
-// errNoSession keeps a crashed worker from opening another session.
+// errCrashed is the error of every call of a crashed worker; its code ends the worker's runs.
+// errNoSession prevents that a crashed worker opens another session.
 var (
 	errCrashed = &belay.Error{
 		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the test made this worker crash",
@@ -32,7 +32,8 @@ var (
 	errNoSession = &belay.Error{Code: belay.CodeForbidden, Message: "the test made this worker crash"}
 )
 
-// arm makes the worker crash at its n-th checkpoint, after it was saved or before.
+// arm makes the worker crash at its n-th checkpoint: after the checkpoint was saved if after is
+// true, else before.
 func (w *wire) arm(n int, after bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,7 +57,7 @@ func (w *wire) isDead() bool {
 	return w.dead
 }
 
-// count counts a checkpoint and reports whether the worker must crash now.
+// count counts a checkpoint, and reports whether the worker must crash now.
 func (w *wire) count(after bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,8 +68,8 @@ func (w *wire) count(after bool) bool {
 	return w.left == 0
 }
 
-// Save saves a checkpoint, and crashes the worker before or after the save if this is the chosen
-// checkpoint.
+// Save saves a checkpoint. If this is the chosen checkpoint, it makes the worker crash before or
+// after the save.
 func (w *wire) Save(ctx context.Context, s belay.Save) (int64, error) {
 	if w.count(false) {
 		w.crash()
@@ -94,7 +95,7 @@ func through[A any](w *wire, call func() (A, error)) (A, error) {
 	return a, err
 }
 
-// Submit refuses a child whose workflow no worker runs, since its parent would wait for ever.
+// Submit refuses a child whose workflow no worker runs, because its parent would wait for ever.
 func (w *wire) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	workers, err := w.Workers(ctx)
 	if err != nil {
@@ -112,7 +113,7 @@ func (w *wire) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submi
 	return through(w, func() ([]belay.Submitted, error) { return w.Backend.Submit(ctx, s...) })
 }
 
-// runs reports whether the worker x would run the child c.
+// runs reports whether the worker x would claim the child c.
 func runs(x *belay.Worker, c *belay.Submission) bool {
 	return !x.State.Ended() && slices.Contains(x.Queues, cmp.Or(c.Queue, "default")) &&
 		slices.Contains(x.Workflows, belay.Registration{Workflow: c.Workflow, Version: c.Version})
