@@ -3,9 +3,10 @@
 //
 //	go run ./examples/agent-pipeline "the history of climbing"
 //
-// Each call to the model is a step, so that a finished call is not paid for again when the program
-// is killed and started again. The file calls.txt lists the calls, and belay get shows their cost.
-// The model here is simulated and needs no account; replace the function ask to use a real one.
+// Each call to the model is a step. So if the program is killed and started again, a finished call
+// is not repeated and costs nothing again. The file calls.txt lists the calls, and belay get shows
+// their cost. The model is simulated and needs no account; replace the function ask to use a real
+// model.
 package main
 
 import (
@@ -25,10 +26,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// drafts is the largest number of drafts.
+// drafts is the maximum number of drafts.
 const drafts = 3
 
-// report is the workflow. Its input is the subject.
+// report is the workflow. Its input is the subject of the report.
 func report(ctx context.Context, subject string) (string, error) {
 	plan, err := call(ctx, "plan", "name three topics of "+subject, 0)
 	if err != nil {
@@ -53,7 +54,7 @@ func report(ctx context.Context, subject string) (string, error) {
 	}
 }
 
-// research asks the model about all topics concurrently, each in a branch.
+// research calls the model for all topics concurrently, with a branch for each topic.
 func research(ctx context.Context, topics []string) (string, error) {
 	var branches []*workflow.Future[string]
 	for _, topic := range topics {
@@ -72,7 +73,7 @@ func research(ctx context.Context, topics []string) (string, error) {
 	return strings.Join(notes, "; "), nil
 }
 
-// call asks the model in a step, with up to three tries, and adds the cost of the answer to the
+// call calls the model in a step, with up to three tries, and adds the cost of the answer to the
 // execution.
 func call(ctx context.Context, name, prompt string, turn int) (string, error) {
 	return workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
@@ -85,7 +86,8 @@ func call(ctx context.Context, name, prompt string, turn int) (string, error) {
 	}, workflow.Key(turn), workflow.Retry(3, time.Second))
 }
 
-// ask stands for a language model. It gives the same answer to the same prompt, after a moment.
+// ask simulates a language model. After a moment it returns an answer, always the same for the same
+// prompt.
 func ask(ctx context.Context, role, prompt string) (answer string, tokens int64, err error) {
 	f, err := os.OpenFile("calls.txt", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -123,7 +125,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		os.Exit(1) //nolint:gocritic // no deferred call is needed any more
 	}
 }
 

@@ -3,9 +3,10 @@
 //	go run ./examples/approval 17                      # prints the command that approves the order
 //	belay signal ID approved --payload '{"by": "ann"}' # in another shell
 //
-// The order reserves its goods, asks for an approval, and ships the goods when the approval
-// arrives. If none arrives within a day, the order gives the goods back. The program may be killed
-// and started again at any time, also while the order waits: the order continues where it was.
+// The order reserves its goods, requests an approval, and ships the goods when the approval
+// arrives. If no approval arrives within a day, the order gives the goods back. The program may be
+// killed and started again at any time, even while the order waits; the order then continues where
+// it stopped.
 package main
 
 import (
@@ -50,7 +51,7 @@ func order(ctx context.Context, number string) (string, error) {
 	return "shipped, approved by " + ok.By, nil
 }
 
-// step stands for a call to another service.
+// step simulates a call to another service.
 func step(ctx context.Context, name, number string) error {
 	return workflow.Do(ctx, name, func(context.Context) error {
 		fmt.Printf("order %s: %s\n", number, name)
@@ -58,7 +59,7 @@ func step(ctx context.Context, name, number string) error {
 	})
 }
 
-// ask stands for a mail to the person who approves.
+// ask simulates a mail to the person who approves the order.
 func ask(ctx context.Context, number string) error {
 	return workflow.Do(ctx, "ask", func(ctx context.Context) error {
 		fmt.Printf("order %s: belay signal %s approved --payload '{\"by\": \"you\"}'\n", number,
@@ -76,7 +77,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		os.Exit(1) //nolint:gocritic // no deferred call is needed any more
 	}
 }
 

@@ -3,8 +3,8 @@
 //	go run ./examples/fan-out 2000000
 //
 // The workflow splits the numbers into ranges and starts a child for each. The children run
-// concurrently, in this program and in every other program on the same store. Kill the program in
-// the middle and start it again: finished ranges are not counted again.
+// concurrently, in this program and in every other program on the same store. Kill the program
+// while it counts, and start it again: it does not count the finished ranges again.
 package main
 
 import (
@@ -26,10 +26,10 @@ import (
 // parts is the number of children.
 const parts = 20
 
-// span is the range of numbers from From up to, not including, To.
+// span is a range of numbers: From is its first number, and To is the number after its last.
 type span struct{ From, To int }
 
-// primes counts the primes below n, with a child for each part; all children run concurrently.
+// primes counts the primes below n, with a child for each range; all children run concurrently.
 func primes(ctx context.Context, n int) (int, error) {
 	var counts []*workflow.Future[int]
 	for i := range parts {
@@ -49,7 +49,7 @@ func primes(ctx context.Context, n int) (int, error) {
 	return total, nil
 }
 
-// count counts the primes of a span. It has no steps: if its worker crashes, it begins again. Its
+// count counts the primes of a span. It has no steps, so it begins again if its worker crashes. Its
 // result is saved when it ends.
 func count(ctx context.Context, s span) (int, error) {
 	n := 0
@@ -83,7 +83,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		os.Exit(1) //nolint:gocritic // no deferred call is needed any more
 	}
 }
 

@@ -1,13 +1,13 @@
-// Command saga books a trip at three services, and cancels the bookings that it has made when one
-// of the services refuses.
+// Command saga books a trip at three services. When a service refuses, the program cancels the
+// bookings that it has made.
 //
 //	go run ./examples/saga spring         # all bookings succeed
 //	go run ./examples/saga spring-nocar   # there is no car: hotel and flight are cancelled
 //
 // Each booking and each cancellation is a step. After a crash the workflow is called again and its
 // finished steps return their saved results, so that the list of bookings to cancel is complete
-// again. Kill the program between two cancellations and start it again: it cancels the rest. The
-// services are simulated by lines in the file bookings.txt.
+// again. Kill the program between two cancellations and start it again: it cancels the remaining
+// bookings. The services are simulated by lines in the file bookings.txt.
 package main
 
 import (
@@ -30,19 +30,19 @@ import (
 // errNone is the error of a service that is sold out. A retry does not help.
 var errNone = errors.New("none is left")
 
-// trip books flight, hotel and car, or none of them.
+// trip books a flight, a hotel and a car, or none of the three.
 func trip(ctx context.Context, name string) (string, error) {
 	var booked []string
 	for _, what := range []string{"flight", "hotel", "car"} {
 		free, err := workflow.Step(ctx, "book "+what, func(ctx context.Context) (bool, error) {
 			err := book(ctx, name, what)
 			if errors.Is(err, errNone) {
-				return false, nil // sold out is a result of the step, which is saved
+				return false, nil // sold out is a result of the step, and is saved
 			}
 			return err == nil, err
 		})
 		if err != nil {
-			return "", err // a failure, after which the policy retries the workflow
+			return "", err // after this failure the policy retries the workflow
 		}
 		if !free {
 			return "there is no " + what, cancelAll(ctx, name, booked)
@@ -66,7 +66,7 @@ func cancelAll(ctx context.Context, name string, booked []string) error {
 	return nil
 }
 
-// book stands for a call to a booking service.
+// book simulates a call to a booking service.
 func book(ctx context.Context, name, what string) error {
 	if what == "car" && strings.HasSuffix(name, "nocar") {
 		return errNone
@@ -74,9 +74,9 @@ func book(ctx context.Context, name, what string) error {
 	return note(ctx, "book", name, what)
 }
 
-// note appends a line about the action of a service, and takes as long as a call to a service. A
-// real service would get workflow.IdempotencyKey(ctx), so that a repeated call after a crash books
-// nothing twice.
+// note appends a line for a service's action to bookings.txt, and takes as long as a call to a
+// service. A real service would get workflow.IdempotencyKey(ctx), so that a call repeated after a
+// crash does not book a second time.
 func note(ctx context.Context, did, name, what string) error {
 	f, err := os.OpenFile("bookings.txt", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -103,7 +103,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		os.Exit(1) //nolint:gocritic // no deferred call is needed any more
 	}
 }
 

@@ -1,13 +1,13 @@
-// Command web-orders is a web application that writes an order and submits its execution in one
-// transaction on one PostgreSQL database.
+// Command web-orders is a web application that writes an order and submits the order's execution in
+// one transaction of a PostgreSQL database.
 //
 //	go run ./examples/web-orders postgres://app@localhost/app 127.0.0.1:8080
 //	curl -d '{"customer": "ada"}' http://127.0.0.1:8080/orders   # {"order": 1}
 //	curl http://127.0.0.1:8080/orders/1                          # {"state": "shipped"}
 //
-// If the database refuses the order, no execution exists. If it commits the order, the order is
-// shipped, even if the application is killed right after the commit. Any number of copies of the
-// program may share the database.
+// If the database refuses the order, no execution is stored. If the database commits the order, the
+// order is shipped, even if the application is killed right after the commit. Any number of copies
+// of the program may share the database.
 package main
 
 import (
@@ -108,7 +108,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		os.Exit(1) //nolint:gocritic // no deferred call is needed any more
 	}
 }
 
