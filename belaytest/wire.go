@@ -24,7 +24,7 @@ type wire struct {
 }
 
 // errCrashed is the error of every call of a crashed worker; its code ends the worker's runs.
-// errNoSession prevents that a crashed worker opens another session.
+// errNoSession prevents a crashed worker from opening another session.
 var (
 	errCrashed = &belay.Error{
 		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the test made this worker crash",

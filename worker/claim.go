@@ -20,8 +20,8 @@ const (
 	// prevents a busy loop if every reply has Attention.
 	attentionPause = 10 * time.Millisecond
 	// claimRefusals is the number of consecutive errors after which the worker stops repeating a
-	// claim and gives up the claim's number. Until then the store counts the executions that the
-	// claim may have won as running, although no worker runs them.
+	// claim and uses the next number. Until then the store counts the executions that the claim may
+	// have won as running, although no worker runs them.
 	claimRefusals = 3
 	// manySlots is larger than the number of slots of any worker.
 	manySlots = 1 << 20
@@ -29,9 +29,9 @@ const (
 
 // claims sends claims until ctx ends. It repeats a claim with the same number until a reply arrives
 // or it gives the number up, and marks these claims as repeats. If it gives a number up because the
-// claim got only errors, the next claim requests one execution, and each successful claim after
-// that twice as many as before. So if an execution makes the reply fail, it is claimed alone, and
-// the other executions can run.
+// claim got only errors, the next claim requests a single execution. Each successful claim after
+// that doubles the number of executions that the following claim requests. So if an execution makes
+// the reply fail, it is claimed alone, and the other executions can run.
 func (s *session) claims(ctx context.Context) {
 	number, slots, repeat := int64(1), 0, false
 	refused, most := 0, manySlots

@@ -18,7 +18,7 @@ type Future[T any] struct {
 // result of the branch itself is not saved.
 //
 // Start branches with Go and not with a go statement, because a run suspends when every branch
-// waits, and does not know of other goroutines. If the workflow function returns before its
+// waits, even if another goroutine is still working. If the workflow function returns before its
 // branches, their contexts end, and the run ends after the last branch has returned.
 func Go[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), key ...KeyOption) *Future[T] {
 	f := &Future[T]{}

@@ -72,8 +72,8 @@ func checkStored(repo, ref string) error {
 }
 
 // decodeStrict decodes an input. It refuses unknown fields, and fields whose name differs in case,
-// because otherwise an input could have two fields of which one is checked and the other is
-// displayed.
+// because otherwise an input could have the fields repo and Repo, of which the first is checked and
+// the second is displayed.
 func decodeStrict(input json.RawMessage, v any) error {
 	d := json.NewDecoder(bytes.NewReader(input))
 	d.DisallowUnknownFields()

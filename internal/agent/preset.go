@@ -7,8 +7,8 @@ import (
 
 // preset is the built-in configuration of a known agent program.
 type preset struct {
-	// command starts a conversation and resume continues a conversation. In both, permissionPlace
-	// stands for the permission mode.
+	// command starts a conversation and resume continues a conversation. In both commands,
+	// permissionPlace is replaced by the permission mode.
 	command, resume Template
 	// partial is the flag with which the agent writes its texts in parts.
 	partial string
@@ -23,7 +23,7 @@ type preset struct {
 	conversation string
 }
 
-// permissionPlace stands for the permission mode in the commands of presets.
+// permissionPlace is replaced by the permission mode in the commands of presets.
 const permissionPlace = "{{permissions}}"
 
 var presets = map[string]*preset{

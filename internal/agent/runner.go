@@ -29,7 +29,7 @@ type Runner struct {
 	// PrepareTimeout is the time limit for preparing a workspace, including all retries to reach
 	// its repository; 0 means ten minutes.
 	PrepareTimeout time.Duration
-	// Walls are the other parts of the sandbox.
+	// Walls are the parts of the sandbox beside Limits and Seal.
 	Walls
 	// Isolation is the kind of isolation that the last successful Probe had.
 	Isolation process.Isolation

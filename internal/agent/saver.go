@@ -29,7 +29,7 @@ type saver struct {
 	session     string // the conversation to which the changes belong
 	log         *slog.Logger
 
-	still chan struct{} // has one value while the saver freezes the agent
+	still chan struct{} // a lock, which a goroutine has while it freezes or ends the agent
 	last  [sha256.Size]byte
 }
 

@@ -11,7 +11,7 @@ import (
 // name.
 type entry struct {
 	// kind is the kind of the checkpoint that an earlier run saved under the name; 0 if no run
-	// saved one.
+	// saved a checkpoint.
 	kind belay.CheckpointKind
 	data json.RawMessage
 	age  time.Duration

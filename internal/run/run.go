@@ -194,7 +194,7 @@ func (r *Run) Lose(why error) {
 	}
 }
 
-// Lost reports whether the run knows that its lease is lost.
+// Lost reports whether the run has learned that its lease is lost.
 func (r *Run) Lost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,7 +24,7 @@ func (s *signals) start(a belay.Assignment) {
 	}
 }
 
-// add appends signals, which must be newer than those in the list.
+// add appends signals, which must be newer than the signals in the list.
 func (s *signals) add(more []belay.Signal) {
 	if len(more) > 0 {
 		s.list = append(slices.Clip(s.list), more...)
@@ -56,7 +56,7 @@ func (s *signals) takeLocked(want func(*belay.Signal) bool) (belay.Signal, bool)
 	return belay.Signal{}, false
 }
 
-// takeNow takes a signal from those that were already read.
+// takeNow removes and returns a signal that was already read.
 func (r *Run) takeNow(want func(*belay.Signal) bool) (belay.Signal, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *Run) readLocked() (some bool, err error) {
 }
 
 // pokeLocked wakes one branch that waits for a signal, if announced signals were not read yet. That
-// branch reads the signals and wakes the other branches that want one.
+// branch reads the signals and wakes the other branches that want a signal.
 func (r *Run) pokeLocked() {
 	if r.signals.announced <= r.signals.seen || r.signals.reading {
 		return

@@ -120,8 +120,8 @@ func (c *chat) late() error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
-// noRetry prevents that OpenAI's clients repeat the request after a 503: a repeated request would
-// start another job or get the same error.
+// noRetry prevents OpenAI's clients from repeating the request after a 503: a repeated request
+// would start another job or get the same error.
 func (c *chat) noRetry() { c.w.Header().Set("X-Should-Retry", "false") }
 
 // disconnected returns the error for a chat whose caller has disconnected, whose server stops, or

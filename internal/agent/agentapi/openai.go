@@ -157,7 +157,7 @@ func refuseField(w http.ResponseWriter, p wire.Problem, field *string) {
 	reply(w, p.Status, fault)
 }
 
-// refuse sends the error of a chat, with the name of the invalid field if err has one.
+// refuse sends the error of a chat, with the name of the invalid field if err names a field.
 func (c *chat) refuse(err error) {
 	var field *string
 	var wrong *fieldError

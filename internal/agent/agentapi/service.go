@@ -37,8 +37,8 @@ type Options struct {
 	// Ping is the interval of pings in an idle stream. WriteTimeout is the time in which a client
 	// must accept each write. 0 means 15 s for Ping and 10 s for WriteTimeout.
 	Ping, WriteTimeout time.Duration
-	// Reading is the memory budget for reading logs, which other readers may share; nil means a
-	// budget of its own.
+	// Reading is the memory budget for reading logs, which other readers may share; nil means that
+	// the service makes its own budget.
 	Reading *httpapi.Reading
 	// Now is the clock for JobTTL; nil means time.Now.
 	Now func() time.Time

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// Rule: whatever bytes the output contains, it is the data of one event: it can neither begin nor
-// end an event.
+// Rule: whatever bytes the output contains, the output is sent as the data of a single event: it
+// can neither begin nor end an event.
 func TestEventsAreFramed(t *testing.T) {
 	w := httptest.NewRecorder()
 	s := New(nil, Options{}).stream(w)

@@ -330,7 +330,7 @@ func TestATunnelInUseStaysOpen(t *testing.T) {
 	})
 }
 
-// one is a listener that accepts one connection.
+// one is a listener that accepts a single connection.
 type one struct {
 	conn net.Conn
 	over chan struct{}

@@ -125,7 +125,8 @@ func parseRange(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// explain returns the error for an invalid pattern, with a suggestion if there is one.
+// explain returns the error for an invalid pattern, with a suggestion if suggest finds a valid
+// pattern.
 func explain(text string, err error) error {
 	if better := suggest(text, err); better != "" {
 		if _, bad := parseRule(better); bad == nil || better == nothing {

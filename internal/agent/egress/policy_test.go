@@ -102,8 +102,8 @@ func TestNoneAllowsNothing(t *testing.T) {
 	}
 }
 
-// Rule: Parse refuses an invalid pattern with a reason, and with a suggestion if there is a good
-// one.
+// Rule: Parse refuses an invalid pattern with a reason, and with a suggestion if a similar pattern
+// is valid.
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://api.example.com/v1":      `did you mean api.example.com:443?`,

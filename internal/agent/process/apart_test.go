@@ -160,7 +160,7 @@ func TestWallSockets(t *testing.T) {
 				t.Errorf("kept apart by %q", r.Walls.Sockets)
 			}
 			guest.without, guest.Insist = []string{byLandlock}, nil
-			open(t, guest, "dial unix "+name) // a process may connect to a socket of its own run
+			open(t, guest, "dial unix "+name) // a process may connect to a socket of the same run
 		}
 	})
 }
@@ -196,7 +196,7 @@ func TestWallIPC(t *testing.T) {
 }
 
 // Rule: a walled run of root has no capability with which it could undo its walls, and a run in a
-// user namespace has no capability at all.
+// user namespace has no capability.
 func TestWallCapabilities(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)

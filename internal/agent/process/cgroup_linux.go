@@ -23,9 +23,8 @@ type cgroup struct {
 	dir string
 }
 
-// newCgroup makes a group for the run below this process's own group. It checks that this process
-// can enter and leave the new group, because a supervisor that could not leave the group would
-// freeze itself.
+// newCgroup makes the group of a run. It checks that this process can enter and leave the new
+// group, because a supervisor that could not leave the group would freeze itself.
 func newCgroup(h hierarchy, id string) (*cgroup, error) {
 	c := &cgroup{hierarchy: h, dir: filepath.Join(h.place(), cgroupPrefix+id)}
 	if err := os.Mkdir(c.dir, 0o750); err != nil && !errors.Is(err, os.ErrExist) {

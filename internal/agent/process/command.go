@@ -34,8 +34,8 @@ type Command struct {
 	// ID is the run's id: 1 to 128 letters, digits, '.', '_' and '-'. Every process of the run has
 	// it in its environment.
 	ID string
-	// Args is the command and its arguments. A command without a slash is looked up in the PATH of
-	// its own environment.
+	// Args is the command and its arguments. If the command has no slash, it is looked up in the
+	// PATH of the command's environment.
 	Args []string
 	// Dir is the working directory, an absolute path.
 	Dir string
@@ -78,8 +78,9 @@ type Command struct {
 	// to read hidden paths and to list the directories above them; files that are made later beside
 	// a hidden path are then hidden as well. A path that does not exist is skipped.
 	Hidden []string
-	// Readable lists paths below the Hidden ones that stay visible, read-only. If two paths in
-	// Readable, Writable and Hidden overlap, the deeper one decides for everything below it.
+	// Readable lists paths below the paths in Hidden that stay visible, read-only. If a path in
+	// Readable, Writable or Hidden lies below another of these paths, the deeper path determines
+	// the access to everything below it.
 	Readable []string
 	// Network is the network that the run can reach.
 	Network Network

@@ -44,8 +44,8 @@ func filterFor(o *order) []unix.SockFilter {
 	return f.program()
 }
 
-// architectures are the processor architectures that the filter supports: the filter knows their
-// system call numbers, and they store the lower half of an argument first.
+// architectures are the processor architectures that the filter supports: it has the system call
+// numbers of these architectures, and each stores the lower half of an argument first.
 var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
 // install applies a filter to the calling thread and everything that it starts. A filter cannot be
@@ -70,7 +70,7 @@ func install(program []unix.SockFilter) error {
 type filter []unix.SockFilter
 
 // The offsets in seccomp_data of a system call's number, architecture and first argument. The
-// offset of an argument is that of its lower half.
+// offset of an argument is the offset of its lower half.
 const (
 	atNumber       = 0
 	atArchitecture = 4

@@ -61,7 +61,7 @@ func still(t *testing.T, what string, value func() int64) {
 }
 
 // Rule: after Freeze has returned, no process of the tree runs: not the command, no daemon, and no
-// process that keeps starting others. After Thaw all of them continue.
+// process that keeps starting other processes. After Thaw all of them continue.
 func TestFreezeStopsEverything(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		c, _ := shell(t, kind, `

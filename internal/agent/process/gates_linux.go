@@ -43,9 +43,9 @@ func (s *supervisor) gates() (*gates, error) {
 	}
 	// If the freezer uses cgroup v2, its group may be the same as the group of a limit.
 	for _, b := range s.bounds.groups {
-		// In cgroup v1 one thread can enter without the others, so the supervisor's usage is not
-		// counted. In cgroup v2 the whole supervisor enters, and its usage counts during the start
-		// of the command.
+		// In cgroup v1 a single thread can enter without the other threads, so the supervisor's
+		// usage is not counted. In cgroup v2 the whole supervisor enters, and its usage counts
+		// during the start of the command.
 		file := "cgroup.procs"
 		if b.version == 1 {
 			file = "tasks"

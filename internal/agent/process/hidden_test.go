@@ -104,7 +104,7 @@ func TestWallHiddenWithoutASeal(t *testing.T) {
 		c, dir := house(t, kind)
 		c.Writable, c.Dir = nil, "/"
 		repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new/x", "write "+dir+"/room/bin/tool")
-		// with the other isolations an empty file covers the secret, which can be read and written
+		// with a mount namespace an empty file covers the secret, and the run can open that file
 		if kind == Subreaper {
 			repelled(t, c, "read "+dir+"/secret", "write "+dir+"/secret", "read "+dir+"/room/bin/key")
 		}

@@ -71,7 +71,7 @@ func mapUser(owner host.User) error {
 	return nil
 }
 
-// enclose completes a new PID namespace: it prevents that mounts of this mount namespace appear on
+// enclose completes a new PID namespace: it makes a mount namespace whose mounts do not appear on
 // the machine, and mounts a /proc that shows the processes of the new PID namespace.
 func enclose() error {
 	if os.Getpid() != 1 {

@@ -107,8 +107,8 @@ func (l *landlocked) ruleset(o *order) (int, error) {
 	if l.sockets {
 		attr.Scoped |= unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
-	// An older kernel has only the first fields of the structure, and requires that the other
-	// fields are zero.
+	// An older kernel supports only the first fields of the structure, and requires zero in all
+	// further fields.
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr),
 		0)
 	if errno != 0 {

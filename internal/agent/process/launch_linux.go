@@ -36,8 +36,8 @@ func (s *supervisor) start() *report {
 	if failure := <-launched; failure != nil {
 		return failure
 	}
-	// the supervisor closes its copies, so that the other end gets an end of file when the command
-	// closes a descriptor
+	// the supervisor closes its copies, so that the reader of a pipe gets an end of file when the
+	// command closes its copy
 	for i := range s.order.Files {
 		_ = unix.Close(socketFD + 1 + i)
 	}

@@ -53,7 +53,7 @@ func (s *supervisor) forkLimiter(path string) (pid int, err error) {
 	}
 	var errno [4]byte
 	switch n, _ := io.ReadFull(ours, errno[:]); n {
-	case 0: // the kernel has closed the other end, because the limiter has executed the program
+	case 0: // an end of file: the limiter has executed the program, so the kernel has closed its end of the pipe
 		return pid, nil
 	case len(errno):
 		err = syscall.Errno(binary.LittleEndian.Uint32(errno[:]))

@@ -18,7 +18,7 @@ const (
 	// HostNetwork allows every network that the machine can reach.
 	HostNetwork Network = ""
 	// NoNetwork allows only the run's own loopback; without a network namespace it allows no
-	// network at all.
+	// network.
 	NoNetwork Network = "none"
 	// ProxiedNetwork is like NoNetwork but also allows one address on the loopback, at which
 	// Command.Proxy answers.

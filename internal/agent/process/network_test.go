@@ -126,7 +126,7 @@ func TestWallProxiedNetwork(t *testing.T) {
 		address, reached := outside(t)
 		c, calls, ended := proxied(t, kind)
 		lines := append(outward(address), "fetch http://example.invalid/")
-		if kind == Subreaper { // with the other isolations the packet can be sent but reaches no server
+		if kind == Subreaper { // with a network namespace the packet can be sent but reaches no server
 			lines = append(lines, "datagram "+address)
 		}
 		results, r := assault(t, c, lines...)

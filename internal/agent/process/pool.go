@@ -39,7 +39,7 @@ func (r Range) validate() error {
 	return nil
 }
 
-// nobody is the user id of the user nobody, which stands for all unknown users.
+// nobody is the id of the user nobody, which systems use for all unknown users.
 const nobody = 65534
 
 // Seat is a user of a pool that one run has reserved.

@@ -58,8 +58,8 @@ func sealed(t *testing.T, kind Isolation) (c Command, world string) {
 	return c, world
 }
 
-// Rule: a sealed run can write in its own directories and in no others, whatever its user and
-// whatever means enforces the seal.
+// Rule: whatever its user and the means of its seal, a sealed run can write in its own directories
+// and nowhere else.
 func TestWallSeal(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, without := range []string{"", byLandlock} {

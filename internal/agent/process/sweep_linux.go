@@ -55,7 +55,9 @@ func (t *Tree) killFromOutside() error {
 		}
 		_, err = killRuns(ctx, func(id string) bool { return id == t.command.ID })
 	}
-	_ = t.supervisor.Process.Kill() // with the supervisor of a namespace, the kernel also kills the other processes
+	// if the supervisor is process 1 of a namespace, the kernel then kills all processes of the
+	// namespace
+	_ = t.supervisor.Process.Kill()
 	select {
 	case <-t.ended:
 	case <-ctx.Done():
@@ -113,8 +115,9 @@ type killedRuns struct {
 
 // kill kills the targets and reports whether it could kill at least one.
 func (h *killedRuns) kill(targets []target) (could bool) {
-	// All targets are stopped first, so that none can start another process while the others die.
-	// Supervisors are killed last, because until then they are the parents of the tree.
+	// All targets are stopped first, so that no target can start a process while another target is
+	// being killed. Supervisors are killed last, because until then they are the parents of the
+	// tree.
 	for _, p := range targets {
 		if !p.supervisor {
 			_ = p.Signal(syscall.SIGSTOP)

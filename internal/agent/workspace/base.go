@@ -18,7 +18,7 @@ import (
 
 // base is the warm clone of one repository, with its lock. The files of the clone belong to the
 // keeper (the user of the helper process that fetches), and this process does not trust their
-// contents. This process keeps the state of the base in a file of its own beside the clone.
+// contents. This process keeps the state of the base in a file beside the clone.
 type base struct {
 	m      *Manager
 	src    source
@@ -272,7 +272,7 @@ func (b *base) rebuild(ctx context.Context, spec Spec) (*found, *os.File, error)
 	return f, dir, b.clear(".old-")
 }
 
-// replace moves a newly made base to the place of the present one.
+// replace moves a newly made base to the path of the present base.
 func (b *base) replace(ctx context.Context, next string, f *found) error {
 	release, err := b.use(ctx)
 	if err != nil {

@@ -172,9 +172,9 @@ func (e *tooLarge) Error() string {
 	return fmt.Sprintf("%d in a bundle beyond the limit of %s", e.commits, mib(e.limit))
 }
 
-// best bundles all pieces or, if that fails, as many as possible, and records the others as lost.
-// It leaves out pieces that are too large or that make the bundle unusable, and returns the pieces
-// in the bundle.
+// best bundles all pieces or, if that fails, as many pieces as possible. It omits pieces that are
+// too large or that make the bundle unusable, and records these as lost. It returns the pieces in
+// the bundle.
 func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
 	alone := false // whether HEAD was tried without other pieces
 	for {

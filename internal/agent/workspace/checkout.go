@@ -42,7 +42,7 @@ func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src sou
 	}
 	err = m.clone(ctx, b, w, spec, false)
 	if err != nil && ctx.Err() == nil && !final(err) {
-		// The base may be damaged in files that the fetch did not read: make a new one.
+		// The base may be damaged in files that the fetch did not read, so a new base is made.
 		if rerr := m.clone(ctx, b, w, spec, true); rerr == nil || final(rerr) {
 			err = rerr
 		} else {

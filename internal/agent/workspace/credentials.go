@@ -27,8 +27,9 @@ const maxCredentials = 1 << 20
 //	https://USER:PASSWORD@HOST/PATH
 //
 // A line applies to the repositories on its host and port, at or below its path. If several lines
-// apply, the one with the longest path wins, then the first. Lines of other schemes and lines that
-// begin with # are ignored. Errors give the number of a line and never its text.
+// apply, the line with the longest path wins; among lines with equal paths, the first line wins.
+// Lines of other schemes and lines that begin with # are ignored. An error contains the number of
+// the invalid line, and never its text.
 func CredentialFile(path string) Credentials {
 	return func(url string) (user, password string, ok bool, err error) {
 		text, err := secret.Read(path, maxCredentials)

@@ -15,7 +15,7 @@ import (
 )
 
 // unlock decrypts a fresh checkout with git-crypt, if a key is configured. It runs before the
-// command, when the files are still those of the repository. The only programs that it executes are
+// command, when the command has not changed any file yet. The only programs that it executes are
 // the git-crypt in this process's PATH and, as git's filter, git-crypt again. noKey, if not empty,
 // says why the key could not be read.
 func unlock(ctx context.Context, g *git, at *site, repo, noKey string) error {

@@ -83,7 +83,7 @@ func (d *descent) close() {
 	}
 }
 
-// enter visits the entries of a directory and makes it the current one.
+// enter visits the entries of a directory and makes this directory the current directory.
 func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 	l := level{dir: dir, ino: st.Ino}
 	d.way = append(d.way, l)
@@ -152,7 +152,7 @@ func (d *descent) up() {
 	var st unix.Stat_t
 	dir, err := openDirAt(int(at.dir.Fd()), "..", "..")
 	if err == nil && unix.Fstat(int(dir.Fd()), &st) == nil && st.Ino == above.ino &&
-		uint64(st.Dev) == d.dev { //nolint:unconvert // 32 bits on other systems
+		uint64(st.Dev) == d.dev { //nolint:unconvert // the field has 32 bits on other systems
 		above.dir = dir
 		return
 	}
@@ -205,7 +205,7 @@ func emptyTree(path string) error {
 	defer r.close()
 	var st unix.Stat_t
 	err = unix.Fstat(int(dir.Fd()), &st)
-	r.dev = uint64(st.Dev) //nolint:unconvert // 32 bits on other systems
+	r.dev = uint64(st.Dev) //nolint:unconvert // the field has 32 bits on other systems
 	if err == nil {
 		err = r.empty(dir, 1)
 	}
@@ -261,8 +261,8 @@ func (r *removal) one(dir *os.File, name string, depth int) error {
 		return err
 	}
 	if depth == 0 {
-		r.dev = uint64(st.Dev) //nolint:unconvert // 32 bits on other systems
-	} else if uint64(st.Dev) != r.dev { //nolint:unconvert // 32 bits on other systems
+		r.dev = uint64(st.Dev) //nolint:unconvert // the field has 32 bits on other systems
+	} else if uint64(st.Dev) != r.dev { //nolint:unconvert // the field has 32 bits on other systems
 		return unix.EXDEV
 	}
 	if err := r.empty(sub, depth+1); err != nil {

@@ -29,8 +29,8 @@ type errand struct {
 	limits           process.Limits
 	// network gives the helper the network of this machine.
 	network bool
-	// besides gives the helper the machine's /tmp instead of a private one, because a source may
-	// lie there or be reached through it.
+	// besides gives the helper the machine's /tmp instead of a private /tmp, because the machine's
+	// /tmp may contain the source or a directory on its path.
 	besides bool
 	limit   int64 // maximum size of the helper's answer, in bytes
 	order   order
@@ -103,8 +103,9 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 	return c, nil
 }
 
-// openWays makes the directories above those of the helpers passable for other users. It is needed
-// on a machine where sandboxes cannot bind directories. It reports whether it changed anything.
+// openWays makes the directories above the helpers' directories passable for other users. It is
+// needed on a machine where sandboxes cannot bind directories. It reports whether it changed
+// anything.
 func (m *Manager) openWays() (opened bool) {
 	for _, sub := range []string{"base", "scratch"} {
 		dir := filepath.Join(m.dir, sub)

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// maxOutput is the maximum size, in bytes, of the output of a git command that has no limit of its
-// own, such as a list of files or refs.
+// maxOutput is the maximum size, in bytes, of the output of a git command for which no other limit
+// is set, such as a list of files or refs.
 const maxOutput int64 = 256 << 20
 
 // git runs this machine's git without any user's or the system's configuration.
@@ -108,7 +108,7 @@ func (g *git) pipe(ctx context.Context, c command, w io.Writer) error {
 	return nil
 }
 
-// command prepares git in a process group of its own, which is killed when ctx ends.
+// command prepares a call of git in a new process group. The group is killed when ctx ends.
 func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	args := make([]string, 0, 2*len(hardened)+len(c.args)+4)
 	for _, setting := range hardened {
@@ -136,7 +136,7 @@ func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 }
 
 // lineURL is the URL by which git reaches a source over a line. Descriptor 3 is the line; git gets
-// no other descriptor beside the standard ones.
+// no other descriptor except standard input, output and error.
 const lineURL = "fd::3"
 
 // answerFromEnvironment is a credential helper that prints the login from git's environment. The

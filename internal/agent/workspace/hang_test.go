@@ -233,7 +233,7 @@ exec sh -c "$last"
 		"jo@example.com",
 		"git-upload-pack '" + src + "'", "version=2", "",
 	}, "\n")
-	if diff := cmp.Diff(want+want, string(raw)); diff != "" { // one ssh to list the refs, one to fetch
+	if diff := cmp.Diff(want+want, string(raw)); diff != "" { // the first ssh lists the refs, and the second fetches
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	_, err = m.Prepare(t.Context(), Spec{ID: "run_1", Repo: "git@example.com:nowhere"})

@@ -10,8 +10,8 @@ import (
 	"runtime"
 )
 
-// ignorer asks one running `git check-ignore` whether paths are ignored. The caller passes a
-// directory before the paths below it, so that git reads only the .gitignore files of directories
+// ignorer finds out with a running `git check-ignore` whether paths are ignored. The caller passes
+// a directory before the paths below it, so that git reads only the .gitignore files of directories
 // that the caller has checked before.
 type ignorer struct {
 	g *git

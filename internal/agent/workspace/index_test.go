@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepareOwned prepares a workspace. As root, it gives the workspace a user of its own.
+// prepareOwned prepares a workspace. As root, it also gives the workspace its own user.
 func prepareOwned(t *testing.T, src string) (*Manager, *Workspace) {
 	t.Helper()
 	m := open(t)
@@ -41,7 +41,7 @@ func TestIndexKnowsTheFiles(t *testing.T) {
 }
 
 // Rule: Salvage finds every change to a file, even if size and modification time are the same as
-// before the change. It reads all files except untouched ones.
+// before the change. It reads all files except untouched files.
 func TestTouchedFilesAreRead(t *testing.T) {
 	src := repo(t)
 	const text = "what was there\n"

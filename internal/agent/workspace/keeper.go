@@ -17,7 +17,7 @@ import (
 // answers for the source; without descriptors the keeper connects to the source over the network.
 type keepOrder struct {
 	Dir string
-	// URL, User and Password are those of the source.
+	// URL is the source's URL; User and Password are the login for it.
 	URL, User, Password string
 	// Authorities are trusted certificates in PEM form; nil for the system's certificates.
 	Authorities []byte
@@ -153,8 +153,8 @@ func (c *clone) take(ctx context.Context, options []string, refs ...string) erro
 	return err
 }
 
-// ask runs a git command that connects to the source: over the next line if there is one, else over
-// the network.
+// ask runs a git command that connects to the source: over the next line if a line is left, else
+// over the network.
 func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, error) {
 	url := c.src.url
 	with.remote = &c.src

@@ -20,7 +20,8 @@ type Kept struct {
 	Repo   string `json:"repo"`
 	Commit string `json:"commit"`
 	Branch string `json:"branch,omitempty"`
-	// Made is when the workspace was made, At when its work was salvaged.
+	// Made is the time at which the workspace was made, and At the time at which its work was
+	// salvaged.
 	Made time.Time `json:"made"`
 	At   time.Time `json:"at"`
 	// Bytes is the disk space that the work takes.

@@ -25,15 +25,15 @@ type peer interface {
 	// line makes a new line and returns the end for the keeper.
 	line() (*os.File, error)
 	// end ends the peer and waits for it. It returns the peer's error output, or the reason why the
-	// peer gave no answer at all.
+	// peer did not answer.
 	end() (complaint string, err error)
 }
 
 // newLine makes the two ends of a line.
 func newLine() (near, far *os.File, err error) {
 	syscall.ForkLock.RLock()
-	// ForkLock prevents that a process starts between Socketpair and CloseOnExec, inherits the line
-	// and keeps it open.
+	// With ForkLock no process can start between Socketpair and CloseOnExec; such a process would
+	// inherit the line and keep it open.
 	defer syscall.ForkLock.RUnlock()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {

@@ -64,8 +64,9 @@ func rank(sorted []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// use waits for the lock that is needed to copy or replace the base. The lock prevents that files
-// are removed while another process copies them. A fetch only adds files, so it needs no such lock.
+// use waits for the lock that is needed to copy or replace the base. While a process has the lock
+// to copy files, no other process can remove them. A fetch only adds files, so it needs no such
+// lock.
 func (b *base) use(ctx context.Context) (release func(), err error) {
 	asked := time.Now()
 	f, err := waitLock(ctx, b.dir+".use")

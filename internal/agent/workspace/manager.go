@@ -35,8 +35,8 @@ type Manager struct {
 	MaxSalvage int64
 	// KeepHome makes Salvage keep HOME as well.
 	KeepHome bool
-	// Users gives each workspace a user of its own, which needs root. If Users is nil, every
-	// workspace has the user of this process.
+	// Users gives each workspace its own user, which needs root. If Users is nil, every workspace
+	// has the user of this process.
 	Users Users
 	// Keeper is the user who owns the base clones, and who reads repositories of root; nil for the
 	// user of this process. No other program runs as this user, and Users never gives this user to
@@ -55,7 +55,7 @@ type Manager struct {
 	// replacing a file by a symbolic link: the helper can read only files that the command can read
 	// itself.
 	Hidden, Readable []string
-	// Quota limits each workspace, also while Prepare makes the workspace; see [Workspace.Watch].
+	// Quota limits each workspace, even while Prepare makes the workspace; see [Workspace.Watch].
 	Quota Quota
 	// Credentials finds the user name and password for a repository whose URL has none. If
 	// Credentials is nil, git gets no login.

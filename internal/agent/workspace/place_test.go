@@ -50,7 +50,8 @@ func TestConsecutiveWorkspacesShareAPlace(t *testing.T) {
 	}
 }
 
-// Rule: a Prepare that waits for its directory continues as soon as the other workspace is removed.
+// Rule: a Prepare that waits for its directory continues as soon as the workspace that used the
+// directory is removed.
 func TestPrepareWaitsForItsPlace(t *testing.T) {
 	m, source := open(t), repo(t)
 	m.placeTimeout = time.Minute

@@ -96,8 +96,8 @@ func TestOriginIsTheTrueRemote(t *testing.T) {
 	}
 }
 
-// Rule: without a user of its own, a workspace has copies of objects and not hard links. So a job
-// that overwrites its objects does not damage the objects of other jobs.
+// Rule: a workspace without its own user has copies of objects and not hard links. So a job that
+// overwrites its objects does not damage the objects of other jobs.
 func TestObjectsAreCopied(t *testing.T) {
 	src, m := repo(t), open(t)
 	run(t, src, "gc", "-q")

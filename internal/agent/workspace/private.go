@@ -68,7 +68,7 @@ func (p *private) borrow(objects ...string) error {
 
 func (p *private) remove() {
 	if p != nil {
-		_ = removeTree(p.dir) // the scratch directory of the helper is removed at its end, with any rest
+		_ = removeTree(p.dir) // after an error, the end of the helper removes the rest with its scratch directory
 	}
 }
 

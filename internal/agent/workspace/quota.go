@@ -134,7 +134,7 @@ func (w *Workspace) space() (unix.Statfs_t, bool) {
 // workspace cannot have exceeded its quota.
 func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 	var least unix.Statfs_t
-	block := max(int64(free.Bsize), 1) //nolint:unconvert // 32 bits on other systems
+	block := max(int64(free.Bsize), 1) //nolint:unconvert // the field has 32 bits on other systems
 	below := func(have uint64, left int64) uint64 { return have - min(have, uint64(max(left, 0))) }
 	if q.Bytes > 0 {
 		least.Bavail = below(free.Bavail, (q.Bytes-used.Bytes)/2/block)
@@ -150,7 +150,7 @@ func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 
 // judge returns a [*QuotaError] if the usage of a workspace exceeds its quota.
 func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
-	left := int64(free.Bavail) * int64(free.Bsize) //nolint:unconvert // 32 bits on other systems
+	left := int64(free.Bavail) * int64(free.Bsize) //nolint:unconvert // the field has 32 bits on other systems
 	e := &QuotaError{Usage: used, Quota: q, Free: left}
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
@@ -205,7 +205,7 @@ func (q Quota) exceeded(u Usage) bool {
 var errEnough = errors.New("the quota is exceeded")
 
 // measure counts the files below dir. It divides the size of a file by the number of its hard
-// links, so that objects shared with the base count little. If the workspace has a user of its own,
+// links, so that objects shared with the base count little. If the workspace has its own user,
 // files of other users with several hard links count no bytes. Files that are removed meanwhile do
 // not count.
 func measure(ctx context.Context, dir string, q Quota, user *host.User) (Usage, error) {

@@ -37,7 +37,7 @@ type reading struct {
 	Said string `json:"said,omitempty"`
 }
 
-// reader answers for one source.
+// reader answers for a source.
 type reader struct {
 	*readOrder
 	g    *git
@@ -158,7 +158,7 @@ func (r *reader) trusted() string { return filepath.Join(r.home, "trusted") }
 // caller named the repository and the reader has at most the rights of the repository's owner.
 func (r *reader) trust() error {
 	var text strings.Builder
-	// upload-pack knows the repository by the path "."
+	// git checks the owner for each of these paths; upload-pack uses the path "."
 	for _, path := range []string{r.Path, filepath.Join(r.Path, ".git"), "."} {
 		fmt.Fprintf(&text, "[safe]\n\tdirectory = %s\n", quote(path))
 	}

@@ -49,7 +49,7 @@ func checkRef(ref string) error {
 	return nil
 }
 
-// readRefs reads all refs, first loose ones (a file each), then packed ones.
+// readRefs reads all refs: first the loose refs, each of which is a file, and then the packed refs.
 func (r *repository) readRefs(ctx context.Context, lost *losses) {
 	left := maxRefFiles
 	r.readLoose(ctx, "refs", &left, lost)
@@ -159,8 +159,8 @@ func (r *repository) note(ref, object string, lost *losses) {
 	}
 }
 
-// settleNames drops refs that cannot be stored beside others: a ref below another ref, such as a/b
-// beside a, and symbolic refs that lead back to themselves.
+// settleNames drops refs that cannot be stored: a ref below another ref, such as a/b beside a, and
+// symbolic refs that lead back to themselves.
 func (r *repository) settleNames(lost *losses) {
 	for _, name := range sortedKeys(r.links) {
 		if follow(r.links, name) == "" {

@@ -101,7 +101,7 @@ func TestRedirectionGetsNoCredentials(t *testing.T) {
 }
 
 // Rule: Prepare fetches a remote repository at most once within Debounce. It fetches immediately
-// for an unknown ref or commit, and not at all for a known commit.
+// for an unknown ref or commit, and does not fetch for a known commit.
 func TestDebounce(t *testing.T) {
 	src := repo(t)
 	r, m := serve(t, src), open(t)

@@ -239,7 +239,7 @@ func (l *losses) addAll(what string, names []string) {
 	}
 }
 
-// listed joins the first eight names, and adds the number of the others.
+// listed joins the first eight names, and adds the number of the remaining names.
 func listed(names []string) string {
 	const most = 8
 	if n := len(names); n > most {

@@ -154,10 +154,11 @@ func settings(ctx context.Context, p *private, repo *repository, lost *losses) [
 	return keepNow
 }
 
-// withSettings returns the configuration now with its kept settings replaced by others.
+// withSettings returns the configuration now, in which it replaces the settings that Salvage keeps
+// by others.
 func withSettings(now, others []setting) []byte {
 	all := slices.DeleteFunc(slices.Clone(now), func(s setting) bool { return keptSettings.MatchString(s.key) })
-	keep, _ := kept(others) // checked again, because others may come from an attacker
+	keep, _ := kept(others) // the settings in others are checked again, because they may come from an attacker
 	all = append(all, keep...)
 	var b strings.Builder
 	for _, s := range all {

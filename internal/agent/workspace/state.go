@@ -44,7 +44,7 @@ type record struct {
 	modern bool
 }
 
-// Names in the record and in its tree.
+// The names of files in the record, and of entries in the tree of the commit.
 const (
 	recordFile, stagedDir, objectsDir          = "record", "staged", "objects"
 	specialFile, logsFile, settingsFile, gitIn = "special", "logs", "settings", "git/"

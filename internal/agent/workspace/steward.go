@@ -66,8 +66,8 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 		e.readable = append(e.readable[:len(e.readable):len(e.readable)], w.objects, w.notes())
 	}
 	dirs := []string{w.Dir, w.Home}
-	// The sandbox must make these directories visible. File permissions prevent that the user
-	// writes there.
+	// The sandbox must make these directories visible. File permissions prevent the user from
+	// writing there.
 	if w.User != nil {
 		dirs = append(dirs, w.objects, w.notes())
 	}

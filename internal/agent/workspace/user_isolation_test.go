@@ -93,8 +93,8 @@ func TestObjectsAreHardLinkedForOtherUsersOnly(t *testing.T) {
 	}
 }
 
-// Rule: if a workspace has its own user, Salvage and Restore work as usual, but Salvage does not
-// read files of other users in the workspace.
+// Rule: if a workspace has its own user, Salvage and Restore keep the work of that user. Salvage
+// does not read files of other users in the workspace.
 func TestSalvageOfAnotherUser(t *testing.T) {
 	m, source := open(t), repo(t)
 	lent(t, m)
