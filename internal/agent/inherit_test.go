@@ -19,7 +19,7 @@ import (
 )
 
 // assist runs a worker for agents until the test ends or the returned function is called.
-func (d *bed) assist(t *testing.T, a *agent.Assistant) (stop func()) {
+func (d *testBed) assist(t *testing.T, a *agent.Assistant) (stop func()) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
 	if err != nil {
@@ -42,7 +42,7 @@ func (d *bed) assist(t *testing.T, a *agent.Assistant) (stop func()) {
 }
 
 // until waits until ok returns true for the execution.
-func (d *bed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Execution) bool) {
+func (d *testBed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Execution) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		x, err := d.Execution(t.Context(), id)
@@ -62,7 +62,7 @@ func (d *bed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Executi
 }
 
 // dead makes a workspace with a file in it whose owner is a dead process.
-func (d *bed) dead(t *testing.T, run belay.RunID, file, text string) {
+func (d *testBed) dead(t *testing.T, run belay.RunID, file, text string) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
 	if err != nil {
@@ -102,7 +102,7 @@ func (d *bed) dead(t *testing.T, run belay.RunID, file, text string) {
 // Rule: if another process of this machine is salvaging the work of a dead run, the next run waits
 // and then starts with that work. It does not start the prompt from the beginning.
 func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
-	d := newBed(t)
+	d := newTestBed(t)
 	flag := filepath.Join(t.TempDir(), "second")
 	setup, err := agent.NewSetup("", agent.Setup{
 		Command: agent.Template{

@@ -24,7 +24,7 @@ func TestNotesNameAnUnreachableOrigin(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
-	d := newBed(t)
+	d := newTestBed(t)
 	open, err := os.MkdirTemp("", "belay-origin-")
 	if err != nil {
 		t.Fatal(err)

@@ -26,14 +26,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bed is a test bed: a Backend, a repository and a directory for workspaces.
-type bed struct {
+// testBed is a Backend, a repository and a directory for workspaces.
+type testBed struct {
 	*embedded.Backend
 	repo       string
 	workspaces string
 }
 
-func newBed(t *testing.T) *bed {
+func newTestBed(t *testing.T) *testBed {
 	t.Helper()
 	b, err := embedded.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "data"))
 	if err != nil {
@@ -44,7 +44,7 @@ func newBed(t *testing.T) *bed {
 			t.Error(err)
 		}
 	})
-	d := &bed{
+	d := &testBed{
 		Backend: b, repo: filepath.Join(t.TempDir(), "repo"), workspaces: filepath.Join(t.TempDir(), "workspaces"),
 	}
 	git(t, "", "init", "-q", "-b", "main", d.repo)
@@ -101,7 +101,7 @@ func (s *seen) Wrote(_ bool, b []byte) {
 }
 
 // start runs a worker for jobs until the test ends or the returned function is called.
-func (d *bed) start(t *testing.T, o agent.Observer) (stop func()) {
+func (d *testBed) start(t *testing.T, o agent.Observer) (stop func()) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
 	if err != nil {
@@ -134,7 +134,7 @@ var once = belay.WithPolicy(belay.Policy{MaxAttempts: 1, NoDeadLetters: true})
 // Rule: an interrupted job continues in a new workspace at the interrupted step, with the committed
 // and uncommitted changes of the finished steps.
 func TestInterruptedJobContinuesWithTheChangesOfItsFinishedSteps(t *testing.T) {
-	d := newBed(t)
+	d := newTestBed(t)
 	flag := filepath.Join(t.TempDir(), "go-on")
 	job := agent.Job{Repo: d.repo, Grace: belay.Duration(time.Second), Steps: []agent.Step{
 		sh("commit", `echo one > one.txt && git add one.txt && git commit -qm "add one"`),
@@ -186,7 +186,7 @@ func TestInterruptedJobContinuesWithTheChangesOfItsFinishedSteps(t *testing.T) {
 // Rule: a failed job ends at the step that failed, and keeps its exit code, the results of its
 // steps and its changes.
 func TestFailedJobKeepsItsOutputAndChanges(t *testing.T) {
-	d := newBed(t)
+	d := newTestBed(t)
 	d.start(t, &seen{})
 	h, err := workflow.Start[agent.Result](t.Context(), d, agent.Workflow, agent.Job{Repo: d.repo, Steps: []agent.Step{
 		sh("good", "echo fine"), sh("bad", "echo broken > left.txt; echo told; exit 7"), sh("never", "touch never"),
@@ -220,7 +220,7 @@ func TestFailedJobKeepsItsOutputAndChanges(t *testing.T) {
 	}
 }
 
-func chunks(t *testing.T, d *bed, id belay.ExecutionID, name string) string {
+func chunks(t *testing.T, d *testBed, id belay.ExecutionID, name string) string {
 	t.Helper()
 	got, err := d.Chunks(t.Context(), belay.ChunkQuery{Execution: id, Name: name})
 	if err != nil {
@@ -236,7 +236,7 @@ func chunks(t *testing.T, d *bed, id belay.ExecutionID, name string) string {
 // Rule: all processes of a cancelled job end within its grace period, and its work is kept
 // (guarantee G7).
 func TestCancelledJobEndsWithinItsGraceAndKeepsItsWork(t *testing.T) {
-	d := newBed(t)
+	d := newTestBed(t)
 	s := &seen{}
 	running := make(chan struct{})
 	s.hook = func(line string) {

@@ -13,7 +13,7 @@ import (
 // Rule: if an agent is interrupted twice, its conversation is begun once and then continued twice,
 // with the same id and with the command Resume.
 func TestAnInterruptedConversationIsContinued(t *testing.T) {
-	d := newBed(t)
+	d := newTestBed(t)
 	const work = `echo "$0 $1 $2" >> said; cat said; if [ "$(wc -l < said)" -lt 3 ]; then exec sleep 600; fi`
 	setup, err := agent.NewSetup("", agent.Setup{
 		Command: agent.Template{"sh", "-c", work, "begin", "{{session}}", "{{prompt}}"},

@@ -73,7 +73,7 @@ func (b *Branch) leave() {
 	if r.waits.branches == 0 && r.waits.allOver != nil {
 		close(r.waits.allOver)
 	}
-	r.lookLocked()
+	r.decideLocked()
 }
 
 // Wait blocks until the branch has returned. The branch that calls Wait counts as waiting

@@ -109,7 +109,7 @@ func (r *Run) childEnd(ctx context.Context, b *Branch, key string, id belay.Exec
 	}
 	x, err := r.Execution(ctx, id)
 	if err != nil {
-		r.untake(s)
+		r.putBack(s)
 		return none, err
 	}
 	rec := record{Ended: endedChild, Child: id}
@@ -117,7 +117,7 @@ func (r *Run) childEnd(ctx context.Context, b *Branch, key string, id belay.Exec
 		rec.Payload = x.Output
 	}
 	if err := r.saveWait(key, rec, s.Seq); err != nil {
-		r.untake(s)
+		r.putBack(s)
 		return none, err
 	}
 	return x, nil

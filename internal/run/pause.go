@@ -132,7 +132,7 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration) (j
 		return nil, ErrTimeout
 	}
 	if err := r.saveWait(full, record{Ended: endedSignal, Payload: s.Payload}, s.Seq); err != nil {
-		r.untake(s)
+		r.putBack(s)
 		return nil, err
 	}
 	return s.Payload, nil

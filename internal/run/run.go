@@ -259,7 +259,7 @@ func (r *Run) Drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waits.draining = true
-	r.lookLocked()
+	r.decideLocked()
 }
 
 // op returns a new operation id. Its random part is chosen once for each run, so that in a

@@ -38,7 +38,7 @@ func (r *Run) SignalsUpTo(seq int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.signals.announced = max(r.signals.announced, seq)
-	r.pokeLocked()
+	r.wakeReaderLocked()
 }
 
 // takeLocked removes and returns the oldest signal for which want returns true.
@@ -75,8 +75,8 @@ func (r *Run) has(want func(*belay.Signal) bool) bool {
 	return false
 }
 
-// untake puts a signal back, because the checkpoint of its wait could not be saved.
-func (r *Run) untake(x belay.Signal) {
+// putBack puts a signal back, because the checkpoint of its wait could not be saved.
+func (r *Run) putBack(x belay.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &r.signals
@@ -95,7 +95,7 @@ func (r *Run) readLocked() (some bool, err error) {
 	r.mu.Lock()
 	s.reading = false
 	if err != nil {
-		r.pokeLocked() // another branch may try to read
+		r.wakeReaderLocked() // another branch may try to read
 		return false, err
 	}
 	// another branch may have read a signal meanwhile
@@ -109,13 +109,13 @@ func (r *Run) readLocked() (some bool, err error) {
 	if s.announced == announced && len(fresh) == 0 {
 		s.announced = s.seen // signals that were announced but are not in the store were consumed by this run
 	}
-	r.pokeLocked()
+	r.wakeReaderLocked()
 	return len(fresh) > 0, nil
 }
 
-// pokeLocked wakes one branch that waits for a signal, if announced signals were not read yet. That
-// branch reads the signals and wakes the other branches that want a signal.
-func (r *Run) pokeLocked() {
+// wakeReaderLocked wakes one branch that waits for a signal, if announced signals were not read
+// yet. That branch reads the signals and wakes the other branches that want a signal.
+func (r *Run) wakeReaderLocked() {
 	if r.signals.announced <= r.signals.seen || r.signals.reading {
 		return
 	}
@@ -132,7 +132,7 @@ func (r *Run) pokeLocked() {
 func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.pokeLocked() // this branch may have been woken to read; when it leaves, another branch must read
+	defer r.wakeReaderLocked() // this branch may have been woken to read; when it leaves, another branch must read
 	s := &r.signals
 	looked := false
 	for {

@@ -97,7 +97,7 @@ func (r *Run) busy(n int) {
 	defer r.mu.Unlock()
 	r.waits.busy += n
 	if n < 0 {
-		r.lookLocked()
+		r.decideLocked()
 	}
 }
 

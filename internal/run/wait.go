@@ -48,7 +48,7 @@ func (r *Run) blockLocked(ctx context.Context, w *wait) {
 	if w.b.waiting++; w.b.waiting == 1 {
 		r.waits.waiting++
 	}
-	r.lookLocked()
+	r.decideLocked()
 	r.mu.Unlock()
 	select {
 	case <-w.ready:
@@ -79,9 +79,9 @@ func (r *Run) wakeAllLocked() {
 	}
 }
 
-// lookLocked must be called after each change of the waits. It decides whether the run suspends,
+// decideLocked must be called after each change of the waits. It decides whether the run suspends,
 // and if not, sets the timer for the next decision.
-func (r *Run) lookLocked() {
+func (r *Run) decideLocked() {
 	s := &r.waits
 	if r.stop != stopNot || r.fault != nil || r.returned || len(s.list) == 0 {
 		return
@@ -184,7 +184,7 @@ func (r *Run) tick() {
 			r.wakeLocked(w)
 		}
 	}
-	r.lookLocked()
+	r.decideLocked()
 }
 
 // stopLocked returns the reason why no step or wait may begin, because the run has ended or gives

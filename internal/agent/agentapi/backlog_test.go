@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// desk is a Backend that keeps executions in memory, with its own clock.
-type desk struct {
+// memoryBackend is a Backend that keeps executions in memory, with its own clock.
+type memoryBackend struct {
 	belay.Client
 	mu      sync.Mutex
 	at      time.Time
@@ -24,13 +24,13 @@ type desk struct {
 	err     error
 }
 
-func newDesk() *desk {
-	return &desk{at: time.Unix(1e9, 0), jobs: make(map[belay.ExecutionID]belay.State)}
+func newMemoryBackend() *memoryBackend {
+	return &memoryBackend{at: time.Unix(1e9, 0), jobs: make(map[belay.ExecutionID]belay.State)}
 }
 
-func (d *desk) now() time.Time { return d.at }
+func (d *memoryBackend) now() time.Time { return d.at }
 
-func (d *desk) add(state belay.State) belay.ExecutionID {
+func (d *memoryBackend) add(state belay.State) belay.ExecutionID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.made++
@@ -39,14 +39,14 @@ func (d *desk) add(state belay.State) belay.ExecutionID {
 	return id
 }
 
-func (d *desk) Submit(context.Context, ...belay.Submission) ([]belay.Submitted, error) {
+func (d *memoryBackend) Submit(context.Context, ...belay.Submission) ([]belay.Submitted, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
 	return []belay.Submitted{{ID: d.add(belay.Pending)}}, nil
 }
 
-func (d *desk) Await(_ context.Context, id belay.ExecutionID, _ time.Duration) (belay.Execution, error) {
+func (d *memoryBackend) Await(_ context.Context, id belay.ExecutionID, _ time.Duration) (belay.Execution, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	state, ok := d.jobs[id]
@@ -56,7 +56,7 @@ func (d *desk) Await(_ context.Context, id belay.ExecutionID, _ time.Duration) (
 	return belay.Execution{ID: id, State: state}, d.err
 }
 
-func (d *desk) Executions(context.Context, belay.Filter) (p belay.Page, err error) {
+func (d *memoryBackend) Executions(context.Context, belay.Filter) (p belay.Page, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.scans++
@@ -69,7 +69,7 @@ func (d *desk) Executions(context.Context, belay.Filter) (p belay.Page, err erro
 	return p, d.err
 }
 
-func (d *desk) Workers(context.Context) ([]belay.Worker, error) { return d.workers, d.err }
+func (d *memoryBackend) Workers(context.Context) ([]belay.Worker, error) { return d.workers, d.err }
 
 // accept reserves a place and stores a job, like the service.
 func accept(ctx context.Context, l *backlog, depth int) error {
@@ -89,7 +89,7 @@ func accept(ctx context.Context, l *backlog, depth int) error {
 // Rule: at most depth jobs run or wait, even with concurrent requests. A job that ends or is
 // deleted frees its place, and a refusal has a Retry-After.
 func TestTheQueueIsBounded(t *testing.T) {
-	d := newDesk()
+	d := newMemoryBackend()
 	l := &backlog{b: d, now: d.now, own: 2}
 	active, gone := d.add(belay.Running), d.add(belay.Waiting)
 	d.add(belay.Succeeded)
@@ -129,7 +129,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 // Rule: a reserved place counts towards the limit until the caller reports the stored job. If no
 // job was stored, the place is free again.
 func TestReservedPlacesCount(t *testing.T) {
-	d := newDesk()
+	d := newMemoryBackend()
 	l := &backlog{b: d, now: d.now}
 	first, err := l.place(t.Context(), 2)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestReservedPlacesCount(t *testing.T) {
 // Rule: jobs that other servers have stored count after rescan at the latest, even if the clock is
 // set back. The table is not read more often.
 func TestJobsOfOtherServersCount(t *testing.T) {
-	d := newDesk()
+	d := newMemoryBackend()
 	l := &backlog{b: d, now: d.now}
 	for _, step := range []struct {
 		after time.Duration
@@ -196,7 +196,7 @@ func TestSlotsOfAllWorkersCount(t *testing.T) {
 	}
 	outside := worker(belay.WorkerOpen, 64, agent.Prompted)
 	outside.External = true
-	d := newDesk()
+	d := newMemoryBackend()
 	d.workers = []belay.Worker{
 		worker(belay.WorkerOpen, 1, agent.Prompted, "default"), worker(belay.WorkerOpen, 2, agent.Prompted),
 		worker(belay.WorkerDraining, 4, agent.Prompted),

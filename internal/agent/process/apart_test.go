@@ -33,8 +33,8 @@ func standBy() {
 	os.Exit(0)
 }
 
-// beBystander starts a bystander and waits until it is ready.
-func beBystander(t *testing.T, state string) *exec.Cmd {
+// startBystander starts a bystander and waits until it is ready.
+func startBystander(t *testing.T, state string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{bystander + "=" + state, "SECRET=bystander"}
@@ -60,8 +60,8 @@ func beBystander(t *testing.T, state string) *exec.Cmd {
 	return cmd
 }
 
-// spying lists the attacks that try to read the process pid.
-func spying(pid string) []string {
+// readAttacks lists the attacks that try to read the process pid.
+func readAttacks(pid string) []string {
 	return []string{"read /proc/" + pid + "/environ", "read /proc/" + pid + "/mem", "follow /proc/" + pid + "/fd/0",
 		"read /proc/" + pid + "/maps", "list /proc/" + pid + "/root/",
 		"peek " + pid, "steal " + pid + " 0", "attach " + pid}
@@ -71,14 +71,14 @@ func spying(pid string) []string {
 // tries this on the run's supervisor, on the process that started the run, and on a third process.
 func TestWallApart(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
-		other := beBystander(t, "open")
+		other := startBystander(t, "open")
 		c, _ := sealed(t, kind)
 		c.Insist = []Wall{WallApart}
 		var lines []string
 		for _, pid := range []string{"parent", strconv.Itoa(os.Getpid()), strconv.Itoa(other.Process.Pid)} {
 			lines = append(lines, "kill "+pid+" 9", "kill "+pid+" 19", "prlimit "+pid)
 			if pid != "parent" {
-				lines = append(lines, spying(pid)...)
+				lines = append(lines, readAttacks(pid)...)
 			}
 		}
 		lines = append(lines, "kill -"+strconv.Itoa(os.Getpid())+" 9")
@@ -122,9 +122,9 @@ func TestWallUndumpable(t *testing.T) {
 	}
 	c, _ := shell(t, Subreaper, "")
 	c.without = []string{byLandlock, byFilter}
-	pid := strconv.Itoa(beBystander(t, "open").Process.Pid) // a dumpable process of the same user can be read
+	pid := strconv.Itoa(startBystander(t, "open").Process.Pid) // a dumpable process of the same user can be read
 	open(t, c, "read /proc/"+pid+"/environ", "follow /proc/"+pid+"/fd/0", "peek "+pid, "steal "+pid+" 0")
-	repelled(t, c, spying(strconv.Itoa(beBystander(t, "closed").Process.Pid))...)
+	repelled(t, c, readAttacks(strconv.Itoa(startBystander(t, "closed").Process.Pid))...)
 	for _, kind := range isolations() {
 		id := id(t)
 		parent := startParent(t, kind, id, "echo ready; sleep "+unique(), "ready", parentCloses+"=1")
@@ -140,7 +140,7 @@ func TestWallSockets(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, two := range []bool{false, true} {
 			name := fmt.Sprintf("@belay-test-%d-%s", os.Getpid(), unique())
-			host, guest := meeting(t, kind), meeting(t, kind)
+			host, guest := uniqueSealed(t, kind), uniqueSealed(t, kind)
 			if two {
 				if os.Geteuid() != 0 || kind == UserNamespace {
 					continue
@@ -165,7 +165,8 @@ func TestWallSockets(t *testing.T) {
 	})
 }
 
-func meeting(t *testing.T, kind Isolation) Command {
+// uniqueSealed returns a sealed run with a unique id, so that two of these runs can exist at a time.
+func uniqueSealed(t *testing.T, kind Isolation) Command {
 	t.Helper()
 	c, _ := sealed(t, kind)
 	c.ID = id(t) + "-" + unique()
@@ -223,7 +224,7 @@ func TestWallCapabilities(t *testing.T) {
 // Rule: Walls, Describe and Open name the walls of a run and the accesses that it still has.
 func TestWallsAreDescribed(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
-		c, _ := house(t, kind)
+		c, _ := hiddenFiles(t, kind)
 		c.Args = []string{"true"}
 		tree := begin(t, t.Context(), c)
 		r, err := wait(t, tree)

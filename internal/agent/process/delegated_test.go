@@ -103,7 +103,7 @@ func TestRunsOfAService(t *testing.T) {
 		t.Fatalf("this is %s, and runs are in %s", h.home, h.place())
 	}
 	for _, c := range controllersOf(t, filepath.Join(group, "cgroup.controllers")) {
-		if err := handDown(h.place(), c); err != nil {
+		if err := enableController(h.place(), c); err != nil {
 			t.Errorf("%s is not handed down: %v", c, err)
 		}
 	}
@@ -133,7 +133,7 @@ func TestRunsOfAServiceWithoutASubgroup(t *testing.T) {
 		return
 	}
 	for _, c := range controllersOf(t, filepath.Join(group, "cgroup.controllers")) {
-		if err := handDown(newer(t).place(), c); err == nil {
+		if err := enableController(newer(t).place(), c); err == nil {
 			t.Errorf("%s was handed down by a group that has processes", c)
 		}
 	}
@@ -163,7 +163,7 @@ func TestLimitsOfCgroupV2(t *testing.T) {
 		service(t, "TestLimitsOfCgroupV2", ServiceGroup)
 		return
 	}
-	if h := newer(t); handDown(h.place(), pids) != nil || handDown(h.place(), memory) != nil {
+	if h := newer(t); enableController(h.place(), pids) != nil || enableController(h.place(), memory) != nil {
 		t.Skip("this group has no controllers to hand down")
 	}
 	c, out := shell(t, Auto, forks)

@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// house makes files and a run from which some of them are hidden. Some hidden paths have visible
-// paths below them.
+// hiddenFiles makes a directory "house" with files, and a run from which some of the files are
+// hidden. Some hidden paths have visible paths below them.
 //
 //	house/secret           hidden: a file
 //	house/room/            hidden
@@ -27,7 +27,7 @@ import (
 //	house/room/work/vault/ hidden
 //	house/plain
 //	house/link             to house/room
-func house(t *testing.T, kind Isolation) (c Command, dir string) {
+func hiddenFiles(t *testing.T, kind Isolation) (c Command, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "house")
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -50,9 +50,9 @@ func house(t *testing.T, kind Isolation) (c Command, dir string) {
 	return c, dir
 }
 
-// besieged tries to read and change the hidden paths of a house, and checks that the visible paths
-// work.
-func besieged(t *testing.T, c Command, dir string) {
+// checkHidden tries to read and change the hidden paths that hiddenFiles made, and checks that the
+// visible paths can be used.
+func checkHidden(t *testing.T, c Command, dir string) {
 	t.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	secrets := []string{"secret", "room/key", "link/key", "room/bin/key"}
@@ -93,15 +93,15 @@ func besieged(t *testing.T, c Command, dir string) {
 // them as configured.
 func TestWallHidden(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
-		c, dir := house(t, kind)
-		besieged(t, c, dir)
+		c, dir := hiddenFiles(t, kind)
+		checkHidden(t, c, dir)
 	})
 }
 
 // Rule: Command.Hidden also works for a run that is not sealed.
 func TestWallHiddenWithoutASeal(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
-		c, dir := house(t, kind)
+		c, dir := hiddenFiles(t, kind)
 		c.Writable, c.Dir = nil, "/"
 		repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new/x", "write "+dir+"/room/bin/tool")
 		// with a mount namespace an empty file covers the secret, and the run can open that file
@@ -116,7 +116,7 @@ func TestWallHiddenWithoutASeal(t *testing.T) {
 // has its own user and its workspace below that directory.
 func TestWallHiddenFromAUser(t *testing.T) {
 	user := tenant(t)
-	c, dir := house(t, PIDNamespace)
+	c, dir := hiddenFiles(t, PIDNamespace)
 	passable(t, dir)
 	for _, at := range []string{"room/work", "room/work/file"} {
 		if err := os.Chown(filepath.Join(dir, at), int(user.UID), int(user.GID)); err != nil {
@@ -127,7 +127,7 @@ func TestWallHiddenFromAUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.User = user
-	besieged(t, c, dir)
+	checkHidden(t, c, dir)
 	c.Hidden = nil // the mode alone now hides the directory, and the path to the workspace can still be passed
 	c.Insist = []Wall{WallSeal, WallUser}
 	repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new")
@@ -165,7 +165,7 @@ func TestWallHiddenBelowADirectoryOfAnotherUser(t *testing.T) {
 // by its real path.
 func TestWallHiddenBehindALink(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
-		c, dir := house(t, kind)
+		c, dir := hiddenFiles(t, kind)
 		if err := os.MkdirAll(dir+"/room/.local/bin", 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +192,7 @@ func TestWallHiddenIsEmpty(t *testing.T) {
 		if kind == Subreaper {
 			t.Skip("without a mount namespace hidden paths are not covered")
 		}
-		c, dir := house(t, kind)
+		c, dir := hiddenFiles(t, kind)
 		c.without = []string{byLandlock}
 		repelled(t, c, "write "+dir+"/room/new", "mkdir "+dir+"/room/new", "unmount "+dir+"/room",
 			"unmount "+dir+"/secret", "remount "+dir+"/room")
@@ -211,7 +211,7 @@ func TestWallHiddenIsEmpty(t *testing.T) {
 // Rule: a command can read a hidden directory that it gets as a descriptor, and cannot write to it.
 func TestWallHiddenPassedAsADescriptor(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
-		c, dir := house(t, kind)
+		c, dir := hiddenFiles(t, kind)
 		c.Files = []*os.File{openDir(t, dir+"/room"), openDir(t, c.Dir)}
 		open(t, c, "read /proc/self/fd/3/key", "list /proc/self/fd/3", "write /proc/self/fd/4/new")
 		repelled(t, c, "write /proc/self/fd/3/key", "write /proc/self/fd/3/new")
@@ -221,7 +221,7 @@ func TestWallHiddenPassedAsADescriptor(t *testing.T) {
 // Rule: without a mount namespace no path can be hidden below a writable directory, and the error
 // names that path.
 func TestWallHiddenBelowTheWritable(t *testing.T) {
-	c, dir := house(t, Subreaper)
+	c, dir := hiddenFiles(t, Subreaper)
 	c.Hidden = append(c.Hidden, filepath.Join(dir, "room/work/vault"))
 	c.Args = []string{"true"}
 	var missing *WallError
@@ -241,7 +241,7 @@ func TestBesideReturnsAllButTheHiddenPaths(t *testing.T) {
 	if got, _ := beside("/", nil); len(got) != 1 || got[0] != "/" {
 		t.Errorf("with nothing hidden: %q", got)
 	}
-	_, dir := house(t, Subreaper)
+	_, dir := hiddenFiles(t, Subreaper)
 	visible, listed := beside("/", []string{dir + "/room/key", dir + "/secret"})
 	within := make(map[string]bool)
 	for _, path := range visible {

@@ -110,7 +110,7 @@ func (b *bounds) group(id, controller string, wanted bool) string {
 // another controller of the same tree uses it too.
 func (g *bound) make(l Limits) error {
 	if g.version == 2 {
-		if err := handDown(g.place(), g.controller); err != nil {
+		if err := enableController(g.place(), g.controller); err != nil {
 			return err
 		}
 	}
@@ -131,8 +131,8 @@ func (g *bound) make(l Limits) error {
 	return nil
 }
 
-// handDown makes a cgroup v2 controller available to the groups below dir.
-func handDown(dir, controller string) error {
+// enableController makes a cgroup v2 controller available to the groups below dir.
+func enableController(dir, controller string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err != nil {
 		return err

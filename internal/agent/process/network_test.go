@@ -49,8 +49,8 @@ func outside(t *testing.T) (address string, reached func() bool) {
 	return l.Addr().String(), met.Load
 }
 
-// outward lists the attacks that try to reach a server.
-func outward(address string) []string {
+// networkAttacks lists the attacks that try to reach a server.
+func networkAttacks(address string) []string {
 	return []string{
 		"dial tcp " + address, "fastopen " + address,
 		fmt.Sprintf("stream %d %s", unix.IPPROTO_MPTCP, address), "uring",
@@ -69,8 +69,8 @@ func TestWallNoNetwork(t *testing.T) {
 		until(t, "it is reached", reached)
 		address, reached = outside(t)
 		c.Network, c.Insist = NoNetwork, []Wall{WallNetwork}
-		r := repelled(t, c, append(outward(address), "dial tcp [::1]:80", fmt.Sprintf("socket %d %d", unix.AF_INET6,
-			unix.SOCK_RAW))...)
+		r := repelled(t, c, append(networkAttacks(address), "dial tcp [::1]:80",
+			fmt.Sprintf("socket %d %d", unix.AF_INET6, unix.SOCK_RAW))...)
 		if sent, _ := assault(t, c, "datagram "+address); sent["datagram "+address] == "open" && kind == Subreaper ||
 			reached() {
 			t.Errorf("the server was reached: %v; %q", reached(), sent)
@@ -85,9 +85,9 @@ func TestWallNoNetwork(t *testing.T) {
 		}
 		open(t, c, within...)
 		c.without, c.Insist = []string{byLandlock}, nil
-		repelled(t, c, outward(address)...)
+		repelled(t, c, networkAttacks(address)...)
 		if c.without = []string{byFilter}; kind != Subreaper {
-			repelled(t, c, outward(address)[:2]...)
+			repelled(t, c, networkAttacks(address)[:2]...)
 			return
 		}
 		var missing *WallError
@@ -125,7 +125,7 @@ func TestWallProxiedNetwork(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		address, reached := outside(t)
 		c, calls, ended := proxied(t, kind)
-		lines := append(outward(address), "fetch http://example.invalid/")
+		lines := append(networkAttacks(address), "fetch http://example.invalid/")
 		if kind == Subreaper { // with a network namespace the packet can be sent but reaches no server
 			lines = append(lines, "datagram "+address)
 		}

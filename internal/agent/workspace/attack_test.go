@@ -45,7 +45,7 @@ func armed(t *testing.T, program string) string {
 func TestSourceInASharedDirectory(t *testing.T) {
 	asRoot(t)
 	m := open(t)
-	lent(t, m)
+	giveUsers(t, m)
 	program, seen := witness(t)
 	src := armed(t, program)
 	shared := public(t)
@@ -72,7 +72,7 @@ func TestSourceInASharedDirectory(t *testing.T) {
 func TestSourceThatIsSwapped(t *testing.T) {
 	asRoot(t)
 	m := open(t)
-	lent(t, m)
+	giveUsers(t, m)
 	program, seen := witness(t)
 	private := repo(t) // below a directory that only root may enter
 	write(t, filepath.Join(private, "private.txt"), "of root\n")
@@ -117,7 +117,7 @@ const tries = 60
 func TestFilesThatAreSwapped(t *testing.T) {
 	asRoot(t)
 	m, src := open(t), repo(t)
-	lent(t, m)
+	giveUsers(t, m)
 	w := prepare(t, m, Spec{Repo: src})
 	const text = "only root may read this"
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -198,7 +198,7 @@ git update-ref refs/heads/main $(git commit-tree -m bomb $tree)`, files))
 func TestDecompressionBombExceedsQuota(t *testing.T) {
 	m := open(t)
 	if os.Geteuid() == 0 {
-		lent(t, m)
+		giveUsers(t, m)
 	}
 	m.Quota = Quota{Bytes: 64 << 20}
 	src := bomb(t, 2) // the checkout has a gigabyte; each further level has ten times as much
@@ -257,7 +257,7 @@ func taken(t *testing.T, dir string) (most *int64, stop func()) {
 func TestDecompressionBombOfNamesExceedsMemory(t *testing.T) {
 	asRoot(t)
 	m := open(t)
-	lent(t, m)
+	giveUsers(t, m)
 	m.Limits.Memory = 256 << 20
 	src := bomb(t, 7)
 	_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src})

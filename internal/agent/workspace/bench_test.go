@@ -45,7 +45,7 @@ func BenchmarkFiftyWorkspaces(b *testing.B) {
 			b.Fatal(err)
 		}
 		if os.Geteuid() == 0 {
-			lent(&testing.T{}, m)
+			giveUsers(&testing.T{}, m)
 		}
 		began := time.Now()
 		var all sync.WaitGroup
@@ -92,7 +92,7 @@ func BenchmarkSalvage(b *testing.B) {
 		b.Fatal(err)
 	}
 	if os.Geteuid() == 0 {
-		lent(&testing.T{}, m)
+		giveUsers(&testing.T{}, m)
 	}
 	w, err := m.Prepare(context.Background(), Spec{ID: "run", Repo: source})
 	if err != nil {
@@ -156,7 +156,7 @@ func BenchmarkPrepare(b *testing.B) {
 		b.Fatal(err)
 	}
 	if os.Geteuid() == 0 {
-		lent(&testing.T{}, m)
+		giveUsers(&testing.T{}, m)
 	}
 	n := 0
 	var saving time.Duration

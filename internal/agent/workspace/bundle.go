@@ -186,7 +186,7 @@ func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
 		case ctx.Err() != nil || errors.Is(err, errTried) || len(pieces) == 0:
 			return nil, err
 		case !errors.As(err, &big):
-			pieces = k.sift(ctx, pieces)
+			pieces = k.dropUnpackable(ctx, pieces)
 		case len(pieces) == 1:
 			k.lose(pieces[0], err)
 			return nil, nil
@@ -222,8 +222,9 @@ func (k *packing) shorten(pieces []piece, err error) (less []piece) {
 	return less
 }
 
-// sift finds by halving the list which pieces cannot be packed even alone, and leaves these out.
-func (k *packing) sift(ctx context.Context, pieces []piece) []piece {
+// dropUnpackable finds by halving the list which pieces cannot be packed even alone, and leaves these
+// pieces out.
+func (k *packing) dropUnpackable(ctx context.Context, pieces []piece) []piece {
 	if len(pieces) > 1 {
 		half := len(pieces) / 2
 		return slices.Concat(k.fit(ctx, pieces[:half]), k.fit(ctx, pieces[half:]))
@@ -238,7 +239,7 @@ func (k *packing) fit(ctx context.Context, pieces []piece) []piece {
 	case err == nil, errors.As(err, &big): // best handles a bundle that is too large
 		return pieces
 	case len(pieces) > 1 && ctx.Err() == nil && !errors.Is(err, errTried):
-		return k.sift(ctx, pieces)
+		return k.dropUnpackable(ctx, pieces)
 	}
 	for _, p := range pieces {
 		k.lose(p, err)

@@ -29,9 +29,9 @@ type errand struct {
 	limits           process.Limits
 	// network gives the helper the network of this machine.
 	network bool
-	// besides gives the helper the machine's /tmp instead of a private /tmp, because the machine's
+	// hostTmp gives the helper the machine's /tmp instead of a private /tmp, because the machine's
 	// /tmp may contain the source or a directory on its path.
-	besides bool
+	hostTmp bool
 	limit   int64 // maximum size of the helper's answer, in bytes
 	order   order
 }
@@ -61,7 +61,7 @@ func (m *Manager) start(ctx context.Context, e errand) (*trip, error) {
 	if err == nil {
 		t.tree, err = process.Start(ctx, c)
 	}
-	if closed := (*process.StartError)(nil); errors.As(err, &closed) && e.user != nil && m.openWays() {
+	if closed := (*process.StartError)(nil); errors.As(err, &closed) && e.user != nil && m.makePassable() {
 		t.tree, err = process.Start(ctx, c)
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 		Stdin: in.Bytes(), Output: t.take, Grace: -1, User: e.user, Limits: e.limits,
 		Writable: append([]string{t.scratch}, e.writable...), Hidden: e.hidden, Readable: e.readable, Files: e.files,
 	}
-	if !e.besides {
+	if !e.hostTmp {
 		c.Tmp = t.scratch
 	}
 	if !e.network {
@@ -103,10 +103,10 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 	return c, nil
 }
 
-// openWays makes the directories above the helpers' directories passable for other users. It is
+// makePassable makes the directories above the helpers' directories passable for other users. It is
 // needed on a machine where sandboxes cannot bind directories. It reports whether it changed
 // anything.
-func (m *Manager) openWays() (opened bool) {
+func (m *Manager) makePassable() (opened bool) {
 	for _, sub := range []string{"base", "scratch"} {
 		dir := filepath.Join(m.dir, sub)
 		if info, err := os.Lstat(dir); err == nil && info.Mode().Perm() == 0o700 {

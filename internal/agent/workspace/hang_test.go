@@ -154,7 +154,7 @@ func TestLinksOutOfASourceRevealNothing(t *testing.T) {
 		for _, uid := range []int{stranger, 0} {
 			t.Run(name+map[int]string{0: " of root's"}[uid], func(t *testing.T) {
 				m := open(t)
-				lent(t, m)
+				giveUsers(t, m)
 				theirs := filepath.Join(public(t), "repo")
 				if err := os.CopyFS(theirs, os.DirFS(repo(t))); err != nil {
 					t.Fatal(err)
@@ -184,7 +184,7 @@ func TestLinksOutOfASourceRevealNothing(t *testing.T) {
 func TestRootsRepositories(t *testing.T) {
 	asRoot(t)
 	m, src := open(t), repo(t)
-	lent(t, m)
+	giveUsers(t, m)
 	closed := filepath.Dir(src)
 	if err := os.Chmod(closed, 0o700); err != nil {
 		t.Fatal(err)

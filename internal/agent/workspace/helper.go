@@ -112,8 +112,8 @@ func (f *failure) err() error {
 // brief shortens an error text from a helper and makes it printable.
 func brief(s string) string { return shorten(s, 4096) }
 
-// briefly shortens a list of texts from a helper and makes them printable.
-func briefly(all []string) (kept []string) {
+// shortened shortens a list of texts from a helper and makes them printable.
+func shortened(all []string) (kept []string) {
 	for _, s := range all[:min(len(all), 100)] {
 		kept = append(kept, brief(s))
 	}

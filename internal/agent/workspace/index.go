@@ -206,9 +206,9 @@ func (at *site) recall(dir string, sum [sha256.Size]byte) {
 	}
 }
 
-// handed returns the index entries of the files at the time when the checkout was handed over to
-// the command; nil if the index was not saved.
-func (at *site) handed() map[string]leaf {
+// savedIndex returns the index entries of the files at the time when the checkout was handed over
+// to the command; nil if the index was not saved.
+func (at *site) savedIndex() map[string]leaf {
 	all, err := leaves(at.Index, at.hash())
 	if err != nil {
 		return nil

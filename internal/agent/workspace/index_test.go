@@ -14,16 +14,16 @@ func prepareOwned(t *testing.T, src string) (*Manager, *Workspace) {
 	t.Helper()
 	m := open(t)
 	if os.Geteuid() == 0 {
-		lent(t, m)
+		giveUsers(t, m)
 	}
 	return m, prepare(t, m, Spec{Repo: src})
 }
 
-// handedOf returns the index entries that were saved when a workspace was handed over.
-func handedOf(w *Workspace) map[string]leaf {
+// savedIndexOf returns the index entries that were saved when a workspace was handed over.
+func savedIndexOf(w *Workspace) map[string]leaf {
 	at := &site{Commit: w.Commit}
 	at.recall(w.notes(), w.noted)
-	return at.handed()
+	return at.savedIndex()
 }
 
 // Rule: git sees from the index alone, without reading files, that a checkout is unchanged,
@@ -51,7 +51,7 @@ func TestTouchedFilesAreRead(t *testing.T) {
 	write(t, filepath.Join(src, "y/same"), "and elsewhere.\n") // has the same size as text
 	commit(t, src, "files")
 	m, w := prepareOwned(t, src)
-	if handed := handedOf(w); handed["one"].name != "one" {
+	if handed := savedIndexOf(w); handed["one"].name != "one" {
 		t.Fatalf("nothing is known of the files: %v", handed)
 	}
 	at := func(name string) string { return filepath.Join(w.Dir, name) }
@@ -123,7 +123,7 @@ func TestChangedNotesAreIgnored(t *testing.T) {
 // time.
 func TestUntouchedComparesEveryProperty(t *testing.T) {
 	_, w := prepareOwned(t, repo(t))
-	l := handedOf(w)["a.txt"]
+	l := savedIndexOf(w)["a.txt"]
 	var was unix.Stat_t
 	if err := unix.Lstat(filepath.Join(w.Dir, l.name), &was); err != nil {
 		t.Fatal(err)

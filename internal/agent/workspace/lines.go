@@ -117,7 +117,7 @@ func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPee
 	limits.Pids = 0 // without cgroups the limit would count all processes of the source's owner
 	ctx, p.stop = context.WithCancel(ctx)
 	p.trip, err = m.start(ctx, errand{
-		who: "reader", user: as, files: append(files, far...), limits: limits, besides: true, limit: 1 << 20,
+		who: "reader", user: as, files: append(files, far...), limits: limits, hostTmp: true, limit: 1 << 20,
 		order: order{Read: &readOrder{Path: src.url, Inside: o.git != nil, Bare: o.bare, Status: status && own}},
 	})
 	if err != nil {

@@ -118,7 +118,7 @@ func TestHomeComesBack(t *testing.T) {
 func TestHostileHome(t *testing.T) {
 	src, m := repo(t), open(t)
 	if os.Geteuid() == 0 {
-		lent(t, m)
+		giveUsers(t, m)
 	}
 	w := prepare(t, m, Spec{Repo: src})
 	at := func(name string) string { return filepath.Join(w.Home, name) }

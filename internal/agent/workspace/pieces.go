@@ -81,7 +81,7 @@ func (s *salvage) changed(ctx context.Context, repo *repository) *change {
 	c.files, c.under = repo.underWay(&s.lost)
 	c.settings = settings(ctx, s.proof, repo, &s.lost)
 	repo.leaves(&s.lost)
-	handed := s.at.handedHead()
+	handed := s.at.savedHead()
 	moved := repo.head != handed || len(branches(c.refs)) != len(c.refs)
 	for ref, object := range c.refs {
 		moved = moved || ref != handed.ref || object != handed.commit
@@ -229,7 +229,7 @@ func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []
 // record combines pieces into one record. If pieces has no HEAD, the record has the HEAD that was
 // handed over to the command.
 func (s *salvage) record(c *change, pieces []piece) *record {
-	handed := s.at.handedHead()
+	handed := s.at.savedHead()
 	r := &record{
 		refs: make(map[string]string), links: c.links, gone: c.gone, logs: make(map[string][]logEntry),
 		settings: c.settings, modern: true,

@@ -19,15 +19,15 @@ var (
 	seeds = flag.Int("seeds", 3, "how many random histories to salvage")
 )
 
-// hand runs random git commands. A command that git refuses has no effect.
-type hand struct {
+// gitRunner runs random git commands. A command that git refuses has no effect.
+type gitRunner struct {
 	*rand.Rand
 	dir  string
 	done []string
 	n    int
 }
 
-func (h *hand) sh(script string) {
+func (h *gitRunner) sh(script string) {
 	h.done = append(h.done, script)
 	cmd := exec.Command("sh", "-c", script)
 	cmd.Dir, cmd.Env = h.dir, append(environ(), "GIT_EDITOR=true",
@@ -37,16 +37,16 @@ func (h *hand) sh(script string) {
 }
 
 // file returns the name of a file that may exist.
-func (h *hand) file() string {
+func (h *gitRunner) file() string {
 	return []string{"a.txt", "dir/b.txt", "x.txt", "new1", "new2", "dir/new", "deep/er/file", "'sp ace'",
 		"$(printf 'n\\303\\251')", "prog.sh", "many"}[h.IntN(11)]
 }
 
-func (h *hand) branch() string {
+func (h *gitRunner) branch() string {
 	return []string{"main", "topic", "topic2", "feature/y", "origin/feature/x", "HEAD~", "HEAD~2", "HEAD"}[h.IntN(8)]
 }
 
-func (h *hand) do() {
+func (h *gitRunner) do() {
 	h.n++
 	f := h.file()
 	h.sh([]func() string{
@@ -129,7 +129,7 @@ func TestRandomWorkComesBack(t *testing.T) {
 		t.Run(fmt.Sprint(first+n), func(t *testing.T) {
 			t.Parallel()
 			w := prepare(t, m, Spec{Repo: src})
-			h := &hand{Rand: rand.New(rand.NewPCG(first+n, 1)), dir: w.Dir}
+			h := &gitRunner{Rand: rand.New(rand.NewPCG(first+n, 1)), dir: w.Dir}
 			for range 12 + h.IntN(50) {
 				h.do()
 			}
@@ -139,7 +139,7 @@ func TestRandomWorkComesBack(t *testing.T) {
 						strings.Join(h.done, "\n"))
 				}
 			}()
-			s, again := comesBack(t, m, w)
+			s, again := salvageAndRestore(t, m, w)
 			if s.Lost != "" {
 				t.Errorf("lost: %s", s.Lost)
 			}

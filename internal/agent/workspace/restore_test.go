@@ -95,7 +95,7 @@ func TestSalvageOfSHA256(t *testing.T) {
 	w := prepare(t, m, Spec{Repo: src})
 	sh(t, w.Dir, `echo 1 >a.txt; git stash -q; git tag -a -m x here; echo 2 >a.txt; git add a.txt; echo 3 >a.txt; echo n >new; git add -N new
 git checkout -q -b other; git commit -q --allow-empty -m c`)
-	if s, _ := comesBack(t, m, w); s.Lost != "" {
+	if s, _ := salvageAndRestore(t, m, w); s.Lost != "" {
 		t.Errorf("lost: %s", s.Lost)
 	}
 }

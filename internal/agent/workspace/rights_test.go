@@ -49,7 +49,7 @@ func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 	dir, seen := gitwatch.Watch(t)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	m := open(t)
-	lent(t, m)
+	giveUsers(t, m)
 
 	w, err := m.Prepare(t.Context(), allowedOnly(Spec{ID: "first", Repo: src}))
 	if err != nil {
@@ -62,7 +62,7 @@ func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 	}
 	die(t, w)
 	other := reopen(t, m)
-	lent(t, other)
+	giveUsers(t, other)
 	if err := other.Sweep(t.Context(), func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func salvageSite(ctx context.Context, g *git, at *site) (Salvage, error) {
 
 // work salvages the checkout.
 func (s *salvage) work(ctx context.Context) (err error) {
-	s.repo, err = readRepository(ctx, filepath.Join(s.at.Dir, ".git"), s.at.handedHead(), &s.lost)
+	s.repo, err = readRepository(ctx, filepath.Join(s.at.Dir, ".git"), s.at.savedHead(), &s.lost)
 	defer s.repo.close()
 	if err != nil {
 		s.lost.add("its commits, because its .git cannot be used (%v); the patch holds the files as they were left",

@@ -41,8 +41,8 @@ type site struct {
 // hash returns the size of an object's name in bytes.
 func (at *site) hash() int { return len(at.Commit) / 2 }
 
-// handedHead returns HEAD at the time when the workspace was handed over to the command.
-func (at *site) handedHead() head {
+// savedHead returns HEAD at the time when the workspace was handed over to the command.
+func (at *site) savedHead() head {
 	return head{ref: target{commit: at.Commit, branch: at.Branch}.ref(), commit: at.Commit}
 }
 

@@ -55,9 +55,9 @@ func view(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// comesBack salvages a workspace, restores the work in a new workspace, and fails the test if git
-// shows different states.
-func comesBack(t *testing.T, m *Manager, w *Workspace) (Salvage, *Workspace) {
+// salvageAndRestore salvages a workspace, restores the work in a new workspace, and fails the test
+// if git shows different states.
+func salvageAndRestore(t *testing.T, m *Manager, w *Workspace) (Salvage, *Workspace) {
 	t.Helper()
 	s := salvageOf(t, m, w)
 	again := prepare(t, m, Spec{Repo: w.Repo, Ref: w.Ref, Commit: w.Commit})
@@ -122,7 +122,7 @@ echo 3 >a.txt; git add a.txt; echo 4 >a.txt; git stash push -q -m 'the third: of
 			t.Parallel()
 			w := prepare(t, m, Spec{Repo: src})
 			sh(t, w.Dir, script)
-			s, again := comesBack(t, m, w)
+			s, again := salvageAndRestore(t, m, w)
 			if s.Lost != "" {
 				t.Errorf("lost: %s", s.Lost)
 			}

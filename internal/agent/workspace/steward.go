@@ -96,7 +96,7 @@ func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) erro
 		return err
 	}
 	copy(w.noted[:], a.Noted)
-	w.Notes = briefly(a.Notes)
+	w.Notes = shortened(a.Notes)
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person
 	if err != nil {
 		return nil, err
 	}
-	return briefly(a.Left), nil
+	return shortened(a.Left), nil
 }
 
 // Salvage returns the changes since Prepare, and HOME. It runs no program that the workspace names

@@ -40,7 +40,7 @@ func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace
 		return err
 	}
 	defer from.Close()
-	s := supply{ctx: ctx, owner: b.owner(), link: w.User != nil}
+	s := objectCopier{ctx: ctx, owner: b.owner(), link: w.User != nil}
 	defer s.close()
 	if err := s.add(w.Dir, w.User, ".git", "objects"); err != nil {
 		return err
@@ -63,51 +63,51 @@ func isStill(dir *os.File, path string) bool {
 		is.Ino == was.Ino
 }
 
-// supply copies the objects of a base. It does not trust the base, which belongs to the keeper, so
-// it copies only regular files that the keeper owns and that have the name of an object.
-type supply struct {
+// objectCopier copies the objects of a base. It does not trust the base, which belongs to the
+// keeper, so it copies only regular files that the keeper owns and that have the name of an object.
+type objectCopier struct {
 	ctx   context.Context
 	owner uint32 // the owner that the files must have
 	link  bool
-	to    []shelf
+	to    []objectDir
 }
 
-// shelf is a target directory for objects.
-type shelf struct {
+// objectDir is a target directory for objects.
+type objectDir struct {
 	dir  *os.File
 	user *host.User // the owner of the target; nil for the user of this process
 }
 
 // add makes a target directory at path in the directory below, to which only this process has had
 // access.
-func (s *supply) add(below string, user *host.User, path ...string) error {
+func (s *objectCopier) add(below string, user *host.User, path ...string) error {
 	at, err := openDir(below)
 	if err != nil {
 		return err
 	}
 	for _, name := range path {
-		next, err := shelf{at, user}.sub(name)
+		next, err := objectDir{at, user}.sub(name)
 		_ = at.Close()
 		if err != nil {
 			return err
 		}
 		at = next.dir
 	}
-	s.to = append(s.to, shelf{at, user})
+	s.to = append(s.to, objectDir{at, user})
 	return nil
 }
 
-func (s *supply) close() {
+func (s *objectCopier) close() {
 	for _, to := range s.to {
 		_ = to.dir.Close()
 	}
 }
 
 // sub makes a subdirectory of a target directory, with the same owner.
-func (s shelf) sub(name string) (shelf, error) {
+func (s objectDir) sub(name string) (objectDir, error) {
 	at := int(s.dir.Fd())
 	if err := unix.Mkdirat(at, name, 0o755); err != nil {
-		return shelf{}, &os.PathError{Op: "mkdir", Path: name, Err: err}
+		return objectDir{}, &os.PathError{Op: "mkdir", Path: name, Err: err}
 	}
 	dir, err := openDirAt(at, name, name)
 	if err == nil && s.user != nil {
@@ -116,11 +116,11 @@ func (s shelf) sub(name string) (shelf, error) {
 	if err == nil {
 		err = dir.Chmod(0o755)
 	}
-	return shelf{dir, s.user}, err
+	return objectDir{dir, s.user}, err
 }
 
 // all copies all objects to all target directories.
-func (s *supply) all(from *os.File) error {
+func (s *objectCopier) all(from *os.File) error {
 	names, err := from.Readdirnames(-1)
 	if err != nil {
 		return err
@@ -136,13 +136,13 @@ func (s *supply) all(from *os.File) error {
 	return nil
 }
 
-func (s *supply) directory(from *os.File, name string) error {
+func (s *objectCopier) directory(from *os.File, name string) error {
 	dir, err := openDirAt(int(from.Fd()), name, name)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	sub := supply{ctx: s.ctx, owner: s.owner, link: s.link}
+	sub := objectCopier{ctx: s.ctx, owner: s.owner, link: s.link}
 	defer func() { sub.close() }()
 	for _, above := range s.to {
 		t, err := above.sub(name)
@@ -181,7 +181,7 @@ func isObjectFile(dir, name string) bool {
 }
 
 // file copies a file to every target directory.
-func (s *supply) file(from *os.File, name string) error {
+func (s *objectCopier) file(from *os.File, name string) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
@@ -216,7 +216,7 @@ func (s *supply) file(from *os.File, name string) error {
 
 // linkInto hard-links a file, which it makes readable for every user. It returns false if the file
 // system does not allow the link.
-func linkInto(from, src *os.File, st *unix.Stat_t, name string, to shelf) (bool, error) {
+func linkInto(from, src *os.File, st *unix.Stat_t, name string, to objectDir) (bool, error) {
 	if st.Mode&0o777 != 0o444 {
 		if err := src.Chmod(0o444); err != nil {
 			return false, err
@@ -239,7 +239,7 @@ func linkInto(from, src *os.File, st *unix.Stat_t, name string, to shelf) (bool,
 	return true, nil
 }
 
-func copyInto(src *os.File, name string, to shelf) error {
+func copyInto(src *os.File, name string, to objectDir) error {
 	fd, err := unix.Openat(int(to.dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|
 		unix.O_CLOEXEC, 0o444)
 	if err != nil {

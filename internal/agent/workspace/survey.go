@@ -38,7 +38,7 @@ type survey struct {
 // newSurvey starts a survey with the tracked files of a tree and of an index.
 func newSurvey(ctx context.Context, s *salvage, tracked map[string]entry, index []leaf) *survey {
 	t := &survey{
-		ctx: ctx, at: s.at, lost: &s.filesLost, left: maxUntracked, handed: s.at.handed(),
+		ctx: ctx, at: s.at, lost: &s.filesLost, left: maxUntracked, handed: s.at.savedIndex(),
 		tracked: make(map[string]entry, len(tracked)), dirs: make(map[string]bool), absent: make(map[string]bool),
 		large: make(map[string]int64), keep: make(map[string]bool), same: make(map[string]entry),
 	}

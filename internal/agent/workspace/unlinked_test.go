@@ -20,7 +20,7 @@ func TestRemovedFilesCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := open(t)
 			if own {
-				lent(t, m)
+				giveUsers(t, m)
 			}
 			w := prepare(t, m, Spec{ID: strings.ReplaceAll(name, " ", "-")})
 			before, err := w.Usage(t.Context())

@@ -23,8 +23,8 @@ import (
 // keeperUser is the owner of base clones in tests that run as root.
 const keeperUser = 1_700_000_000
 
-// lent makes m give each workspace its own user, for tests that run as root.
-func lent(t *testing.T, m *Manager) {
+// giveUsers makes m give each workspace its own user, for tests that run as root.
+func giveUsers(t *testing.T, m *Manager) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
@@ -69,7 +69,7 @@ func TestObjectsAreHardLinkedForOtherUsersOnly(t *testing.T) {
 			t.Errorf("%s is shared with a command of the same user", p)
 		}
 	}
-	lent(t, m)
+	giveUsers(t, m)
 	w := prepare(t, m, Spec{ID: "lent", Repo: source})
 	for _, p := range packs(t, filepath.Join(w.Dir, ".git", "objects")) {
 		st := inode(t, p)
@@ -97,7 +97,7 @@ func TestObjectsAreHardLinkedForOtherUsersOnly(t *testing.T) {
 // does not read files of other users in the workspace.
 func TestSalvageOfAnotherUser(t *testing.T) {
 	m, source := open(t), repo(t)
-	lent(t, m)
+	giveUsers(t, m)
 	w := prepare(t, m, Spec{ID: "first", Repo: source})
 	sh(t, w.Dir, `echo three >>a.txt; git commit -qam third; echo new >new.txt; echo more >>a.txt
 chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
@@ -409,7 +409,7 @@ func allowedOnly(s Spec) Spec {
 // While another run uses the user, Sweep leaves the workspace unchanged.
 func TestUserOfDeadRunIsReservedDuringSalvage(t *testing.T) {
 	m := open(t)
-	lent(t, m)
+	giveUsers(t, m)
 	w, err := m.Prepare(t.Context(), Spec{ID: "dies", Repo: repo(t)})
 	if err != nil {
 		t.Fatal(err)
