@@ -1,5 +1,5 @@
-// Package exampletest lets the Examples of the SDK run on two Backends: in process, as go test runs
-// them, and once more over HTTP.
+// Package exampletest runs the Examples of the SDK on two Backends: go test runs them in process,
+// and OverHTTP runs them a second time over HTTP.
 package exampletest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// overHTTP is the environment variable that makes the Examples use a server.
+// overHTTP is the environment variable with which the Examples use a server.
 const overHTTP = "BELAY_EXAMPLES_OVER_HTTP"
 
 // OverHTTP runs the Examples of the test's own package over HTTP. It fails the test if fewer than
@@ -41,8 +41,8 @@ func OverHTTP(t *testing.T, least int) {
 	}
 }
 
-// Open opens a Backend as a program would: with embedded.Open, or with client.Dial to a server that
-// it starts.
+// Open opens a Backend as a program would: with embedded.Open, or, if the Examples run over HTTP,
+// with client.Dial to a server that Open starts.
 func Open(ctx context.Context, url string) (belay.Backend, error) {
 	quiet := slog.New(slog.DiscardHandler)
 	b, err := embedded.Open(ctx, url, embedded.Logger(quiet))

@@ -8,15 +8,15 @@ func (p *Proxy) cutOne() {
 	p.counts.Cut++
 }
 
-// held reports whether a direction delivers nothing at the moment. The channel closes when the
-// fault changes.
+// held reports whether a direction delivers nothing at the moment. The returned channel closes when
+// the fault changes.
 func (p *Proxy) held(d Direction) (bool, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.fault.Hold&d != 0, p.changed
 }
 
-// latency is the delay of a piece that is sent now.
+// latency returns the delay of a piece of data that is sent now.
 func (p *Proxy) latency() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -27,7 +27,7 @@ func (p *Proxy) latency() time.Duration {
 	return d
 }
 
-// transfer is how long n bytes take to pass.
+// transfer returns how long n bytes take to pass.
 func (p *Proxy) transfer(n int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,8 @@ func (p *Proxy) transfer(n int) time.Duration {
 	return time.Duration(n) * time.Second / time.Duration(p.fault.Bandwidth)
 }
 
-// through returns the part of a piece that is delivered, and whether that is the whole piece.
+// through returns the part of a piece of data that the proxy delivers, and whether that is the
+// whole piece.
 func (p *Proxy) through(d Direction, data []byte) (part []byte, whole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

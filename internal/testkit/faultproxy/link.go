@@ -11,27 +11,27 @@ import (
 
 const (
 	pieceSize = 16 << 10
-	// queueSize is the maximum number of undelivered pieces in one direction. When it is reached,
-	// the sender has to wait, as with a real network.
+	// queueSize is the maximum number of undelivered pieces of data in one direction. When it is
+	// reached, the sender has to wait, as with a real network.
 	queueSize = 64
 )
 
-// link is one connection through the proxy.
+// link is one connection through the proxy, with a side to the client and a side to the server.
 type link struct {
 	p              *Proxy
 	client, server net.Conn
 	once           sync.Once
 	over           chan struct{} // closed when both sides are closed
-	half           atomic.Bool   // the server's side is closed, and the client does not know it
+	half           atomic.Bool   // the server's side is closed, and the client has not been informed
 }
 
-// piece is data that is not delivered yet.
+// piece is data that the proxy has read and not delivered yet.
 type piece struct {
 	data []byte
 	due  time.Time
 }
 
-// cut resets both sides.
+// cut closes both sides with a reset.
 func (l *link) cut() {
 	l.once.Do(func() {
 		close(l.over)
@@ -50,7 +50,7 @@ func (l *link) close() {
 	})
 }
 
-// halve ends only the server's side.
+// halve closes only the server's side.
 func (l *link) halve() {
 	l.half.Store(true)
 	reset(l.server)
@@ -66,7 +66,7 @@ func (l *link) carry(d Direction, src, dst net.Conn) {
 	}()
 	err := l.read(src, queue)
 	if err != nil && !l.half.Load() {
-		l.cut() // a reset of one side becomes a reset of the other
+		l.cut() // if one side was reset, cut resets the other
 	}
 	close(queue)
 	<-delivered
@@ -93,12 +93,13 @@ func (l *link) read(src net.Conn, queue chan<- piece) error {
 	}
 }
 
-// deliver writes pieces to dst as late as the faults say, and then closes dst for writing.
+// deliver writes the pieces of the queue to dst with the delays of the faults, and then closes dst
+// for writing.
 func (l *link) deliver(d Direction, dst net.Conn, queue <-chan piece) {
 	for m := range queue {
 		if !l.pause(time.Until(m.due)) || !l.pause(l.p.transfer(len(m.data))) || !l.allowed(d) || d == Down &&
 			l.half.Load() {
-			continue // drops the data
+			continue // the data is dropped
 		}
 		data, whole := l.p.through(d, m.data)
 		if _, err := dst.Write(data); err != nil && !l.half.Load() || !whole {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Direction is one or both ways through the proxy.
+// Direction is one of the two ways through the proxy, or both.
 type Direction uint8
 
-// The directions: Up is from the client to the server.
+// The directions: Up is from the client to the server, and Down from the server to the client.
 const (
 	Up Direction = 1 << iota
 	Down
@@ -26,20 +26,20 @@ type Fault struct {
 	Refuse bool
 	// Hold delivers nothing in these directions until the fault is over.
 	Hold Direction
-	// Latency is the delay of everything, and Jitter the maximum of a random further delay.
+	// Latency is the delay of all data, and Jitter is the maximum of a random further delay.
 	Latency, Jitter time.Duration
 	// Bandwidth is the number of bytes a second in each direction of a connection; 0 means no
 	// limit.
 	Bandwidth int
-	// CutUp and CutDown are the chances, from 0 to 1, that a piece of data is dropped and its
-	// connection is cut.
+	// CutUp and CutDown are the probabilities, from 0 to 1, with which a piece of data is dropped
+	// and its connection is cut.
 	CutUp, CutDown float64
 }
 
 // Counts are the counters of a proxy since it started.
 type Counts struct {
 	Connections, Refused, Cut int
-	// Up and Down are the bytes delivered.
+	// Up and Down are the numbers of bytes delivered in each direction.
 	Up, Down int64
 }
 
@@ -57,7 +57,7 @@ type Proxy struct {
 	fault   Fault
 	changed chan struct{} // closed when the fault changes
 	links   map[*link]bool
-	left    int64 // bytes that pass before CutAfter cuts; 0 means no cut
+	left    int64 // the number of bytes that pass before CutAfter cuts; 0 means no cut
 	counts  Counts
 }
 
@@ -104,26 +104,26 @@ func (p *Proxy) Set(f Fault) {
 	p.changed = make(chan struct{})
 }
 
-// Heal ends every fault and delivers the data that Hold kept.
+// Heal ends every fault, and delivers the data that the fault Hold kept.
 func (p *Proxy) Heal() { p.Set(Fault{}) }
 
-// Cut resets every open connection on both sides. Their undelivered data is lost.
+// Cut resets every open connection on both sides. The undelivered data of the connections is lost.
 func (p *Proxy) Cut() {
 	for _, l := range p.open() {
 		l.cut()
 	}
 }
 
-// CutAfter cuts the connection that delivers the n-th byte from now on to a client, after that
-// byte: the client gets only a part of a reply.
+// CutAfter counts the bytes that the proxy delivers to clients from now on, and cuts the connection
+// that delivers the n-th byte after this byte: the client gets only a part of a reply.
 func (p *Proxy) CutAfter(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left = n
 }
 
-// HalfOpen ends every open connection on the server's side without informing the clients: what the
-// clients send, and undelivered data for them, is lost.
+// HalfOpen ends every open connection on the server's side without informing the clients. The data
+// that the clients send, and undelivered data for them, is lost.
 func (p *Proxy) HalfOpen() {
 	for _, l := range p.open() {
 		l.halve()
@@ -179,7 +179,7 @@ func (p *Proxy) pass(client net.Conn) {
 	p.mu.Lock()
 	p.links[l] = true
 	p.mu.Unlock()
-	if p.ctx.Err() != nil { // the proxy was closed meanwhile
+	if p.ctx.Err() != nil { // the proxy was closed while it connected to the server
 		l.cut()
 	}
 	var both sync.WaitGroup

@@ -19,8 +19,8 @@ import (
 // patience is how long a test waits for an event that must happen.
 const patience = 10 * time.Second
 
-// echo is a server that answers each line with the same line, until the test ends. The channel gets
-// the lines that it received.
+// echo is a server that answers each line with the same line, until the test ends. The returned
+// channel gets the lines that the server received.
 func echo(t *testing.T, network, address string) (string, <-chan string) {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -96,7 +96,7 @@ func (l *line) wantAnswer(s string) {
 	}
 }
 
-// wantReset checks that the connection breaks instead of ending.
+// wantReset checks that the connection breaks with an error instead of ending.
 func (l *line) wantReset() {
 	l.t.Helper()
 	got, err := l.in.ReadString('\n')
@@ -147,7 +147,8 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// A direction with Hold delivers late and in order, and the other direction goes on.
+// A direction with the fault Hold delivers its data late and in order, and the other direction is
+// not affected.
 func TestHoldsOneWay(t *testing.T) {
 	for _, d := range []faultproxy.Direction{faultproxy.Up, faultproxy.Down} {
 		p, heard := through(t)
@@ -159,7 +160,7 @@ func TestHoldsOneWay(t *testing.T) {
 		l.say("one")
 		l.say("two")
 		if d == faultproxy.Down {
-			wantHeard(t, heard, "one") // the server has both lines, and the proxy keeps its answers
+			wantHeard(t, heard, "one") // the server has received both lines, and the proxy keeps the server's answers
 			wantHeard(t, heard, "two")
 		}
 		l.wantSilence()
@@ -172,7 +173,8 @@ func TestHoldsOneWay(t *testing.T) {
 	}
 }
 
-// A cut resets open connections, drops their undelivered data, and accepts new connections.
+// Cut resets open connections and drops their undelivered data, and the proxy accepts new
+// connections.
 func TestCut(t *testing.T) {
 	p, heard := through(t)
 	l := dial(t, p)
@@ -194,7 +196,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// A proxy with Refuse resets new connections and leaves the others alone.
+// A proxy with the fault Refuse resets new connections and does not affect open connections.
 func TestRefuses(t *testing.T) {
 	p, _ := through(t)
 	l := dial(t, p)
@@ -214,7 +216,7 @@ func TestRefuses(t *testing.T) {
 	l.wantAnswer("b")
 }
 
-// A half-open connection accepts data and answers nothing.
+// A half-open connection accepts data and never answers.
 func TestHalfOpen(t *testing.T) {
 	p, heard := through(t)
 	l := dial(t, p)
@@ -269,7 +271,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// The seed decides all chances: the same seed cuts the same pieces.
+// The seed decides all random faults: with the same seed, the proxy cuts the same pieces of data.
 func TestChancesAreSeeded(t *testing.T) {
 	lengths := func() (out []int) {
 		p, _ := through(t)

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package gitwatch shows tests which user runs git: a stand-in for git, which is first in PATH,
-// reports its user and its directories to the test and then executes the real git.
+// Package gitwatch shows tests which user runs git. It puts a stand-in for git first in PATH; the
+// stand-in reports its user and its directories to the test and then executes the real git.
 package gitwatch
 
 import (
@@ -25,12 +25,12 @@ import (
 type Sighting struct {
 	UID  int      `json:"uid"`
 	Args []string `json:"args"`
-	// Shared lists, for a git run by root, the files in its directories and above them that do not
+	// Shared lists, if root ran git, the files in git's directories and above them that do not
 	// belong to root alone.
 	Shared []string `json:"shared,omitempty"`
 }
 
-// Verb returns the subcommand, if it can be recognized.
+// Verb returns the subcommand of git, or "" if it cannot be recognized.
 func (s Sighting) Verb() string {
 	for i := 0; i < len(s.Args); i++ {
 		switch arg := s.Args[i]; {
@@ -43,8 +43,8 @@ func (s Sighting) Verb() string {
 	return ""
 }
 
-// StandIn is the main function of the stand-in. TestMain calls it first; in a process that was
-// started under another name it returns immediately.
+// StandIn is the main function of the stand-in. TestMain calls it first. In a process that was
+// started under another name than git, it returns immediately.
 func StandIn() {
 	if filepath.Base(os.Args[0]) != "git" {
 		return
@@ -68,7 +68,7 @@ func StandIn() {
 	os.Exit(70) //nolint:forbidigo // it is the main function of a program
 }
 
-// directoriesOf returns the directories that git gets by arguments and environment.
+// directoriesOf returns the directories that git gets in its arguments and its environment.
 func directoriesOf(args []string) []string {
 	cwd, _ := os.Getwd()
 	dirs := []string{cwd, os.Getenv("GIT_DIR"), os.Getenv("GIT_WORK_TREE"), os.Getenv("GIT_COMMON_DIR"),
@@ -90,7 +90,7 @@ func directoriesOf(args []string) []string {
 		if !filepath.IsAbs(dir) {
 			dirs[i] = filepath.Join(cwd, dir)
 		}
-		// a link or a descriptor
+		// the directory's name is a link or a descriptor
 		if real, err := filepath.EvalSymlinks(dirs[i]); err == nil && real != dirs[i] {
 			dirs = append(dirs, real)
 		}
@@ -131,15 +131,15 @@ func shared(dirs ...string) (found []string) {
 	return found
 }
 
-// Watch makes the stand-in, which is a copy of the calling test's program, in dir, which must be
-// first in PATH. seen returns the runs of git so far.
+// Watch makes the stand-in, a copy of the calling test's program, in the directory dir. The caller
+// puts dir first in PATH. seen returns the runs of git so far.
 func Watch(t testing.TB) (dir string, seen func() []Sighting) {
 	t.Helper()
 	real, err := exec.LookPath("git")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dir, err = os.MkdirTemp("/run", "belay-git-"); err != nil { // no sandbox hides this directory
+	if dir, err = os.MkdirTemp("/run", "belay-git-"); err != nil { // no sandbox of jobs hides this directory
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -183,7 +183,7 @@ func Watch(t testing.TB) (dir string, seen func() []Sighting) {
 	}
 }
 
-// RootAlone fails the test for each git that root ran on files that do not belong to root alone.
+// RootAlone fails the test for each run of git by root on files that do not belong to root alone.
 func RootAlone(t testing.TB, all []Sighting) {
 	t.Helper()
 	for _, s := range Faults(all) {

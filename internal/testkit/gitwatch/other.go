@@ -2,5 +2,5 @@
 
 package gitwatch
 
-// StandIn does nothing on this system, on which Watch does not exist.
+// StandIn does nothing on this system, because Watch needs Linux.
 func StandIn() {}

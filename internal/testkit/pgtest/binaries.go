@@ -26,8 +26,8 @@ var errMissing = errors.New("no PostgreSQL here: initdb, postgres and psql are n
 	"/usr/lib/postgresql/*/bin; " +
 	"install it (Debian: apt-get install postgresql), or name a server in " + envURL)
 
-// binaries returns the folder of initdb, postgres and psql: the one on the PATH, or else the one of
-// the newest version.
+// binaries returns the folder of initdb, postgres and psql: the folder in PATH that has them, or
+// else the folder of the newest installed version.
 func binaries() (string, error) {
 	var found []string
 	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin",
@@ -59,7 +59,7 @@ func complete(dir string) bool {
 	return true
 }
 
-// version is the number in a path like /usr/lib/postgresql/15/bin.
+// version returns the number in a path like /usr/lib/postgresql/15/bin.
 func version(path string) int {
 	digits := strings.Map(func(r rune) rune {
 		if r < '0' || r > '9' {
@@ -74,7 +74,8 @@ func version(path string) int {
 // unprivileged returns the attributes of the server's process. If this process is root, the server
 // runs as the user postgres.
 func unprivileged() (*syscall.SysProcAttr, error) {
-	attr := &syscall.SysProcAttr{Setpgid: true} // so that a Ctrl-C does not reach the server before the shell stops it
+	// a Ctrl-C does not reach the server's group, so that the shell can stop the server
+	attr := &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() != 0 {
 		return attr, nil
 	}
@@ -94,7 +95,7 @@ func unprivileged() (*syscall.SysProcAttr, error) {
 	return attr, nil
 }
 
-// without ends a test that cannot have a server.
+// without skips or fails a test that cannot have a server.
 func without(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, errMissing) && os.Getenv(envRequire) == "" {

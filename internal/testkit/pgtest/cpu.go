@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// CPU is the processor time that the server and its backends have used, including backends that
-// have ended. On a busy machine it says more than the elapsed time. It is zero where the system
-// does not report it, and for a server that BELAY_TEST_POSTGRES names.
+// CPU returns the processor time that the server and its backends have used, including backends
+// that have ended. On a busy machine, processor time measures the work better than the elapsed
+// time. CPU returns zero where the system does not report the time, and for a server that
+// BELAY_TEST_POSTGRES names.
 func (s *Server) CPU() time.Duration {
 	s.mu.Lock()
 	postmaster := strconv.Itoa(s.pid)
@@ -36,10 +37,10 @@ func (s *Server) CPU() time.Duration {
 func used(stat, postmaster string) time.Duration {
 	pid, rest, _ := strings.Cut(stat, " (")
 	fields := strings.Fields(rest[strings.LastIndexByte(rest, ')')+1:])
-	first := 11 // utime and stime
+	first := 11 // user and system time of the process
 	switch postmaster {
 	case pid:
-		first = 13 // the time of child processes that have ended
+		first = 13 // user and system time of child processes that have ended
 	case fields[1]:
 	default:
 		return 0

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ready waits until the server answers. The server accepts connections on its socket as soon as the
-// socket exists, and refuses their sessions while it recovers.
+// ready waits until the server answers. The server accepts connections as soon as its socket
+// exists, but it refuses sessions while it recovers.
 func (s *Server) ready() error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
@@ -26,7 +26,7 @@ func (s *Server) ready() error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the server does not answer: %w\n%s", err, s.Log())
 		}
-		<-time.After(10 * time.Millisecond) // there is no event for a new socket
+		<-time.After(10 * time.Millisecond) // polls, since no event announces a new socket
 	}
 }
 
@@ -63,11 +63,12 @@ func (s *Server) Database(t testing.TB) string {
 	return s.database(t, "template0")
 }
 
-// From makes a database that is a copy of a template, and returns its URL. For the first test that
-// asks for the template, prepare makes it. prepare must close its connections to it.
+// From makes a database that is a copy of a template, and returns its URL. The first test that
+// requests the template makes it with prepare, which must close its own connections to the
+// template.
 func (s *Server) From(t testing.TB, template string, prepare func(url string) error) string {
 	t.Helper()
-	if s.outside != nil { // templates are not deleted on a server that tests do not own
+	if s.outside != nil { // on a server that does not belong to the tests, templates would never be deleted
 		url := s.database(t, "template0")
 		if err := prepare(url); err != nil {
 			t.Fatalf("make template %s: %v", template, err)
@@ -100,7 +101,7 @@ func (s *Server) database(t testing.TB, template string) string {
 	}
 	t.Cleanup(func() {
 		if s.outside == nil {
-			return // the database is deleted with its server
+			return // the database is deleted together with its server
 		}
 		if _, err := s.Query("postgres", "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Error(err)
@@ -109,7 +110,7 @@ func (s *Server) database(t testing.TB, template string) string {
 	return s.URL(name)
 }
 
-// name makes names of databases different for test binaries that share a server.
+// name returns a name for a database that differs between test binaries that share a server.
 func (s *Server) name(n string) string {
 	if s.outside == nil {
 		return n
@@ -117,8 +118,8 @@ func (s *Server) name(n string) string {
 	return fmt.Sprintf("%s_%d", n, os.Getpid())
 }
 
-// Terminate ends all backends that are connected to the database of a URL, except its own, and
-// returns how many.
+// Terminate ends all backends that are connected to the database of a URL, except for its own
+// backend, and returns their number.
 func (s *Server) Terminate(t testing.TB, url string) int {
 	t.Helper()
 	out, err := s.Query(databaseOf(url),

@@ -101,10 +101,10 @@ func TestTerminateEndsBackends(t *testing.T) {
 	}
 }
 
-// child is set in a process that a test starts in order to kill it.
+// child is an environment variable: a test sets it in a process that it starts in order to kill it.
 const child = "PGTEST_CHILD"
 
-// A server ends when its test process is killed.
+// A server ends when a kill ends its test process.
 func TestServersDieWithTheirTest(t *testing.T) {
 	if os.Getenv(child) != "" {
 		s := pgtest.Start(t, pgtest.Options{NoSync: true})
@@ -143,7 +143,7 @@ func TestServersDieWithTheirTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	// there is no event for a removed folder
+	// polls, since no event announces that a folder was removed
 	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Dir(dir)); errors.Is(err, os.ErrNotExist) {
 			break

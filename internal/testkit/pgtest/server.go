@@ -19,7 +19,8 @@ import (
 	"testing"
 )
 
-// Options say how to run a server. A server with the zero Options keeps what it acknowledges.
+// Options say how to run a server. A server with the zero Options keeps every write that it
+// acknowledges.
 type Options struct {
 	// NoSync turns fsync off, for tests that neither crash the server nor measure it.
 	NoSync bool
@@ -34,14 +35,14 @@ type Server struct {
 	port    int
 	outside *url.URL // the server that BELAY_TEST_POSTGRES names, which tests must not stop
 
-	mu    sync.Mutex // one command at a time
+	mu    sync.Mutex // only one command to the shell runs at a time
 	shell *exec.Cmd
 	in    io.WriteCloser
 	out   *bufio.Reader
 	pid   int // process id of the postmaster, 0 while the server is stopped
 
 	databases atomic.Int64
-	templates sync.Map // name → *sync.Once
+	templates sync.Map // from the name of a template to a *sync.Once
 }
 
 var shared struct {
@@ -50,8 +51,8 @@ var shared struct {
 	err    error
 }
 
-// Shared returns the one server that all tests of this binary share. It starts for the first of
-// them and stops with the process.
+// Shared returns the server that all tests of this binary share. The first test that calls Shared
+// starts it, and it stops with the process.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.once.Do(func() { shared.server, shared.err = open(Options{}) })
@@ -110,8 +111,8 @@ func open(o Options) (*Server, error) {
 	return s, nil
 }
 
-// place is the folder for the server's directory: the one for temporary files, or /tmp if the
-// server's user cannot reach that one, as may happen in a test that runs as root.
+// place returns the folder for the server's directory: the folder for temporary files, or /tmp if
+// the server's user cannot reach that folder, as may happen in a test that runs as root.
 func place(c *syscall.Credential) string {
 	for at := os.TempDir(); c != nil && at != filepath.Dir(at); at = filepath.Dir(at) {
 		if info, err := os.Stat(at); err != nil || info.Mode()&0o001 == 0 {
@@ -151,7 +152,7 @@ func (s *Server) create(o Options, attr *syscall.SysProcAttr) error {
 	return s.supervise(attr)
 }
 
-// text formats the settings for postgresql.conf.
+// text returns the settings in the format of postgresql.conf.
 func (o Options) text(dir string, port int) string {
 	all := map[string]string{
 		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(port), "unix_socket_directories": dir,
@@ -183,7 +184,7 @@ func freePort() (int, error) {
 	return a.Port, l.Close()
 }
 
-// URL returns the URL of a database of the server, through its socket.
+// URL returns the URL of a database of the server, through the server's socket.
 func (s *Server) URL(database string) string {
 	if s.outside != nil {
 		u := *s.outside
@@ -194,8 +195,8 @@ func (s *Server) URL(database string) string {
 	return "postgres:///" + database + "?" + q.Encode()
 }
 
-// TCP returns the URL of a database of the server through the loopback, where a proxy can stand
-// between.
+// TCP returns the URL of a database of the server through the loopback, so that a test can put a
+// proxy in between.
 func (s *Server) TCP(database string) string {
 	if s.outside != nil {
 		return s.URL(database)
@@ -203,7 +204,7 @@ func (s *Server) TCP(database string) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", s.port, database)
 }
 
-// Address is where the server listens on the loopback.
+// Address returns the address on which the server listens on the loopback.
 func (s *Server) Address() string {
 	if s.outside != nil {
 		return s.outside.Host
@@ -211,7 +212,7 @@ func (s *Server) Address() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
 }
 
-// Binary returns the path of one of PostgreSQL's programs, of the server's version.
+// Binary returns the path of one of PostgreSQL's programs, in the version of the server.
 func (s *Server) Binary(name string) string { return filepath.Join(s.bin, name) }
 
 // Log returns the content of the server's log.

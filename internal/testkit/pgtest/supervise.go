@@ -12,9 +12,10 @@ import (
 	"syscall"
 )
 
-// script is the shell between a test and its server. It starts the server in its own directory,
-// signals it by its process id, waits for it, and answers each command with one line. At the end of
-// its input it stops the server immediately and removes the directory.
+// script is the shell program between a test and its server. It starts the server in its own
+// directory, sends signals to the server's process id, waits for the server, and answers each
+// command with one line. At the end of its input it stops the server immediately and removes the
+// directory.
 const script = `
 bin=$1 pid=
 while read -r command signal; do
@@ -94,7 +95,7 @@ func (s *Server) Resume() error {
 // Stop shuts the server down: it drops its connections and writes everything to disk.
 func (s *Server) Stop() error { return s.end("INT") }
 
-// Kill ends the server and its backends as a crash would. After Resume the server has everything
+// Kill ends the server and its backends as a crash would. After Resume, the server has every write
 // that it had acknowledged.
 func (s *Server) Kill() error { return s.end("KILL") }
 

@@ -9,10 +9,10 @@ import (
 // LeastLarge is the size in bytes from which a checkpoint counts as large.
 const LeastLarge = 128 << 10
 
-// G3: nothing acknowledged is lost. Every acknowledged write is in the store, byte for byte. A
-// write whose answer never reached its caller is in the store completely and once, or not at all.
-// The store has nothing that was never requested. A script returned the output that follows from
-// it.
+// G3 checks that nothing acknowledged is lost. Every acknowledged write is in the store, byte for
+// byte. If the answer to a write never reached its caller, the write is in the store completely and
+// once, or not at all. The store has no write that was never requested. The output of a script
+// follows from the script.
 func G3(f *Finding) {
 	if len(f.History.Told) == 0 {
 		return
@@ -28,7 +28,7 @@ func G3(f *Finding) {
 		switch e.Kind {
 		case "submit":
 			asked[e.Execution], asked[e.Named] = true, true
-		case "control": // a fork
+		case "control": // an action that forks an execution
 			asked[e.Named] = true
 		}
 	}
@@ -56,7 +56,7 @@ func (f *Finding) once() {
 	}
 }
 
-// kept looks for the writes that callers requested.
+// kept finds in the store the writes that callers requested.
 type kept struct {
 	*Finding
 	answered map[belay.OpID]bool // operations whose answer reached a caller
@@ -82,7 +82,7 @@ func (k kept) check(e *Entry) {
 	}
 }
 
-// countUnknown counts, for a call whose answer never reached a caller, whether the store carried it out.
+// countUnknown counts whether the store carried out a call whose answer never reached a caller.
 func (k kept) countUnknown(e *Entry, happened bool) {
 	switch {
 	case e.End != Unknown || k.answered[e.op()]:
@@ -138,7 +138,8 @@ func (k kept) save(s *Story, e *Entry) bool {
 	return true
 }
 
-// wrote reports whether an operation wrote a seq, as far as the story has operation ids.
+// wrote reports whether an operation wrote a seq. If the story has no operation ids, it assumes
+// that the operation did.
 func (s *Story) wrote(op belay.OpID, seq int64) bool {
 	return s.Ops == nil || op.IsZero() || len(s.Ops[op]) > 0 && s.Ops[op][0] == seq
 }
@@ -170,9 +171,10 @@ func (k kept) signal(s *Story, e *Entry) bool {
 	return n > 0
 }
 
-// control looks for an action. An action that had nothing to do succeeds and leaves no event.
+// control finds the event of an action. An action that had nothing to do succeeds and leaves no
+// event.
 func (k kept) control(s *Story, e *Entry) bool {
-	// A cancel appears as the action itself, also where it ends a run by force.
+	// A cancel appears under its own name, also if it ends a run by force.
 	there := s.Find(e.Name, func(ev *belay.Event) bool {
 		return s.Ops != nil && s.wrote(e.Op, ev.Seq) || s.Ops == nil && ev.Text == e.Key
 	}) != nil
@@ -182,7 +184,7 @@ func (k kept) control(s *Story, e *Entry) bool {
 	return there
 }
 
-// already reports whether at some time during the call the action had nothing to do.
+// already reports whether the action had nothing to do at some time during the call.
 func (k kept) already(s *Story, e *Entry) bool {
 	const cancel, pause, resume, preempt = string(belay.ActionCancel), string(belay.ActionPause),
 		string(belay.ActionResume), string(belay.ActionPreempt)
@@ -220,7 +222,7 @@ func (k kept) already(s *Story, e *Entry) bool {
 	return false
 }
 
-// output compares the output of a script with the script.
+// output compares the output of an execution with the output that its script must have.
 func (f *Finding) output(s *Story) {
 	if s.Execution.State != belay.Succeeded || s.Script == nil {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G4: transitions are atomic. An execution's row agrees with its events. The end of a child and
-// the event in its parent have the same time. A claim comes with the last accepted checkpoint of
-// every key, and a step with a checkpoint is not carried out again.
+// G4 checks that transitions are atomic. An execution's row agrees with its events. The end of a
+// child and the event of this end in its parent have the same time. The reply to a claim has the
+// last accepted checkpoint of every key, and a step with a checkpoint is not carried out again.
 func G4(f *Finding) {
 	for _, s := range f.History.Stories {
 		f.row(s)
@@ -26,7 +26,7 @@ func G4(f *Finding) {
 	}
 }
 
-// row compares the row with the history.
+// row compares an execution's row with its history.
 func (f *Finding) row(s *Story) {
 	x, r := &s.Execution, s.open()
 	attempt := s.Failed + 1
@@ -61,8 +61,8 @@ type childEvent struct {
 	times int
 }
 
-// children checks that open children are counted, and that the end of a child and the event in
-// its parent are in one commit.
+// children checks that a parent counts its open children, and that one commit contains the end of a
+// child and the event of this end in its parent.
 func (f *Finding) children() {
 	open, eachEntry := make(map[belay.ExecutionID]int), make(map[belay.ExecutionID]childEvent)
 	for _, s := range f.History.Stories {
@@ -103,8 +103,8 @@ func (f *Finding) child(s *Story, n childEvent) {
 			f.Violation(s, "it ended at %s and the event in its parent is of %s", was.Format(clock), at.Format(clock))
 		}
 	default:
-		// A parent that had ended before does not wait for the child, nor does a parent that was
-		// reopened since.
+		// A parent that ended before the child's end does not wait for the child, nor does a parent
+		// that was reopened after that end.
 		for i := range p.Events {
 			if ev := &p.Events[i]; ev.Final && !ev.At.After(end.At) {
 				return
@@ -114,7 +114,7 @@ func (f *Finding) child(s *Story, n childEvent) {
 	}
 }
 
-// resumed compares the checkpoints that came with a claim with the accepted ones.
+// resumed compares the checkpoints in the reply to a claim with the accepted checkpoints.
 func (f *Finding) resumed(e *Entry) {
 	s := f.storyOf(e)
 	if s == nil {
@@ -139,7 +139,7 @@ func (f *Finding) resumed(e *Entry) {
 		k := key{got.Kind.String(), got.Key}
 		ev := want[k]
 		switch {
-		case ev == nil && got.Seq > r.Seq: // saved in this run: the claim was repeated
+		case ev == nil && got.Seq > r.Seq: // this run saved the checkpoint, and then the claim was repeated
 		case ev == nil, got.Seq < ev.Seq, got.Seq == ev.Seq && !ev.Pruned && !Same(got.Data, ev.Data):
 			f.Violation(s, "token %d came with checkpoint %q of seq %d, which is not the last accepted one: %s",
 				e.Token, got.Key, got.Seq, format(ev))
@@ -152,11 +152,11 @@ func (f *Finding) resumed(e *Entry) {
 	f.OK()
 }
 
-// again finds steps that were carried out although they had been saved.
+// again finds steps that were carried out again although they had been saved.
 func (f *Finding) again(e *Entry) {
 	s := f.History.Story(e.Execution)
 	if s == nil || s.Run(e.Token) == nil {
-		return // G2 reports it
+		return // G2 reports this case
 	}
 	_, name, _ := strings.Cut(e.Name, "/")
 	name, err := url.PathUnescape(name)

@@ -6,9 +6,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G11: draining loses nothing. A worker whose drain was acknowledged, or whose session has ended,
-// claims nothing any more. When a session is closed or drained, its runs are released and not
-// lost. G4 and G8 check that no attempt is counted for them.
+// G11 checks that draining loses nothing. A worker whose drain was acknowledged, or whose session
+// has ended, claims nothing any more. When a session is closed or drained, its runs are released
+// and not lost. G4 and G8 check that these releases do not count as attempts.
 func G11(f *Finding) {
 	drained := make(map[belay.WorkerID]*Entry)
 	f.eachEntry("drain", OK, func(e *Entry) {
@@ -39,8 +39,9 @@ func G11(f *Finding) {
 	}
 }
 
-// byOwners lists the ends of runs that need an owner: those that the owner writes, and a timeout.
-// None of them can come after the session of the owner was closed or drained.
+// byOwners lists the ways in which a run ends only while it has an owner: the outcomes that the
+// owner writes, and a timeout. A run cannot end in such a way after the owner's session was closed
+// or drained.
 var byOwners = []string{
 	belay.OutcomeSucceeded.String(), belay.OutcomeFailed.String(), belay.OutcomeTimedOut.String(),
 	belay.OutcomeSuspended.String(),

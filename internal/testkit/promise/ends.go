@@ -2,9 +2,9 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G7: terminal is final, cancel is final. A generation ends at most once, and after its end come
-// only a retry, a requeue, a fork or a forget. A cancelled execution is not claimed any more, and
-// ends as cancelled unless another end was committed first.
+// G7 checks that an end is final, and that a cancel is final. A generation ends at most once, and
+// only a retry, a requeue, a fork or a forget can follow its end. A cancelled execution is not
+// claimed any more, and ends as cancelled unless another end was committed before the cancel.
 func G7(f *Finding) {
 	for _, s := range f.History.Stories {
 		f.ends(s)
@@ -57,7 +57,7 @@ func (f *Finding) ends(s *Story) {
 	}
 }
 
-// afterCancel checks the end of a run that was cancelled while it ran.
+// afterCancel checks how a run ended that was cancelled while it ran.
 func (f *Finding) afterCancel(s *Story, cancelled, end *belay.Event) {
 	if !end.Final {
 		f.Violation(s, "it was cancelled at seq %d, its run ended with %s at seq %d, and it goes on", cancelled.Seq,

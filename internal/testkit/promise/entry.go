@@ -9,17 +9,17 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Ending is how a call ended for its caller.
+// Ending is the result of a call as its caller saw it.
 type Ending string
 
-// The endings of calls. Entries of effects and sleeps have none.
+// The endings of calls. Entries of effects and sleeps have no ending.
 const (
 	OK      Ending = "ok"
 	Refused Ending = "refused"
 	Unknown Ending = "unknown" // the call may have been carried out
 )
 
-// EndOf is the ending of a call that returned err.
+// EndOf returns the ending of a call that returned err.
 func EndOf(err error) Ending {
 	switch {
 	case err == nil:
@@ -30,14 +30,14 @@ func EndOf(err error) Ending {
 	return Refused
 }
 
-// Entry is one call as its caller saw it, or an event in a workflow: an effect, which is the
-// begin of a step, or the end of a sleep. Fields that do not apply are empty.
+// Entry is one call as its caller saw it, or an event in a workflow: an effect, which is the begin
+// of a step, or the end of a sleep. A field that does not apply to the entry is empty.
 type Entry struct {
 	Kind string      `json:"kind"`
 	Who  string      `json:"who,omitempty"`
 	At   time.Time   `json:"at"`            // when the call was sent, or the event happened
 	To   time.Time   `json:"to,omitzero"`   // when the call was answered
-	End  Ending      `json:"end,omitempty"` // empty if the entry is no call
+	End  Ending      `json:"end,omitempty"` // empty if the entry is not a call
 	Code belay.Code  `json:"code,omitempty"`
 	Why  belay.Cause `json:"why,omitempty"`
 	Text string      `json:"text,omitempty"`
@@ -49,7 +49,7 @@ type Entry struct {
 	Op        belay.OpID           `json:"op,omitzero"`
 	Name      string               `json:"name,omitempty"`  // workflow, key of a checkpoint, signal or action
 	Key       string               `json:"key,omitempty"`   // idempotency key, or reason of an action
-	Terms     string               `json:"terms,omitempty"` // of a submission, without its input
+	Terms     string               `json:"terms,omitempty"` // the options of a submission, without its input
 	Check     belay.CheckpointKind `json:"check,omitzero"`
 	Outcome   belay.Outcome        `json:"outcome,omitzero"`
 	Seq       int64                `json:"seq,omitempty"`
@@ -64,11 +64,11 @@ type Entry struct {
 	Delay    time.Duration     `json:"delay,omitempty"` // the delay that a settlement requested
 }
 
-// won reports whether the entry is of a claim or a lock.
+// won reports whether the entry is a claim or a lock.
 func (e *Entry) won() bool { return e.Kind == "claim" || e.Kind == "lock" }
 
-// op identifies the operation, also when it is repeated. The id of a submission is that of its
-// execution.
+// op returns the id of the operation, which is the same in each repetition. The operation id of a
+// submission is the id of its execution.
 func (e *Entry) op() belay.OpID {
 	if e.Kind == "submit" {
 		return belay.OpID(e.Execution)
@@ -76,7 +76,7 @@ func (e *Entry) op() belay.OpID {
 	return e.Op
 }
 
-// Answer notes how the call ended.
+// Answer records how the call ended.
 func (e *Entry) Answer(to time.Time, err error) {
 	e.To, e.End = to, EndOf(err)
 	if err == nil {
@@ -89,9 +89,9 @@ func (e *Entry) Answer(to time.Time, err error) {
 	}
 }
 
-// Entries makes the entries of one call from its request and its reply. The fields of e that are
-// common to all calls (kind, caller, times) must be set. Each execution that was submitted or won
-// gets an entry of its own. Requests are pointers, except for ids.
+// Entries makes the entries of one call from its request and its reply. The caller sets the fields
+// of e that all calls have: kind, caller, times. Each execution that the call submitted or won gets
+// an entry of its own. A request is a pointer, unless it is an id.
 func Entries(e Entry, request, reply any, to time.Time, err error) []Entry {
 	e.Answer(to, err)
 	switch r := request.(type) {

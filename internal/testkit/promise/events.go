@@ -1,8 +1,8 @@
 package promise
 
-// G15: watchers miss nothing. The events of an execution are ordered, unique and gapless, both in
-// the store and as each watcher received them, over all broken connections and crashed servers,
-// to the end.
+// G15 checks that watchers miss nothing. The events of an execution are ordered, unique and without
+// a gap, both in the store and in the order in which each watcher received them, through broken
+// connections and crashed servers, up to the last event.
 func G15(f *Finding) {
 	for _, s := range f.History.Stories {
 		for i := range s.Events {
@@ -33,7 +33,7 @@ func G15(f *Finding) {
 	}
 }
 
-// checkSighting compares a sighting with the one before it and with the history.
+// checkSighting compares a sighting with the watcher's sighting before it and with the history.
 func (f *Finding) checkSighting(x, old *Sighting) {
 	s, before := f.History.Story(x.Execution), int64(0)
 	if old != nil {

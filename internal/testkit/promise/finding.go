@@ -18,13 +18,13 @@ type Finding struct {
 	Violated []string
 }
 
-// OK counts a thing that was checked and found right.
+// OK counts one thing that was checked and is right.
 func (f *Finding) OK() { f.Looked++ }
 
-// Count counts an event that must happen at least sometimes.
+// Count counts one of the events that must happen at least once.
 func (f *Finding) Count(what string) { f.History.count(what) }
 
-// Violation notes a broken promise, with the execution if s is not nil.
+// Violation records a broken promise, and the execution if s is not nil.
 func (f *Finding) Violation(s *Story, format string, args ...any) {
 	text := f.Promise + ": "
 	if s != nil {
@@ -40,7 +40,7 @@ func (f *Finding) name(id belay.ExecutionID) string {
 	return id.String()
 }
 
-// eachEntry calls each for the entries of a kind with an ending.
+// eachEntry calls the function each for the entries of the given kind and ending.
 func (f *Finding) eachEntry(kind string, end Ending, each func(*Entry)) {
 	for i := range f.History.Told {
 		if e := &f.History.Told[i]; e.Kind == kind && e.End == end {
@@ -49,8 +49,8 @@ func (f *Finding) eachEntry(kind string, end Ending, each func(*Entry)) {
 	}
 }
 
-// storyOf is the story of an entry's execution. If the execution of an acknowledged entry does
-// not exist, a promise is broken.
+// storyOf returns the story of an entry's execution. If an acknowledged entry has no execution, it
+// records a violation.
 func (f *Finding) storyOf(e *Entry) *Story {
 	s := f.History.Story(e.Execution)
 	if s == nil && e.End == OK {
@@ -60,12 +60,12 @@ func (f *Finding) storyOf(e *Entry) *Story {
 	return s
 }
 
-// Missing lists the names that were never counted.
+// Missing lists the names whose count is zero.
 func Missing(names []string, counted map[string]int) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return counted[name] > 0 })
 }
 
-// Sum is the sum of all counts.
+// Sum returns the sum of all counts.
 func Sum(m map[string]int) int {
 	n := 0
 	for _, v := range m {
@@ -74,7 +74,7 @@ func Sum(m map[string]int) int {
 	return n
 }
 
-// List formats counts for people: all, or those of some names.
+// List formats counts as text: all counts, or the counts of the given names.
 func List(m map[string]int, names ...string) string {
 	if names == nil {
 		names = slices.Collect(maps.Keys(m))
@@ -86,7 +86,7 @@ func List(m map[string]int, names ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// Quantiles formats durations for people.
+// Quantiles formats durations as text.
 func Quantiles(all []time.Duration) string {
 	if len(all) == 0 {
 		return "(never)"

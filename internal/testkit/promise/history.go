@@ -19,17 +19,17 @@ type History struct {
 	Skew time.Duration
 	// Pruned says that ended executions may have been deleted.
 	Pruned bool
-	// NoLetters says that the dead letters were not read.
+	// NoLetters says that the history does not contain the dead letters.
 	NoLetters bool
-	// Name formats the execution in a violation; nil for its id.
+	// Name formats the execution in a violation. If it is nil, violations have the execution's id.
 	Name func(belay.ExecutionID) string
-	// Sometimes counts events that must happen at least sometimes.
+	// Sometimes counts the events that must happen at least once.
 	Sometimes map[string]int
 
 	byID map[belay.ExecutionID]*Story
 }
 
-// Story is the story of an execution, nil if there is none.
+// Story returns the story of an execution, or nil if there is none.
 func (h *History) Story(id belay.ExecutionID) *Story {
 	if h.byID == nil {
 		h.byID = make(map[belay.ExecutionID]*Story, len(h.Stories))
@@ -40,7 +40,7 @@ func (h *History) Story(id belay.ExecutionID) *Story {
 	return h.byID[id]
 }
 
-// count counts an event that must happen at least sometimes.
+// count counts one of the events that must happen at least once.
 func (h *History) count(what string) {
 	if h.Sometimes == nil {
 		h.Sometimes = make(map[string]int)
@@ -53,8 +53,8 @@ type Letter struct {
 	Execution  belay.ExecutionID `json:"execution"`
 	Generation int               `json:"generation"`
 	Seq        int64             `json:"seq"`
-	Token      belay.Token       `json:"token,omitempty"` // of the run that failed, 0 if no run had begun
-	At         time.Time         `json:"at"`              // when it was written
+	Token      belay.Token       `json:"token,omitempty"` // the token of the run that failed, 0 if no run had begun
+	At         time.Time         `json:"at"`              // when the dead letter was written
 	Resolution string            `json:"resolution,omitempty"`
 }
 
@@ -64,7 +64,7 @@ type Sighting struct {
 	Execution belay.ExecutionID `json:"execution"`
 	Seq       int64             `json:"seq"`
 	Kind      string            `json:"kind"`
-	Began     time.Time         `json:"began"` // when the stream opened that delivered the event
+	Began     time.Time         `json:"began"` // when the stream that delivered the event was opened
 	At        time.Time         `json:"at"`
 }
 
@@ -80,7 +80,7 @@ var Checks = []Check{
 	{"G15", G15},
 }
 
-// Judge runs every checker, and answers the violations that they found.
+// Judge runs every checker, and returns the violations that the checkers found.
 func (h *History) Judge() []string {
 	var violated []string
 	for _, c := range Checks {

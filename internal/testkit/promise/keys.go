@@ -2,9 +2,9 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G9: one execution per idempotency key. All successful answers for a workflow and key name the
-// same execution, and it was submitted with the same body; a submission with another body is
-// refused.
+// G9 checks that there is one execution per idempotency key. All successful answers for a workflow
+// and key name the same execution, which was submitted with the same body. A submission with
+// another body is refused.
 func G9(f *Finding) {
 	type key struct{ workflow, key string }
 	first := make(map[key]*Entry)
@@ -30,7 +30,7 @@ func G9(f *Finding) {
 	})
 	f.eachEntry("submit", Refused, func(e *Entry) {
 		if e.Code == belay.CodeLeaseLost && !e.Parent.IsZero() {
-			return // the lease of its parent is not valid any more
+			return // the lease of the parent is not valid any more
 		}
 		if e.Code == belay.CodeRateLimited {
 			return // the server was overloaded

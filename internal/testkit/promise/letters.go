@@ -2,9 +2,10 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G10: dead letters are conserved. A root execution that failed has exactly one dead letter for
-// that generation, written in the failing commit unless its policy wants none, and resolved if it
-// was reopened. No other execution has one.
+// G10 checks that dead letters are conserved. A root execution that failed has exactly one dead
+// letter for the failed generation. The commit of the failure wrote the letter, unless the
+// execution's policy switches dead letters off, and the letter is resolved if the execution was
+// reopened. No other execution has a dead letter.
 func G10(f *Finding) {
 	for _, s := range f.History.Stories {
 		if s.IsRoot() {
@@ -54,8 +55,8 @@ func (f *Finding) letters(s *Story) {
 	}
 }
 
-// Books compares the counts of the store with the stories: the executions in each state, and the
-// open dead letters. Deleted executions are not counted.
+// Books compares the counts of the store with the stories: the number of executions in each state,
+// and the number of open dead letters. It leaves deleted executions out.
 func (f *Finding) Books(states map[belay.State]int64, open int64) {
 	have, letters := make(map[belay.State]int64), int64(0)
 	for _, s := range f.History.Stories {

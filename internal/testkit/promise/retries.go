@@ -6,10 +6,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G8: retries and waits keep their terms. The next claim does not come before the backoff,
-// base·2^(n-1) capped, is over, nor before the delay that the settlement requested. Attempts stay
-// within their limit. Losses have a limit of their own and count as no attempt. A sleep never
-// ends early.
+// G8 checks the times and limits of retries and waits. The next claim does not come before the end
+// of the backoff, base·2^(n-1) up to its maximum, nor before the end of the delay that the
+// settlement requested. Attempts stay within their limit. Losses have a limit of their own and do
+// not count as attempts. A sleep never ends early.
 func G8(f *Finding) {
 	f.eachEntry("settle", OK, func(e *Entry) {
 		if s := f.History.Story(e.Execution); s != nil && s.Run(e.Token) != nil {
@@ -34,7 +34,7 @@ func G8(f *Finding) {
 	f.eachEntry("slept", "", f.slept)
 }
 
-// runEnd checks whether the execution may go on after a run, and when.
+// runEnd checks whether, and when, the execution may continue after a run.
 func (f *Finding) runEnd(s *Story, i int, r *Run, p belay.Policy) {
 	var last bool
 	var wait time.Duration
@@ -70,7 +70,7 @@ func (f *Finding) runEnd(s *Story, i int, r *Run, p belay.Policy) {
 	}
 }
 
-// backoff is the least wait after the n-th failure.
+// backoff returns the least wait after the n-th failure.
 func backoff(p belay.Policy, n int) time.Duration {
 	d := p.BackoffBase.D()
 	for ; n > 1 && d < p.BackoffCap.D(); n-- {
@@ -79,11 +79,11 @@ func backoff(p belay.Policy, n int) time.Duration {
 	return min(d, p.BackoffCap.D())
 }
 
-// slept compares the end of a sleep with its begin.
+// slept compares the time at which a sleep ended with the time at which it began.
 func (f *Finding) slept(e *Entry) {
 	s := f.History.Story(e.Execution)
 	if s == nil {
-		return // G2 reports it
+		return // G2 reports this case
 	}
 	base := int64(0)
 	if r := s.Run(e.Token); r != nil {
@@ -95,7 +95,7 @@ func (f *Finding) slept(e *Entry) {
 		return
 	}
 	if began.Token == 0 {
-		return // a fork copied it: the sleep began in another execution
+		return // a fork copied the event: the sleep began in another execution
 	}
 	f.OK()
 	if got := e.At.Sub(s.when(began)); got < e.Least-f.History.Skew {

@@ -17,22 +17,23 @@ type Op struct {
 	N  int    `json:"n,omitempty"`
 	// Pad only makes the script larger.
 	Pad string `json:"pad,omitempty"`
-	// Sub is the script of a child or of the first branch, Other the script of the second branch.
+	// Sub is the script of a child, or the script of the first branch; Other is the script of the
+	// second branch.
 	Sub   []Op `json:"sub,omitempty"`
 	Other []Op `json:"other,omitempty"`
 }
 
-// D is the duration of the operation.
+// D returns the duration of the operation.
 func (o Op) D() time.Duration { return time.Duration(o.Ms) * time.Millisecond }
 
-// Outputs of operations that have no output of their own.
+// Outputs of operations that have no result of their own.
 const (
 	TimedOut   = "timeout"
 	ChildEnded = "the child did not succeed"
 	ChildDone  = "the child succeeded"
 )
 
-// expected removes the output that the script must have from the front of out, and returns the
+// expected removes from the front of out the output that the script must have, and returns the
 // rest.
 func expected(script []Op, prefix string, out []string) ([]string, error) {
 	for i, o := range script {

@@ -4,9 +4,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G2: no stale effect. After an expiry, a newer claim or an end, no write with an older token is
-// applied: each write of an owner lies within its run. A refusal names a cause that is true, and
-// has changed nothing. A repeated operation gets its first answer.
+// G2 checks that no stale write has an effect. After an expiry, a newer claim or an end, no write
+// with an older token is applied: each write of an owner lies between the begin and the end of its
+// run. A refusal names a true cause, and its call has changed nothing. Each repetition of an
+// operation gets the first answer again.
 func G2(f *Finding) {
 	for _, s := range f.History.Stories {
 		for i := range s.Events {
@@ -36,7 +37,7 @@ func G2(f *Finding) {
 	}
 }
 
-// repeated compares the answers to one operation.
+// repeated compares the answers that one operation got.
 func (f *Finding) repeated(answers map[belay.OpID]*Entry, e *Entry) {
 	first := answers[e.Op]
 	if first == nil {
@@ -61,8 +62,8 @@ func (f *Finding) ownToken(e *Entry) {
 	}
 }
 
-// refused checks a call that was refused with lease_lost: the refusal names a true cause, and
-// nothing was written.
+// refused checks a call that was refused with lease_lost: the refusal names a true cause, and the
+// call wrote nothing.
 func (f *Finding) refused(e *Entry) {
 	s := f.History.Story(e.Execution)
 	if e.Why == "" {
@@ -89,8 +90,9 @@ func (f *Finding) refused(e *Entry) {
 	f.OK()
 }
 
-// written is the event that a refused operation wrote, nil for none. Without operation ids a
-// repetition cannot be distinguished from the first call, which may have been accepted.
+// written returns the event that a refused operation wrote, or nil if it wrote none. Without
+// operation ids it cannot distinguish a repetition from the first call, which may have been
+// accepted.
 func (s *Story) written(e *Entry) *belay.Event {
 	if s.Ops != nil {
 		if seqs := s.Ops[e.Op]; !e.Op.IsZero() && len(seqs) > 0 {
@@ -106,7 +108,7 @@ func (s *Story) written(e *Entry) *belay.Event {
 	})
 }
 
-// holds reports whether the cause of a refusal was true at some time.
+// holds reports whether the cause of a refusal was true at any time.
 func (s *Story) holds(cause belay.Cause, token belay.Token) bool {
 	switch cause {
 	case belay.CauseReassigned:

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Tale is the row and the events of one execution, as the store gives them.
+// Tale is the row and the events of one execution, as the store returns them.
 type Tale struct {
 	Execution belay.Execution `json:"execution"`
 	Events    []belay.Event   `json:"events"`
@@ -22,20 +22,22 @@ type Story struct {
 	ID      belay.ExecutionID
 	Runs    []*Run
 	Letters []Letter
-	Script  []Op // nil if it is not of a player
+	Script  []Op // nil if the execution's workflow is not the player of scripts
 
-	// Submitted is the submitted input, if a requeue has replaced it since.
+	// Submitted is the input of the submission. It must be set if a requeue has replaced that input
+	// since.
 	Submitted json.RawMessage
-	// Ops lists the seqs written under each operation id. If it is nil, operations are found by
-	// their content.
+	// Ops lists the seqs written under each operation id. If Ops is nil, the checkers find an
+	// operation by its content.
 	Ops map[belay.OpID][]int64
-	// When is the time of an event by the clock of the callers; nil for the event's own time.
+	// When returns the time of an event by the clock of the callers. If it is nil, the event's own
+	// time counts.
 	When func(*belay.Event) time.Time
 	// Deleted says that retention has deleted the execution since.
 	Deleted bool
 
 	byToken map[belay.Token]*Run
-	lives   []life // by generation
+	lives   []life // the lives of the execution, one for each generation
 	// Failed is the number of failed runs in this generation.
 	Failed int
 	lost   Losses
@@ -44,40 +46,40 @@ type Story struct {
 // Losses counts lost runs in a row, without a checkpoint or a failed run between them.
 type Losses struct {
 	All int
-	// Sure counts the losses that count against the execution in any case: the first two, and of
-	// the others every fourth run.
+	// Sure counts the losses that count towards the limit of losses in any case: the first two,
+	// and of the later ones those whose token is a multiple of four.
 	Sure int
 }
 
 // Run is one attempt.
 type Run struct {
-	*belay.Event              // the event that began it
+	*belay.Event              // the event with which the run began
 	Started      *belay.Event // nil if the run was only scheduled
-	End          *belay.Event // nil if it has not ended
+	End          *belay.Event // nil if the run has not ended
 	Generation   int
-	// Base is a seq: checkpoints up to it belong to an earlier input and do not count.
+	// Base is a seq. Checkpoints up to this seq belong to an earlier input and do not count.
 	Base int64
-	// Asked is the least delay that the run's settlement requested.
+	// Asked is the least delay before the next run that the run's settlement requested.
 	Asked time.Duration
 
-	// Failed is the number of runs of its generation that had failed before it.
+	// Failed is the number of runs of the same generation that had failed before the run.
 	Failed int
-	// Losses is the count after this run.
+	// Losses is the count of lost runs after this run.
 	Losses
 }
 
-// EndedBy reports whether the run had ended at a moment.
+// EndedBy reports whether the run had ended at the time t.
 func (r *Run) EndedBy(t time.Time) bool { return r.End != nil && !r.End.At.After(t) }
 
 // life is one generation.
 type life struct {
 	cancelled *belay.Event // the first cancel, nil if there is none
 	end       *belay.Event // nil if the generation has not ended
-	state     belay.State  // the state in which it ended
+	state     belay.State  // the state in which the generation ended
 	reopened  bool
 }
 
-// NewStory makes the story of a tale.
+// NewStory makes the story of an execution from its tale.
 func NewStory(t *Tale) *Story {
 	s := &Story{Tale: t, ID: t.Execution.ID, byToken: make(map[belay.Token]*Run), lives: make([]life, 1)}
 	if t.Execution.Workflow == player {
@@ -136,7 +138,7 @@ func (s *Story) ended(r *Run, ev *belay.Event) {
 	switch ev.Kind {
 	case belay.OutcomeFailed.String(), belay.OutcomeTimedOut.String():
 		s.Failed, s.lost = s.Failed+1, Losses{}
-	case "timeout": // the timeout of the execution; it counts as a failed run if the run had begun
+	case "timeout": // the execution's timeout, which counts as a failed run if the run had begun
 		if r.Started != nil {
 			s.Failed, s.lost = s.Failed+1, Losses{}
 		}
@@ -148,10 +150,10 @@ func (s *Story) ended(r *Run, ev *belay.Event) {
 	r.Losses = s.lost
 }
 
-// life is the present generation.
+// life returns the present generation.
 func (s *Story) life() *life { return &s.lives[len(s.lives)-1] }
 
-// Ended is the state in which a generation ended, 0 if it has not.
+// Ended returns the state in which a generation ended, or 0 if it has not ended.
 func (s *Story) Ended(generation int) belay.State {
 	if generation < 1 || generation > len(s.lives) {
 		return 0
@@ -159,7 +161,7 @@ func (s *Story) Ended(generation int) belay.State {
 	return s.lives[generation-1].state
 }
 
-// open is the run that has not ended, nil if there is none.
+// open returns the run that has not ended, or nil if there is none.
 func (s *Story) open() *Run {
 	if n := len(s.Runs); n > 0 && s.Runs[n-1].End == nil {
 		return s.Runs[n-1]
@@ -167,10 +169,10 @@ func (s *Story) open() *Run {
 	return nil
 }
 
-// Run is the run with a token, nil if there is none.
+// Run returns the run with a token, or nil if there is none.
 func (s *Story) Run(token belay.Token) *Run { return s.byToken[token] }
 
-// At is the event with a seq, nil if there is none.
+// At returns the event with a seq, or nil if there is none.
 func (s *Story) At(seq int64) *belay.Event {
 	i, is := slices.BinarySearchFunc(s.Events, seq, func(ev belay.Event, seq int64) int {
 		return cmp.Compare(ev.Seq, seq)
@@ -181,7 +183,7 @@ func (s *Story) At(seq int64) *belay.Event {
 	return &s.Events[i]
 }
 
-// Find is the first event of a kind that meets a condition.
+// Find returns the first event of a kind that meets a condition.
 func (s *Story) Find(kind string, is func(*belay.Event) bool) *belay.Event {
 	for i := range s.Events {
 		if ev := &s.Events[i]; ev.Kind == kind && is(ev) {
@@ -194,7 +196,7 @@ func (s *Story) Find(kind string, is func(*belay.Event) bool) *belay.Event {
 // IsRoot reports whether the execution has no parent.
 func (s *Story) IsRoot() bool { return s.Execution.Parent.IsZero() }
 
-// policy is the execution's policy with defaults filled in.
+// policy returns the execution's policy with defaults filled in.
 func (s *Story) policy() belay.Policy {
 	var p belay.Policy
 	if s.Execution.Policy != nil {
@@ -212,7 +214,7 @@ func (s *Story) wantsLetters() bool {
 	return s.IsRoot() && (s.Execution.Policy == nil || !s.Execution.Policy.NoDeadLetters)
 }
 
-// when is the time of an event by the clock of the callers.
+// when returns the time of an event by the clock of the callers.
 func (s *Story) when(ev *belay.Event) time.Time {
 	if s.When != nil {
 		return s.When(ev)

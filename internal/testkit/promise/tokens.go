@@ -2,10 +2,10 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G1: one fenced writer. The tokens of an execution strictly increase, across generations,
-// restarts and crashes. A run begins only after the run before it has ended, and each write of an
-// owner carries the token of the newest claim. No two claims are answered with the same token,
-// even if the store has lost the first.
+// G1 checks that one fenced owner writes at a time. The tokens of an execution strictly increase,
+// across generations, restarts and crashes. A run begins only after the end of the run before it,
+// and each write of an owner has the token of the newest claim. No two claims get the same token,
+// even if the store has lost the first claim.
 func G1(f *Finding) {
 	f.claimedOnce()
 	for _, s := range f.History.Stories {
@@ -40,7 +40,7 @@ func (f *Finding) tokens(s *Story) {
 		ev := &s.Events[i]
 		switch {
 		case ev.Kind == "started" && open && !started && ev.Token == token:
-			started = true // the run was scheduled before
+			started = true // an earlier event had scheduled the run
 		case begins(ev):
 			f.OK()
 			if ev.Token <= token || ev.Token >= 1<<53 {

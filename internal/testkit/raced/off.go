@@ -1,8 +1,9 @@
 //go:build !race
 
-// Package raced tells tests whether they run under the race detector, which makes them several
-// times slower and use more memory. A large test does less work under it, and make unit runs that
-// test a second time without the race detector, in full.
+// Package raced reports to tests whether they run under the race detector, which makes them several
+// times slower and makes them use more memory. Under the race detector, a large test does less
+// work; make unit then runs that test a second time without the race detector, with all of its
+// work.
 package raced
 
 // On reports that the race detector is on.

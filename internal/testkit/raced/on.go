@@ -1,6 +1,6 @@
 //go:build race
 
-// Package raced tells tests whether they run under the race detector; see off.go.
+// Package raced reports to tests whether they run under the race detector; see off.go.
 package raced
 
 // On reports that the race detector is on.

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// work is a step that takes the time d, or ends with its context.
+// work is a step that takes the time d, or ends when its context ends.
 func work(ctx context.Context, name string, d time.Duration) (string, error) {
 	return workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
 		timer := time.NewTimer(d)
@@ -120,7 +120,7 @@ var branches = []testCase{
 	{"a panic in a branch fails the run", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			workflow.Go(ctx, "a", func(context.Context) (int, error) { panic("out of cheese") })
-			return work(ctx, "long", time.Hour) // the step ends with its context
+			return work(ctx, "long", time.Hour) // the step ends when its context ends
 		}))
 		id := e.start(nil, belay.WithPolicy(belay.Policy{MaxAttempts: 1}))
 		wantEnd(e, id, belay.Failed, "panic: out of cheese")

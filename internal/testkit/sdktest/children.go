@@ -11,7 +11,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// family registers the workflow "c", and "w", which starts "c" as a child and returns its output.
+// family registers two workflows: "c", and "w", which starts "c" as a child and returns the child's
+// output.
 func family(child func(context.Context, int) (int, error), opts ...workflow.ChildOption) func(*worker.Worker) {
 	return func(w *worker.Worker) {
 		worker.Register(w, "c", child)

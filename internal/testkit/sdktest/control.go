@@ -135,7 +135,7 @@ var control = []testCase{
 		e.sleep(time.Minute)
 		e.act(id, belay.ActionPause)
 		e.sleep(8 * time.Minute)
-		e.wantState(id, belay.Running) // the current step may finish
+		e.wantState(id, belay.Running) // the pause lets the current step finish
 		e.sleep(2 * time.Minute)
 		e.wantState(id, belay.Paused)
 		if e.count(id, "step:who/w") != 1 {

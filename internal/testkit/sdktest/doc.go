@@ -10,5 +10,6 @@
 // A Backend that uses a network must use in-process connections.
 //
 // Each worker calls the Backend through a wire: a Backend on which a case can make calls fail
-// before they arrive, delay them, or lose their replies.
+// before they arrive, delay them, or lose their replies. A worker's fence is the time after which
+// it starts no step, because its lease may be over; the fence then closes.
 package sdktest

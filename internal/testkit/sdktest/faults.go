@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// always answers every call with err.
+// always returns a hook that answers every call with err.
 func always(err error) func(context.Context, call) error {
 	return func(context.Context, call) error { return err }
 }
@@ -68,7 +68,7 @@ var faults = []testCase{
 	{"a claim that fails each time is given up, and the other executions that it won run", func(e *env) {
 		var runs atomic.Int32
 		c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))
-		var large atomic.Pointer[belay.ExecutionID] // each claim that won this execution fails
+		var large atomic.Pointer[belay.ExecutionID] // each claim that returned this execution fails
 		c.wire.set(func(ctx context.Context, c call) error {
 			id := large.Load()
 			if c.op != "claim" || !c.done || c.err != nil || id == nil {
@@ -105,7 +105,7 @@ var faults = []testCase{
 		// The worker stops while the reply to its claim is in flight. Another worker continues the
 		// executions without waiting for the TTL.
 		c := e.hire(register("w", threeSteps), func(o *worker.Options) { o.Grace = time.Minute })
-		busy := e.start(nil) // keeps the stopping worker running for a while
+		busy := e.start(nil) // this execution keeps the stopping worker running for a while
 		e.settle()
 		won := make(chan struct{})
 		c.wire.on("claim", true, 1, func(ctx context.Context, _ call) error {
@@ -134,8 +134,8 @@ var faults = []testCase{
 		first.crash()
 		e.hire(register("w", threeSteps))
 		want(e, id, "done")
-		// Lost at 1:30, noticed after the TTL at the latest; then the interrupted minute of work is
-		// repeated.
+		// The run is lost at 1:30, and the loss is noticed after the TTL at the latest; then the
+		// interrupted minute of work is repeated.
 		e.within("end", time.Since(e.began), 3*time.Minute+30*time.Second, 3*time.Minute+50*time.Second)
 		e.wantKinds(id, "submitted", "started", "step:step 0", "lost", "started", "step:step 1", "step:step 2",
 			"succeeded")
@@ -185,7 +185,7 @@ var faults = []testCase{
 		c := e.hire(fn)
 		id := e.start(nil)
 		e.wantState(id, belay.Running)
-		c.crashed.Store(true) // the worker ends with an error, which this case expects
+		c.crashed.Store(true) // this case expects that the worker ends with an error
 		c.wire.set(always(refusal))
 		refused := time.Now()
 		select {
@@ -217,7 +217,7 @@ var faults = []testCase{
 			switch {
 			case c.op == "heartbeat" && !c.done:
 				beats.Add(1)
-			case c.op == "save" && !c.done: // checkpoints that never return
+			case c.op == "save" && !c.done: // the calls for checkpoints never return
 				<-hold
 			}
 			return nil
@@ -243,7 +243,7 @@ var faults = []testCase{
 		broken := &belay.Error{Code: belay.CodeInternal, Message: "something broke"}
 		c.wire.on("save", false, 4, always(broken))
 		id := e.start(nil)
-		want(e, id, 1) // succeeds in the second attempt
+		want(e, id, 1) // the execution succeeds in the second attempt
 		if e.count(id, "failed") != 1 {
 			e.Error(e.history(id))
 		}

@@ -14,11 +14,11 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// writers is a function body in which n goroutines write until a write fails. It records the
+// writers is the body of a function in which n goroutines write until a write fails. It records the
 // effects and the error of each goroutine.
 type writers struct {
 	mu      sync.Mutex
-	wrote   []time.Duration // when each effect happened
+	wrote   []time.Duration // the time of each effect
 	ends    []error
 	saves   atomic.Int32
 	stopped chan struct{}
@@ -66,7 +66,7 @@ func (ws *writers) last() time.Duration {
 	return slices.Max(ws.wrote)
 }
 
-// jumping is a clock that can jump while timers stand still, as it does for a process that was
+// jumping is a clock that can jump while timers stand still, like the clock of a process that was
 // stopped and continued.
 type jumping struct {
 	e    *env
@@ -103,8 +103,8 @@ var fences = []testCase{
 	}},
 
 	{"a process stopped past its TTL and continued writes nothing late", func(e *env) {
-		// Its timers have not fired, but its boot-time clock has gone on. The check right before
-		// the effect reads the clock.
+		// The process's timers have not fired, but its boot-time clock has gone on. The worker
+		// reads that clock right before the effect.
 		var ws writers
 		clock := &jumping{e: e}
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
@@ -119,7 +119,7 @@ var fences = []testCase{
 		if err != nil || len(all) != 1 {
 			e.Fatal(all, err)
 		}
-		c.wire.set(func(_ context.Context, c call) error { // no heartbeat or claim gets through
+		c.wire.set(func(_ context.Context, c call) error { // no heartbeat and no claim arrives
 			if c.op == "heartbeat" || c.op == "claim" {
 				return errCut
 			}
@@ -128,7 +128,7 @@ var fences = []testCase{
 		clock.jump.Add(int64(time.Minute))
 		stopped := time.Since(e.began)
 		before := ws.saves.Load()
-		if err := e.b.CloseWorker(e.ctx, all[0].ID); err != nil { // the reaper would do this
+		if err := e.b.CloseWorker(e.ctx, all[0].ID); err != nil { // the reaper would do this for an expired session
 			e.Fatal(err)
 		}
 		e.sleep(3 * time.Second)
@@ -158,7 +158,7 @@ var fences = []testCase{
 			return threeSteps(ctx, nil)
 		}))
 		id := e.start(nil)
-		e.sleep(51 * time.Second) // heartbeat at 50 s
+		e.sleep(51 * time.Second) // the last heartbeat arrives at 50 s
 		c.wire.cut()
 		e.sleep(11 * time.Second)
 		c.wire.set(nil)
@@ -183,14 +183,15 @@ var fences = []testCase{
 			return 1, err
 		}), func(o *worker.Options) { o.TTL, o.Heartbeat, o.MaxFreeze = 30*time.Minute, time.Minute, 5*time.Minute })
 		id := e.start(nil)
-		e.sleep(90 * time.Second) // heartbeat at 60 s, fence at 21 min, bound at 26 min
+		// the last heartbeat arrives at 60 s; the fence closes at 21 min, and the bound is 26 min
+		e.sleep(90 * time.Second)
 		c.wire.cut()
 		e.sleep(28 * time.Minute)
 		e.within("end of the work", ended, 26*time.Minute, 26*time.Minute+time.Second)
 		if !errors.Is(cause, belay.ErrLeaseLost) {
 			e.Errorf("cause %v", cause)
 		}
-		e.wantState(id, belay.Running) // the session has not expired in the store yet
+		e.wantState(id, belay.Running) // in the store the session has not expired yet
 		c.wire.set(nil)
 		want(e, id, 2)
 		e.within("end", time.Since(e.began), 29*time.Minute, 30*time.Minute+30*time.Second)
@@ -217,7 +218,7 @@ var fences = []testCase{
 		e.sleep(6500 * time.Millisecond)
 		c.wire.set(func(_ context.Context, c call) error {
 			if c.op == "heartbeat" {
-				return errCut // checkpoints would still get through
+				return errCut // only heartbeats fail; a checkpoint would still arrive
 			}
 			return nil
 		})

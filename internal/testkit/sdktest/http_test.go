@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/sdktest"
 )
 
-// overHTTP is a client that talks to a server over in-process connections. It is closed before the
-// server's Backend.
+// overHTTP is a client that sends its calls to a server over in-process connections. The test
+// closes the client before the server's Backend.
 type overHTTP struct {
 	*client.Client
 	t      *testing.T
@@ -23,7 +23,7 @@ type overHTTP struct {
 	behind engineBackend
 }
 
-// engineBackend is a Backend with the calls with which a server checks keys.
+// engineBackend is a Backend that also has the calls with which a server checks keys.
 type engineBackend interface {
 	belay.Backend
 	httpapi.Keys
@@ -36,7 +36,7 @@ func (b overHTTP) Close() error {
 	return b.behind.Close()
 }
 
-// WithKey returns another client, which sends the key.
+// WithKey returns another client of the same server, which sends the key.
 func (b overHTTP) WithKey(secret string) belay.Backend {
 	c, err := client.Dial(b.t.Context(), "http://belay.test", b.dial, client.Key(secret), client.Logger(quiet))
 	if err != nil {

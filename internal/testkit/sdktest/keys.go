@@ -35,7 +35,7 @@ var keys = []testCase{
 	}},
 }
 
-// with is the Backend for a program that sends a key.
+// with returns a Backend for a program that sends the key.
 func (e *env) with(secret string) belay.Backend {
 	if k, ok := e.b.(interface{ WithKey(string) belay.Backend }); ok {
 		return k.WithKey(secret)

@@ -33,11 +33,11 @@ func (e *env) stored(id belay.ExecutionID, name string) []byte {
 	}
 }
 
-// line is the n-th line of a long log. All lines have the same length.
+// line returns the n-th line of a long log. All lines have the same length.
 func line(n int) string { return fmt.Sprintf("%063d\n", n) }
 
-// large marks a case that writes tens of megabytes. With the race detector it takes a minute and
-// finds no more than a small case, so that make unit runs it without.
+// large marks a case that writes tens of megabytes. Under the race detector such a case takes a
+// minute and finds no more than a small case, so make unit runs it without the race detector.
 func large(test func(*env)) func(*env) {
 	return func(e *env) {
 		if raced.On {
@@ -159,7 +159,7 @@ var output = []testCase{
 	{"a run may replace its own artifact any number of times", large(func(e *env) {
 		content := func(n int) string { return strings.Repeat(fmt.Sprint(n), belay.MaxArtifact*3/4) }
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
-			for n := range 3 { // two artifacts together would exceed the limit
+			for n := range 3 { // two artifacts of this size together would exceed the limit
 				if _, err := workflow.Artifact(ctx, "work", strings.NewReader(content(n))); err != nil {
 					return 0, err
 				}
@@ -204,7 +204,7 @@ var output = []testCase{
 	}},
 }
 
-// zeros is a reader of endless zeros.
+// zeros is a reader that never ends and reads only zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

@@ -14,7 +14,7 @@ import (
 
 const lockTTL = 10 * time.Second
 
-// external submits an execution that workers do not claim.
+// external submits an external execution, which workers do not claim.
 func (e *env) external(p belay.Policy) belay.ExecutionID {
 	e.Helper()
 	out, err := e.b.Submit(e.ctx, belay.Submission{
@@ -39,7 +39,7 @@ func (e *env) lock(id belay.ExecutionID, owner string, change ...func(*belay.Loc
 	return l
 }
 
-// op is a new operation id.
+// op returns a new operation id.
 func (e *env) op() belay.OpID {
 	e.ops++
 	return belay.OpID{0xed, byte(e.ops), byte(e.ops >> 8)}
@@ -55,7 +55,7 @@ func (e *env) refused(what string, err error, code belay.Code, cause belay.Cause
 	return r
 }
 
-// everything makes one write of each kind that a lease allows, and returns their errors.
+// everything makes one write of each kind that a lease allows, and returns the error of each write.
 func (e *env) everything(l belay.Lease) map[string]error {
 	_, renewed := e.b.Renew(e.ctx, l)
 	_, saved := e.b.Save(e.ctx, belay.Save{

@@ -9,7 +9,7 @@ import (
 )
 
 // Serve serves h over in-process connections, which a synctest bubble requires, until the test
-// ends. It returns the function that opens a connection.
+// ends. The returned function opens a connection.
 func Serve(t testing.TB, h http.Handler) (dial func(context.Context) (net.Conn, error)) {
 	t.Helper()
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -28,7 +28,7 @@ func Serve(t testing.TB, h http.Handler) (dial func(context.Context) (net.Conn, 
 	return l.dial
 }
 
-// pipes is a listener whose connections are net.Pipes.
+// pipes is a listener whose connections are made by net.Pipe.
 type pipes struct {
 	conns  chan net.Conn
 	once   sync.Once

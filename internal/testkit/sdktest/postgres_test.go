@@ -13,10 +13,10 @@ import (
 	"github.com/belaydev/belay/internal/testkit/sdktest"
 )
 
-// onPostgres opens an engine on a database of its own, whose clock is the virtual time of the
-// bubble. Virtual time stands still while a goroutine waits for a socket, so that calls to the
-// database take no virtual time. A connection that listens for notifications would wait for ever,
-// so the engine gets a store without that ability.
+// onPostgres opens an engine on a database of its own. The database's clock is the virtual time of
+// the bubble. Virtual time stands still while a goroutine waits for a socket, so calls to the
+// database take no virtual time. A connection that listens for notifications would wait forever;
+// therefore the engine gets a store that cannot listen.
 func onPostgres(t *testing.T, srv *pgtest.Server) *onDatabase {
 	t.Helper()
 	url := srv.From(t, "sdktest", func(url string) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// suspending calls then when the worker has sent a suspend that has not arrived yet.
+// suspending calls then when the worker has sent a suspend that has not arrived at the Backend yet.
 func suspending(c *crew, then func()) {
 	var once atomic.Bool
 	c.wire.set(func(_ context.Context, x call) error {
@@ -115,7 +115,8 @@ var races = []testCase{
 		c.wire.set(func(_ context.Context, x call) error {
 			if x.op == "claim" && x.done && !once.Load() && e.get(id).State == belay.Running &&
 				once.CompareAndSwap(false, true) {
-				e.act(id, belay.ActionPause) // the claim won the execution, and the worker does not know it yet
+				// the claim won the execution, and the reply has not reached the worker yet
+				e.act(id, belay.ActionPause)
 			}
 			return nil
 		})
@@ -130,8 +131,8 @@ var races = []testCase{
 	}},
 
 	{"heartbeat against claim reply", func(e *env) {
-		// The reply to a claim is late. Heartbeats that are sent meanwhile must not release the
-		// runs that the claim won.
+		// The reply to a claim is late. Heartbeats that the worker sends before the reply arrives
+		// must not release the runs that the claim won.
 		var runs atomic.Int32
 		c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))
 		e.settle()
@@ -149,8 +150,9 @@ var races = []testCase{
 	}},
 
 	{"heartbeat against settle reply", func(e *env) {
-		// The heartbeat names a run until its settlement is acknowledged. If the settlement has
-		// arrived, the reply reports the run as revoked, which must have no effect.
+		// The heartbeat names a run until the settlement of the run is acknowledged. If the
+		// settlement has already arrived, the reply reports the run as revoked, which must have no
+		// effect.
 		c := e.hire(register("w", func(_ context.Context, in int) (int, error) {
 			return in, nil
 		}), func(o *worker.Options) { o.Concurrency = 1 })

@@ -19,15 +19,15 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Open opens a fresh Backend for one case.
+// Open opens a new Backend for one case.
 type Open func(t *testing.T) belay.Backend
 
-// Part are the groups that depend most on the store or the transport: concurrent calls, lost calls
-// and replies, and reads. The other groups depend more on the worker.
+// Part names the groups of cases that depend most on the store or the transport: concurrent calls,
+// lost calls and replies, and reads. The other groups depend more on the worker.
 var Part = []string{"Children", "Faults", "Races", "Owners", "Keys"}
 
-// Run runs the suite against the Backend: the named groups, all if none is named or the
-// environment has BELAY_TEST_LONG.
+// Run runs the suite against the Backend: only the named groups, or all groups if none is named or
+// BELAY_TEST_LONG is set in the environment.
 func Run(t *testing.T, open Open, groups ...string) {
 	if os.Getenv("BELAY_TEST_LONG") != "" {
 		groups = nil
@@ -49,8 +49,8 @@ func Run(t *testing.T, open Open, groups ...string) {
 					synctest.Test(t, func(t *testing.T) {
 						e := newEnv(t, open)
 						c.test(e)
-						// Wait until calls that a hook has begun are answered, since the execution
-						// may end before them and the case's context ends next.
+						// Wait until the calls that a hook has begun are answered, because the
+						// execution may end before them, and the case's context ends next.
 						e.settle()
 					})
 				})
@@ -70,7 +70,7 @@ type env struct {
 	b     belay.Backend
 	began time.Time
 	ctx   context.Context
-	ops   int // operation ids made so far
+	ops   int // the number of operation ids made so far
 }
 
 func newEnv(t *testing.T, open Open) *env {
@@ -83,7 +83,7 @@ func newEnv(t *testing.T, open Open) *env {
 	return e
 }
 
-// Boottime is the clock of the fences: the virtual time of the bubble.
+// Boottime returns the clock of the fences: the virtual time of the bubble.
 func (e *env) Boottime() time.Duration { return time.Since(e.began) }
 
 // sleep lets virtual time pass and waits until all goroutines are idle.
@@ -106,7 +106,7 @@ type crew struct {
 	crashed atomic.Bool
 }
 
-// hire starts a worker, which is stopped at the end of the case at the latest.
+// hire starts a worker. The worker stops at the end of the case at the latest.
 func (e *env) hire(register func(w *worker.Worker), change ...func(*worker.Options)) *crew {
 	e.Helper()
 	c := &crew{e: e, wire: &wire{Backend: e.b}, done: make(chan struct{})}
@@ -133,7 +133,7 @@ func (e *env) hire(register func(w *worker.Worker), change ...func(*worker.Optio
 	return c
 }
 
-// end stops the worker and waits for it.
+// end stops the worker and waits until it has ended.
 func (c *crew) end() error {
 	c.stop()
 	<-c.done
@@ -152,7 +152,7 @@ func (c *crew) crash() {
 	})
 }
 
-// register makes a function that registers one workflow, for hire.
+// register returns a function that registers one workflow; hire takes this function.
 func register[In, Out any](name string, fn func(context.Context, In) (Out, error)) func(*worker.Worker) {
 	return func(w *worker.Worker) { worker.Register(w, name, fn) }
 }
@@ -170,7 +170,7 @@ func (e *env) start(input any, opts ...belay.SubmitOption) belay.ExecutionID {
 // patience is how long a case waits for a result before it fails, in virtual time.
 const patience = 6 * time.Hour
 
-// result waits for the end of an execution.
+// result waits for the end of an execution and returns its output or error.
 func result[T any](e *env, id belay.ExecutionID) (T, error) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.ctx, patience)
@@ -182,7 +182,7 @@ func result[T any](e *env, id belay.ExecutionID) (T, error) {
 	return v, err
 }
 
-// want checks that the execution succeeds with an output.
+// want checks that the execution succeeds with the given output.
 func want[T comparable](e *env, id belay.ExecutionID, output T) {
 	e.Helper()
 	got, err := result[T](e, id)
@@ -191,7 +191,7 @@ func want[T comparable](e *env, id belay.ExecutionID, output T) {
 	}
 }
 
-// wantEnd checks that the execution ends in the state, with the text in its error.
+// wantEnd checks that the execution ends in the given state, with the given text in its error.
 func wantEnd(e *env, id belay.ExecutionID, state belay.State, text string) *workflow.EndedError {
 	e.Helper()
 	_, err := result[json.RawMessage](e, id)
@@ -260,7 +260,7 @@ func (e *env) history(id belay.ExecutionID) string {
 	return b.String()
 }
 
-// count is how many events of the kind are in the history.
+// count returns the number of events of the kind in the history.
 func (e *env) count(id belay.ExecutionID, kind string) int {
 	e.Helper()
 	n := 0

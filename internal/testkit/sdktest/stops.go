@@ -68,7 +68,7 @@ var stops = []testCase{
 		let := make(chan struct{})
 		var late error
 		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
-			<-let // ignores its context
+			<-let // the function does not return when its context ends
 			late = workflow.Checkpoint(ctx, 1)
 			return "first", nil
 		}), func(o *worker.Options) { o.Grace = -1 })
@@ -142,7 +142,7 @@ var stops = []testCase{
 		c.stop()
 		<-c.done
 		e.within("stop", time.Since(e.began)-10*time.Second, 0, worker.DefaultGrace+20*time.Second)
-		c.err = nil // the error says that the run could not be settled
+		c.err = nil // the case expects the error that the run could not be settled
 		c.wire.set(nil)
 		e.hire(register("w", threeSteps))
 		want(e, id, "done")

@@ -34,7 +34,8 @@ func approval(ctx context.Context, timeout time.Duration) (string, error) {
 	return who, err
 }
 
-// explained checks that a waiting execution has the reason code and that Explain returns the facts.
+// explained checks that a waiting execution has the given reason code and that Explain returns the
+// given facts.
 func (e *env) explained(id belay.ExecutionID, code string, facts ...string) {
 	e.Helper()
 	if x := e.wantState(id, belay.Waiting); x.Reason == nil || x.Reason.Code != code {
@@ -124,8 +125,8 @@ var waits = []testCase{
 		e.sleep(time.Minute)
 		e.hire(begin)
 		want(e, id, "rested")
-		// The execution is lost at 4:00, which is noticed 15 s later, so the step ends at 10:00 at
-		// the earliest.
+		// The execution loses its owner at 4:00, and the loss is noticed 15 s later, so the step
+		// ends at 10:00 at the earliest.
 		e.within("sleep and step", time.Since(e.began), 10*time.Minute, 10*time.Minute+2*time.Second)
 		if n := e.count(id, "wait:nap/nap"); n != 1 {
 			e.Errorf("the sleep was begun %d times\n%s", n, e.history(id))
@@ -155,7 +156,8 @@ var waits = []testCase{
 			}
 			return time.Since(e.began).Truncate(time.Second).String(), nil
 		}), func(o *worker.Options) { o.Linger = time.Second })
-		// Five naps, each once, and two retry delays of 1 s and 2 s with jitter.
+		// The execution sleeps five times, each sleep once, and has two retry delays of 1 s and 2 s
+		// with jitter.
 		got, err := result[string](e, e.start(nil))
 		if d, _ := time.ParseDuration(got); err != nil || d > 8*time.Second {
 			e.Error(got, err)
@@ -189,7 +191,7 @@ var waits = []testCase{
 			e.sleep(500 * time.Millisecond)
 			e.signal(id, "noise", nil)
 		}
-		e.sleep(1200 * time.Millisecond) // the last signal has woken the execution once more
+		e.sleep(1200 * time.Millisecond) // by then, the last signal has woken the execution once more
 		e.wantState(id, belay.Waiting)
 		if n := e.count(id, "suspended"); n < 3 {
 			e.Errorf("suspended %d times in 5 s\n%s", n, e.history(id))
@@ -226,7 +228,7 @@ var waits = []testCase{
 		}))
 		id := e.start(10 * time.Minute)
 		e.sleep(10*time.Minute + time.Second)
-		e.signal(id, "approved", "late") // the next wait consumes this signal, also in later runs
+		e.signal(id, "approved", "late") // the second wait consumes this signal, also if another run repeats that wait
 		want(e, id, "nobody then late")
 		e.within("end", time.Since(e.began), 11*time.Minute, 11*time.Minute+2*time.Second)
 	}},
@@ -243,7 +245,7 @@ var waits = []testCase{
 		c := e.hire(register("w", approval), func(o *worker.Options) { o.Linger = time.Minute })
 		id := e.start(10 * time.Second)
 		e.settle()
-		c.wire.set(func(_ context.Context, c call) error { // the worker gets no heartbeat replies
+		c.wire.set(func(_ context.Context, c call) error { // the worker gets no replies to heartbeats
 			if c.op == "heartbeat" || c.op == "claim" {
 				return errCut
 			}
@@ -251,7 +253,7 @@ var waits = []testCase{
 		})
 		e.sleep(5 * time.Second)
 		e.signal(id, "approved", "ann")
-		e.sleep(4500 * time.Millisecond) // the fence closes at 10 s
+		e.sleep(4500 * time.Millisecond) // still before the fence closes at 10 s
 		c.wire.set(nil)
 		want(e, id, "ann")
 	}},
@@ -358,7 +360,7 @@ var waits = []testCase{
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			who, err := workflow.WaitSignal[string](ctx, "approved")
 			if err != nil {
-				return "gave up", nil // the mistake that this case tests
+				return "gave up", nil // the function ignores ErrYield, the mistake that this case tests
 			}
 			return who, nil
 		}))

@@ -12,15 +12,16 @@ import (
 type call struct {
 	op      string
 	request any
-	// done is false on the way to the Backend and true on the way back.
+	// done is false before the call reaches the Backend, and true when its reply is on the way
+	// back.
 	done bool
-	// err is the error that the Backend returned, on the way back.
+	// err is the error that the Backend returned, once done is true.
 	err error
 }
 
 // wire is the Backend of one worker. It calls the hook before and after each call. If the hook
-// returns an error, the worker gets that error: before the call, so that the call never arrives;
-// after it, so that the reply is lost.
+// returns an error, the worker gets that error: an error before the call means that the call never
+// arrives, and an error after the call means that the reply is lost.
 type wire struct {
 	belay.Backend
 	mu   sync.Mutex
@@ -40,7 +41,8 @@ func (w *wire) set(hook func(ctx context.Context, c call) error) {
 	w.hook = hook
 }
 
-// on calls the hook for the first n calls of one operation, before the call or, if done, after it.
+// on calls the hook for the first n calls of one operation: before the call or, if done is true,
+// after the call.
 func (w *wire) on(op string, done bool, n int, hook func(ctx context.Context, c call) error) {
 	var seen atomic.Int32
 	w.set(func(ctx context.Context, c call) error {
@@ -51,7 +53,7 @@ func (w *wire) on(op string, done bool, n int, hook func(ctx context.Context, c 
 	})
 }
 
-// cut makes all calls fail before they arrive.
+// cut makes all calls fail before they reach the Backend.
 func (w *wire) cut() { w.set(func(context.Context, call) error { return errCut }) }
 
 func (w *wire) pass(ctx context.Context, c call) error {
