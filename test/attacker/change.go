@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount makes a mount, and makes read-only mounts writable. It leaves them writable for the attacks
-// that follow.
+// mount tries to mount a file system, and to make read-only mounts writable. The mounts stay
+// writable for the attacks after it.
 func mount(*spec) (string, error) {
 	var open []string
 	if err := os.MkdirAll("mountpoint", 0o700); err != nil {
@@ -42,8 +42,8 @@ func mount(*spec) (string, error) {
 	return "", bare(err)
 }
 
-// userNamespace becomes root in a user namespace, from where much more of the kernel can be reached
-// than by an ordinary user.
+// userNamespace tries to become root in a user namespace. From there, a process can reach much more
+// of the kernel than an ordinary user can.
 func userNamespace(*spec) (string, error) {
 	cmd := again("mount")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -78,8 +78,8 @@ func mountInside([]string) error {
 	return err
 }
 
-// outside writes to files that the test checks afterwards: in the job's own view a private
-// directory may cover the real one.
+// outside tries to create files that the test checks afterwards, because a private directory may
+// cover the real directory in the job's own view.
 func outside(s *spec) (string, error) {
 	var written []string
 	last := errNothing
@@ -98,8 +98,8 @@ func outside(s *spec) (string, error) {
 	return strings.Join(written, " "), nil
 }
 
-// base opens for writing the files from which other jobs are made: those of the base clones, by
-// their own paths and by the links that this job's repository has to them.
+// base tries to open for writing the files from which the server makes other jobs: the files of the
+// base clones, by their own paths and by the links to them in this job's repository.
 func base(s *spec) (string, error) {
 	last := errNothing
 	clones, _ := filepath.Glob(s.Base + "/*/objects")
@@ -113,11 +113,11 @@ func base(s *spec) (string, error) {
 	files := 0
 	err := filepath.WalkDir(".git/objects", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil //nolint:nilerr // what cannot be seen is not attacked
+			return nil //nolint:nilerr // a file that cannot be seen is not attacked
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil //nolint:nilerr // the same
+			return nil //nolint:nilerr // a file that cannot be read is not attacked
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Nlink < 2 {
 			return nil
@@ -140,7 +140,7 @@ func base(s *spec) (string, error) {
 
 var errShared = errors.New("a shared object was opened")
 
-// setUID runs a set-user-id program of root.
+// setUID tries to run a set-user-id program of root.
 func setUID(s *spec) (string, error) {
 	if os.Geteuid() == 0 {
 		return "the job is root already", nil
@@ -148,7 +148,7 @@ func setUID(s *spec) (string, error) {
 	if s.SetUID == "" {
 		return "", errNothing
 	}
-	out, err := exec.Command(s.SetUID, "euid").Output() //nolint:noctx // it ends at once
+	out, err := exec.Command(s.SetUID, "euid").Output() //nolint:noctx // the program ends at once
 	if err != nil {
 		return "", bare(err)
 	}

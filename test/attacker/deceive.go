@@ -19,15 +19,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lent is the number of a job's files that another job swaps for links.
+// lent is the number of files of one job that another job swaps for links.
 const lent = 40
 
 // moment is how long each of the two swapped files stays in its place.
 const moment = 200 * time.Microsecond
 
 // swapRepo makes two repositories in the job's own directory: an honest one, and one whose
-// configuration names a program in every place from which git runs programs. It exchanges the
-// second for a link to a repository of the server's user, again and again until the job ends.
+// configuration names a program in every place from which git runs programs. Until the job ends,
+// swapRepo exchanges the second repository for a link to a repository of the server's user, again
+// and again.
 func swapRepo(s *spec) (string, error) {
 	for _, dir := range []string{"evil", "honest"} {
 		for _, args := range [][]string{
@@ -38,7 +39,7 @@ func swapRepo(s *spec) (string, error) {
 				return "", fmt.Errorf("git %v: %w: %s", args, err, out)
 			}
 		}
-		err := os.WriteFile(dir+"/evil.txt", []byte("evil\n"), 0o644) //nolint:gosec // for the server to read
+		err := os.WriteFile(dir+"/evil.txt", []byte("evil\n"), 0o644) //nolint:gosec // the server reads the file
 		if err != nil {
 			return "", err
 		}
@@ -58,7 +59,7 @@ func swapRepo(s *spec) (string, error) {
 	f, err := os.OpenFile("evil/.git/config", os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
 		_, err = f.WriteString(arms.String())
-		//nolint:gosec // for the server to read
+		//nolint:gosec // the server reads the file
 		err = errors.Join(err, f.Close(), os.WriteFile("evil/.gitattributes", []byte("* filter=x diff=x\n"), 0o644),
 			os.WriteFile("evil/evil.txt", []byte("changed\n"), 0o644), os.Symlink(s.Private, "way"),
 			os.WriteFile("armed", nil, 0o600))
@@ -74,8 +75,8 @@ func swapRepo(s *spec) (string, error) {
 	}
 }
 
-// loot reports whether the checkout has files of the server's user, so that the attack succeeded, or
-// only files of the job's user.
+// loot reports whether the checkout has files of the server's user, which means that the attack
+// succeeded, or only files of the job's user.
 func loot(*spec) (string, error) {
 	if raw, err := os.ReadFile("private.txt"); err == nil {
 		return fmt.Sprintf("%d bytes of the server's user", len(raw)), nil
@@ -126,7 +127,7 @@ func lend(s *spec) (string, error) {
 	}
 }
 
-// borrow gets the descriptors of another job's directories, and swaps its files.
+// borrow gets the descriptors of another job's directories, and swaps the files in them.
 func borrow(s *spec) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
@@ -161,8 +162,9 @@ func borrow(s *spec) (string, error) {
 	return "another job's directories were handed over", nil
 }
 
-// credential looks for the credential that opened the job's repository. The spec contains the
-// credential in two halves, since the spec itself is stored.
+// credential looks for the credential with which the server opened the job's repository. The spec
+// contains the credential in two halves, because the store contains the spec, and the test checks
+// that the store does not contain the credential.
 func credential(s *spec) (string, error) {
 	token := []byte(strings.Join(s.Halves, ""))
 	has := func(path string) bool {
@@ -192,8 +194,8 @@ func credential(s *spec) (string, error) {
 	return "", errNothing
 }
 
-// sparse makes two sparse files of 30 GB, a new one and a tracked one, beside a file that must be
-// kept.
+// sparse makes two sparse files of 30 GB, an untracked one and a tracked one, beside a small file
+// that the patch must contain.
 func sparse(*spec) (string, error) {
 	if err := os.WriteFile("small.txt", []byte("to be kept\n"), 0o600); err != nil {
 		return "", err

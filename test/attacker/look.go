@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// containsWord reports whether a process has an argument.
+// containsWord reports whether the arguments of a process contain a word.
 func containsWord(args []byte, word string) bool {
 	for arg := range bytes.SplitSeq(args, []byte{0}) {
 		if string(arg) == word {
@@ -26,7 +26,8 @@ func containsWord(args []byte, word string) bool {
 	return false
 }
 
-// readFile reads a file by its own path, and through the root directories of processes.
+// readFile tries to read a file by its own path, and through the root directories of other
+// processes.
 func readFile(name string) attack {
 	return func(s *spec) (string, error) {
 		path := s.Files[name]
@@ -58,7 +59,7 @@ func readAny(paths []string) (string, error) {
 	return "", bare(first)
 }
 
-// bare returns the reason of an error without its paths, which differ from run to run.
+// bare returns an error's reason without paths, because the paths differ from run to run.
 func bare(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno
@@ -66,7 +67,7 @@ func bare(err error) error {
 	return err
 }
 
-// environ looks for a variable of other processes in all environments that can be read.
+// environ looks for a variable of other processes in all environments that it can read.
 func environ(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.belays() {
@@ -81,7 +82,7 @@ func environ(s *spec) (string, error) {
 	return "", last
 }
 
-// peek reads a word of Belay's memory.
+// peek tries to read a word of the memory of a Belay process.
 func peek(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.belays() {
@@ -123,7 +124,7 @@ func read(pid int, at int64) error {
 	return err
 }
 
-// descriptors takes an open file of Belay.
+// descriptors tries to take an open file of a Belay process.
 func descriptors(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.belays() {
@@ -155,7 +156,8 @@ func descriptors(s *spec) (string, error) {
 	return "", last
 }
 
-// ptrace becomes the tracer of Belay. The trace ends together with the thread that began it.
+// ptrace tries to become the tracer of a Belay process. The trace ends together with the thread
+// that began it.
 func ptrace(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.belays() {
@@ -178,15 +180,15 @@ func ptrace(s *spec) (string, error) {
 	return "", last
 }
 
-// harmless is a signal that Go programs ignore and that does little to others. A process that may
-// send this signal may send any.
+// harmless is a signal that Go programs ignore and that hardly affects other programs. A process
+// that may send this signal may send any signal.
 const harmless = syscall.SIGURG
 
 func signalBelay(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.Belay {
 		if err := syscall.Kill(pid, 0); err == nil && !isBelay(pid) && seesProc() {
-			continue // another process has this pid here
+			continue // in this PID namespace, another process has this pid
 		}
 		if err := syscall.Kill(pid, harmless); err == nil {
 			return "the process can be killed", nil
@@ -197,14 +199,14 @@ func signalBelay(s *spec) (string, error) {
 	return "", last
 }
 
-// seesProc reports whether /proc shows this process. If it does, processes that /proc does not show
-// do not exist here.
+// seesProc reports whether /proc shows this process. If /proc shows it, then a process that /proc
+// does not show does not exist in this PID namespace.
 func seesProc() bool {
 	_, err := os.Stat("/proc/self/cmdline")
 	return err == nil
 }
 
-// victimProcess reads from, and signals, a process of another job.
+// victimProcess tries to read from, and to signal, a process of another job.
 func victimProcess(s *spec) (string, error) {
 	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.VictimPID))
 	if err == nil && !containsWord(args, s.Token) {

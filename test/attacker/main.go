@@ -23,10 +23,12 @@ import (
 	"time"
 )
 
-// spec lists the attacks to try, and the places of their targets.
+// spec lists the attacks to try and their targets.
 type spec struct {
-	Try   []string `json:"try"`
-	Token string   `json:"token"` // in the arguments of processes that are left behind, and in texts that are sent
+	Try []string `json:"try"`
+	// a word in the arguments of processes that an attack leaves behind, and in texts that an
+	// attack sends
+	Token string `json:"token"`
 
 	Belay  []int             `json:"belay"` // processes of the server and of its worker
 	Files  map[string]string `json:"files"` // files that only the server's user may read, by the name of the attack
@@ -46,8 +48,8 @@ type spec struct {
 	TCP     string   `json:"tcp"`
 	UDP     string   `json:"udp"`
 
-	Private string   `json:"private"` // a repository that only the server's user may read
-	Witness string   `json:"witness"` // a program that notes when it runs
+	Private string   `json:"private"` // a git repository that only the server's user may read
+	Witness string   `json:"witness"` // a program that writes a note when it runs
 	Halves  []string `json:"halves"`  // the two halves of a credential
 	Length  int      `json:"length"`  // the length of the secret
 
@@ -64,7 +66,7 @@ type line struct {
 	Detail  string `json:"detail,omitempty"`
 }
 
-// attack tries one thing. It returns how it succeeded, or the error that prevented it.
+// attack tries one attack. It returns how the attack succeeded, or the error that prevented it.
 type attack func(s *spec) (string, error)
 
 var attacks = map[string]attack{
@@ -81,7 +83,8 @@ var attacks = map[string]attack{
 	"swap-repo": swapRepo, "loot": loot, "lend": lend, "borrow": borrow, "credential": credential, "sparse": sparse,
 }
 
-// roles are the other functions of this program, which it starts as processes of their own.
+// roles are the other functions of this program. The program starts itself again to run one of them
+// in a process of its own.
 var roles = map[string]func(args []string) error{
 	"nap": nap, "hog": hog, "detach": detach, "mount": mountInside, "euid": euid,
 }
@@ -133,27 +136,28 @@ func try() error {
 // errNothing means that there was no target.
 var errNothing = errors.New("no target of this kind is visible")
 
-// again starts this program once more in another role.
+// again returns a command that starts this program in another role.
 func again(args ...string) *exec.Cmd {
-	return exec.Command("/proc/self/exe", args...) //nolint:noctx // ended by the job's end, which is what is tested
+	return exec.Command("/proc/self/exe", args...) //nolint:noctx // the job's end must end the process
 }
 
-// most bounds the life of a process that an attack leaves behind.
+// most is the longest life of a process that an attack leaves behind.
 const most = 10 * time.Minute
 
-// nap sleeps for a while.
+// nap sleeps until the longest life of a process is over.
 func nap([]string) error {
 	time.Sleep(most)
 	return nil
 }
 
-// euid prints the user that it runs as.
+// euid prints the effective user id of its process.
 func euid([]string) error {
 	_, err := fmt.Fprintln(os.Stdout, os.Geteuid())
 	return err
 }
 
-// victim is no attack: it is the job that the others attack, and waits for its end.
+// victim is not an attack: it is the job that the other jobs attack, and it waits until the test
+// cancels it.
 func victim(s *spec) (string, error) {
 	if err := os.WriteFile("mine.txt", []byte("mine\n"), 0o600); err != nil {
 		return "", err
@@ -173,14 +177,14 @@ func victim(s *spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The test reads this while the job runs.
+	// The test reads this line while the job runs.
 	if err := json.NewEncoder(os.Stdout).Encode(map[string]string{"dir": dir, "tmp": os.Getenv("TMPDIR")}); err != nil {
 		return "", err
 	}
 	return "", child.Wait()
 }
 
-// work is no attack: it runs git in a repository, as ordinary jobs do.
+// work is not an attack: it runs git in a repository, as ordinary jobs do.
 func work(*spec) (string, error) {
 	for _, args := range [][]string{
 		{"status"}, {"log", "-1"}, {"config", "user.email", "job@example.org"}, {"config", "user.name", "job"},
@@ -193,11 +197,12 @@ func work(*spec) (string, error) {
 	return "git worked", os.WriteFile("new.txt", []byte("new\n"), 0o600)
 }
 
-// canary is an environment variable of processes that are not the attacker's.
+// canary is an environment variable that the server and other processes have, and the attacker does
+// not have.
 const canary = "BELAY_WALLS_CANARY"
 
-// isBelay reports whether a pid is that of a Belay process here, and not of another process in a
-// PID namespace with its own numbers.
+// isBelay reports whether a pid belongs to a Belay process, and not to another process that has the
+// same number in this PID namespace.
 func isBelay(pid int) bool {
 	args, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
@@ -206,7 +211,7 @@ func isBelay(pid int) bool {
 	return slices.ContainsFunc([]string{"serve", "worker"}, func(word string) bool { return containsWord(args, word) })
 }
 
-// belays returns the visible processes of Belay.
+// belays returns the pids of the Belay processes that /proc shows.
 func (s *spec) belays() (seen []int) {
 	for _, pid := range s.Belay {
 		if isBelay(pid) {

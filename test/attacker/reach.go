@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// soon bounds every attempt to reach something.
+// soon is the time limit for every attempt to reach an address.
 const soon = 3 * time.Second
 
-// port asks the server for data that only an administrator may read.
+// port requests from the server data that only an administrator may read.
 func port(s *spec) (string, error) {
 	return administer(s.Port, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", s.Port)

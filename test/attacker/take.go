@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold is how long the attacker keeps the resources that it took, so that a limit which is only
-// checked from time to time is checked: a fiftieth of the time, on a machine that has other work
-// too.
+// hold is how long the attacker keeps the resources that it took. The server checks some limits
+// only from time to time, to spend at most a fiftieth of the time on the checks, and it checks
+// later on a busy machine.
 const hold = 15 * time.Second
 
-// processes starts more processes than allowed.
+// processes tries to start more processes than allowed.
 func processes(s *spec) (string, error) {
 	var started []*exec.Cmd
 	defer func() {
@@ -41,7 +41,7 @@ func processes(s *spec) (string, error) {
 	return fmt.Sprintf("%d processes", len(started)), nil
 }
 
-// memory takes more memory than allowed, in several processes.
+// memory tries to take more memory than allowed, in several processes.
 func memory(s *spec) (string, error) {
 	const parts = 7
 	var started []*exec.Cmd
@@ -80,7 +80,7 @@ func zombie(pid int) bool {
 	return err == nil && info.Signo != 0
 }
 
-// hog takes memory, prints a line when it has it, and keeps it.
+// hog takes memory, prints a line when it has the memory, and keeps it.
 func hog(args []string) error {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -99,7 +99,7 @@ func hog(args []string) error {
 	return nap(nil)
 }
 
-// disk takes more space than allowed, in files that have been unlinked.
+// disk tries to take more space than allowed, in files that have no name any more.
 func disk(s *spec) (string, error) {
 	piece := make([]byte, 1<<20)
 	for i := range piece {
@@ -133,7 +133,7 @@ func disk(s *spec) (string, error) {
 	return fmt.Sprintf("%d MiB", written>>20), nil
 }
 
-// inodes makes a large number of files in a directory that is not saved.
+// inodes makes a large number of files in a directory that the server does not save.
 func inodes(s *spec) (string, error) {
 	many := filepath.Join(os.Getenv("TMPDIR"), "many")
 	defer func() { _ = os.RemoveAll(many) }()
@@ -154,15 +154,15 @@ func inodes(s *spec) (string, error) {
 	return fmt.Sprintf("%d files", s.Inodes), nil
 }
 
-// daemon leaves a process behind that shares nothing with this one: it has another session, another
-// parent, an empty environment and no open file.
+// daemon leaves a process behind that shares nothing with the attacker: the process has another
+// session, another parent, an empty environment and no open file.
 func daemon(s *spec) (string, error) {
 	c := again("detach", s.Token)
 	c.Env = []string{}
 	if err := c.Run(); err != nil {
 		return "", bare(err)
 	}
-	return "the process was started", nil // the test checks whether it is left
+	return "the process was started", nil // the test checks whether the process outlives the job
 }
 
 // detach starts a process and does not wait for it.
@@ -173,8 +173,8 @@ func detach(args []string) error {
 	return c.Start()
 }
 
-// supervisor kills the process that has started this one. If that works, it is the last act of this
-// process.
+// supervisor kills the process that has started this one, the job's supervisor. If the kill
+// succeeds, it is the last act of this process.
 func supervisor(*spec) (string, error) {
 	parent := os.Getppid()
 	for range 20 {

@@ -6,10 +6,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// agents: restarts of servers and of the database do not kill the processes of a command. A command
-// has the same processes from its beginning to its end, including one that left its session; they
-// count without a gap, and are at most frozen and thawed. The processes of a cancelled command are
-// gone.
+// agents checks that restarts of servers and of the database do not kill the processes of a
+// command. A command has the same processes from its beginning to its end, including a process that
+// left the command's session. These processes count without a gap; a freeze may only delay them.
+// The processes of a cancelled command have ended.
 func agents(f *finding) {
 	for _, a := range f.Agents {
 		s := f.byID[a.Execution]
@@ -51,7 +51,7 @@ func (b *book) longestFreeze() (all []string) {
 	return all
 }
 
-// inputs: every invalid input is refused with a status that says why.
+// inputs checks that every invalid input is refused with a status that says why.
 func inputs(f *finding) {
 	for status, n := range f.Bad {
 		f.Looked += n

@@ -15,29 +15,29 @@ type book struct {
 	stories  []*story
 	byID     map[belay.ExecutionID]*story
 	sessions map[belay.WorkerID]*belay.Worker
-	// beats are the heartbeats that were acknowledged to workers, by session, in order.
+	// beats are, for each session, the acknowledged heartbeats of its worker, in order of time.
 	beats     map[belay.WorkerID][]*entry
-	deaths    map[int][]time.Time // by pid, whatever killed the process
+	deaths    map[int][]time.Time // by pid, the times at which the process ended, whatever ended it
 	sometimes map[string]int
-	away      []span          // see impossible
-	places    []*place        // see allPlaces
-	expired   []time.Duration // from the session's deadline to its end, if the servers could act
-	// the time from a session's deadline to its end, if the servers could not act for some time
+	away      []span          // the result of impossible
+	places    []*place        // the result of allPlaces
+	expired   []time.Duration // the times from a session's deadline to its end, if the servers could act
+	// the times from a session's deadline to its end, if the servers could not act for some time
 	hindered []time.Duration
-	proven   []time.Duration // from the kill of the worker to the end of its session
-	picked   []time.Duration // from due to claimed, if a worker was idle
-	noticed  []time.Duration // from the loss until a watcher saw it
+	proven   []time.Duration // the times from the kill of a worker to the end of its session
+	picked   []time.Duration // the times from due to claimed, if a worker was idle
+	noticed  []time.Duration // the times from a loss until a watcher received it
 }
 
-// The history that all tests of the promises have; see package promise.
+// The types of the history that package promise checks.
 type (
 	tale    = promise.Tale
 	story   = promise.Story
 	attempt = promise.Run
 )
 
-// skew is how far two clocks of one machine may be apart after a few seconds: the system clock is
-// slewed, the monotonic one is not.
+// skew is how far two clocks of one machine may differ after a few seconds: the kernel slews the
+// system clock and not the monotonic clock.
 const skew = 5 * time.Millisecond
 
 func newBook(r *record) *book {
@@ -81,11 +81,11 @@ func (b *book) public() *promise.History {
 	}
 }
 
-// promptly is the time within which the store must act by itself.
+// promptly is the time within which the servers must do work that is due.
 const promptly = time.Second
 
-// deadline returns the time by which an action that became due must be done: promptly after it
-// became due, or after the servers could act again.
+// deadline returns the latest time at which work that is due must be done: promptly after its due
+// time, or promptly after the servers could act again.
 func (b *book) deadline(due time.Time) time.Time {
 	d := due
 	for _, t := range b.impossible() {
@@ -96,9 +96,9 @@ func (b *book) deadline(due time.Time) time.Time {
 	return d.Add(promptly)
 }
 
-// impossible returns the times at which the servers could not act, in order: the database was down
-// or ended their connections, one server was stopped or its connection was delayed while it may
-// have had row locks, all servers were down, or the machine stood still.
+// impossible returns the times at which the servers could not act, sorted: the database was down or
+// ended their connections; one server that may have had row locks was stopped, or its connection
+// was delayed; all servers were down; or the machine stood still.
 func (b *book) impossible() []span {
 	if b.away == nil {
 		b.away = b.allDown()
@@ -116,8 +116,8 @@ func (b *book) impossible() []span {
 	return b.away
 }
 
-// learning is how long servers need to find that a database accepts requests again: they only learn
-// it from their next try.
+// learning is how long servers may take to notice that a database accepts requests again, because
+// they notice it only at their next try.
 const learning = 2 * time.Second
 
 func isRefusal(what string) bool {

@@ -20,10 +20,12 @@ const (
 	largeSig   = 32 << 10
 )
 
-// lanes is the number of lanes of a wide submission: one for each priority.
+// lanes is the number of lanes of a wide submission. A lane is the executions with the same queue,
+// workflow, version, labels and priority; here each lane has another priority.
 const lanes = 150
 
-// burden submits unusual work: large payloads, submissions over many lanes, and poison.
+// burden submits unusual work: large payloads, submissions over many lanes, and poison executions,
+// which kill their workers.
 func (c *crowd) burden(ctx, lives context.Context) {
 	r := c.dice()
 	for n := 0; ; n++ {
@@ -70,11 +72,11 @@ func (c *crowd) wide(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// poisonLosses is how often a poison execution may kill its worker before it is failed.
+// poisonLosses is the number of losses of its worker after which a poison execution fails.
 const poisonLosses = 4
 
-// poison submits an execution that kills every worker that runs it. Other executions run on the
-// same worker, and are lost with it.
+// poison submits an execution that kills every worker that runs it. The worker's other executions
+// are lost together with the worker.
 func (c *crowd) poison(ctx context.Context, r *rand.Rand) {
 	s := c.root([]op{{Do: "step", Ms: 5}, {Do: "poison", Ms: 20}})
 	s.Policy.MaxLosses = poisonLosses
@@ -84,7 +86,7 @@ func (c *crowd) poison(ctx context.Context, r *rand.Rand) {
 func (c *crowd) root(script []op) belay.Submission {
 	input, err := json.Marshal(script)
 	if err != nil {
-		panic(err) // a struct of scalars always marshals
+		panic(err) // Marshal of these values cannot fail
 	}
 	return belay.Submission{ID: newExecutionID(), Workflow: "play", Input: input, Policy: terms}
 }
@@ -112,9 +114,9 @@ func cancelledBy(s *story, seq int64) bool {
 	return s.Find(string(belay.ActionCancel), func(ev *belay.Event) bool { return ev.Seq < seq }) != nil
 }
 
-// poison: an execution that kills its workers is failed, and harms no other execution. Only poison
-// ends because its worker was lost too often. Executions of ghosts are not counted, since ghosts
-// lose them on purpose.
+// poison checks that an execution that kills its workers fails, and harms no other execution. No
+// other execution fails because its workers were lost too often. The checker ignores executions of
+// ghosts, since ghosts lose them on purpose.
 func poison(f *finding) {
 	for _, s := range f.stories {
 		if s.Script == nil {

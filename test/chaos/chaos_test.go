@@ -16,21 +16,21 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// measuring is the longest time for which the throughput is measured before any fault, after the
-// warming; a short run measures for less.
+// measuring is the longest time for which the test measures the throughput before any fault, after
+// the warming; a short run measures for less time.
 const (
 	warming   = 3 * time.Second
 	measuring = 4 * time.Second
-	inFlight  = 500 // roots at the same time during the measurement
-	mostAsked = 400 // roots a second; more do not find more errors
-	// mostAsked in a short run, where more roots would only take longer to settle, to read and to
-	// check
+	inFlight  = 500 // the number of roots at the same time during the measurement
+	mostAsked = 400 // roots a second under faults; more roots do not find more errors
+	// fewAsked replaces mostAsked in a short run, because more roots would only take longer to
+	// settle, to read and to check.
 	fewAsked = 150
 )
 
 // Rule: no acknowledged write is lost, no stale write is applied, no execution is left without an
 // owner or a reason, and every other promise is kept, while servers, workers and their database are
-// killed, cut off and restarted under load; afterwards every execution ends.
+// killed, cut off and restarted under load. Afterwards every execution ends.
 func TestChaos(t *testing.T) {
 	if *judgeFlag != "" {
 		r, err := readRecord(*judgeFlag)
@@ -56,8 +56,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// shares divides the time between the stores: PostgreSQL gets twice as much, since it has more
-// faults.
+// shares divides the time between the stores: PostgreSQL gets twice as much time as SQLite, since
+// its plan has more faults.
 func shares(store string, all time.Duration) iter.Seq2[string, time.Duration] {
 	return func(yield func(string, time.Duration) bool) {
 		if store != "" {
@@ -68,7 +68,8 @@ func shares(store string, all time.Duration) iter.Seq2[string, time.Duration] {
 	}
 }
 
-// reportVerdict checks a history and reports the verdict; it keeps a history that broke a promise.
+// reportVerdict checks a history and reports the verdict. It keeps the file of a history that broke
+// a promise.
 func reportVerdict(t *testing.T, r *record, file string) {
 	t.Helper()
 	v := judge(r)
@@ -99,7 +100,7 @@ func reportVerdict(t *testing.T, r *record, file string) {
 	}
 }
 
-// run lets everything happen and reads the results into the record.
+// run carries out the whole run and reads the results into the record.
 func (w *world) run(ctx context.Context, r *record) {
 	w.t.Helper()
 	c := w.newCrowd()
@@ -135,7 +136,7 @@ func (w *world) run(ctx context.Context, r *record) {
 	r.Open = w.settle(ctx)
 	r.Settled = time.Now()
 	w.probe(ctx, r)
-	time.AfterFunc(settling/4, over) // watchers need less time than that to see what has ended
+	time.AfterFunc(settling/4, over) // a watcher needs less time than that to receive the end of its execution
 	c.lives.Wait()
 	beside.Wait()
 	over()
@@ -150,7 +151,7 @@ func (w *world) run(ctx context.Context, r *record) {
 	w.end()
 }
 
-// beside starts everything that runs beside the load.
+// beside starts everything that runs at the same time as the load.
 func (w *world) beside(harmed, healed context.Context, c *crowd, length time.Duration) *sync.WaitGroup {
 	var all sync.WaitGroup
 	newest := func() (id belay.ExecutionID) {
@@ -219,7 +220,8 @@ func (w *world) stop(ctx context.Context) {
 	}
 }
 
-// watchClock notes the times at which the machine itself stood still, when nothing could be prompt.
+// watchClock records the times at which the machine itself stood still, since no process can be
+// prompt then.
 func (w *world) watchClock(ctx context.Context) {
 	const tick = 50 * time.Millisecond
 	for last := time.Now(); pause(ctx, tick) == nil; last = time.Now() {
@@ -229,8 +231,8 @@ func (w *world) watchClock(ctx context.Context) {
 	}
 }
 
-// measure returns how many roots end in a second when as many as possible are submitted and there
-// are no faults.
+// measure returns how many roots end in a second without faults, while as many roots as possible
+// are submitted.
 func (c *crowd) measure(ctx context.Context, warming, measuring time.Duration) float64 {
 	ctx, stop := context.WithCancel(ctx)
 	var n atomic.Int64
@@ -274,7 +276,8 @@ func (c *crowd) calmLife(ctx context.Context) bool {
 	return false
 }
 
-// load submits roots at a rate until ctx ends. The clients of these roots go on until lives ends.
+// load submits roots at a rate until ctx ends. The clients of these roots continue until lives
+// ends.
 func (c *crowd) load(ctx, lives context.Context, rate float64) {
 	began, n := time.Now(), 0
 	for ; pause(ctx, time.Until(began.Add(time.Duration(float64(n)/rate*float64(time.Second))))) == nil; n++ {

@@ -8,9 +8,9 @@ import (
 // check is the checker of one promise.
 type check struct {
 	promise string
-	what    string // what the checker counts, for the verdict
-	// shared checks the history that package promise knows; own checks faults, bounds of time and
-	// all else that only chaos has. Either may be nil.
+	what    string // the things that the checker counts, in words for the verdict
+	// shared checks the part of the history that package promise has; own checks faults, bounds of
+	// time and everything else that only package chaos has. Either may be nil.
 	shared func(*promise.Finding)
 	own    func(*finding)
 }
@@ -36,7 +36,7 @@ var checks = []check{
 	{"inputs", "bad inputs, refused", nil, inputs},
 }
 
-// finding is the result of one checker on one book.
+// finding is the result that one checker has for one book.
 type finding struct {
 	*book
 	*promise.Finding
@@ -57,7 +57,7 @@ func (b *book) inspect() []*finding {
 	return out
 }
 
-// told calls each for the calls of a kind that ended in the given way.
+// told calls the function each for the calls of a kind that ended in the given way.
 func (b *book) told(kind string, end promise.Ending, each func(*entry)) {
 	for i := range b.Told {
 		if e := &b.Told[i]; e.Kind == kind && e.End == end {
@@ -66,7 +66,7 @@ func (b *book) told(kind string, end promise.Ending, each func(*entry)) {
 	}
 }
 
-// clock is the format in which times are shown.
+// clock is the format of times in violations.
 const clock = "15:04:05.000000"
 
 func succeeded(x *belay.Execution) bool { return x.State == belay.Succeeded }

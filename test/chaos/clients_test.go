@@ -15,14 +15,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// crowd is the clients: each root has its own client.
+// crowd is all clients. Each root has a client of its own.
 type crowd struct {
 	*world
 	mu     sync.Mutex
 	rng    *mrand.Rand
 	n      atomic.Int64
 	lives  sync.WaitGroup
-	newest chan belay.ExecutionID // for watchers and for the client that pauses
+	newest chan belay.ExecutionID // the newest root, for the watchers and for the client that pauses executions
 }
 
 func (w *world) newCrowd() *crowd {
@@ -37,7 +37,7 @@ func (c *crowd) dice() *mrand.Rand {
 }
 
 // patient and hasty return the client of a random server, which records the results of its calls. A
-// patient client retries; a hasty one does not.
+// patient client retries, and a hasty client does not.
 func (w *world) patient(r *mrand.Rand, who string) *recorder {
 	return &recorder{w.servers[r.IntN(len(w.servers))].client, who, w.history}
 }
@@ -49,7 +49,7 @@ func (w *world) hasty(r *mrand.Rand, who string) *recorder {
 func newExecutionID() belay.ExecutionID { return belay.ExecutionID(uuid.Must(uuid.NewV7())) }
 
 func newOp() (op belay.OpID) {
-	_, _ = rand.Read(op[:]) // never fails
+	_, _ = rand.Read(op[:]) // Read never fails
 	return op
 }
 
@@ -58,7 +58,7 @@ func (c *crowd) submission(r *mrand.Rand) (belay.Submission, []op) {
 	script := writeScript(r, 1)
 	input, err := json.Marshal(script)
 	if err != nil {
-		panic(err) // a struct of scalars always marshals
+		panic(err) // Marshal of these values cannot fail
 	}
 	s := belay.Submission{ID: newExecutionID(), Workflow: "play", Input: input, Policy: terms}
 	if chance(r, 3) {
@@ -99,8 +99,8 @@ func (c *crowd) live(ctx context.Context) {
 }
 
 // submit submits a root until the submission is acknowledged, or sometimes stops after an unknown
-// result. A root with a key is submitted by other clients too, with the same and with another body,
-// so the answer may name another execution.
+// result. If the root has a key, other clients also submit roots with this key, with the same body
+// and with another body, so the answer may name another execution.
 func (c *crowd) submit(ctx context.Context, r *mrand.Rand, s belay.Submission) (id belay.ExecutionID) {
 	if s.IdempotencyKey != "" && chance(r, 2) {
 		s2, other := s, c.patient(r, "submitter again")
@@ -111,7 +111,7 @@ func (c *crowd) submit(ctx context.Context, r *mrand.Rand, s belay.Submission) (
 		if after := between(r, 0, 50*time.Millisecond); s2.IdempotencyKey != "" {
 			c.lives.Go(func() {
 				if pause(ctx, after) == nil {
-					_, _ = other.Submit(ctx, s2) // the recorder notes the result
+					_, _ = other.Submit(ctx, s2) // the recorder records the result
 				}
 			})
 		}
@@ -135,7 +135,7 @@ func later(err error) bool {
 	return belay.CodeOf(err) == belay.CodeUnavailable || belay.CodeOf(err) == belay.CodeRateLimited
 }
 
-// patience returns the waits before the next tries, each longer than the one before.
+// patience returns a function that returns the wait before the next try, longer at each call.
 func patience() func() time.Duration {
 	d := 50 * time.Millisecond
 	return func() time.Duration { d = min(2*d, 2*time.Second); return d }
@@ -153,7 +153,7 @@ func (c *crowd) signal(ctx context.Context, after time.Duration, q belay.SignalR
 	}
 }
 
-// act carries out an action, at one server after the other until one answers.
+// act carries out an action. It tries one server after the other until a server answers.
 func (c *crowd) act(ctx context.Context, after time.Duration, who string, id belay.ExecutionID, a belay.Action) {
 	r, longer := c.dice(), patience()
 	op := newOp()

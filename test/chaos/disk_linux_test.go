@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// newTablespace moves the database to a separate small disk that can be filled; the server's own
-// log stays where it is. It needs root and loop devices.
+// newTablespace moves the database to a separate small disk that a test can fill; the server's own
+// log stays on its old disk. It needs root and loop devices.
 func (w *world) newTablespace() *disk {
 	w.t.Helper()
 	if !canLoop() {
@@ -29,7 +29,7 @@ func (w *world) newTablespace() *disk {
 			w.t.Fatal(err)
 		}
 	}
-	w.t.Cleanup(func() { // PostgreSQL has files open on the disk
+	w.t.Cleanup(func() { // closes the files that PostgreSQL has open on the disk
 		if err := w.database.Close(); err != nil {
 			w.t.Error(err)
 		}
@@ -37,11 +37,11 @@ func (w *world) newTablespace() *disk {
 	return d
 }
 
-// noRoom is the text in PostgreSQL's log for every write that fails because the disk is full.
+// noRoom is the text that PostgreSQL logs for each write that fails because the disk is full.
 const noRoom = "No space left on device"
 
-// fillDisk fills the database's disk for a while. It counts as a fault only if a write failed
-// because of it.
+// fillDisk fills the database's disk for a while. The fault counts only if a write failed because
+// of it.
 func (w *world) fillDisk(ctx context.Context, f fault) {
 	if w.disk == nil {
 		return
@@ -53,7 +53,7 @@ func (w *world) fillDisk(ctx context.Context, f fault) {
 		w.t.Errorf("fill the disk: %v", err)
 	}
 	for until := time.Now().Add(f.For); time.Now().Before(until); _ = pause(ctx, 50*time.Millisecond) {
-		if err := fill(ballast); err != nil { // fill the space that was freed meanwhile
+		if err := fill(ballast); err != nil { // fills the space that PostgreSQL has freed since the last fill
 			w.t.Errorf("fill the disk: %v", err)
 		}
 	}

@@ -4,17 +4,19 @@
 //
 // # The world
 //
-// There are two worlds, one after the other. In the first, three belay serve run on one PostgreSQL
-// database, the second through a pgbouncer in session mode and the third behind a proxy that causes
-// faults. In the second, one belay serve has a data directory with SQLite, and its clients connect
-// through that proxy. The rest is the same in both:
+// There are two worlds, one after the other. In the first world, three belay serve run on one
+// PostgreSQL database, the second server through a pgbouncer in session mode and the third behind a
+// proxy that causes faults. In the second world, one belay serve has a data directory with SQLite,
+// and its clients connect through such a proxy. The rest is the same in both worlds:
 //
-//   - Six workers, each connected to one server; they are this test binary in another role. Those
-//     with even numbers are near: their death can be proven on their host. Those with odd numbers
-//     are far: they claim to be on another machine and connect through a proxy that causes faults,
-//     so only an expired TTL ends their sessions.
+//   - Six workers, each connected to one server; they are this test binary in another role. The
+//     workers with even numbers are near: their host can prove their death. The workers with odd
+//     numbers are far: they claim to be on another machine and connect through a proxy that causes
+//     faults, so only an expired TTL ends their sessions. A slot is the place of one worker, which
+//     has one process after the other.
 //   - A belay worker with commands that run from the beginning to the end.
-//   - Clients that submit, signal, cancel, pause and retry.
+//   - Clients that submit, signal, cancel, pause and retry. A root is an execution that such a
+//     client submits.
 //   - Watchers, which follow executions.
 //   - Ghosts, which write under leases that they have lost.
 //   - A vandal, which sends invalid requests.
@@ -34,22 +36,23 @@
 // # The two histories
 //
 // Every caller records the result of each call: ok, refused with the reason, or unknown. Workers
-// write these results to ledgers, files that outlive them. After the last fault every execution
-// must settle; then the content of the store is read through the API. The checkers see these two
-// histories and nothing else. There is one checker for each promise, in internal/testkit/promise; faults,
-// bounds of time, and everything else that only chaos has are checked here.
+// write these results to ledgers, files that outlive their processes. After the last fault every
+// execution must settle, that is, end; then the test reads the content of the store through the
+// API. The checkers see these two histories and nothing else. There is one checker for each promise
+// of docs/guarantees.md (G1, G2 and so on), in internal/testkit/promise; this package checks
+// faults, bounds of time, and everything else that only it has.
 //
 // All times in both histories come from the clock of one machine, so that they can be compared. A
 // check of a bound leaves out the times at which the servers could not act: the database was down,
-// or all servers were, or a server that was cut off in the middle of a batch had row locks, or the
-// machine itself stood still.
+// or all servers were down, or a server that was cut off in the middle of a batch had row locks, or
+// the machine itself stood still.
 //
-// Beside the load there are large payloads, submissions over many lanes, and poison: executions
-// that kill every worker that runs them.
+// In addition to the load there are large payloads, submissions over many lanes, and poison:
+// executions that kill every worker that runs them.
 //
 // Two things have separate tests here: power cuts, by copies of a file system in a loop device, and
-// the promotion of two standbys of one primary, one after the other. The clock of a machine cannot
-// be set for one process from outside: internal/store (TestFrequentReadingsLoseNoTime) and
+// the promotion of two standbys of one primary, one after the other. A test cannot set the clock of
+// a machine for one process from outside; internal/store (TestFrequentReadingsLoseNoTime) and
 // internal/engine (TestAClockThatIsSetIsReported) test steps of the clock.
 //
 // Each fault has a quota, about the number that is planned for the length of the run. A run in
@@ -57,9 +60,9 @@
 //
 // # Planted bugs
 //
-// Afterwards bugs are planted into a copy of the history: a row is dropped, an acknowledged
-// submission deleted, and others. The checker that is meant for a bug must find it; otherwise that
-// checker's ok proves nothing.
+// After the run, the test plants bugs into a copy of the history: for example, it drops a row or
+// deletes an acknowledged submission. The checker that is meant for a bug must find it; otherwise
+// that checker's ok proves nothing.
 //
 // # Running it
 //

@@ -70,7 +70,7 @@ func (s *standby) run(ctx context.Context) {
 	}
 }
 
-// stop ends the standby at once.
+// stop ends the standby's process at once.
 func (s *standby) stop() {
 	if s.proc != nil {
 		s.proc.signal(syscall.SIGQUIT)
@@ -79,15 +79,15 @@ func (s *standby) stop() {
 	}
 }
 
-// ask returns the standby's answer to a query, or the error.
+// ask returns the standby's answer to a query, or the text of the error.
 func (s *standby) ask(sql string) string {
 	out, _ := exec.Command(s.w.database.Binary("psql"), "-X", "-q", "-A", "-t", "-c", sql, "-h", s.dir, "-p", s.port,
 		"-U", "postgres", "postgres").CombinedOutput()
 	return strings.TrimSpace(string(out))
 }
 
-// newCluster starts a primary with two standbys, and two servers and four workers that connect to
-// whichever of the three accepts writes.
+// newCluster starts a primary with two standbys, and two servers and four workers. The servers
+// connect to the one of the three databases that accepts writes.
 func newCluster(t *testing.T) (*world, []*standby) {
 	t.Helper()
 	w := emptyWorld(t, onPostgres, *seedFlag)
@@ -114,7 +114,7 @@ func newCluster(t *testing.T) (*world, []*standby) {
 }
 
 // failover kills the primary while the standby lacks the newest commits, promotes the standby, and
-// returns the time from then until the first submission is acknowledged.
+// returns the time from the promotion until the first submission is acknowledged.
 func (w *world) failover(ctx context.Context, kill func(), behind []*standby) time.Duration {
 	w.t.Helper()
 	for _, s := range behind {
@@ -138,7 +138,7 @@ func (w *world) failover(ctx context.Context, kill func(), behind []*standby) ti
 }
 
 // Rule: if several standbys of one primary take over one after the other, whatever commits they
-// lack, no token is given out twice, ended executions stay ended, and everything settles.
+// lack, no token is given out twice, ended executions stay ended, and every execution ends.
 func TestFailoverToSiblings(t *testing.T) {
 	needsLong(t)
 	w, siblings := newCluster(t)
@@ -203,7 +203,7 @@ func TestFailoverToSiblings(t *testing.T) {
 	fmt.Fprintf(os.Stdout, "%d failovers, a submission acknowledged after %s; %d executions, %d calls, %d claims "+
 		"that no database remembers\n",
 		w.faults["failover"], took, len(b.stories), len(r.Told), forgotten)
-	for i := range r.Told { // the checker must also find a token that is given out twice
+	for i := range r.Told { // the checker must also find a token that was given out twice, so the test plants one
 		if e := &r.Told[i]; e.Kind == "claim" && e.End == ok {
 			again := *e
 			again.Number++

@@ -1,7 +1,7 @@
 package chaos
 
-// g10: dead letters are conserved: each belongs to an existing execution, and the store's count is
-// the number of those that exist.
+// g10 checks G10, that dead letters are conserved: each dead letter belongs to an existing
+// execution, and the store's count is the number of existing dead letters.
 func g10(f *finding) {
 	open := int64(0)
 	for _, l := range f.Letters {

@@ -2,8 +2,8 @@ package chaos
 
 import "github.com/belaydev/belay"
 
-// g2: no stale effect outside of the store either: no step begins after a newer claim, and no owner
-// is refused while it owns the execution.
+// g2 checks G2, that no stale owner has an effect, also outside of the store: no step begins after
+// a newer claim, and no owner is refused while it owns the execution.
 func g2(f *finding) {
 	for i := range f.Told {
 		switch e := &f.Told[i]; {
@@ -15,7 +15,7 @@ func g2(f *finding) {
 	}
 }
 
-// g2effect checks that no newer claim existed when a step had its effect.
+// g2effect checks that there was no newer claim when a step had its effect.
 func g2effect(f *finding, e *entry) {
 	s := f.byID[e.Execution]
 	if s == nil || s.Run(e.Token) == nil {
@@ -31,7 +31,7 @@ func g2effect(f *finding, e *entry) {
 	f.OK()
 }
 
-// g2owner checks that a worker that was refused had lost the lease.
+// g2owner checks that a worker had lost its lease if a call of it was refused.
 func g2owner(f *finding, e *entry) {
 	s := f.byID[e.Execution]
 	if s == nil {
@@ -47,8 +47,9 @@ func g2owner(f *finding, e *entry) {
 	}
 }
 
-// g2grace reports whether a cancel's grace period was over when the owner was refused. From then on
-// it owns nothing, although the end of its run is written a moment later.
+// g2grace reports whether the grace period of a cancel was over when the owner was refused. From
+// the end of that period the owner owns nothing, although the store writes the end of its run a
+// moment later.
 func g2grace(s *story, e *entry) bool {
 	grace := belay.DefaultCancelGrace
 	if p := s.Execution.Policy; p != nil && p.CancelGrace != 0 {

@@ -1,7 +1,7 @@
 package chaos
 
-// g3: no acknowledged write is lost, and a submission in a transaction is there if and only if the
-// transaction was committed.
+// g3 checks G3, that no acknowledged write is lost: the store has every acknowledged submission,
+// and it has a submission in a transaction if and only if the transaction was committed.
 func g3(f *finding) {
 	f.told("submit", ok, func(e *entry) {
 		if e.Who == "transaction" {

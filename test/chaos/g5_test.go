@@ -6,9 +6,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g5: no limbo. At every look, each execution that had not ended had a live owner, or a due time,
-// or a named reason; executions of a lost owner were reclaimed as soon as its session was over; and
-// after the last fault everything settled.
+// g5 checks G5, that no execution is stuck. Whenever the test listed the open executions, each of
+// them had a live owner, or a due time, or a named reason; executions of a lost owner were
+// reclaimed as soon as its session was over; and after the last fault every execution ended.
 func g5(f *finding) {
 	for _, l := range f.Looks {
 		at := make(map[belay.WorkerID]*belay.Worker)
@@ -31,7 +31,7 @@ func g5(f *finding) {
 	}
 }
 
-// g5look checks one execution in the state in which it was found.
+// g5look checks the state of one execution in a list of the open executions.
 func g5look(f *finding, l *look, x *belay.Execution, sessions map[belay.WorkerID]*belay.Worker) {
 	s := f.byID[x.ID]
 	switch {

@@ -7,10 +7,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g6: bounded detection. An owner whose last accepted heartbeat was at h is declared lost in
-// [t+TTL, t+TTL+1s], where t is the later of h and the last recorded recovery of the store or of
-// all servers (the grace in its session); it is never declared lost earlier, unless its death was
-// proven on its own host. Watchers see the loss within a second.
+// g6 checks G6, that a loss is detected within a bounded time. Let h be the time of an owner's last
+// accepted heartbeat, and t the later of h and the last recorded recovery of the store or of all
+// servers (the grace in the owner's session). The owner is declared lost in [t+TTL, t+TTL+1s], and
+// never earlier, unless its own host has proven its death. Watchers receive the loss within a
+// second.
 func g6(f *finding) {
 	for _, w := range f.sessions {
 		g6beats(f, w)
@@ -28,13 +29,13 @@ func g6(f *finding) {
 	g6watchers(f)
 }
 
-// clockLag is by how much the store's time may be behind the machine's clock: a server that read the
-// database's clock late corrects the difference slowly (store.Clock). A lost heartbeat differs by the
-// interval of heartbeats, which is longer.
+// clockLag is the time by which the store's clock may be behind the machine's clock: a server that
+// read the database's clock late corrects the difference slowly (store.Clock). The loss of a
+// heartbeat causes a greater difference, the interval of heartbeats.
 const clockLag = 100 * time.Millisecond
 
-// g6beats checks that a session lasts as long as its worker was promised, and longer only after a
-// recovery.
+// g6beats checks that a session lasts as long as the server promised its worker, and longer only
+// after a recovery.
 func g6beats(f *finding, w *belay.Worker) {
 	if grace := w.ExpiresAt.Sub(w.HeartbeatAt) - w.TTL.D(); grace < 0 {
 		f.Violation(nil, "%s has until %s, less than its TTL after its heartbeat at %s", w.Name,
@@ -51,12 +52,12 @@ func g6beats(f *finding, w *belay.Worker) {
 	}
 }
 
-// shortGrace is the longest grace that may have been given for a stall which only the servers
-// noticed: they record that they are alive every fraction of a second.
+// shortGrace is the longest grace that the servers may give for a stall that only they noticed:
+// they record every fraction of a second that they are alive.
 const shortGrace = 3 * time.Second
 
-// g6grace checks that a session got as much grace as it had lost time: its TTL counts again from a
-// recovery.
+// g6grace checks that a session got as much grace as the time that it had lost: its TTL counts
+// again from a recovery.
 func g6grace(f *finding, w *belay.Worker, grace time.Duration) {
 	from := w.ExpiresAt.Add(-w.TTL.D())
 	for _, t := range f.impossible() {
@@ -103,12 +104,12 @@ func g6expired(f *finding, w *belay.Worker) {
 	}
 }
 
-// catchingUp is how long after an outage the servers may be busy with the requests that have queued
-// up.
+// catchingUp is how long after an outage the servers may still be busy with the requests that
+// queued up during the outage.
 const catchingUp = 5 * time.Second
 
-// g6watchers checks that watchers see a loss within a second, if the servers could act and if the
-// watcher's stream was open when it happened: g15 checks streams that break off.
+// g6watchers checks that watchers receive a loss within a second, if the servers could act and if
+// the watcher's stream was open at the loss. The checker g15 checks streams that break off.
 func g6watchers(f *finding) {
 	for i := range f.Seen {
 		x := &f.Seen[i]

@@ -17,7 +17,7 @@ const (
 	ghostWorkflow = "openSessions"
 )
 
-// ghost is a client that speaks the worker protocol carelessly: it stops its heartbeats, loses its
+// ghost is a client that uses the worker protocol carelessly: it stops its heartbeats, loses its
 // lease, and still writes under that lease.
 type ghost struct {
 	*world
@@ -58,8 +58,8 @@ func (g *ghost) own(ctx context.Context, b *recorder) (belay.Lease, bool) {
 	return got.Assignments[0].Lease, true
 }
 
-// write saves, repeats the save, sends no heartbeat until the lease is lost, writes, claims the
-// execution again, and writes under the first lease once more.
+// write saves, repeats the save, sends no heartbeat until the lease is lost, writes again, claims
+// the execution again, and writes under the first lease once more.
 func (g *ghost) write(ctx context.Context, old belay.Lease) {
 	b := g.patient(g.r, g.name)
 	save := g.save(old)
@@ -100,7 +100,7 @@ func (g *ghost) settlement(l belay.Lease) belay.Settlement {
 	}
 }
 
-// until waits until a condition holds for an execution.
+// until waits until an execution meets a condition.
 func (g *ghost) until(ctx context.Context, happened func(belay.Execution) bool, id belay.ExecutionID) bool {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

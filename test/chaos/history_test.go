@@ -14,7 +14,7 @@ type history struct {
 	seen    []promise.Sighting
 	looks   []look
 	faults  map[string]int
-	times   map[string]int // other countable events
+	times   map[string]int // how often other events happened
 	trouble []span
 	harm    []span
 	deaths  []death
@@ -26,7 +26,7 @@ func newHistory() *history {
 	return &history{faults: make(map[string]int), times: make(map[string]int), bad: make(map[string]int)}
 }
 
-// note adds an entry; it makes history a notebook.
+// note adds an entry. With this method a history is a notebook.
 func (h *history) note(e entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +63,8 @@ func (h *history) died(pid int) {
 	h.deaths = append(h.deaths, death{pid, time.Now()})
 }
 
-// answered notes the status of the answer to a bad input; what describes an answer that was wrong.
+// answered records the status of the answer to an invalid input. If that status is wrong, what
+// describes the input.
 func (h *history) answered(with, what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,21 +74,22 @@ func (h *history) answered(with, what string) {
 	}
 }
 
-// troubled notes a time in which the servers could not act, which ends now.
+// troubled records a time in which the servers could not act. The time begins at from and ends now.
 func (h *history) troubled(what string, from time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trouble = append(h.trouble, span{what, from, time.Now()})
 }
 
-// harmed notes a time in which a worker was killed or stopped.
+// harmed records a time in which a worker was killed or stopped. The time begins at from and ends
+// now.
 func (h *history) harmed(worker string, from time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.harm = append(h.harm, span{worker, from, time.Now()})
 }
 
-// into copies everything into a record.
+// into copies the whole history into a record.
 func (h *history) into(r *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// The worker of the commands is not harmed. Its TTL is so long that no fault of its server alone
-// costs it its lease, and so short that it must freeze its commands when the database is down for
-// longer.
+// The faults do not hit the worker of the commands. Its TTL is so long that no fault of its server
+// alone makes it lose its lease, and so short that it must freeze its commands when the database is
+// down for longer.
 const (
 	jobQueue = "commands"
 	jobTTL   = 9 * time.Second
@@ -25,8 +25,8 @@ const (
 	frozen = time.Second
 )
 
-// jobs is a belay worker and the commands that it runs from the beginning to the end of the test:
-// each has one process of its own, and one that left its session.
+// jobs is a belay worker and the commands that it runs from the beginning to the end of the test.
+// Each command has two processes: its own, and one that left the command's session.
 type jobs struct {
 	*world
 	proc  *process
@@ -37,7 +37,7 @@ func (w *world) newJobs() *jobs {
 	w.t.Helper()
 	cmd := exec.Command(w.binary, "worker", "--server", w.servers[0].url(), "--data", w.path("jobs"), "--queue",
 		jobQueue, "--ttl", jobTTL.String(), "--name", "commands",
-		"--agent-users", "none", "--agent-seal=false") // the commands write to files of the test
+		"--agent-users", "none", "--agent-seal=false") // the commands write to the test's files
 	cmd.Dir, cmd.Env = w.dir, w.environment()
 	p, err := w.starter.start(cmd, w.path("jobs.log"))
 	if err != nil {
@@ -46,8 +46,8 @@ func (w *world) newJobs() *jobs {
 	return &jobs{world: w, proc: p}
 }
 
-// ticking is the script of each process of a command: it counts in its own file until the test
-// releases it.
+// ticking is the script of each process of a command: the process writes increasing numbers to its
+// own file until the test releases it.
 const ticking = `n=0; while [ ! -e "$0" ]; do n=$((n+1)); echo "$n $$ $EPOCHREALTIME" >> "$1"; sleep 0.2; done`
 
 // begin submits a command and waits until both of its processes count.
@@ -113,7 +113,7 @@ func (j *jobs) stop() {
 	j.proc.end(30 * time.Second)
 }
 
-// tell collects the results of the commands.
+// tell returns the results of the commands.
 func (j *jobs) tell() []*agentTale {
 	for _, x := range j.tales {
 		for _, file := range []string{x.Name + ".own", x.Name + ".child"} {
@@ -129,7 +129,7 @@ func (j *jobs) tell() []*agentTale {
 	return j.tales
 }
 
-// ticksStill reports whether a process exists and is one of the test's.
+// ticksStill reports whether a process exists and belongs to the test.
 func (j *jobs) ticksStill(pid int) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && strings.Contains(string(line), filepath.Base(j.dir))
@@ -147,7 +147,7 @@ func (j *jobs) read(file string) ticks {
 		var n, pid int
 		var at float64
 		if _, err := fmt.Sscanf(line, "%d %d %f\n", &n, &pid, &at); err != nil {
-			break // the line is just being written
+			break // the process is still writing this line
 		}
 		when := time.UnixMicro(int64(at * 1e6))
 		if n != all.Numbers+1 && all.Torn == "" {

@@ -13,9 +13,9 @@ import (
 // mutant is a bug that is planted into a copy of a history.
 type mutant struct {
 	name  string
-	meant string               // the checker that must find it
-	plant func(*planting) bool // plants the bug; false if the history has no place for it
-	on    string               // the only store on which it can happen
+	meant string               // the promise whose checker must find the bug
+	plant func(*planting) bool // plants the bug, or returns false if the history has no place for the bug
+	on    string               // the only store for which the bug is planted; empty for every store
 }
 
 // mutantsOn returns the planted bugs for a store.

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/faultproxy"
 )
 
-// carryOut carries out the plan: one goroutine for each victim. It returns when the plan is over and
-// everything runs again.
+// carryOut carries out the plan, with one goroutine for each victim. It returns when the plan is
+// over and all processes run again.
 func (w *world) carryOut(ctx context.Context, p plan, c *crowd) {
 	began := time.Now()
 	var all sync.WaitGroup
@@ -28,7 +28,7 @@ func (w *world) carryOut(ctx context.Context, p plan, c *crowd) {
 	for i, s := range w.servers {
 		follow(s.name, func(ctx context.Context, f fault) {
 			s.causeFault(ctx, f)
-			if i == 0 { // two of these in a row would cost the commands' worker its lease
+			if i == 0 { // two faults of this server in a row would make the commands' worker lose its lease
 				_ = pause(ctx, jobTTL/3)
 			}
 		})
@@ -58,8 +58,8 @@ func (w *world) carryOut(ctx context.Context, p plan, c *crowd) {
 	all.Wait()
 }
 
-// causeFault kills the server and starts it again, or stops and continues it with the locks that it
-// has.
+// causeFault kills the server and starts it again, or stops and continues it. A stopped server
+// keeps the row locks that it has.
 func (s *server) causeFault(ctx context.Context, f fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,10 +107,11 @@ func (s *slot) causeFault(ctx context.Context, f fault) {
 	}
 }
 
-// resumeTries is how often a database that does not answer within half a minute is started.
+// resumeTries is how often causeDatabaseFault tries to start a database that does not answer within
+// half a minute.
 const resumeTries = 5
 
-// causeDatabaseFault restarts the database, or kills it.
+// causeDatabaseFault restarts or kills the database, and starts it again.
 func (w *world) causeDatabaseFault(ctx context.Context, f fault) {
 	defer w.troubled("database", time.Now())
 	stop, kind := w.database.Stop, "database restarted"
@@ -132,7 +133,7 @@ func (w *world) causeDatabaseFault(ctx context.Context, f fault) {
 			w.t.Errorf("the database did not come back in %d tries", tries)
 			return
 		}
-		if err := w.database.Kill(); err != nil { // the database may run and not answer
+		if err := w.database.Kill(); err != nil { // the database may run without answering
 			w.t.Error(err)
 			return
 		}
@@ -143,7 +144,7 @@ func (w *world) causeDatabaseFault(ctx context.Context, f fault) {
 	}
 }
 
-// terminate ends every backend. The database may be down meanwhile.
+// terminate ends every backend of the database. The database may be down while terminate runs.
 func (w *world) terminate() {
 	from := time.Now()
 	n, err := w.database.Query("postgres",

@@ -12,15 +12,17 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// pickedUpBy is the time within which a due execution must run if a worker is idle that can run it:
-// far less than the slow poll on which the execution would depend if a wake-up were lost.
+// pickedUpBy is the time within which a due execution must run if a worker that can run it is idle.
+// It is far less than the interval of the slow poll, which alone would find the execution if a
+// wake-up were lost.
 const pickedUpBy = time.Second
 
 // slotLabel is the label by which an execution requires one particular worker.
 const slotLabel = "slot"
 
-// probe submits at every server executions that only one worker can run, once everything has
-// settled: that worker is idle, and usually connected to another server.
+// probe runs when all executions have ended. At every server, it submits for each worker an
+// execution that only this worker can run. At that time the worker is idle, and usually connected
+// to another server.
 func (w *world) probe(ctx context.Context, r *record) {
 	c := &crowd{world: w}
 	for _, at := range w.servers {
@@ -40,8 +42,8 @@ func (w *world) probe(ctx context.Context, r *record) {
 	}
 }
 
-// pickup: a due execution is claimed promptly if an idle worker can take it. Only workers that no
-// fault affected count, at servers that no fault affected.
+// pickup checks that a due execution is claimed promptly if an idle worker can run it. It counts
+// only workers that no fault affected, at servers that no fault affected.
 func pickup(f *finding) {
 	for _, s := range f.stories {
 		due, claimed, first := pickedUp(s)
@@ -62,8 +64,8 @@ func pickup(f *finding) {
 	}
 }
 
-// pickedUp returns when an execution was first due and when it was claimed, unless another event
-// came in between.
+// pickedUp returns when an execution was first due and when it was first claimed. It returns false
+// if another event came between them.
 func pickedUp(s *story) (due, claimed time.Time, first bool) {
 	if s.Script == nil || len(s.Events) < 2 || s.Events[0].Kind != "submitted" || s.Events[1].Kind != "started" {
 		return due, claimed, false
@@ -75,17 +77,17 @@ func pickedUp(s *story) (due, claimed time.Time, first bool) {
 type place struct {
 	session *belay.Worker
 	slot    string
-	far     bool // its connection may have faults
+	far     bool // the connection of this worker may have faults
 	server  string
 	runs    []span
-	rest    []span // times at which it takes nothing because of a fault of its own or its server's
+	rest    []span // times at which the worker claims nothing because of a fault of the worker or of its server
 }
 
-// settled is the time after a fault of a worker in which it does not count as idle.
+// settled is how long after a fault of a worker the worker does not count as idle.
 const settled = 2 * time.Second
 
-// idle reports whether at least one worker that can run an execution had free slots all the time
-// between from and to.
+// idle reports whether at least one worker that can run an execution had free slots during the
+// whole time between from and to.
 func (b *book) idle(s *story, from, to time.Time) bool {
 	calm := from.After(b.Settled)
 	if from.Before(b.Began) || to.After(b.Healed) && !calm || b.disturbed(from.Add(-settled), to) {
@@ -154,7 +156,9 @@ func (b *book) allPlaces() []*place {
 			}
 			if p != nil {
 				p.runs = append(p.runs, run)
-				if losses >= 2 { // a suspected poison execution runs alone on its worker
+				// an execution that was lost twice in a row may be poison, so it runs alone on its
+				// worker
+				if losses >= 2 {
 					p.rest = append(p.rest, run)
 				}
 			}

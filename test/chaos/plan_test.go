@@ -11,22 +11,22 @@ import (
 
 // fault is one planned fault.
 type fault struct {
-	At   time.Duration // after the beginning
+	At   time.Duration // since the beginning of the run
 	Who  string        // the victim
 	Kind string
 	For  time.Duration // how long it lasts
 }
 
 // plan is all faults in the order of time. The goroutine of a victim is busy during a fault, so the
-// next fault may come later than planned, but none is left out.
+// victim's next fault may come later than planned, but no fault is left out.
 type plan []fault
 
-// longOutage is how long a killed database stays down: longer than the fence of the commands'
-// worker allows, and than the TTL of the far workers.
+// longOutage is how long a killed database stays down: longer than the TTL of the far workers, and
+// so long that the commands' worker must freeze its commands.
 const longOutage = 8500 * time.Millisecond
 
-// newPlan draws a plan for a length of time from a seed. The rates give at least 30 kills of
-// servers and 60 of workers in three minutes.
+// newPlan draws from a seed a plan for a run of the given length. Its rates give at least 30 kills
+// of servers and 60 kills of workers in three minutes.
 func newPlan(store string, seed uint64, length time.Duration) plan {
 	d := &draft{r: dice(seed, "plan"), length: length}
 	if store == onSQLite {
@@ -45,7 +45,7 @@ type draft struct {
 	length time.Duration
 }
 
-// each adds faults at a rate, at least one.
+// each adds faults at a rate: one fault per interval rate, and at least one.
 func (d *draft) each(rate time.Duration, who, kind func() string, least, most time.Duration) {
 	n := max(1, int((d.length+rate-1)/rate))
 	for i := range n {
@@ -54,8 +54,8 @@ func (d *draft) each(rate time.Duration, who, kind func() string, least, most ti
 	}
 }
 
-// turn, one and deal choose names: turn one after the other, one any of them, and deal each once
-// before any is repeated.
+// turn, one and deal return functions that choose names: turn chooses them one after the other, one
+// chooses any of them, and deal chooses each name once before it repeats any.
 func (d *draft) turn(name string, of []int) func() string {
 	n := d.r.IntN(len(of))
 	return func() string { n++; return fmt.Sprint(name, of[n%len(of)]) }
@@ -95,7 +95,8 @@ func (d *draft) onPostgres() {
 	d.each(12*time.Second, d.one("keys"), d.deal("commit", "roll back"), 500*time.Millisecond, 3*time.Second)
 }
 
-// onSQLite has one server, and faults of the clients' connection instead of the database's.
+// onSQLite draws the plan for one server on SQLite, with faults of the clients' connection instead
+// of faults of the database's connection.
 func (d *draft) onSQLite() {
 	d.plan = append(d.plan, fault{d.length * 13 / 20, "server0", "kill", longOutage})
 	d.each(6*time.Second, d.one("server0"), d.one("kill"), 100*time.Millisecond, 2*time.Second)
@@ -105,7 +106,8 @@ func (d *draft) onSQLite() {
 		200*time.Millisecond, 2*time.Second)
 }
 
-// ofWorkers adds the faults of workers, and of the connections of far ones to their server.
+// ofWorkers adds the faults of workers, and of the connections between far workers and their
+// servers.
 func (d *draft) ofWorkers() {
 	d.each(2700*time.Millisecond, d.turn("worker", all), d.one("kill"), 50*time.Millisecond, 1500*time.Millisecond)
 	d.each(15*time.Second, d.turn("worker", far), d.one("stop"), farTTL-time.Second, 2*farTTL)
@@ -115,7 +117,7 @@ func (d *draft) ofWorkers() {
 		300*time.Millisecond, 5*time.Second)
 }
 
-// The numbers of the workers, and those of the far ones.
+// The numbers of all workers, and the numbers of the far workers.
 var all, far = []int{0, 1, 2, 3, 4, 5}, []int{1, 3, 5}
 
 // of returns the faults of one victim.
@@ -134,7 +136,7 @@ func (p plan) count(who, kind string) (n int) {
 }
 
 // Rule: a seed always gives the same plan, and the plan for three minutes of any seed has the
-// number of faults that the guarantees are tested with.
+// number of faults with which the guarantees must be tested.
 func TestThePlanKeepsItsRates(t *testing.T) {
 	for seed := range uint64(100) {
 		p := newPlan(onPostgres, seed, 3*time.Minute)

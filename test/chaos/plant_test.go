@@ -10,19 +10,19 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// planted is the result of the planted bugs.
+// planted is the result of planting all bugs.
 type planted struct {
 	caught  int
 	escaped []string
 	without []string // bugs for which the history has no place
 }
 
-// plant plants every bug into a copy of a part of the history, one after the other. A bug is caught
-// if its checker reports a violation that it does not report without the bug.
+// plant plants every bug into a copy of a part of the history, one bug after the other. A bug is
+// caught if its checker reports a violation that it does not report without the bug.
 func plant(r *record) planted {
 	part, err := json.Marshal(excerpt(r))
 	if err != nil {
-		panic(err) // the text is JSON that was just made
+		panic(err) // the text was just made by Marshal
 	}
 	before := found(part, nil)
 	var p planted
@@ -57,11 +57,11 @@ func found(text []byte, change func(*planting)) map[string][]string {
 	return out
 }
 
-// each is the number of executions of each kind in an excerpt.
+// each is the number of executions of each kind that an excerpt has.
 const each = 12
 
-// excerpt returns a part of a history that is complete in itself: some executions of each kind with
-// their families, and all entries about them.
+// excerpt returns a part of a history that is complete in itself: some executions of each kind,
+// with their parents and children, and all entries about these executions.
 func excerpt(r *record) *record {
 	b := newBook(r)
 	in, kinds := make(map[belay.ExecutionID]bool), make(map[string]int)
@@ -105,7 +105,8 @@ func excerpt(r *record) *record {
 	return r.only(func(id belay.ExecutionID) bool { return b.byID[id] != nil && in[b.rootOf(b.byID[id]).ID] })
 }
 
-// kindsOf returns the special properties of an execution.
+// kindsOf returns the kinds to which an execution belongs: its workflow, its state and its special
+// properties.
 func (b *book) kindsOf(s *story) []string {
 	kinds := []string{s.Execution.Workflow, s.Execution.State.String()}
 	if len(s.Runs) > 1 {
@@ -138,7 +139,7 @@ func (b *book) rootOf(s *story) *story {
 	return s
 }
 
-// only returns the part of the record that is about some executions.
+// only returns the part of the record that is about the executions for which is returns true.
 func (r *record) only(is func(belay.ExecutionID) bool) *record {
 	p := *r
 	p.Tales = slices.DeleteFunc(slices.Clone(r.Tales), func(t *tale) bool { return !is(t.Execution.ID) })

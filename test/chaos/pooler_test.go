@@ -93,8 +93,8 @@ func (w *world) openPlace(name string) string {
 	return dir
 }
 
-// unprivileged returns the user for programs that refuse to run as root; nil if this process is not
-// root.
+// unprivileged returns the user for programs that refuse to run as root, or nil if this process
+// does not run as root.
 func (w *world) unprivileged() *syscall.Credential {
 	w.t.Helper()
 	if os.Geteuid() != 0 {

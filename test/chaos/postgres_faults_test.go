@@ -49,11 +49,11 @@ func (w *world) killServers(ctx context.Context, f fault) {
 	}
 	all.Wait()
 	if len(killed) == len(w.servers) {
-		_ = pause(ctx, jobTTL/3) // as after a fault of the first server alone
+		_ = pause(ctx, jobTTL/3) // the same pause as after a fault of the first server alone
 	}
 }
 
-// lockTable locks a table for a while, and notes whether another transaction waited for it.
+// lockTable locks a table for a while, and records whether another transaction waited for it.
 func (w *world) lockTable(ctx context.Context, f fault) {
 	text := fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); "+
 		"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '%[1]s'::regclass; COMMIT", f.Kind,
@@ -69,7 +69,7 @@ func (w *world) lockTable(ctx context.Context, f fault) {
 	w.fault("table locked")
 }
 
-// undisturbed repeats do until no fault of the database interrupts it.
+// undisturbed repeats do until do succeeds, since another fault of the database may interrupt it.
 func (w *world) undisturbed(ctx context.Context, do func() error) {
 	for do() != nil {
 		if pause(ctx, 300*time.Millisecond) != nil {
@@ -78,11 +78,11 @@ func (w *world) undisturbed(ctx context.Context, do func() error) {
 	}
 }
 
-// readOnly is the text in PostgreSQL's log for every write that it refuses.
+// readOnly is the text that PostgreSQL logs for each write that it refuses.
 const readOnly = "in a read-only transaction"
 
-// refuseWrites makes the database read-only for a while, also for existing connections. It counts
-// as a fault only if a write was refused.
+// refuseWrites makes the database read-only for a while, also for existing connections. The fault
+// counts only if the database refused a write.
 func (w *world) refuseWrites(ctx context.Context, f fault) {
 	from := time.Now()
 	defer w.troubled("read-only", from)
@@ -104,15 +104,15 @@ func (w *world) refuseWrites(ctx context.Context, f fault) {
 	set("RESET default_transaction_read_only")
 }
 
-// holdSnapshot keeps a snapshot open for a while: rows that are deleted meanwhile cannot be
-// vacuumed.
+// holdSnapshot keeps a snapshot open for a while. PostgreSQL cannot vacuum rows that are deleted
+// during that time.
 func (w *world) holdSnapshot(ctx context.Context, f fault) {
 	text := fmt.Sprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM executions; SELECT "+
 		"pg_sleep(%f); COMMIT", f.For.Seconds())
 	w.undisturbed(ctx, func() error {
 		from := time.Now()
 		_, err := w.query(text)
-		if time.Since(from) > f.For/2 { // the snapshot was old enough when the database was killed
+		if time.Since(from) > f.For/2 { // the snapshot was open long enough before a kill of the database ended it
 			return nil
 		}
 		return err
@@ -123,8 +123,9 @@ func (w *world) holdSnapshot(ctx context.Context, f fault) {
 // heldKeys is the number of keys in one transaction.
 const heldKeys = 20
 
-// holdKeys submits executions in its own transaction, which stays open for a while. Meanwhile
-// clients submit the same keys to the servers, whose answers wait for the end of the transaction.
+// holdKeys submits executions in its own transaction, which stays open for a while. During that
+// time clients submit the same keys to the servers, and the servers can answer only after the end
+// of the transaction.
 func (w *world) holdKeys(ctx context.Context, f fault, c *crowd) {
 	w.undisturbed(ctx, func() error { return w.holdKeysOnce(ctx, f, c) })
 	w.fault("keys held by an open transaction")
@@ -164,7 +165,7 @@ func (w *world) holdKeysOnce(ctx context.Context, f fault, c *crowd) error {
 	}
 	told := err
 	switch {
-	case f.Kind == "roll back": // whether or not the connection was lost
+	case f.Kind == "roll back": // the rollback is certain even if the connection was lost
 		began.Kind, told = "rolled back", nil
 	case err != nil:
 		told = &belay.Error{Code: belay.CodeUnavailable, Op: "submit", Err: err}

@@ -48,7 +48,7 @@ func (d *disk) command(name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// mount mounts the image; its journal is replayed as after a power cut.
+// mount mounts the image. The kernel replays the journal of the file system, as after a power cut.
 func (d *disk) mount() {
 	d.t.Helper()
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
@@ -59,7 +59,7 @@ func (d *disk) mount() {
 	d.command("mount", "-t", "ext4", d.loop, d.dir)
 }
 
-// unmount may be repeated.
+// unmount unmounts the image. A second call does nothing.
 func (d *disk) unmount() {
 	if d.loop == "" {
 		return
@@ -84,7 +84,7 @@ func (d *disk) writes() (done string, busy bool) {
 
 // cut makes a copy of the disk as a power cut would leave it: with the data that the device has
 // received, and without the data that is only in the kernel's memory. A copy counts only if nothing
-// was written meanwhile, so that it shows one moment.
+// was written while it was made, so that it shows one moment.
 func (d *disk) cut(name string) *disk {
 	d.t.Helper()
 	c := &disk{
@@ -106,8 +106,8 @@ func (d *disk) cut(name string) *disk {
 	return nil
 }
 
-// writer submits executions and sends them signals, one after the other, and notes the acknowledged
-// writes.
+// writer submits executions and sends them signals, one call after the other, and records the
+// acknowledged writes.
 type writer struct {
 	*history
 	server *server
@@ -128,7 +128,7 @@ func (w *writer) write(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// acknowledged returns the writes whose results were known at a moment.
+// acknowledged returns the writes whose results were known at the time by.
 func (h *history) acknowledged(by time.Time) (all []entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +140,7 @@ func (h *history) acknowledged(by time.Time) (all []entry) {
 	return all
 }
 
-// lost returns those of the writes that a server does not have, or has with other content.
+// lost returns those of the given writes that a server does not have, or has with other content.
 func lost(ctx context.Context, s *server, all []entry) (out []string) {
 	for _, e := range all {
 		switch x, err := s.client.Execution(ctx, e.Execution); {
@@ -177,8 +177,9 @@ type powerCut struct {
 }
 
 // powerCuts lets writers write to a server on a disk, and cuts the power at random moments. After
-// each cut it checks all newly acknowledged writes, and one in twenty of those from before earlier
-// cuts. It returns the number of acknowledged writes that it checked, and those that were lost.
+// each cut it checks all writes that were acknowledged since the cut before, and one in twenty of
+// the earlier writes. It returns the number of acknowledged writes that it checked, and the writes
+// that were lost.
 func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []string) {
 	t.Helper()
 	place := t.TempDir()
@@ -198,12 +199,12 @@ func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []s
 	var all []powerCut
 	var last time.Time
 	for i := range cuts {
-		// short enough for thirty cuts before the disk is full
+		// so short that thirty cuts come before the disk is full
 		_ = pause(ctx, between(r, 100*time.Millisecond, 500*time.Millisecond))
 		acked, now := w.acknowledged(time.Now()), time.Now()
 		acked = slices.DeleteFunc(acked, func(e entry) bool { return e.To.Before(last) && r.IntN(20) > 0 })
 		last = now
-		if before == nil { // under load the disk is never at rest
+		if before == nil { // stop the server, since the disk is never idle under load
 			s.proc.signal(syscall.SIGSTOP)
 		}
 		all = append(all, powerCut{d.cut(fmt.Sprint("cut", i)), acked})
@@ -230,7 +231,7 @@ func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []s
 	return looked, missed
 }
 
-// Rule: every acknowledged write is there after a power cut, byte for byte (G3).
+// Rule: after a power cut, the store has every acknowledged write, byte for byte (G3).
 func TestAPowerCutLosesNothing(t *testing.T) {
 	needsLoop(t)
 	cuts := 2
@@ -247,8 +248,8 @@ func TestAPowerCutLosesNothing(t *testing.T) {
 	}
 }
 
-// Rule: a store that does not wait for its disk loses acknowledged writes, and the test above would
-// notice: here every fsync returns success without being carried out.
+// Rule: a store that does not wait for its disk loses acknowledged writes, and powerCuts finds the
+// loss. In this test every fsync of the server returns success without being carried out.
 func TestAPowerCutFindsAStoreThatDoesNotSync(t *testing.T) {
 	needsLoop(t)
 	needsLong(t)
@@ -260,7 +261,7 @@ func TestAPowerCutFindsAStoreThatDoesNotSync(t *testing.T) {
 	const calls = "fsync,fdatasync,sync_file_range"
 	looked, missed := powerCuts(t, 1, "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e",
 		"inject="+calls+":retval=0",
-		"setpriv", "--pdeathsig", "KILL") // the server ends with strace
+		"setpriv", "--pdeathsig", "KILL") // the kernel ends the server when strace ends
 	if len(missed) == 0 {
 		t.Errorf("nothing was lost of %d acknowledged writes", looked)
 	}

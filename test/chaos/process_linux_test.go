@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// starter starts processes that die with this process, however it dies. The kernel ties such a
-// process to the thread that started it, so starter has one thread that stays alive.
+// starter starts processes that die with this process, whatever ends it. The kernel ties such a
+// process to the thread that started it, so starter has a thread of its own that stays alive.
 type starter struct{ asked chan func() }
 
 func newStarter(t *testing.T) *starter {
@@ -31,7 +31,7 @@ func newStarter(t *testing.T) *starter {
 type process struct {
 	cmd  *exec.Cmd
 	log  *os.File
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the process has ended
 }
 
 // start starts a process whose output is appended to a file.
@@ -53,7 +53,7 @@ func (s *starter) start(cmd *exec.Cmd, log string) (*process, error) {
 		return nil, err
 	}
 	go func() {
-		_ = cmd.Wait() // its log says how it ended
+		_ = cmd.Wait() // the process's log says how the process ended
 		_ = f.Close()
 		close(p.done)
 	}()
@@ -73,7 +73,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// end waits for the end of the process for a while, and then kills it.
+// end waits for the end of the process. After the time within it kills the process.
 func (p *process) end(within time.Duration) {
 	t := time.NewTimer(within)
 	defer t.Stop()

@@ -10,7 +10,7 @@ import (
 )
 
 // quota is how often a fault must have happened: once in a short run, and about as often as planned
-// in a long one. A fault counts when it was carried out, not when it was planned.
+// in a long run. A fault counts when it was carried out, not when it was planned.
 type quota struct {
 	fault string
 	every time.Duration
@@ -18,8 +18,8 @@ type quota struct {
 
 func (q quota) in(length time.Duration) int { return max(1, int(length*4/5/q.every)) }
 
-// quotas are the quotas of each store. The plan deals the kinds of faults, so no seed leaves one
-// out.
+// quotas are the quotas of each store. The plan deals out the kinds of faults in turn, so the plan
+// of every seed has every kind.
 var quotas = map[string][]quota{
 	onSQLite: slices.Concat(ofWorkers, []quota{
 		{"server killed", 6 * time.Second},
@@ -64,7 +64,7 @@ func (r *record) unmet() (out []string) {
 	return out
 }
 
-// Rule: a run in which a fault did not happen is inconclusive, whatever the checkers found.
+// Rule: a run in which a planned fault did not happen is inconclusive, whatever the checkers found.
 func TestARunWithoutAPlannedFaultIsInconclusive(t *testing.T) {
 	for store, all := range quotas {
 		r := &record{Store: store, For: 10 * time.Minute, Faults: make(map[string]int)}

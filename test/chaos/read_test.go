@@ -78,7 +78,7 @@ func (w *world) readTales(ctx context.Context, r *record) error {
 	return errors.Join(errs...)
 }
 
-// tell reads one execution with all its events.
+// tell reads one execution with all its events into a tale.
 func (s *server) tell(ctx context.Context, t *tale) error {
 	var err error
 	if t.Execution, err = s.client.Execution(ctx, t.Execution.ID); err != nil {
@@ -97,8 +97,8 @@ func (s *server) tell(ctx context.Context, t *tale) error {
 	}
 }
 
-// readLetters reads from the store, since the API does not show it, the dead letters and the number
-// of executions in each state.
+// readLetters reads the dead letters and the number of executions in each state. It reads them from
+// the store, since the API does not show them.
 func (w *world) readLetters(r *record) error {
 	id := "encode(uuid_send(execution), 'hex')"
 	if w.store == onSQLite {
@@ -135,7 +135,7 @@ func (w *world) readLetters(r *record) error {
 	return err
 }
 
-// readLedger reads the ledger of one worker. Its last line may be incomplete.
+// readLedger reads the ledger of one worker. The last line of the ledger may be incomplete.
 func readLedger(file string, r *record) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {

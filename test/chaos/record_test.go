@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// record is everything that the checkers see. It can be written to a file and checked again later.
+// record is all data that the checkers read. It can be written to a file and checked again later.
 type record struct {
 	Store   string        `json:"store"`
 	Servers int           `json:"servers"`
@@ -27,7 +27,7 @@ type record struct {
 	Tales    []*tale               `json:"tales"`
 	Sessions []belay.Worker        `json:"sessions"`
 	Letters  []promise.Letter      `json:"letters"`
-	States   map[belay.State]int64 `json:"states"` // executions by state, counted in the store
+	States   map[belay.State]int64 `json:"states"` // the number of executions by state, counted in the store
 	// The open executions at some moments of the run.
 	Looks []look `json:"looks"`
 
@@ -35,17 +35,17 @@ type record struct {
 	Faults  map[string]int `json:"faults"`
 	Trouble []span         `json:"trouble"`
 	Cannot  []string       `json:"cannot"` // faults that this machine cannot cause
-	Harm    []span         `json:"harm"`   // times in which a worker was killed or stopped, by its name
+	Harm    []span         `json:"harm"`   // the times in which a worker was killed or stopped, with the worker's name
 	Deaths  []death        `json:"deaths"`
 	Began   time.Time      `json:"began"`
 	Healed  time.Time      `json:"healed"`
 	Settled time.Time      `json:"settled"`
 	Read    time.Time      `json:"read"` // when the sessions were read
-	Open    []string       `json:"open"` // executions that had not ended then
+	Open    []string       `json:"open"` // executions that had not ended when the test stopped waiting for them
 
 	Times  map[string]int `json:"times"` // how often other events happened
 	Agents []*agentTale   `json:"agents"`
-	// The end of the run.
+	// The results after the end of the load.
 	Retired *retired       `json:"retired"`
 	Bad     map[string]int `json:"bad"`    // bad inputs, by the status of their answers
 	Passed  []string       `json:"passed"` // bad inputs that were not refused
@@ -53,8 +53,8 @@ type record struct {
 
 // load is the amount of work, in roots a second.
 type load struct {
-	Measured float64 `json:"measured"` // without faults
-	Asked    float64 `json:"asked"`    // under faults
+	Measured float64 `json:"measured"` // the measured throughput without faults
+	Asked    float64 `json:"asked"`    // the rate of submissions under faults
 }
 
 // entry is one call with the result that its caller got, or an effect of a workflow.
@@ -65,15 +65,14 @@ const (
 	refused = promise.Refused
 )
 
-// look is the executions that had not ended at one moment.
+// look is the executions that had not ended at one moment, with the sessions of that moment.
 type look struct {
 	At       time.Time         `json:"at"`
-	Open     []belay.Execution `json:"open"` // without payloads
+	Open     []belay.Execution `json:"open"` // without the payloads
 	Sessions []belay.Worker    `json:"sessions"`
 }
 
-// span is a time in which the servers could not do something. If its end is not known yet, To is
-// zero.
+// span is a time in which something happened. If the end of the time is not known yet, To is zero.
 type span struct {
 	What string    `json:"what"`
 	From time.Time `json:"from"`
@@ -83,24 +82,25 @@ type span struct {
 // death is the end of a worker's process.
 type death struct {
 	PID int       `json:"pid"`
-	At  time.Time `json:"at"` // when it was killed, or got SIGTERM
+	At  time.Time `json:"at"` // when the process was killed, or got SIGTERM
 }
 
-// agentTale is the history of one command.
+// agentTale is the history of one command of a job.
 type agentTale struct {
 	Execution belay.ExecutionID `json:"execution"`
 	Name      string            `json:"name"`
 	Cancelled bool              `json:"cancelled,omitempty"`
-	Trees     []ticks           `json:"trees"`           // of its own process, and of one that left its session
-	Alive     []int             `json:"alive,omitempty"` // pids that exist at the end
+	// one for the command's own process, and one for the process that left its session
+	Trees []ticks `json:"trees"`
+	Alive []int   `json:"alive,omitempty"` // the pids that still exist at the end
 }
 
 // ticks is what one process of a command has written.
 type ticks struct {
-	PIDs    []int           `json:"pids"` // the processes that wrote; only one, if all is well
+	PIDs    []int           `json:"pids"` // the processes that wrote; exactly one if nothing went wrong
 	Numbers int             `json:"numbers"`
-	Torn    string          `json:"torn,omitempty"` // the place where numbers are missing
-	Gaps    []time.Duration `json:"gaps,omitempty"` // silences that are at least as long as a freeze
+	Torn    string          `json:"torn,omitempty"` // describes the place where numbers are missing
+	Gaps    []time.Duration `json:"gaps,omitempty"` // the silences that are at least as long as a freeze
 }
 
 func (r *record) save(file string) error {
@@ -124,6 +124,6 @@ func readRecord(file string) (*record, error) {
 	}
 	r := &record{}
 	err = json.NewDecoder(z).Decode(r)
-	_, rest := io.Copy(io.Discard, z) // reads the checksum
+	_, rest := io.Copy(io.Discard, z) // reading to the end verifies the checksum
 	return r, errors.Join(err, rest)
 }

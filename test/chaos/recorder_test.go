@@ -11,14 +11,14 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// recorder is a Backend that notes the results of its user's calls.
+// recorder is a Backend that records the results of its caller's calls.
 type recorder struct {
 	belay.Backend
 	who  string
 	book notebook
 }
 
-// recorded makes a call and notes the result that its caller got.
+// recorded makes a call and records the result that the caller got.
 func recorded[T any](r *recorder, kind string, request any, call func() (T, error)) (T, error) {
 	began := entry{Kind: kind, Who: r.who, At: time.Now()}
 	got, err := call()
@@ -33,7 +33,7 @@ func (r *recorder) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Se
 	return recorded(r, "open", &s, func() (belay.Session, error) { return r.Backend.OpenWorker(ctx, s) })
 }
 
-// Claim claims executions. It notes each claimed execution separately, and nothing else.
+// Claim claims executions. It records each claimed execution as an entry of its own.
 func (r *recorder) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimReply, error) {
 	return recorded(r, "claim", &q, func() (belay.ClaimReply, error) { return r.Backend.Claim(ctx, q) })
 }
@@ -54,7 +54,7 @@ func (r *recorder) Settle(ctx context.Context, s belay.Settlement) error {
 	return err
 }
 
-// Submit submits executions, and notes each separately.
+// Submit submits executions, and records each separately.
 func (r *recorder) Submit(ctx context.Context, all ...belay.Submission) ([]belay.Submitted, error) {
 	return recorded(r, "submit", all, func() ([]belay.Submitted, error) { return r.Backend.Submit(ctx, all...) })
 }
@@ -87,12 +87,12 @@ func openLedger(path string) (*ledger, error) {
 func (l *ledger) note(e entry) {
 	line, err := json.Marshal(e)
 	if err != nil {
-		panic(err) // the entry consists of values that came as JSON
+		panic(err) // the values of the entry were decoded from JSON
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, err := l.file.Write(append(line, '\n')); err != nil {
-		panic(err) // an entry that is not written cannot be checked
+		panic(err) // an entry that is not in the ledger cannot be checked
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// retired is the result of turning on a short retention at the end, when everything else had been
-// read, while servers were killed.
+// retired is the result of the last part of a run: after everything else has been read, a short
+// retention is turned on and servers are killed while they delete.
 type retired struct {
 	Ended   int                 `json:"ended"`   // executions that had to be deleted
 	Left    int                 `json:"left"`    // executions that exist at the end
@@ -23,8 +23,8 @@ type retired struct {
 	Took    time.Duration       `json:"took"`
 }
 
-// The retention; the number of executions that wait and must stay; and the time in which all others
-// must be deleted: in all, and for each.
+// The retention; the number of executions that wait and must stay; and the time in which all other
+// executions must be deleted: a fixed part, and a part for each execution.
 const (
 	shortRetention = time.Second
 	staying        = 20
@@ -32,7 +32,7 @@ const (
 	retiringEach   = 5 * time.Millisecond
 )
 
-// rows are the tables with rows of executions.
+// rows lists the tables that contain rows of executions.
 var rows = []string{"runs", "checkpoints", "signals", "actions", "dead_letters", "specs", "blobs", "blob_sums"}
 
 // retire starts the servers again with a short retention, kills them while they delete, and waits
@@ -100,8 +100,8 @@ func (w *world) end() {
 	}
 }
 
-// retention: ended executions are deleted completely after the retention, however often servers die
-// meanwhile; executions that have not ended stay.
+// retention checks that ended executions are deleted completely after the retention, however often
+// servers die during the deletion, and that executions that have not ended stay.
 func retention(f *finding) {
 	x := f.Retired
 	if x == nil {

@@ -19,7 +19,7 @@ func writeScript(r *rand.Rand, depth int) []op {
 	for range n {
 		o := writeOp(r, depth)
 		if o.Do == "state" && slices.ContainsFunc(script, func(o op) bool { return o.Do == "state" }) {
-			o = op{Do: "step", Ms: o.Ms} // an execution has one state
+			o = op{Do: "step", Ms: o.Ms} // a script has no second op of this kind, since an execution has one state
 		}
 		script = append(script, o)
 	}
@@ -52,8 +52,8 @@ func writeOp(r *rand.Rand, depth int) op {
 	}
 }
 
-// signals returns how many signals a script waits for. The scripts of children and branches wait
-// for none.
+// signals returns the number of signals that a script waits for. The scripts of children and
+// branches do not wait for signals.
 func signals(script []op) int {
 	n := 0
 	for _, o := range script {

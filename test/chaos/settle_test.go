@@ -10,8 +10,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// settling bounds how long executions may stay open after the last fault. The longest script with
-// all its retries takes far less, and so does the backlog at half of the measured throughput.
+// settling is the longest time after the last fault for which executions may stay open. The longest
+// script with all its retries takes far less, and so does the work that is left over at half of the
+// measured throughput.
 const settling = 2 * time.Minute
 
 // watchOver records from time to time all executions that have not ended.
@@ -51,8 +52,8 @@ func (w *world) open(ctx context.Context, s *server) ([]belay.Execution, error) 
 	}
 }
 
-// settle waits until no execution is open, and sends a signal to those that wait for one which no
-// client will send. It returns a description of those that stayed open.
+// settle waits until no execution is open. An execution that waits for a signal that no client will
+// send gets one from settle. It returns descriptions of the executions that stayed open.
 func (w *world) settle(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
@@ -80,8 +81,8 @@ func (w *world) settle(ctx context.Context) []string {
 	return out
 }
 
-// help resumes paused executions, and sends a signal to those that wait for one that is not there.
-// An execution whose signal is there must wake by itself.
+// help resumes paused executions, and sends a signal to each execution that waits for a signal that
+// was not sent. An execution whose signal was sent must continue without help.
 func (w *world) help(ctx context.Context, s *server, all []belay.Execution) {
 	var helping sync.WaitGroup
 	turn := make(chan struct{}, 16)

@@ -11,18 +11,18 @@ import (
 	"github.com/belaydev/belay/internal/testkit/faultproxy"
 )
 
-// slot is the place of one worker, which has one process after the other.
+// slot is the place of one worker, in which one process runs after the other.
 type slot struct {
 	w     *world
 	name  string
 	far   bool
-	url   string            // of its server, or of the proxy in front of it
-	proxy *faultproxy.Proxy // of a far worker
+	url   string            // the URL of the worker's server, or of the proxy in front of that server
+	proxy *faultproxy.Proxy // the proxy in front of the server, for a far worker
 	mu    sync.Mutex        // serializes the faults
-	ended bool              // the worker is not started again
+	ended bool              // the worker must not be started again
 	life  int
 	proc  *process
-	books []string // the ledgers of all its processes
+	books []string // the ledgers of all processes of the worker
 }
 
 func (w *world) newSlot(i int) *slot {
@@ -59,7 +59,7 @@ func (s *slot) start() error {
 	return nil
 }
 
-// supervise starts the worker again if it ends by itself, as a process supervisor would.
+// supervise starts the worker again if its process ends by itself, as a process supervisor would.
 func (s *slot) supervise(proc *process) {
 	<-proc.done
 	s.mu.Lock()
@@ -84,7 +84,7 @@ func (s *slot) kill() {
 	<-s.proc.done
 }
 
-// stop ends the worker gracefully; it releases its executions.
+// stop ends the worker gracefully; the worker releases its executions.
 func (s *slot) stop(within time.Duration) {
 	s.w.died(s.proc.pid())
 	s.proc.signal(syscall.SIGTERM)

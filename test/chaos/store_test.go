@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	_ "modernc.org/sqlite" // is looked into beside the server
+	_ "modernc.org/sqlite" // the driver with which query reads a data directory
 )
 
 // The stores in which the servers may keep their state.
@@ -15,8 +15,8 @@ const (
 	onSQLite   = "sqlite"   // one server with its data directory
 )
 
-// query queries the store directly, not through the servers, and returns the rows as psql prints
-// them, with fields separated by bars.
+// query queries the store directly, not through the servers. It returns the rows in the format of
+// psql, with fields separated by bars.
 func (w *world) query(text string) (string, error) {
 	if w.store == onPostgres {
 		return w.database.Query(w.name(), text)

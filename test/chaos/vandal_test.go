@@ -16,7 +16,7 @@ import (
 // bad is a request that must be refused with one of these statuses.
 type bad struct {
 	what, method, path, body string
-	header                   []string // names and values in turn
+	header                   []string // names and values, one after the other
 	want                     []int
 }
 
@@ -48,7 +48,8 @@ func badInputs(id belay.ExecutionID) []bad {
 	}
 }
 
-// vandalize sends bad requests until ctx ends. A server that is down counts as refusing.
+// vandalize sends bad requests until ctx ends. A server that is down is accepted as if it refused
+// the request.
 func (w *world) vandalize(ctx context.Context, about func() belay.ExecutionID) {
 	r := dice(w.seed, "vandal")
 	for pause(ctx, between(r, 50*time.Millisecond, 300*time.Millisecond)) == nil {
@@ -86,13 +87,13 @@ func (w *world) vandal(ctx context.Context, r *rand.Rand, b bad) {
 		w.answered(fmt.Sprint(a.StatusCode), "")
 	case a.StatusCode == http.StatusServiceUnavailable, a.StatusCode == http.StatusTooManyRequests &&
 		a.Header.Get("Retry-After") != "":
-		w.answered(fmt.Sprint(a.StatusCode), "") // the server is too busy to read it
+		w.answered(fmt.Sprint(a.StatusCode), "") // the server is too busy to read the request
 	default:
 		w.answered(fmt.Sprint(a.StatusCode), fmt.Sprintf("%s: %s, want %v", b.what, a.Status, b.want))
 	}
 }
 
-// get makes a request for the test itself, which is not recorded.
+// get makes a request for the test itself. The history does not record it.
 func (s *server) get(ctx context.Context, path string) (int, []byte, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url()+path, nil)
 	if err != nil {

@@ -17,8 +17,8 @@ const (
 	inconclusive = "INCONCLUSIVE"
 )
 
-// sometimes are the events that must have happened at least once, since a promise that was never
-// put to the test is not proven.
+// sometimes lists the events that must happen at least once, because a run in which nothing could
+// break a promise does not prove the promise.
 var sometimes = []string{
 	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed",
 	"dead letter", "death proven", "grace written",
@@ -30,7 +30,7 @@ var sometimes = []string{
 	"watch broken off and resumed", "worker ended in order",
 }
 
-// sometimesOn are those of one store only.
+// sometimesOn lists further such events that can happen on one store only.
 var sometimesOn = map[string][]string{
 	onPostgres: {"submission committed in a transaction", "submission rolled back in a transaction",
 		"waited for a locked table"},
@@ -58,7 +58,7 @@ func judge(r *record) *verdict {
 	return v
 }
 
-// missing returns the events that must have happened and did not.
+// missing returns the events that must happen at least once and did not happen.
 func (v *verdict) missing() []string {
 	never := promise.Missing(v.sometimesHere(), v.sometimes)
 	never = append(never, v.unmet()...)
@@ -78,7 +78,7 @@ func (v *verdict) word() string {
 	return passed
 }
 
-// String formats the verdict for people.
+// String formats the verdict as text.
 func (v *verdict) String() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {

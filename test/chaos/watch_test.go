@@ -18,12 +18,12 @@ import (
 
 // The number of watchers; each follows one execution at a time.
 const (
-	streams = 10 // by server-sent events
-	polls   = 6  // by long polls
+	streams = 10 // watchers that read server-sent events
+	polls   = 6  // watchers that use long polls
 )
 
-// follower watches one execution after the other, at any server that answers, and continues with
-// the next event that it has not seen.
+// follower watches one execution after the other, at any server that answers. After an error it
+// continues with the event after the last one that it received.
 type follower struct {
 	*world
 	name string
@@ -32,7 +32,8 @@ type follower struct {
 	n    int
 }
 
-// follow watches executions until ctx ends, and the last one to its end.
+// follow watches executions until ctx ends. It watches the last execution until that execution
+// ends.
 func (f *follower) follow(ctx, healed context.Context, next <-chan belay.ExecutionID) {
 	for {
 		select {
@@ -98,7 +99,7 @@ func (s *server) stream(ctx context.Context, id belay.ExecutionID, after int64, 
 	if a.StatusCode != http.StatusOK {
 		return errors.New(a.Status)
 	}
-	silent := time.AfterFunc(30*time.Second, cancel) // the server sends a ping every 15 s
+	silent := time.AfterFunc(30*time.Second, cancel) // more than the 15 s after which the server sends a ping
 	defer silent.Stop()
 	name := ""
 	for lines := bufio.NewScanner(a.Body); lines.Scan(); silent.Reset(30 * time.Second) {

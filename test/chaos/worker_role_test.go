@@ -68,7 +68,7 @@ func workerProcess() error {
 type player struct {
 	who    string
 	book   notebook
-	branch string // the prefix of names in the branch that it runs
+	branch string // the prefix of step names in the branch of the script
 }
 
 func (p player) play(ctx context.Context, script []op) ([]string, error) {
@@ -89,7 +89,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	switch o.Do {
 	case "step":
 		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
-			at := time.Now() // before anything else: the step's effect begins here
+			at := time.Now() // the step's effect begins here, before all other work
 			p.book.note(entry{
 				Kind: "effect", Who: p.who, At: at, Execution: workflow.Execution(ctx), Token: workflow.Token(ctx),
 				Name: workflow.IdempotencyKey(ctx),
@@ -153,7 +153,7 @@ func (p player) child(ctx context.Context, name string, o op) ([]string, error) 
 	return append([]string{promise.ChildDone}, v...), err
 }
 
-// terms is the policy of every script: retries come soon enough to be observed.
+// terms is the policy of every script. Its retries come so soon that a run contains many of them.
 var terms = belay.Policy{
 	MaxAttempts: 3, BackoffBase: belay.Duration(200 * time.Millisecond), CancelGrace: belay.Duration(2 * time.Second),
 	MaxLosses: 8,
@@ -171,7 +171,8 @@ func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
 	return append(a, b...), errors.Join(err, err2)
 }
 
-// count counts up in a state checkpoint, from the number that the last run saved.
+// count increments a number in the execution's free-form state, beginning with the number that the
+// last run saved.
 func (p player) count(ctx context.Context, name string, o op) ([]string, error) {
 	n, _, err := workflow.State[int](ctx)
 	for ; err == nil && n < o.N; n++ {
@@ -182,7 +183,7 @@ func (p player) count(ctx context.Context, name string, o op) ([]string, error) 
 	return []string{fmt.Sprint(name, " counted to ", n)}, err
 }
 
-// work waits for the time that a step takes.
+// work waits for a duration, as if it worked.
 func work(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

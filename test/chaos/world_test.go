@@ -23,28 +23,30 @@ import (
 
 // The size of the world.
 const (
-	servers = 3 // on PostgreSQL; a data directory has one
+	servers = 3 // on PostgreSQL; on SQLite there is one server
 	workers = 6
 )
 
-// world is all processes of a run, with the history that they make.
+// world is all processes of a run, and the history of the run.
 type world struct {
 	t       *testing.T
 	store   string
 	seed    uint64
-	dir     string // for logs, ledgers, and the files of commands
+	dir     string // the directory for logs, ledgers, and the files of commands
 	starter *starter
 	*history
 
 	binary   string
 	database *pgtest.Server
-	url      string            // the address of the database
-	line     *faultproxy.Proxy // between the last server and the database, or between the clients and the only server
-	pooler   *pooler           // between the last server but one and the database; nil if there is none
-	disk     *disk             // of the database; nil if this machine cannot have one
-	servers  []*server
-	workers  []*slot
-	jobs     *jobs
+	url      string // the address of the database
+	// the proxy between the last server and the database or, on SQLite, between the clients and the
+	// server
+	line    *faultproxy.Proxy
+	pooler  *pooler // the pgbouncer between the last server but one and the database; nil if there is none
+	disk    *disk   // the disk of the database; nil if this machine cannot have a separate disk
+	servers []*server
+	workers []*slot
+	jobs    *jobs
 }
 
 func newWorld(t *testing.T, store string, seed uint64) *world {
@@ -138,7 +140,8 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)+1))
 }
 
-// environment returns the environment of the processes, which contains nothing of the developer's.
+// environment returns the environment of the processes, which contains no variables of the
+// developer except for PATH.
 func (w *world) environment(more ...string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8"},
 		more...)
@@ -146,33 +149,33 @@ func (w *world) environment(more ...string) []string {
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
-// server is a belay serve, which keeps its address when it is started again.
+// server is a belay serve. It keeps its address over a restart.
 type server struct {
 	w      *world
 	name   string
 	addr   string
-	store  string // empty for the data directory
+	store  string // the address of the database; empty for a data directory
 	data   string
-	before []string   // a command that runs the server
-	args   []string   // more arguments of the server
+	before []string   // a command line that runs the server, such as strace
+	args   []string   // additional arguments of the server
 	mu     sync.Mutex // serializes the faults
 	proc   *process
-	client *client.Client // repeats a call until it is answered
-	hasty  *client.Client // does not retry: a call that is not answered at once has an unknown result
+	client *client.Client // a client that repeats a call until a server answers it
+	hasty  *client.Client // a client that does not retry, so that a call without an answer has an unknown result
 	plain  *http.Client
 }
 
 func (w *world) newServer(i int) *server {
 	w.t.Helper()
 	s := &server{w: w, name: fmt.Sprintf("server%d", i), addr: freeAddress(w.t), store: w.url, data: w.path("data")}
-	at := s.url() // the address that clients call
+	at := s.url() // the address that clients use
 	switch {
 	case w.store == onSQLite:
 		w.line = w.proxy(s.addr, "line")
 		at = "http://" + w.line.Addr()
 	case i == servers-2 && w.pooler != nil:
 		s.store = strings.Replace(w.database.TCP(w.name()), w.database.Address(), w.pooler.addr, 1)
-	case i == servers-1 && w.line != nil: // connected to the database through the proxy
+	case i == servers-1 && w.line != nil: // this server connects to the database through the proxy
 		s.store = strings.Replace(w.database.TCP(w.name()), w.database.Address(), w.line.Addr(), 1)
 	}
 	dial := func(o ...client.Option) *client.Client {
@@ -190,7 +193,7 @@ func (w *world) newServer(i int) *server {
 
 func (s *server) url() string { return "http://" + s.addr }
 
-// freeAddress returns an address on which no process listens, and which the kernel gives to no
+// freeAddress returns an address on which no process listens. The kernel uses its port for no
 // outgoing connection.
 func freeAddress(t *testing.T) string {
 	t.Helper()
@@ -206,8 +209,8 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// start starts the server, and repeats that until the server answers or ctx ends: a server does not
-// start without its database.
+// start starts the server. It repeats the start until the server answers or ctx ends, because a
+// server does not start without its database.
 func (s *server) start(ctx context.Context) error {
 	for {
 		line := slices.Concat(s.before, []string{
