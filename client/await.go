@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// maxOpening is how many await requests may be sent to the server before it has begun to
-	// answer. Callers that arrive meanwhile are part of the next request.
+	// maxOpening is how many await requests may be sent to the server before it has begun to answer
+	// them. Callers that arrive during that time share the next request.
 	maxOpening = 2
-	// maxEvent is the largest size of one event of an answer, in bytes.
+	// maxEvent is the largest size of one event in the stream of an answer, in bytes.
 	maxEvent = 32 << 20
 )
 
@@ -37,13 +37,13 @@ type awaiter struct {
 // waiter is a caller that waits for the end of one execution.
 type waiter struct {
 	id    belay.ExecutionID
-	reply chan awaited // buffered, so that sending the answer never blocks
-	group *group       // nil while it is queued; under the awaiter's mu
-	gone  bool         // likewise: the waiter was answered, or its caller has left
+	reply chan awaited // buffered, so that a goroutine that sends the answer never blocks
+	group *group       // nil while the waiter is queued; the awaiter's mu guards it
+	gone  bool         // the waiter was answered, or its caller has left; the awaiter's mu guards it
 }
 
-// awaited is the answer to a waiter: an execution, an error, or neither, which means that the
-// caller must ask again.
+// awaited is the answer to a waiter: an execution, an error, or neither. If it is neither, the
+// caller must call do again.
 type awaited struct {
 	x   *belay.Execution
 	err error
@@ -52,7 +52,7 @@ type awaited struct {
 // group has the waiters of one request.
 type group struct {
 	waiters map[belay.ExecutionID][]*waiter
-	left    int // how many of them still wait; under the awaiter's mu
+	left    int // how many of the waiters still wait; the awaiter's mu guards it
 	ctx     context.Context
 	end     context.CancelFunc
 }
@@ -62,8 +62,8 @@ var errCutOff = errors.New("the answer was cut off")
 // errUnsupported says that the server cannot wait for several executions in one request.
 var errUnsupported = errors.New("the server waits for one execution in each request")
 
-// do waits at most for wait until the execution has ended. It returns nil if the execution has not
-// ended by then, or if the caller must ask again.
+// do waits until the execution has ended, for the time wait at most. It returns nil if the
+// execution has not ended by then, or if the caller must call do again.
 func (a *awaiter) do(ctx context.Context, id belay.ExecutionID, wait time.Duration) (*belay.Execution, error) {
 	w := &waiter{id: id, reply: make(chan awaited, 1)}
 	if err := a.enqueue(w); err != nil {
@@ -110,8 +110,8 @@ func (a *awaiter) enqueue(w *waiter) error {
 	return nil
 }
 
-// take makes a group of the queued waiters, at most wire.MaxAwait executions. If none are queued,
-// it returns nil and counts the calling goroutine out of opening.
+// take makes a group of the queued waiters, for at most wire.MaxAwait executions. If no waiter is
+// queued, it returns nil and decrements opening, since the calling goroutine then ends.
 func (a *awaiter) take() *group {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,7 +180,7 @@ func (a *awaiter) ask(g *group) {
 	if err != nil {
 		defer done()
 		if r.status == http.StatusNotFound || r.status == http.StatusMethodNotAllowed || errors.Is(err, errSlow) {
-			// An older server, or a proxy that buffers the answer instead of passing it on.
+			// The server is older, or a proxy buffers the answer instead of passing it on.
 			a.mu.Lock()
 			a.unsupported = true
 			a.mu.Unlock()
@@ -197,7 +197,7 @@ func (a *awaiter) ask(g *group) {
 }
 
 // read delivers the events of an answer to the waiters. If it returns nil, the callers of the
-// remaining waiters ask again.
+// remaining waiters send a new request.
 func (a *awaiter) read(g *group, r *request, answer *answer) error {
 	lines := bufio.NewScanner(answer.body)
 	lines.Buffer(make([]byte, 0, 16<<10), maxEvent)
@@ -242,7 +242,8 @@ func unreadableEvent(err error) error {
 	return &belay.Error{Code: belay.CodeInternal, Op: "await", Message: "the server's answer cannot be read", Err: err}
 }
 
-// deliver sends a result to the waiters for one execution, a copy of the execution to each.
+// deliver sends a result to the waiters for one execution. Each waiter gets a copy of the
+// execution.
 func (a *awaiter) deliver(g *group, id belay.ExecutionID, r awaited) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -23,7 +23,7 @@ type announcer struct {
 
 	mu     sync.Mutex
 	ends   map[belay.ExecutionID]chan struct{}
-	opened int // await requests that are open now
+	opened int // the number of await requests that are open now
 }
 
 func newAnnouncer(t *testing.T) *announcer {
@@ -107,8 +107,8 @@ func (a *announcer) announce(w http.ResponseWriter, r *http.Request) {
 
 func executionID(n int) belay.ExecutionID { return belay.ExecutionID{byte(n >> 8), byte(n), 1} }
 
-// Many waiters share few requests. Each waiter is answered when its own execution has ended, even
-// if other executions take longer.
+// Many waiters share few requests. Each waiter gets its answer when its own execution has ended,
+// even if other executions take longer.
 func TestManyWaitersShareFewRequests(t *testing.T) {
 	var a *announcer
 	inBubble(t, func(t *testing.T) http.Handler {
@@ -132,7 +132,7 @@ func TestManyWaitersShareFewRequests(t *testing.T) {
 		for n := range many - 1 {
 			close(a.end(executionID(n)))
 		}
-		time.Sleep(10 * time.Minute) // much longer than one request waits
+		time.Sleep(10 * time.Minute) // much longer than one request may wait
 		synctest.Wait()
 		if n := a.open(); n != 1 {
 			t.Errorf("%d requests wait for the last one", n)
@@ -142,7 +142,7 @@ func TestManyWaitersShareFewRequests(t *testing.T) {
 	})
 }
 
-// An await request ends when its last waiter has left, and not before.
+// An await request ends when its last waiter has left, and not earlier.
 func TestAnAwaitRequestEndsWithItsLastWaiter(t *testing.T) {
 	var a *announcer
 	inBubble(t, func(t *testing.T) http.Handler {

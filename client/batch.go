@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// maxBatches is how many batches are in flight at the same time: while the server commits one,
-	// the next is sent.
+	// maxBatches is how many batches are in flight at the same time: while the server commits one
+	// batch, the client sends the next.
 	maxBatches = 2
 	// fullBatch is the size in bytes at which a batch is full. It is smaller than the server's
 	// limit, so that small operations do not wait behind many large ones.
 	fullBatch = 2 << 20
-	// slowest is the lowest speed that a line is expected to have, in bytes per second. Each
-	// further second that a large batch needs at this speed is added to its deadline.
+	// slowest is the lowest speed that the client expects of a connection, in bytes per second.
+	// Each further second that a large batch needs at this speed is added to the batch's deadline.
 	slowest = 64 << 10
 
 	batchHead, batchTail = `{"ops":[`, `]}`
@@ -31,11 +31,11 @@ type batcher struct {
 	c *Client
 
 	mu sync.Mutex
-	// queues[0] has submissions of root executions, queues[1] all other operations. They are sent
-	// in separate batches, so that an overloaded server can refuse a batch of submissions by its
-	// HTTP header alone.
+	// queues[0] has submissions of root executions, and queues[1] all other operations. The client
+	// sends them in separate batches, so that an overloaded server can refuse a batch of
+	// submissions by its HTTP header alone.
 	queues   [2][]*operation
-	turn     int // the queue from which the next batch is taken first
+	turn     int // the index of the queue from which the next batch is taken first
 	inFlight int
 }
 
@@ -43,9 +43,9 @@ type batcher struct {
 type operation struct {
 	op    string // the name of the operation in errors
 	body  []byte
-	kind  int            // the queue it waits in: 0 for a submission of a root
-	reply chan outcome   // buffered, so that sending the answer never blocks
-	state operationState // under the batcher's mu
+	kind  int            // the index of the operation's queue: 0 for a submission of a root execution
+	reply chan outcome   // buffered, so that a goroutine that sends the answer never blocks
+	state operationState // the batcher's mu guards it
 }
 
 type operationState uint8
@@ -62,8 +62,8 @@ type outcome struct {
 	err error
 }
 
-// do carries out one operation, which is sent at most once. If ctx ends before it is sent, it is
-// never sent.
+// do carries out one operation, and sends it at most once. If ctx ends before do has sent the
+// operation, do never sends it.
 func (b *batcher) do(ctx context.Context, op string, o wire.Op) (wire.Result, error) {
 	f, err := newOperation(op, o)
 	if err != nil {
@@ -107,7 +107,7 @@ func (b *batcher) enqueue(ops ...*operation) error {
 		b.queues[f.kind] = append(b.queues[f.kind], f)
 	}
 	if b.inFlight == maxBatches {
-		done() // the goroutines that send count as running until the queues are empty
+		done() // Close waits for the goroutine that sends, until the queues are empty
 		return nil
 	}
 	b.inFlight++
@@ -131,7 +131,7 @@ func (b *batcher) await(ctx context.Context, f *operation) (wire.Result, error) 
 		return wire.Result{}, notSent(ctx, f.op)
 	}
 	select {
-	case l := <-f.reply: // the answer arrived at the same moment, and is preferred
+	case l := <-f.reply: // the answer arrived in the same moment as the end of the context, and counts
 		return l.Result, l.err
 	default:
 	}
@@ -158,7 +158,8 @@ func (b *batcher) sendQueued() {
 }
 
 // take removes the next batch from a queue, oldest operation first; the queues take turns. If both
-// are empty, it returns nil and counts the calling goroutine out of inFlight.
+// queues are empty, take returns nil and decrements inFlight, since the calling goroutine then
+// ends.
 func (b *batcher) take() []*operation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,10 +196,10 @@ func (b *batcher) takeOf(queue *[]*operation) []*operation {
 	return batch
 }
 
-// post sends one batch and delivers the results. An error of the whole batch becomes the error of
-// each operation. The exception is an error that the content of one operation may have caused: then
-// the server has carried out nothing, and post sends the two halves separately, so that an
-// unreadable operation does not make the others fail.
+// post sends one batch and delivers the results. If the whole batch fails, each of its operations
+// gets the error, with one exception: if the content of one operation may have caused the error,
+// the server has carried out nothing, and post sends the two halves of the batch separately. So an
+// operation that the server cannot read does not make the others fail.
 func (b *batcher) post(ops []*operation) {
 	results, err := b.send(ops)
 	if half := len(ops) / 2; half > 0 && unreadable(err) {
@@ -250,7 +251,7 @@ func (b *batcher) send(ops []*operation) ([]wire.Result, error) {
 	return reply.Results, nil
 }
 
-// join makes the body of a batch request.
+// join returns the body of a batch request.
 func join(ops []*operation) []byte {
 	size := len(batchHead) + len(batchTail)
 	for _, f := range ops {

@@ -58,7 +58,7 @@ func TestBatchesShareRequests(t *testing.T) {
 	})
 }
 
-// Submissions of root executions are sent in batches of their own, which a header marks.
+// The client sends submissions of root executions in batches of their own, which a header marks.
 // Submissions of children are in batches with all other operations.
 func TestSubmissionsOfRootsHaveBatchesOfTheirOwn(t *testing.T) {
 	var s server
@@ -87,7 +87,7 @@ func TestSubmissionsOfRootsHaveBatchesOfTheirOwn(t *testing.T) {
 	})
 }
 
-// A single operation is sent at once, in a batch of its own.
+// The client sends a single operation at once, in a batch of its own.
 func TestBatchDoesNotWait(t *testing.T) {
 	s := server{answer: func(int, http.ResponseWriter, *http.Request) bool { return false }}
 	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
@@ -167,14 +167,15 @@ func TestAnOperationBeyondEveryLimitIsNotSent(t *testing.T) {
 	})
 }
 
-// An operation is never sent if its caller gave up before. If it was sent, its result is unknown.
+// If the caller of an operation stops waiting before the operation is sent, the client never sends
+// it. If the operation was sent, its result is unknown.
 func TestAnOperationOfACallerThatGaveUpIsNotSent(t *testing.T) {
 	var s server
 	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
 		why := errors.New("the caller changed its mind")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		errs := make(chan error, 3)
-		for i := range 3 { // two are sent, the third is queued
+		for i := range 3 { // the client sends two operations and queues the third
 			go func() {
 				_, err := c.Save(ctx, save(i))
 				errs <- err

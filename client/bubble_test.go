@@ -38,13 +38,14 @@ func inBubble(t *testing.T, h func(t *testing.T) http.Handler, test func(t *test
 }
 
 // server is a fake server that records requests and answers batches with success. A test may set
-// answer to answer in another way.
+// the field answer to give other answers.
 type server struct {
 	t *testing.T
 
 	mu       sync.Mutex
 	requests []seen
-	answer   func(n int, w http.ResponseWriter, r *http.Request) bool // returns false for the default answer
+	// answer returns false if the server should give its default answer
+	answer func(n int, w http.ResponseWriter, r *http.Request) bool
 }
 
 // bodyKey is the context key under which answer finds the request's body.
@@ -61,7 +62,7 @@ type seen struct {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client went away
+		return // the client closed the connection
 	}
 	in := seen{method: r.Method, path: r.URL.Path, header: r.Header, body: body}
 	var batch wire.Batch
@@ -88,7 +89,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, struct{}{})
 }
 
-// results makes the results of operations. The seq of a checkpoint is its Consumes.
+// results returns successful results of operations. The seq of a saved checkpoint is the
+// operation's Consumes.
 func results(ops []wire.Op) []wire.Result {
 	out := make([]wire.Result, len(ops))
 	for i, o := range ops {

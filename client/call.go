@@ -17,42 +17,42 @@ import (
 
 const (
 	// attempt is how long a server may take to answer one try of a call, in addition to the time
-	// that it was asked to wait.
+	// that the call requests the server to wait.
 	attempt = 10 * time.Second
 	// maxAnswer is the largest size of an answer, in bytes.
 	maxAnswer = 256 << 20
 	// smallBody is the largest body of a request that uses the same connection as heartbeats, in
-	// bytes. No large request delays calls on that connection.
+	// bytes. So no large request delays heartbeats.
 	smallBody = 64 << 10
 )
 
 // request describes one HTTP call.
 type request struct {
-	op     string // the name of the call in errors, without secrets
+	op     string // the name of the call in errors; it contains no secret
 	method string
 	path   string // relative to the path of the server's URL
 	query  url.Values
 	header http.Header
-	body   []byte // JSON, or nil
+	body   []byte // the body as JSON, or nil
 	// reply points to the value into which the JSON of a successful answer is decoded.
 	reply any
-	// wait is how long the server was asked to wait; longer is how much longer than usual the call
-	// may take for other reasons.
+	// wait is how long the call requests the server to wait; longer is how much longer than usual
+	// the call may take for other reasons.
 	wait   time.Duration
 	longer time.Duration
 	// read says that the call changes nothing.
 	read bool
 	// alive says that the call keeps a session alive. Such a call uses the connection for small
-	// requests, whatever its size.
+	// requests even if its body is large.
 	alive bool
-	// bare says that any answer of a working server is a success.
+	// bare says that the call only checks that a server works: any answer is a success.
 	bare bool
 
-	status int         // of the answer
-	answer http.Header // of the answer
+	status int         // the HTTP status of the answer
+	answer http.Header // the header of the answer
 }
 
-// once makes the call one time, and counts it so that Close waits for it.
+// once makes the call one time. It counts the call as running, so that Close waits for the call.
 func (c *Client) once(ctx context.Context, r *request) error {
 	done, err := c.begin()
 	if err != nil {
@@ -83,16 +83,17 @@ func (c *Client) try(ctx context.Context, r *request) error {
 		defer stop()
 	}
 	err := c.exchange(sub, on, r)
-	long := small && len(r.body) > smallBody // a long body may time out on a slow connection
+	long := small && len(r.body) > smallBody // a long body may reach the deadline only because the connection is slow
 	if err != nil && r.wait == 0 && !long && errors.Is(sub.Err(), context.DeadlineExceeded) {
 		if link.retire(on) && small {
-			c.large.retire(c.large.connection()) // the same route; a timeout there would be noticed much later
+			// the large connection has the same route, and would notice a broken route much later
+			c.large.retire(c.large.connection())
 		}
 	}
 	switch {
 	case err == nil || sub.Err() == nil || belay.CodeOf(err) != belay.CodeUnavailable:
 		return err
-	case ctx.Err() == nil: // the deadline of this try is over, or the Client was closed
+	case ctx.Err() == nil: // the deadline of this try has passed, or the Client was closed
 		return noAnswer(r, context.Cause(sub))
 	case r.read:
 		return context.Cause(ctx)
@@ -146,15 +147,15 @@ func (c *Client) exchange(ctx context.Context, on *connection, r *request) error
 	return nil
 }
 
-// answer is an answer that the server streams. It must be closed.
+// answer is an answer that the server streams. The caller must close it.
 type answer struct {
 	body  io.Reader
-	ctx   context.Context // ends when the answer is closed or late
+	ctx   context.Context // ends when the answer is closed, or when its time is over
 	close func()
 }
 
-// stream makes a call whose answer is a stream of events. The answer must begin within attempt, and
-// may last for r.wait longer.
+// stream makes a call whose answer is a stream of events. The answer must begin within the time
+// attempt, and may last for the time r.wait longer.
 func (c *Client) stream(ctx context.Context, r *request) (*answer, error) {
 	on := c.small.connection()
 	ctx, end := context.WithCancelCause(ctx)
@@ -165,7 +166,7 @@ func (c *Client) stream(ctx context.Context, r *request) (*answer, error) {
 		stop()
 		end(nil)
 	}
-	resp, err := c.openStream(ctx, on, r) //nolint:bodyclose // closed by the answer
+	resp, err := c.openStream(ctx, on, r) //nolint:bodyclose // the answer closes it
 	if err != nil {
 		defer closing()
 		if cause := context.Cause(ctx); cause != nil {
@@ -233,7 +234,7 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 	return req, nil
 }
 
-// marshal writes JSON without the escapes for browsers, which would make a payload longer.
+// marshal writes JSON without the HTML escapes of encoding/json, which would make a payload longer.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -244,8 +245,8 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// body marshals the body of a request. If it contains invalid JSON of the caller, the error is
-// CodeInvalid.
+// body marshals the body of a request. If the body contains invalid JSON of the caller, the error
+// has CodeInvalid.
 func body(op string, v any) ([]byte, error) {
 	b, err := marshal(v)
 	if err != nil {

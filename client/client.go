@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Client is a belay.Backend over HTTP. Make one with Dial.
+// Client is a belay.Backend over HTTP. Dial makes a Client.
 type Client struct {
 	set     settings
 	target  target
@@ -20,7 +20,7 @@ type Client struct {
 	batches batcher
 	awaits  awaiter
 
-	open  context.Context // ends with Close
+	open  context.Context // a context that ends with Close
 	close context.CancelFunc
 
 	mu      sync.Mutex     // serializes begin and Close
@@ -32,7 +32,7 @@ var _ belay.Backend = (*Client)(nil)
 // Dial makes a Client of the server at
 //
 //	http://HOST:PORT   HTTP/2 without TLS
-//	https://HOST       HTTP/2, or HTTP/1.1 if no more is offered
+//	https://HOST       HTTP/2, or HTTP/1.1 if the server offers no more
 //	unix:PATH          HTTP/2 over a socket of this host
 //
 // Dial checks once that a server answers at the address, and returns CodeUnavailable if none does.
@@ -74,8 +74,9 @@ func (c *Client) probe(ctx context.Context) error {
 	return c.once(ctx, &r)
 }
 
-// Ready asks the server whether it takes work: it returns CodeUnavailable with the reason if not.
-// Notes are further notices for operators, for example that the server's clock was set.
+// Ready requests the server's health. It returns CodeUnavailable with the reason if the server does
+// not take work. The notes are further notices for operators, for example that the server's clock
+// was set.
 func (c *Client) Ready(ctx context.Context) (notes []string, err error) {
 	var h wire.Health
 	err = c.once(ctx, &request{
@@ -84,8 +85,8 @@ func (c *Client) Ready(ctx context.Context) (notes []string, err error) {
 	return h.Notes, err
 }
 
-// Close refuses new calls, ends calls that only read or wait, and waits for the others, at most for
-// the deadline of one call. Then it closes the connections.
+// Close refuses new calls, ends calls that only read or wait, and waits for all other calls, for
+// the deadline of one call at most. Then it closes the connections.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.close()

@@ -28,7 +28,7 @@ func (c *Client) Control(ctx context.Context, a belay.Control) (belay.Execution,
 	return x, err
 }
 
-// route is the last part of the URL path for an action.
+// route returns the last part of the URL path for an action.
 func route(a belay.Action) string {
 	if a == belay.ActionSteal {
 		return "lock/steal"
@@ -36,7 +36,7 @@ func route(a belay.Action) string {
 	return string(a)
 }
 
-// idempotent is the header by which the server recognizes a repeated request.
+// idempotent returns the header by which the server recognizes a repeated request.
 func idempotent(op belay.OpID) http.Header {
 	return http.Header{"Idempotency-Key": {op.String()}}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/client"
 )
 
-// echo answers each request with an execution whose workflow is the protocol, the host, the path
-// and the key of the request.
+// echo answers each request with an execution. The execution's workflow is the protocol, the host,
+// the path and the key of the request.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	reply(w, belay.Execution{Workflow: r.Proto + " " + r.Host + " " + r.URL.Path + " " + r.Header.Get("Authorization"),
 		State: belay.Succeeded})
@@ -99,8 +99,8 @@ func TestDialSupportsEachFormOfAddress(t *testing.T) {
 	}
 }
 
-// Dial refuses an invalid address or key, and returns CodeUnavailable if no server answers; with
-// Lazy the first call does.
+// Dial refuses an invalid address or key, and returns CodeUnavailable if no server answers. With
+// Lazy, the first call returns CodeUnavailable instead.
 func TestDialRefusesInvalidAddressesAndMissingServers(t *testing.T) {
 	for _, url := range []string{
 		"", "localhost:7420", "ftp://host", "http://", "unix:", "http://key@host", "http://u:secret@host",
@@ -129,10 +129,11 @@ func TestDialRefusesInvalidAddressesAndMissingServers(t *testing.T) {
 	}
 }
 
-// The error of Dial describes the server at the address if it is not a Belay server. The error does not
-// warn that a request may have taken effect, since Dial sends none that has an effect.
+// If the server at the address is not a Belay server, the error of Dial describes that server. The
+// error does not warn that a request may have taken effect, since Dial sends no request that has an
+// effect.
 func TestTheErrorOfDialDescribesTheOtherServer(t *testing.T) {
-	plain := httptest.NewServer(echo) // HTTP/1.1 alone
+	plain := httptest.NewServer(echo) // a server with HTTP/1.1 only
 	t.Cleanup(plain.Close)
 	secure := httptest.NewTLSServer(echo)
 	t.Cleanup(secure.Close)
@@ -167,7 +168,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Errors contain neither the key nor the id of a lock, which is a secret and part of a path.
+// Errors contain neither the key nor the id of a lock. That id is a secret, although it is part of
+// a path.
 func TestErrorsContainNoSecret(t *testing.T) {
 	l := listen(t, "tcp", "127.0.0.1:0")
 	addr := l.Addr().String()

@@ -18,8 +18,7 @@ func (c *Client) Execution(ctx context.Context, id belay.ExecutionID) (belay.Exe
 	return get[belay.Execution](ctx, c, "read "+id.String(), executionPath(id), nil)
 }
 
-// Await waits for the end of an execution. It shares a request with the other Await calls of this
-// Client.
+// Await waits for the end of an execution. Concurrent Await calls of this Client share a request.
 func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	over := time.Now().Add(wait)
 	for {
@@ -49,8 +48,8 @@ func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 	}
 }
 
-// shortWait is the longest wait that is a request of its own. Such a wait would end too soon to
-// share a request with others.
+// shortWait is the longest wait for which Await makes a request of its own, because such a wait
+// ends too soon to share a request with others.
 const shortWait = time.Second
 
 // awaitOne waits for the end of an execution in a request of its own.
@@ -63,11 +62,11 @@ func (c *Client) awaitOne(ctx context.Context, id belay.ExecutionID, wait time.D
 	return x, err
 }
 
-// left is how long one request may wait: the time until over, at most wire.MaxWait.
+// left returns how long one request may wait: the time until over, at most wire.MaxWait.
 func left(over time.Time) time.Duration { return max(0, min(time.Until(over), wire.MaxWait)) }
 
-// more reports whether a wait should go on with another request. If the server answered early, more
-// sleeps first, so that a server that never waits does not cause a busy loop.
+// more reports whether a wait should go on with another request. If the server answered before the
+// requested time, more sleeps first, so that a server that never waits does not cause a busy loop.
 func (c *Client) more(ctx context.Context, began time.Time, asked time.Duration, over time.Time) bool {
 	early := asked - time.Since(began)
 	return left(over) > 0 && (early <= 0 || c.sleep(ctx, min(early, retry.Base)))

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// CreateKey makes a key. The call is not repeated if it gets no answer: the secret is lost then,
-// and the key, if it was made, should be revoked.
+// CreateKey makes a key. The Client does not repeat the call if it gets no answer. The secret is
+// lost then, and the caller should revoke the key if the server has made it.
 func (c *Client) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
 	var key belay.NewKey
 	err := c.post(ctx, "create key "+s.Name, "/v1/keys", s, &key)

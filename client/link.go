@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// link makes calls over one connection to the server, and replaces the connection when it does not
-// answer.
+// link makes calls over one connection to the server, and replaces the connection when the server
+// does not answer on it.
 type link struct {
 	open func() *connection
 
@@ -16,11 +16,11 @@ type link struct {
 	current *connection
 }
 
-// connection makes calls over one HTTP/2 connection, which its transport opens again if it is
-// closed.
+// connection makes calls over one HTTP/2 connection. If the connection is closed, its transport
+// opens it again.
 type connection struct {
 	*http.Client
-	usable context.Context // ends when the connection is replaced
+	usable context.Context // a context that ends when the connection is replaced
 	retire context.CancelFunc
 }
 
@@ -29,14 +29,15 @@ type tuning struct {
 	// silence is how long the server may send nothing before the client sends a ping, and answer is
 	// how long the answer to the ping may take.
 	silence, answer time.Duration
-	// window is how many bytes of answers may be in flight, and thus in front of the next answer.
+	// window is how many bytes of answers may be in flight, and so how many bytes may arrive before
+	// the next answer.
 	window int
 }
 
 var (
-	// smallTuning finds a dead connection before a lease expires.
+	// smallTuning notices a dead connection before a lease expires.
 	smallTuning = tuning{silence: 2 * time.Second, answer: 3 * time.Second, window: 512 << 10}
-	// largeTuning tolerates a slow line that is full of payloads.
+	// largeTuning tolerates a slow line that is busy with large payloads.
 	largeTuning = tuning{silence: 5 * time.Second, answer: 10 * time.Second, window: 512 << 10}
 )
 
@@ -52,7 +53,7 @@ func (c *Client) link(f tuning) *link {
 	return l
 }
 
-// connection is the current connection for new calls.
+// connection returns the current connection for new calls.
 func (l *link) connection() *connection {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +61,8 @@ func (l *link) connection() *connection {
 }
 
 // retire replaces the connection old, on which a call was not answered in time. New calls use the
-// next connection. Small calls that are in flight on old end, to be made again; large ones go on,
-// since they may only be slow. It returns false if old was replaced before.
+// next connection. Small calls that are in flight on old end, and their callers may repeat them;
+// large calls go on, since they may only be slow. retire returns false if old was replaced before.
 func (l *link) retire(old *connection) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

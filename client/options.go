@@ -13,7 +13,7 @@ import (
 // DefaultPatience is the default of Patience.
 const DefaultPatience = 10 * time.Second
 
-// Option is an option of Dial. All options may be omitted.
+// Option is an option of Dial. Dial needs none of the options.
 type Option func(*settings)
 
 type settings struct {
@@ -44,8 +44,8 @@ func TLS(c *tls.Config) Option { return func(s *settings) { s.tls = c } }
 // UserAgent sets the name of the program for the server's log.
 func UserAgent(name string) Option { return func(s *settings) { s.userAgent = name } }
 
-// Patience sets for how long after its first failure the Client repeats a call that is safe to
-// repeat; with 0 it repeats nothing. The default is DefaultPatience.
+// Patience sets how long after its first failure the Client repeats a call that is safe to repeat.
+// With 0, it repeats no call. The default is DefaultPatience.
 func Patience(d time.Duration) Option { return func(s *settings) { s.patience = d } }
 
 // Logger sets the logger for messages to operators. The default is slog.Default().
@@ -61,5 +61,5 @@ func Dialer(dial func(context.Context) (net.Conn, error)) Option {
 // concurrent call then has a connection of its own.
 func HTTP1() Option { return func(s *settings) { s.http1 = true } }
 
-// Lazy makes Dial return without a check that the server answers; the first call connects.
+// Lazy makes Dial return without checking that the server answers. The first call then connects.
 func Lazy() Option { return func(s *settings) { s.lazy = true } }

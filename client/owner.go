@@ -111,8 +111,8 @@ func (c *Client) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed
 	return reply.Resumed(), nil
 }
 
-// Lock makes the caller the owner of an execution. The call is repeated with the same ID, which
-// finds a lock that an earlier try has taken.
+// Lock makes the caller the owner of an execution. The Client repeats the call with the same ID,
+// which finds a lock that an earlier try has taken.
 func (c *Client) Lock(ctx context.Context, l belay.LockRequest) (belay.Lock, error) {
 	if l.ID.IsZero() {
 		l.ID = belay.WorkerID(c.set.ids())
@@ -146,7 +146,7 @@ func (c *Client) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply
 	return reply.Reply(l), nil
 }
 
-// post sends a body, without repetition.
+// post sends a body once and does not repeat the call.
 func (c *Client) post(ctx context.Context, op, path string, v, reply any) error {
 	data, err := body(op, v)
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/belaydev/belay/internal/retry"
 )
 
-// retry makes a call that is safe to repeat. It repeats the call after errors that may pass, until
-// the Client's Patience is over.
+// retry makes a call that is safe to repeat. It repeats the call after temporary errors, until the
+// Client's Patience is over.
 func (c *Client) retry(ctx context.Context, r *request) error {
 	return c.repeat(ctx, r.op, func() error { return c.once(ctx, r) })
 }
 
-// repeat calls try until it returns no error that may pass, or the Client's Patience is over. It
-// calls try once for a caller that repeats the call itself.
+// repeat calls try until try returns no temporary error, or the Client's Patience is over. For a
+// caller that repeats the call itself, repeat calls try once.
 func (c *Client) repeat(ctx context.Context, op string, try func() error) error {
 	var failing time.Time
 	delays := retry.NewDelays(c.set.ids)
@@ -37,7 +37,7 @@ func (c *Client) repeat(ctx context.Context, op string, try func() error) error 
 	}
 }
 
-// sleep waits for d. It reports false if ctx ended or the Client was closed meanwhile.
+// sleep waits for d. It returns false if ctx ends or the Client is closed before.
 func (c *Client) sleep(ctx context.Context, d time.Duration) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

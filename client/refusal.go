@@ -29,7 +29,7 @@ func noAnswer(r *request, err error) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Message: r.describe(err), Err: err}
 }
 
-// describe is the message about a call that got no answer.
+// describe returns the message for a call that got no answer.
 func (r *request) describe(err error) string {
 	var way *net.OpError
 	var certificate *tls.CertificateVerificationError
@@ -51,15 +51,15 @@ func (r *request) describe(err error) string {
 }
 
 // otherProtocol reports whether the server answered in another protocol, or closed the connection
-// because it did not understand ours. It is false if the server was only silent.
+// because it did not understand HTTP/2. It returns false if the server only sent nothing.
 func otherProtocol(err error) bool {
 	var slow net.Error
 	return !(errors.As(err, &slow) && slow.Timeout()) && !errors.Is(err, errSlow) &&
 		!errors.Is(err, context.Canceled) &&
-		!strings.Contains(err.Error(), "connection lost") // the error text after a ping without an answer
+		!strings.Contains(err.Error(), "connection lost") // the text of the error if a ping was not answered
 }
 
-// refusal is the error for an answer whose status is no success.
+// refusal returns the error for an answer whose status is not a success.
 func refusal(op string, resp *http.Response, body []byte) error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	var p wire.Problem
@@ -76,19 +76,20 @@ func refusal(op string, resp *http.Response, body []byte) error {
 	return e
 }
 
-// problem converts a problem of the HTTP API to an error. A code that this version does not know
-// becomes CodeInvalid.
+// problem converts a problem of the HTTP API to an error. If this version does not know the
+// problem's code, the error has CodeInvalid.
 func problem(p *wire.Problem) *belay.Error {
 	e := p.Error()
-	if e.Code.Status() == belay.CodeInternal.Status() && p.Status != 0 && p.Status < 500 { // a code of a newer server
+	// a newer server sent a code that this version does not know
+	if e.Code.Status() == belay.CodeInternal.Status() && p.Status != 0 && p.Status < 500 {
 		e.Code, e.Message = belay.CodeInvalid, string(p.Code)+": "+e.Message
 	}
 	return e
 }
 
-// foreignAnswer is the error for an answer that no Belay server gives, usually the answer of a
-// proxy between client and server. Its code is one that may pass where the call may succeed once
-// the proxy is repaired.
+// foreignAnswer returns the error for an answer that no Belay server gives, usually the answer of a
+// proxy between client and server. If the call may succeed once the proxy is repaired, the code is
+// that of a temporary error.
 func foreignAnswer(op string, resp *http.Response) error {
 	e := &belay.Error{
 		Code: belay.CodeUnavailable, Op: op, RetryAfter: retryAfter(resp.Header),

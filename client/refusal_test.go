@@ -18,7 +18,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// answering is a server that answers each request with f.
+// answering returns a server that answers each request with f.
 func answering(f http.HandlerFunc) func(*testing.T) http.Handler {
 	return func(*testing.T) http.Handler { return f }
 }
@@ -65,7 +65,7 @@ func TestTheClientReturnsTheErrorOfTheServer(t *testing.T) {
 }
 
 // The client recognizes answers that do not come from a Belay server, such as a proxy's error page.
-// Their codes let a caller try again where that may help.
+// The codes of the errors let a caller try again if another try may succeed.
 func TestAnswersThatDoNotComeFromABelayServer(t *testing.T) {
 	type answer struct {
 		status      int
@@ -109,7 +109,7 @@ func TestAnswersThatDoNotComeFromABelayServer(t *testing.T) {
 	}
 }
 
-// known is the code, or CodeInternal if the code is not in the list of codes.
+// known returns the code, or CodeInternal if the code is not in the list of codes.
 func known(c belay.Code) belay.Code {
 	if c.Status() == belay.CodeInternal.Status() {
 		return belay.CodeInternal
@@ -117,8 +117,8 @@ func known(c belay.Code) belay.Code {
 	return c
 }
 
-// If a server accepts a request and never answers, the call ends with CodeUnavailable, and a write
-// says that it may have happened.
+// If a server accepts a request and never answers, the call ends with CodeUnavailable, and the
+// error of a write says that the write may have happened.
 func TestACallToAServerThatHangsEnds(t *testing.T) {
 	hang := answering(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	inBubble(t, hang, func(t *testing.T, c *client.Client) {
@@ -143,8 +143,8 @@ func TestACallToAServerThatHangsEnds(t *testing.T) {
 	}, client.Patience(0))
 }
 
-// A call whose context ends returns at once: a read returns the cause, a write CodeUnavailable with
-// the cause.
+// A call whose context ends returns at once: a read returns the cause of the context, and a write
+// returns CodeUnavailable with that cause.
 func TestACallReturnsWhenItsContextEnds(t *testing.T) {
 	hang := answering(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	inBubble(t, hang, func(t *testing.T, c *client.Client) {

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/retry"
 )
 
-// losing is a server that carries out the first n requests and does not answer them.
+// losing returns a server that carries out the first n requests without answering them.
 func losing(s *server, n int) func(t *testing.T) http.Handler {
 	return func(t *testing.T) http.Handler {
 		s.t = t
@@ -27,8 +27,8 @@ func losing(s *server, n int) func(t *testing.T) http.Handler {
 	}
 }
 
-// The client repeats a call that is safe to repeat with the same operation id when its reply was
-// lost.
+// If the reply to a call that is safe to repeat was lost, the client repeats the call with the same
+// operation id.
 func TestACallWhoseReplyWasLostIsRepeatedWithTheSameID(t *testing.T) {
 	x := belay.ExecutionID{1}
 	for _, test := range []struct {
@@ -57,7 +57,8 @@ func TestACallWhoseReplyWasLostIsRepeatedWithTheSameID(t *testing.T) {
 		{"lock", func(t *testing.T, c *client.Client) error {
 			_, err := c.Lock(t.Context(), belay.LockRequest{Execution: x, Owner: "me"})
 			var e *belay.Error
-			if errors.As(err, &e) && e.Code == belay.CodeInternal { // the fake server's answer is no lock
+			// the answer of the fake server does not contain a lock
+			if errors.As(err, &e) && e.Code == belay.CodeInternal {
 				return nil
 			}
 			return err
@@ -127,7 +128,7 @@ func TestCallsOfOwnersAreSentOnce(t *testing.T) {
 	}
 }
 
-// Clients that got the same RetryAfter do not all return at the same moment.
+// Clients that got the same RetryAfter do not all send their requests again at the same moment.
 func TestRetriesAreSpreadOverTime(t *testing.T) {
 	var mu sync.Mutex
 	var arrivals []time.Time

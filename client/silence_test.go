@@ -19,9 +19,9 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// The client replaces a connection on which no answer arrives: the connection for small requests
-// within one heartbeat interval, so that a worker keeps its leases; the connection for large
-// requests within 16 seconds.
+// The client replaces a connection on which no answer arrives. It replaces the connection for small
+// requests within one heartbeat interval, so that a worker keeps its leases, and the connection for
+// large requests within 16 seconds.
 func TestSilentConnectionIsReplaced(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -56,8 +56,8 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-// After a heartbeat that was not answered in time, the next heartbeat uses another connection, even
-// if the time was shorter than a ping takes.
+// If a heartbeat is not answered in time, the next heartbeat uses another connection, even if that
+// time was too short for a ping to find the fault.
 func TestAnUnansweredHeartbeatReplacesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dials := silentAtFirst(t)
@@ -74,8 +74,9 @@ func TestAnUnansweredHeartbeatReplacesItsConnection(t *testing.T) {
 	})
 }
 
-// A claim that waits on a connection ends when a heartbeat on the same connection is not answered.
-// The worker then sends the claim again on another connection and gets the executions that it won.
+// A claim that waits on a connection ends when the server does not answer a heartbeat on the same
+// connection. The worker then sends the claim again on another connection and gets the executions
+// that the claim won.
 func TestAClaimEndsWhenItsConnectionIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := silentAtFirst(t)
@@ -97,8 +98,8 @@ func TestAClaimEndsWhenItsConnectionIsReplaced(t *testing.T) {
 	})
 }
 
-// A heartbeat without an answer ends the other small calls, but not large ones, which may only be
-// slow.
+// A heartbeat without an answer ends the other small calls on its connection, but no large calls,
+// which may only be slow.
 func TestAnUnansweredHeartbeatDoesNotEndLargeRequests(t *testing.T) {
 	h := answering(func(w http.ResponseWriter, r *http.Request) {
 		if body, _ := io.ReadAll(r.Body); len(body) < 100_000 {
@@ -137,8 +138,8 @@ func TestAnUnansweredHeartbeatDoesNotEndLargeRequests(t *testing.T) {
 	}, client.Patience(0))
 }
 
-// silentAtFirst is a client whose first connection accepts all data and never answers. It also
-// returns the number of connections.
+// silentAtFirst returns a client whose first connection accepts all data and never answers. It also
+// returns the number of connections made so far.
 func silentAtFirst(t *testing.T) (*client.Client, *atomic.Int32) {
 	t.Helper()
 	dial := sdktest.Serve(t, echo)

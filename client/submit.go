@@ -8,11 +8,11 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Submit accepts executions. Submissions of children are sent once, like all writes under a lease;
-// the others are repeated after errors that may pass.
+// Submit accepts executions. The Client sends submissions of children once, like all writes under a
+// lease, and repeats all other submissions after temporary errors.
 func (c *Client) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	out := make([]belay.Submitted, len(s))
-	open := make([]int, len(s)) // indexes of the submissions without an answer
+	open := make([]int, len(s)) // the indexes of the submissions without an answer
 	for i := range s {
 		if s[i].ID.IsZero() {
 			s[i].ID = belay.ExecutionID(c.set.ids())
@@ -30,8 +30,8 @@ func (c *Client) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 	return out, nil
 }
 
-// submit sends the submissions whose indexes are in open. It returns the indexes of those to send
-// again, and the last error that may pass.
+// submit sends the submissions whose indexes are in open. It returns the indexes of the submissions
+// to send again, and the last temporary error.
 func (c *Client) submit(ctx context.Context, s []belay.Submission, out []belay.Submitted, open []int) (again []int,
 	err error) {
 	ops := make([]*operation, 0, len(open))

@@ -40,7 +40,7 @@ func parseTarget(text string) (target, error) {
 	return target{base: u}, nil
 }
 
-// suggestion proposes an address if the text has only a host and a port.
+// suggestion proposes a complete address if the text has only a host and a port.
 func suggestion(text string) string {
 	if host, _, err := net.SplitHostPort(text); err != nil || host == "" || strings.ContainsAny(text, "@/?# ") {
 		return ""
@@ -52,7 +52,7 @@ func badURL(message string) error {
 	return &belay.Error{Code: belay.CodeInvalid, Op: "dial", Message: message}
 }
 
-// name is the address of the target for messages.
+// name returns the address of the target for messages.
 func (t target) name() string {
 	if t.unix != "" {
 		return "unix:" + t.unix
@@ -75,14 +75,14 @@ func (c *Client) transport(f tuning) *http.Transport {
 	case c.set.http1:
 		p.SetHTTP1(true)
 	case c.target.base.Scheme == "https":
-		p.SetHTTP1(true) // for a proxy that does not support HTTP/2
+		p.SetHTTP1(true) // a proxy may not support HTTP/2
 		p.SetHTTP2(true)
 	default:
 		p.SetUnencryptedHTTP2(true)
 	}
 	tr := &http.Transport{
 		Protocols: &p, TLSClientConfig: c.set.tls, DialContext: c.dial, TLSHandshakeTimeout: 5 * time.Second,
-		// Each call has a deadline of its own.
+		// There is no timeout here, since each call has a deadline of its own.
 		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression: true,
 		HTTP2: &http.HTTP2Config{
@@ -96,7 +96,7 @@ func (c *Client) transport(f tuning) *http.Transport {
 	return tr
 }
 
-// dial opens a connection that Close closes.
+// dial opens a connection and records it, so that Close can close it.
 func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: 5 * time.Second}
 	var to net.Conn
