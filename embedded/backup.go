@@ -26,9 +26,10 @@ type Snapshot struct {
 	Owned    int64 `json:"owned"`
 	Sessions int64 `json:"sessions"`
 	Schema   int64 `json:"schema"`
-	// Epoch is smaller than every token that the store gives out after the backup.
+	// Epoch is a token: every token that the store gives out after the backup is greater.
 	Epoch belay.Token `json:"epoch"`
-	// Mark is when an engine last wrote to the store, by the engine's clock; zero if none ever did.
+	// Mark is the time at which an engine last wrote to the store, by the engine's clock. It is
+	// zero if no engine ever wrote.
 	Mark time.Time `json:"mark,omitzero"`
 }
 
@@ -41,21 +42,23 @@ func snapshot(file string, s sqlite.Snapshot) Snapshot {
 
 // CopyOptions are options of Backup and Restore. The zero value has good defaults.
 type CopyOptions struct {
-	// Force lets a backup replace an existing file, and a restore replace an existing database,
-	// which is moved aside and kept.
+	// Force lets a backup replace an existing file, and a restore replace an existing database. The
+	// restore moves the replaced database aside and keeps it.
 	Force bool
 	// Progress, if set, is called from time to time with the number of pages of the database that
-	// are copied.
+	// are copied and with the number of all pages.
 	Progress func(done, total int)
 }
 
 // Backup copies the database of sqlite:DIR, in its current state, to the file to, or to a new file
-// in the directory to. It may run beside the engine, in this process or another, and does not block
-// it. The backup has all writes that were acknowledged before Backup was called. The copy is
-// checked for damage, synced to the disk and readable for its owner only before it gets its name.
-// Until then, and after an error, a file that existed under the name is unchanged.
+// in the directory to. It may run while an engine of this or another process uses the directory,
+// and does not block that engine. The backup has all writes that were acknowledged before Backup
+// was called. The copy gets its name only after Backup has checked it for damage and synced it to
+// the disk; only its owner may read it. Until then, and after an error, a file that existed under
+// the name is unchanged.
 //
-// CodeConflict if the file exists and Force is not set, CodeNotFound if there is no database.
+// Backup returns CodeConflict if the file exists and Force is not set, and CodeNotFound if there is
+// no database.
 func Backup(ctx context.Context, url, to string, o CopyOptions) (Snapshot, error) {
 	dir, err := directory("back up", url)
 	if err != nil {
@@ -88,7 +91,7 @@ func Backup(ctx context.Context, url, to string, o CopyOptions) (Snapshot, error
 // database is the name of the database file in a data directory.
 const database = "belay.db"
 
-// directory is the data directory that the URL of a store names.
+// directory returns the data directory that the URL of a store names.
 func directory(op, url string) (string, error) {
 	kind, dir, _ := strings.Cut(url, ":")
 	switch {
@@ -103,7 +106,7 @@ func directory(op, url string) (string, error) {
 	return "", &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "the store must be sqlite:DIR"}
 }
 
-// present is the path of the database in a data directory; CodeNotFound if there is none.
+// present returns the path of the database in a data directory, or CodeNotFound if there is none.
 func present(op, dir string) (string, error) {
 	path := filepath.Join(dir, database)
 	_, err := os.Stat(path)
@@ -145,7 +148,7 @@ func checkTarget(to, dir string, force bool) error {
 	return nil
 }
 
-// unique is an unused name in the directory of to.
+// unique returns an unused name in the directory of to.
 func unique(to string) (string, error) {
 	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*.part")
 	if err != nil {
@@ -155,7 +158,7 @@ func unique(to string) (string, error) {
 	return made, errors.Join(f.Close(), os.Remove(made))
 }
 
-// name gives a finished file its name and syncs the directory. Without force it replaces no
+// name gives a finished file its name and syncs the directory. Unless force is set, it replaces no
 // existing file.
 func name(made, to string, force bool) error {
 	if !force {
@@ -166,7 +169,7 @@ func name(made, to string, force bool) error {
 		case errors.Is(err, fs.ErrExist):
 			return err
 		}
-		if _, err := os.Lstat(to); err == nil { // a file system without hard links
+		if _, err := os.Lstat(to); err == nil { // the file system may not support hard links
 			return &fs.PathError{Op: "rename", Path: to, Err: fs.ErrExist}
 		}
 	}

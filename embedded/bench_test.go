@@ -33,8 +33,8 @@ type bed struct {
 	here, there time.Duration
 }
 
-// newBed opens the database and calls prepare; then it starts the worker and the timers. The worker
-// calls each for every execution of "noop".
+// newBed opens the database and calls prepare; then it starts the worker and the timers. For every
+// execution of "noop", the worker calls the function each.
 func newBed(b *testing.B, prepare func(*embedded.Backend), each func()) *bed {
 	b.Helper()
 	srv := pgtest.Shared(b)
@@ -74,8 +74,9 @@ func newBed(b *testing.B, prepare func(*embedded.Backend), each func()) *bed {
 	return x
 }
 
-// report stops everything and reports the cost of each of n units. It measures processor time in
-// this process and in the database, which is more reliable than elapsed time on a shared machine.
+// report stops the worker and the engine, and reports the cost of each of n units. It measures
+// processor time in this process and in the database, which is more reliable than elapsed time on a
+// shared machine.
 func (x *bed) report(n int, unit string) {
 	x.b.Helper()
 	x.stop()

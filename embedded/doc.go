@@ -1,13 +1,13 @@
 // Package embedded opens a Backend whose engine runs in the caller's own process, so that a program
-// has durable functions without a server beside it.
+// has durable functions without a separate server.
 //
 //	b, err := embedded.Open(ctx, "sqlite:./belay-data")
 //
 // A data directory (mode 0700) has the files belay.db and belay.lock. It has one engine at a time:
-// that of the process that has the lock. The kernel releases the lock when that process ends, also
-// when it crashes, so a new engine can start at once. The new engine proves that the old process
-// has ended, ends the processes that it left behind, and continues its executions without waiting
-// for a lease to expire.
+// the engine of the process that has the lock. The kernel releases the lock when that process ends,
+// also when it crashes, so a new engine can start at once. The new engine proves that the old
+// process has ended, ends the processes that the old process left behind, and continues its
+// executions without waiting for a lease to expire.
 //
 // # PostgreSQL
 //
@@ -22,8 +22,8 @@
 //
 //	b, err := embedded.Open(ctx, "sqlite:./belay-data", embedded.Listen())
 //
-// Only this program can use an engine that it opened on a data directory, unless the engine
+// Only the program that opened an engine on a data directory can use the engine, unless the engine
 // listens. Then the belay command (belay ls, belay submit, belay signal, …) and other programs of
 // the same user use the engine through the socket in the directory. Reading needs no socket:
-// commands that only read, such as belay ls, read the directory beside any program.
+// commands that only read, such as belay ls, read the directory while any program uses it.
 package embedded

@@ -21,13 +21,13 @@ import (
 	"github.com/belaydev/belay/internal/uid"
 )
 
-// Option is an option of Open. All options may be omitted.
+// Option is an option of Open. Open needs none of the options.
 type Option func(*settings)
 
 type settings struct {
 	engine  engine.Options
 	purpose string
-	// listen serves the socket of a data directory; nil serves none.
+	// listen serves the socket of a data directory. If it is nil, there is no socket.
 	listen func(b *Backend, dir string, set *settings) error
 }
 
@@ -43,10 +43,11 @@ func Retention(d time.Duration) Option { return func(s *settings) { s.engine.Ret
 func Purpose(line string) Option { return func(s *settings) { s.purpose = line } }
 
 // Bury sets a function that the engine calls when it has proven that the process of a worker on
-// this host has ended, before another worker continues its executions. The function ends what the
-// worker left behind, for example child processes. While it returns an error, the worker is not
-// declared lost before its lease expires. The Client is the Backend that Open returns; the call may
-// come before Open has returned.
+// this host has ended, before another worker continues the executions of that worker. The function
+// ends everything that the worker left behind, for example child processes. While the function
+// returns an error, the engine does not declare the worker lost before its lease expires. The
+// Client is the Backend that Open returns. The engine may call the function before Open has
+// returned.
 func Bury(f func(context.Context, belay.Client, belay.Worker) error) Option {
 	return func(s *settings) { s.engine.Bury = f }
 }
@@ -60,11 +61,11 @@ type Backend struct {
 	ballast []byte
 }
 
-// ballast is the size of a block of memory that a Backend allocates and never touches, so that it
-// occupies no physical memory. The engine allocates in bursts as large as its batches and keeps
-// little: without the ballast the garbage collector would run once for every few hundred
-// executions, and scan the stacks of all waiting goroutines each time. With it the collector runs
-// once for every few thousand, and the heap may grow by as much as the ballast.
+// ballast is the size of a block of memory that a Backend allocates and never uses, so that the
+// block occupies no physical memory. The engine allocates in bursts as large as its batches and
+// keeps little: without the ballast the garbage collector would run once for every few hundred
+// executions, and scan the stacks of all waiting goroutines each time. With the ballast, it runs
+// once for every few thousand executions, and the heap may grow by as much as the ballast.
 const ballast = 16 << 20
 
 var _ belay.Backend = (*Backend)(nil)
@@ -75,10 +76,10 @@ var _ belay.Backend = (*Backend)(nil)
 //	postgres://…   a PostgreSQL database; the schema is created if it does not exist
 //	memory:        in memory, lost at the end; for tests
 //
-// A directory that another engine uses is refused with CodeConflict; the message names the engine's
-// process. Any number of engines may share a database. Close stops the engine.
+// If another engine uses the directory, Open returns CodeConflict, and the message names that
+// engine's process. Any number of engines may share a database. Close stops the engine.
 //
-// The URL of a database has the form of libpq's, and PGPASSWORD, PGPASSFILE and the other
+// The URL of a database has the same form as in libpq, and PGPASSWORD, PGPASSFILE and the other
 // environment variables of libpq apply. No error message contains the URL.
 func Open(ctx context.Context, url string, options ...Option) (*Backend, error) {
 	set := settings{purpose: filepath.Base(os.Args[0])}
@@ -165,7 +166,7 @@ func hide(dir string) {
 }
 
 // Close stops the engine, closes the store and releases the data directory. Programs that use the
-// engine through its socket get the answers that were ready; then the socket is removed.
+// engine through its socket get the answers that are ready; then Close removes the socket.
 func (b *Backend) Close() error {
 	if b.server != nil {
 		b.server.Stop("")
@@ -184,7 +185,7 @@ func (b *Backend) Close() error {
 	return err
 }
 
-// NewID makes an id of the kind that the engine makes: a UUIDv7.
+// NewID returns a new id of the kind that the engine makes: a UUIDv7.
 func NewID() [16]byte { return uid.New() }
 
 // Reader reads a data directory. An engine in another process may use the directory at the same
@@ -194,11 +195,11 @@ type Reader struct {
 	store store.Store
 }
 
-// readerPoll is the longest delay after which a Reader sees a write of another process.
+// readerPoll is the longest delay after which a Reader reads a write of another process.
 const readerPoll = 200 * time.Millisecond
 
-// OpenReader opens a data directory for reading only. CodeNotFound if it has no database,
-// CodeForbidden if this user may not read it.
+// OpenReader opens a data directory for reading only. It returns CodeNotFound if the directory has
+// no database, and CodeForbidden if this user may not read it.
 func OpenReader(ctx context.Context, url string) (*Reader, error) {
 	kind, dir, _ := strings.Cut(url, ":")
 	if kind != "sqlite" || dir == "" {
@@ -227,8 +228,8 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 // Close closes the database.
 func (r *Reader) Close() error { return r.store.Close() }
 
-// Check checks the whole database file for damage. It returns SQLite's version and a list of what
-// is damaged, empty if nothing is.
+// Check checks the whole database file for damage. It returns SQLite's version and a list of the
+// faults, which is empty if there is no damage.
 func (r *Reader) Check(ctx context.Context) (version string, damage []string, err error) {
 	s, ok := r.store.(*sqlite.Store)
 	if !ok {
@@ -237,9 +238,9 @@ func (r *Reader) Check(ctx context.Context) (version string, damage []string, er
 	return s.Check(ctx)
 }
 
-// Overdue counts the sessions and executions that an engine should have handled by now: those whose
-// deadline has passed, and executions whose owner's session has ended. While an engine is running
-// the count is zero except for moments.
+// Overdue counts the sessions and executions that an engine should have handled already: those
+// whose deadline has passed, and executions whose owner's session has ended. While an engine is
+// running, the count is zero except for moments.
 func (r *Reader) Overdue(ctx context.Context) (int, error) {
 	due, err := r.store.Due(ctx, 1000)
 	return len(due.Workers) + len(due.Checks) + len(due.Lost) + len(due.Children), err
@@ -249,8 +250,8 @@ func (r *Reader) Overdue(ctx context.Context) (int, error) {
 // that a new epoch began.
 func (r *Reader) Notes(now time.Time) []string { return engine.Notes(r.store.Vitals(), now) }
 
-// Changed is when the database in a data directory was last written to, by the clock of its file
-// system; zero if there is no database.
+// Changed returns the time of the last write to the database in a data directory, by the clock of
+// its file system, or zero if there is no database.
 func Changed(dir string) time.Time {
 	var last time.Time
 	for _, name := range []string{database, database + "-wal"} {
@@ -261,7 +262,8 @@ func Changed(dir string) time.Time {
 	return last
 }
 
-// Holder describes the process whose engine uses a data directory; "" if there is none.
+// Holder describes the process whose engine uses a data directory. It returns "" if no process
+// does.
 func Holder(dir string) string {
 	l, err := acquireExisting(dir)
 	var e *belay.Error

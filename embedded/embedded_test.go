@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// A data directory has one engine at a time. Opening a second one is an error that names the first
-// one's process, until the first is closed.
+// A data directory has one engine at a time. Until the first engine is closed, opening a second one
+// returns an error that names the process of the first.
 func TestADataDirectoryHasOneEngine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first, err := embedded.Open(t.Context(), "sqlite:"+dir, embedded.Purpose("the first"))
@@ -63,7 +63,7 @@ func TestOnlyItsOwnerCanReadADataDirectory(t *testing.T) {
 	}
 }
 
-// An acknowledged submission is there for a Reader beside the engine, and for the next engine.
+// A Reader beside the engine, and the next engine, find an acknowledged submission.
 func TestAReaderAndTheNextEngineSeeAcknowledgedWrites(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "data")
 	if _, err := embedded.OpenReader(t.Context(), url); belay.CodeOf(err) != belay.CodeNotFound {

@@ -24,7 +24,7 @@ func backup(ctx context.Context, dir string) (file string, err error) {
 	return file, err
 }
 
-// A backup is made while the engine runs.
+// A program makes a backup while the engine runs.
 func ExampleBackup() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -44,7 +44,7 @@ func ExampleBackup() {
 	// Output: 1 <nil>
 }
 
-// A backup is checked for damage before it is needed.
+// A program checks a backup for damage before the backup is needed.
 func ExampleVerify() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -59,7 +59,8 @@ func ExampleVerify() {
 	// Output: 1 <nil>
 }
 
-// A backup becomes a data directory. Its new tokens are larger than all tokens given out before.
+// A program makes a data directory from a backup. New tokens are larger than all tokens given out
+// before.
 func ExampleRestore() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -85,7 +86,8 @@ func ExampleRestore() {
 	// 1 <nil>
 }
 
-// A directory from a snapshot of its disk gets a new epoch, so that no token is given out twice.
+// A data directory that was copied from a snapshot of its disk gets a new epoch, so that no token
+// is given out twice.
 func ExampleBeginEpoch() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -99,8 +101,8 @@ func ExampleBeginEpoch() {
 	// Output: true 0 <nil>
 }
 
-// The pending migrations of a store are listed, then carried out. Opening the store carries them
-// out too.
+// A program lists the pending migrations of a store and then carries them out. Opening the store
+// would also carry them out.
 func ExampleMigrate() {
 	ctx := context.Background()
 	dir, remove := folder()

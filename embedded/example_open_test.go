@@ -15,7 +15,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// folder creates an empty directory, which remove deletes.
+// folder creates an empty directory. The returned function removes it.
 func folder() (dir string, remove func()) {
 	dir, err := os.MkdirTemp("", "belay-example")
 	if err != nil {
@@ -33,7 +33,8 @@ func greet(ctx context.Context, b belay.Client) error {
 	return out[0].Err
 }
 
-// A submitted execution is on the disk, and still there when the program opens the directory again.
+// A submitted execution is on the disk, and is still there when the program opens the directory
+// again.
 func ExampleOpen() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -113,7 +114,7 @@ func ExampleLogger() {
 	// Output: <nil>
 }
 
-// Ended executions are kept for a week instead of thirty days.
+// The engine keeps ended executions for a week instead of thirty days.
 func ExampleRetention() {
 	b, err := embedded.Open(context.Background(), "memory:", embedded.Retention(7*24*time.Hour))
 	if err != nil {
@@ -124,7 +125,7 @@ func ExampleRetention() {
 	// Output: <nil>
 }
 
-// A second program that opens the directory gets an error that describes the first.
+// A second program that opens the directory gets an error that describes the first program.
 func ExamplePurpose() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -140,7 +141,7 @@ func ExamplePurpose() {
 	// Output: conflict
 }
 
-// Holder describes the process whose engine uses a directory; "" if there is none.
+// Holder describes the process whose engine uses a directory, and returns "" if no process does.
 func ExampleHolder() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -154,7 +155,7 @@ func ExampleHolder() {
 	// Output: true <nil> false
 }
 
-// A program without an engine learns when the directory was last written to.
+// A program without an engine gets the time of the last write to the directory.
 func ExampleChanged() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -173,8 +174,8 @@ func ExampleChanged() {
 	// false
 }
 
-// A program that chooses the id of an execution itself can repeat the submission if it kept only
-// the id.
+// A program that chooses the id of an execution itself can repeat the submission if it has stored
+// only the id.
 func ExampleNewID() {
 	ctx := context.Background()
 	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))

@@ -11,7 +11,8 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// A transaction creates an order and submits its execution, so that both exist or neither.
+// A transaction creates an order and submits the order's execution, so that both exist or neither
+// exists.
 func ExampleSubmitTx() {
 	ctx := context.Background()
 	db, err := pgx.Connect(ctx, "postgres://app@localhost/app")

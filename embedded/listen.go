@@ -20,30 +20,32 @@ import (
 // socket has mode 0600. Only this user, the directory's owner and root can connect to it; processes
 // of jobs that belay runs cannot. Close removes the socket.
 //
-// If a belay command such as belay run has the directory's engine, it hands the directory over to
-// this program and continues as a client of its engine. Open returns CodeForbidden if users other
-// than this user and root may change the directory. Stores other than a data directory have no
-// socket: Listen has no effect on them.
+// If a belay command such as belay run has the directory's engine, that command hands the directory
+// over to this program and continues as a client of this program's engine. Open returns
+// CodeForbidden if users other than this user and root may change the directory. Stores other than
+// a data directory have no socket: Listen has no effect on them.
 func Listen() Option { return func(s *settings) { s.listen = (*Backend).listen } }
 
-// judge decides which processes may use the socket: it refuses those that belong to jobs.
+// judge returns the judge of the processes that connect to the socket: it refuses processes that
+// belong to jobs.
 func judge() *peer.Judge { return &peer.Judge{InJob: process.InJob} }
 
-// How long a program with Listen waits for the lock of its directory: settling if the process that
-// has the lock does not answer, since that process may be starting or stopping; leaving if it
-// answered that it will hand the directory over.
+// How long a program with Listen waits for the lock of its directory. If the process that has the
+// lock does not answer, the program waits for the time settling, since that process may be starting
+// or stopping. If the process answered that it will hand the directory over, the program waits for
+// the time leaving.
 const (
 	settling = 2 * time.Second
 	leaving  = 10 * time.Second
 )
 
-// askEvery is the interval at which the process that has the lock is asked to hand the directory
-// over. The request is repeated, since another process may take the lock first.
+// askEvery is the interval at which a program requests the process that has the lock to hand the
+// directory over. The program repeats the request, since another process may take the lock first.
 const askEvery = 300 * time.Millisecond
 
 // takeOver takes the lock of a directory as acquire does. If another process has the lock, takeOver
-// asks it to hand the directory over and waits; if that process refuses, takeOver returns the error
-// of acquire at once.
+// requests that process to hand the directory over, and waits. If that process refuses, takeOver
+// returns the error of acquire at once.
 func takeOver(ctx context.Context, dir, purpose string) (*lock, error) {
 	until, ask := time.Now().Add(settling), time.Time{}
 	for {
@@ -91,8 +93,8 @@ func (b *Backend) listen(dir string, set *settings) error {
 	return nil
 }
 
-// Ready reports whether the engine takes work: it returns CodeUnavailable with the reason if not.
-// Notes are further notices for operators, for example that the clock was set.
+// Ready reports whether the engine takes work: it returns CodeUnavailable with the reason if the
+// engine does not. The notes are further notices for operators, for example that the clock was set.
 func (b *Backend) Ready(context.Context) (notes []string, err error) {
 	v := b.Vitals()
 	return v.Notes(time.Now()), v.Trouble()

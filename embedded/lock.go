@@ -19,19 +19,19 @@ import (
 // belay.lock, which the kernel releases when the process ends.
 type lock struct{ file *os.File }
 
-// holder is the text of the lock file: it describes the process that has the lock, for people.
+// holder is the content of the lock file. It describes, for people, the process that has the lock.
 type holder struct {
 	host.Process
 	Purpose string    `json:"purpose"`
 	Since   time.Time `json:"since"`
 }
 
-// inherited is for how long the lock may outlive the process that took it. If a process is killed
+// inherited is how long the lock may outlive the process that took it. If that process is killed
 // between fork and exec of another program, the child keeps the lock until exec closes the file.
 const inherited = 2 * time.Second
 
-// acquire takes the lock of a data directory. CodeConflict, with a description of the process, if
-// another process has it.
+// acquire takes the lock of a data directory. If another process has the lock, acquire returns
+// CodeConflict with a description of that process.
 func acquire(ctx context.Context, dir, purpose string) (*lock, error) {
 	path := filepath.Join(dir, "belay.lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -84,14 +84,14 @@ func flock(f *os.File) error {
 	}
 }
 
-// read reads the lock file; the zero holder if it cannot be read.
+// read reads the lock file, and returns the zero holder if it cannot.
 func read(f *os.File) holder {
 	var h holder
 	_ = json.NewDecoder(io.NewSectionReader(f, 0, 1<<16)).Decode(&h)
 	return h
 }
 
-// died reports whether the process that took the lock is proven to have ended.
+// died reports whether it is proven that the process that took the lock has ended.
 func (h holder) died() bool {
 	self, err := host.Self()
 	return err == nil && h.State(self) == host.Dead
@@ -111,8 +111,8 @@ func inUse(dir string, f *os.File) error {
 
 func (l *lock) release() { _ = l.file.Close() }
 
-// acquireExisting takes the lock of a data directory without writing to the lock file; nil if there
-// is no lock file.
+// acquireExisting takes the lock of a data directory without writing to the lock file. It returns
+// nil if there is no lock file.
 func acquireExisting(dir string) (*lock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "belay.lock"), os.O_RDWR, 0o600)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// committers is how many transactions an engine writes at a time: while the database commits one,
-// the engine prepares the other. More than two are slower.
+// committers is how many transactions an engine writes at a time: while the database commits one
+// transaction, the engine prepares the other. More than two transactions at a time are slower.
 const committers = 2
 
-// openPostgres opens a database, which any number of engines may share: it needs no lock and no
+// openPostgres opens a database, which any number of engines may share, so it needs no lock and no
 // directory.
 func openPostgres(ctx context.Context, url string, set settings) (*Backend, error) {
 	set.prove()

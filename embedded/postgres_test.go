@@ -28,7 +28,8 @@ func openOn(t testing.TB, url string) *embedded.Backend {
 }
 
 // Programs share a database: the worker of one program runs the execution that another program
-// submitted, and the submitter learns of its end by a notification, long before the slow poll.
+// submitted, and a notification informs the submitter of the execution's end long before the slow
+// poll.
 func TestADatabaseIsSharedByPrograms(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	a, b := openOn(t, url), openOn(t, url)

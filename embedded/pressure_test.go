@@ -15,11 +15,11 @@ import (
 	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
-// leaseTTL is the TTL of the workers in these tests: short enough that a defect loses a session,
+// leaseTTL is the TTL of the workers in these tests: so short that a defect loses a session, and
 // long enough for a busy machine.
 const leaseTTL = 3 * time.Second
 
-// owner is a worker that owns executions and only renews them.
+// owner is a worker that owns executions and does nothing but renew their leases.
 type owner struct {
 	t      *testing.T
 	b      *embedded.Backend
@@ -62,8 +62,8 @@ func own(t *testing.T, b *embedded.Backend, n int) *owner {
 	return o
 }
 
-// beats sends heartbeats on time until done closes, and sends the next one at once after
-// CodeUnavailable, as the SDK does. It fails the test if a run is revoked.
+// beats sends heartbeats on time until done closes. After CodeUnavailable it sends the next
+// heartbeat at once, as the SDK does. It fails the test if a run is revoked.
 func (o *owner) beats(done <-chan struct{}) {
 	o.t.Helper()
 	for {
@@ -81,8 +81,8 @@ func (o *owner) beats(done <-chan struct{}) {
 	}
 }
 
-// renews sends heartbeats while runs end. Unlike beats it accepts revoked runs, since ended runs
-// are revoked.
+// renews sends heartbeats while runs end. Unlike beats, it accepts revoked runs, since the replies
+// report ended runs as revoked.
 func (o *owner) renews(done <-chan struct{}) {
 	for {
 		next := time.NewTimer(leaseTTL / 5)
@@ -99,14 +99,14 @@ func (o *owner) renews(done <-chan struct{}) {
 	}
 }
 
-// ends settles all runs, which fails if a lease was lost.
+// ends settles all runs. The test fails if a lease was lost.
 func (o *owner) ends() {
 	o.t.Helper()
 	done := make(chan struct{})
 	var beats sync.WaitGroup
 	defer beats.Wait()
 	defer close(done)
-	beats.Go(func() { o.renews(done) }) // the settlements may take longer than the TTL
+	beats.Go(func() { o.renews(done) }) // renews the leases, because the settlements may take longer than the TTL
 	for _, l := range o.leases {
 		if err := o.b.Settle(o.t.Context(), belay.Settlement{Lease: l, Op: belay.OpID(l.Secret),
 			Outcome: belay.OutcomeSucceeded}); err != nil {
@@ -116,14 +116,14 @@ func (o *owner) ends() {
 	}
 }
 
-// stores runs a test on SQLite and on PostgreSQL, which differ under load.
+// stores runs a test on SQLite and on PostgreSQL, since these stores behave differently under load.
 func stores(t *testing.T, do func(t *testing.T, url string)) {
 	t.Run("sqlite", func(t *testing.T) { do(t, "sqlite:"+t.TempDir()) })
 	t.Run("postgres", func(t *testing.T) { do(t, pgtest.Shared(t).Database(t)) })
 }
 
-// G6: a session whose worker sends heartbeats on time stays open while others submit as fast as the
-// store can accept, for longer than the TTL.
+// A session whose worker sends heartbeats on time stays open while other clients submit as fast as
+// the store can accept, for longer than the TTL (G6).
 func TestASessionSurvivesAFloodOfSubmissions(t *testing.T) {
 	stores(t, func(t *testing.T, url string) {
 		b := openOn(t, url)
@@ -156,8 +156,9 @@ func submitMany(b *embedded.Backend, n int) error {
 	return err
 }
 
-// Many concurrent checkpoints of a megabyte are all written at the first try, while heartbeats get
-// through. An earlier PostgreSQL store wrote only 7 of 600 in two minutes.
+// The store writes many concurrent checkpoints of a megabyte at the first try, and heartbeats
+// succeed meanwhile. An earlier PostgreSQL store wrote only 7 of 600 such checkpoints in two
+// minutes.
 func TestManyLargeCheckpointsAreWritten(t *testing.T) {
 	stores(t, func(t *testing.T, url string) {
 		b := openOn(t, url)
@@ -183,8 +184,8 @@ func TestManyLargeCheckpointsAreWritten(t *testing.T) {
 	})
 }
 
-// An open transaction of an application that has locked idempotency keys delays only submissions
-// with the same keys. All other submissions are accepted at the first try.
+// If an open transaction of an application has locked idempotency keys, it delays only submissions
+// with the same keys. The store accepts all other submissions at the first try.
 func TestKeysInAnOpenTransactionDelayNoOtherSubmissions(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
@@ -231,9 +232,9 @@ func TestKeysInAnOpenTransactionDelayNoOtherSubmissions(t *testing.T) {
 	o.ends()
 }
 
-// A locked table costs no running worker its session: writes that do not need the table go on, and
-// sessions are extended by the time in which no heartbeat could be written, even though another
-// server goes on writing.
+// While a table is locked, no running worker loses its session: writes that do not need the table
+// go on, and the engine extends sessions by the time in which it could not write heartbeats, even
+// if another server continues to write.
 func TestALockedTableCostsNoWorkerItsSession(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	a, b := openOn(t, url), openOn(t, url)
@@ -250,11 +251,11 @@ func TestALockedTableCostsNoWorkerItsSession(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() { o.beats(ctx.Done()) })
-		all.Go(func() { // writes of owners wait for the table
+		all.Go(func() { // the writes of owners wait for the locked table
 			_, _ = a.Save(ctx, belay.Save{Lease: o.leases[0], Kind: belay.KindStep, Key: table})
 		})
 		accepted := 0
-		pace := time.NewTicker(5 * time.Millisecond) // a faster pace would only slow other tests down
+		pace := time.NewTicker(5 * time.Millisecond) // a faster pace would only slow down other tests
 		for end := time.NewTimer(2 * leaseTTL); ; accepted++ {
 			<-pace.C
 			if out, err := b.Submit(t.Context(), belay.Submission{Workflow: "bg"}); err != nil || out[0].Err != nil {
@@ -274,7 +275,7 @@ func TestALockedTableCostsNoWorkerItsSession(t *testing.T) {
 		if accepted < 100 {
 			t.Errorf("%s is locked, and %d submissions were accepted", table, accepted)
 		}
-		settle := time.NewTimer(leaseTTL / 2) // the engines have judged the sessions by then
+		settle := time.NewTimer(leaseTTL / 2) // after this time, the engines have judged the sessions
 		<-settle.C
 		stop()
 		all.Wait()

@@ -17,36 +17,38 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// Restored describes a restore that was carried out.
+// Restored describes a completed restore.
 type Restored struct {
 	Snapshot
-	// Ended is how many sessions were ended as lost. The next engine takes their executions back,
-	// and other workers continue them.
+	// Ended is how many sessions were ended as lost. The next engine takes back the executions of
+	// these sessions, and other workers continue them.
 	Ended int `json:"ended"`
-	// Aside is the directory to which the replaced database was moved; empty if there was none.
+	// Aside is the directory to which the replaced database was moved. It is empty if there was no
+	// database.
 	Aside string `json:"aside,omitempty"`
 }
 
-// Verify checks a backup for damage and describes its contents. It changes nothing. Its errors are
-// those of Restore.
+// Verify checks a backup for damage and describes its contents. It changes nothing. It returns the
+// same errors as Restore.
 func Verify(ctx context.Context, file string) (Snapshot, error) {
 	s, err := sqlite.Inspect(ctx, file)
 	return snapshot(file, s), err
 }
 
 // Restore creates the data directory sqlite:DIR from a backup. No other process may use the
-// directory meanwhile. The backup file is copied and stays unchanged.
+// directory during the restore. Restore copies the backup file and does not change it.
 //
-// The restored store does not know what happened after the backup, but workers and other systems
-// do. So Restore changes two things. It begins a new epoch: every new token is larger than all
-// tokens that this store, or the store of the backup, ever gave out. And it ends all sessions: a
-// worker with a lease from before the backup may have lost that lease since, so its executions are
-// taken back, as from any lost worker.
+// The restored store has no data from the time after the backup, but workers and other systems have
+// such data. Therefore Restore changes two things. It begins a new epoch: every new token is larger
+// than all tokens that this store, or the store of the backup, ever gave out. And it ends all
+// sessions: a worker with a lease from before the backup may have lost that lease since, so the
+// next engine takes back the worker's executions, as from any lost worker.
 //
-// Until the last step the old contents of the directory stay in place. CodeConflict if the
-// directory is in use, or if it is not empty and Force is not set. With Force, an existing database
-// is moved into a new directory beside the restored one. CodeNotFound if the file does not exist,
-// CodeInvalid if it is no backup, CodeInternal if it is damaged or newer than this Belay.
+// Until the last step the old contents of the directory stay in place. With Force, Restore moves an
+// existing database into a new directory beside the restored database. Restore returns CodeConflict
+// if the directory is in use, or if it is not empty and Force is not set; CodeNotFound if the file
+// does not exist; CodeInvalid if the file is not a backup; CodeInternal if the backup is damaged or
+// newer than this Belay.
 func Restore(ctx context.Context, file, url string, o CopyOptions) (Restored, error) {
 	dir, err := directory("restore", url)
 	if err != nil {
@@ -76,8 +78,8 @@ func Restore(ctx context.Context, file, url string, o CopyOptions) (Restored, er
 // restored by other means: a PostgreSQL database after pg_restore or a point-in-time recovery, or a
 // data directory from a snapshot of its disk. It returns the new epoch and the number of ended
 // sessions. An unnecessary call does no harm except that the workers lose their executions.
-// CodeConflict if a data directory is in use or, unless force is set, if a server has used a
-// database in the last moments.
+// BeginEpoch returns CodeConflict if a data directory is in use or, unless force is set, if a
+// server has used a database in the last moments.
 func BeginEpoch(ctx context.Context, url string, force bool) (epoch belay.Token, ended int, err error) {
 	const why = "the store was restored from a backup"
 	if onPostgres(url) {
@@ -140,7 +142,7 @@ func unused(ctx context.Context, s store.Store) error {
 
 // endSessions ends all sessions that are open now as lost, with the given reason.
 func endSessions(ctx context.Context, s store.Store, why string) (n int, err error) {
-	// the engine's messages are in its answers, so it needs no log
+	// the engine reports in its answers, so it needs no log
 	e := engine.New(s, engine.Options{Retention: -1, Log: slog.New(slog.DiscardHandler)})
 	defer func() { err = errors.Join(err, e.Close()) }()
 	for began, more := s.Now().Time(), true; more; {

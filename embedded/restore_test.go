@@ -41,7 +41,7 @@ func submit(t *testing.T, b belay.Backend) belay.ExecutionID {
 	return out[0].ID
 }
 
-// hand is a worker whose calls the test makes itself.
+// hand is a worker: the test itself makes each call of the worker.
 type hand struct {
 	t *testing.T
 	belay.Backend
@@ -77,8 +77,8 @@ func (h *hand) claim() belay.Lease {
 }
 
 // A restored store has the data of the backup, gives out only tokens that are larger than all
-// before, and has ended all sessions: workers from before the restore get CodeLeaseLost, and others
-// continue their executions (G1, G2, G3).
+// earlier tokens, and has ended all sessions: workers from before the restore get CodeLeaseLost,
+// and other workers continue their executions (G1, G2, G3).
 func TestARestoreRaisesTokensAndEndsSessions(t *testing.T) {
 	dir, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "b.db")
 	b := open(t, dir)
@@ -89,7 +89,7 @@ func TestARestoreRaisesTokensAndEndsSessions(t *testing.T) {
 	if err != nil || made.Executions != 1 || made.Owned != 1 || made.Sessions != 1 {
 		t.Fatalf("%+v, %v", made, err)
 	}
-	// After the backup the run is lost and another worker has it.
+	// After the backup, the worker loses the run, and another worker claims the execution.
 	if err := b.Bury(t.Context(), old.id, "killed"); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestARestoreRaisesTokensAndEndsSessions(t *testing.T) {
 }
 
 // Restore refuses a directory that is in use or not empty. With Force it keeps the old database
-// complete, and the new epoch is larger than that of the old database too.
+// complete, and the new epoch is larger than the epochs of the backup and of the old database.
 func TestARestoreKeepsTheOldDatabase(t *testing.T) {
 	dir, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "b.db")
 	b := open(t, dir)
@@ -180,13 +180,13 @@ func TestARestoreKeepsTheOldDatabase(t *testing.T) {
 	}
 }
 
-// crashed brings a directory into the state after a kill of its engine: with a log whose writes are
-// not in the database file yet.
+// crashed brings a directory into the state after a kill of its engine: the write-ahead log
+// contains writes that are not in the database file yet.
 func crashed(t *testing.T, dir string, b *embedded.Backend) {
 	t.Helper()
 	kept := make(map[string][]byte)
 	for _, name := range []string{"belay.db", "belay.db-wal"} {
-		// nothing writes now, and the locks that closing the file releases are not needed any more
+		// closing a file releases SQLite's locks, which is harmless, since no process writes now
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)

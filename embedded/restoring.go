@@ -18,24 +18,25 @@ import (
 // restoring is a restore in progress. Its process has the lock of the directory.
 type restoring struct {
 	file, dir string
-	staging   string // where the new database is built; only a crash leaves it behind
+	staging   string // the directory in which the new database is built; it remains only after a crash
 	at        time.Time
 	entries   []os.DirEntry
-	replaces  bool // there is a database already
+	replaces  bool // the data directory already has a database
 }
 
 // generation is the suffix of a file beside the database: the SQLite store creates it when the log
 // may have writes that the database file does not have.
 const generation = "-generation"
 
-// trace reports whether a file of this name may lie in a data directory that has no data.
+// trace reports whether a file of this name may exist in a data directory that has no data.
 func trace(name string) bool {
 	return slices.Contains([]string{
 		"belay.lock", "belay.sock", ".gitignore", database + ".migrate", database + generation, "restoring",
 	}, name)
 }
 
-// look reads the directory, and refuses one that is not empty unless force is set.
+// look reads the directory, and returns an error if the directory is not empty and force is not
+// set.
 func (r *restoring) look(force bool) error {
 	var err error
 	if r.entries, err = os.ReadDir(r.dir); err != nil {
@@ -82,8 +83,8 @@ func (r *restoring) run(ctx context.Context, o CopyOptions) (Restored, error) {
 	return done, nil
 }
 
-// known is the highest epoch of the database in the directory and of all databases that were set
-// aside there, as far as they can still be read.
+// known returns the highest epoch of the database in the directory and of all databases that were
+// set aside there. It ignores databases that it cannot read.
 func (r *restoring) known(ctx context.Context) belay.Token {
 	folders := []string{"."}
 	for _, e := range r.entries {
@@ -100,11 +101,11 @@ func (r *restoring) known(ctx context.Context) belay.Token {
 	return highest
 }
 
-// setAside is the prefix of the name of a directory that has a replaced database.
+// setAside is the prefix of the name of a directory that contains a replaced database.
 const setAside = "before-restore-"
 
 // settle opens the restored database, which migrates its schema, and ends its sessions. It returns
-// how many it ended.
+// the number of sessions that it ended.
 func (r *restoring) settle(ctx context.Context, path string, mark time.Time) (int, error) {
 	s, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
@@ -124,7 +125,7 @@ func (r *restoring) settle(ctx context.Context, path string, mark time.Time) (in
 }
 
 // handOver gives the files that root has created to the owner of the directory, who could not use
-// them otherwise.
+// the files otherwise.
 func (r *restoring) handOver(aside string) error {
 	info, err := os.Stat(r.dir)
 	if err != nil {
@@ -149,9 +150,10 @@ func (r *restoring) handOver(aside string) error {
 }
 
 // moveAside links the files of the existing database into a new directory and returns that
-// directory. The database file itself stays, so that the new one can replace it in one step: if it
-// were missing for a moment, an engine would create an empty one. Its log is removed before that,
-// since SQLite would apply the log to the new database and destroy it.
+// directory. The database file itself stays until the new file replaces it in one step, because an
+// engine would create an empty database if the file were missing for a moment. moveAside then
+// removes the log of the old database, because SQLite would apply that log to the new database and
+// destroy it.
 func (r *restoring) moveAside() (string, error) {
 	aside := filepath.Join(r.dir, setAside+r.at.Format("20060102T150405.000Z"))
 	if err := os.Mkdir(aside, 0o700); err != nil {

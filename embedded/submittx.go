@@ -11,19 +11,19 @@ import (
 )
 
 // SubmitTx submits executions inside the caller's own transaction on the database that Belay uses.
-// The executions exist if the transaction is committed, and workers of all servers and programs on
-// the database are notified at that moment. If it is rolled back, none of them exists. No engine
-// needs to run in this program. The schema must exist; any engine that opens the database creates
-// it.
+// The executions exist if the transaction is committed, and PostgreSQL notifies the workers of all
+// servers and programs on the database at that moment. If the transaction is rolled back, none of
+// the executions exists. No engine needs to run in this program. The schema must exist; any engine
+// that opens the database creates it.
 //
-// SubmitTx applies the same rules as Submit. Each submission is accepted or refused independently
-// of the others; Submitted.Err has the error of a refused one. An error of the call itself means
-// that no submission was accepted; the transaction remains usable unless its connection is lost. A
-// submission must not have a parent, since only the run of the parent can start a child.
+// SubmitTx applies the same rules as Submit. It accepts or refuses each submission independently of
+// the others; the Err of a refused submission's Submitted says why. An error of the call itself
+// means that no submission was accepted; the transaction remains usable unless its connection is
+// lost. A submission must not have a parent, since only the run of the parent can start a child.
 //
-// Until the transaction ends it locks its execution ids and idempotency keys: another submission
+// Until the transaction ends, it locks its execution ids and idempotency keys: another submission
 // with the same id or key gets CodeUnavailable after about a second. The isolation level should be
-// READ COMMITTED, PostgreSQL's default. In a stricter one, SubmitTx returns CodeUnavailable for a
+// READ COMMITTED, PostgreSQL's default. At a stricter level, SubmitTx returns CodeUnavailable for a
 // key under which another program has submitted since the transaction began.
 func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Submitted, error) {
 	const op = "submit in a transaction"

@@ -45,9 +45,9 @@ func submitTx(t *testing.T, c *pgx.Conn, end error, s ...belay.Submission) []bel
 	return out
 }
 
-// An execution submitted in a transaction is claimed as soon as the transaction is committed, by a
-// worker that waits at another connection, long before any poll. After a rollback the execution
-// does not exist (G4).
+// A worker that waits at another connection claims an execution submitted in a transaction as soon
+// as the transaction is committed, long before any poll. After a rollback the execution does not
+// exist (G4).
 func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
@@ -90,9 +90,10 @@ func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 	}
 }
 
-// A submission in a transaction follows the same rules as any other: its idempotency key finds the
-// execution that an earlier submission created, and another body or an invalid submission is
-// refused. The other submissions of the call and the transaction are not affected (G9).
+// A submission in a transaction follows the same rules as any other submission: its idempotency key
+// finds the execution that an earlier submission created, and Belay refuses another body under that
+// key and an invalid submission. The other submissions of the call and the transaction are not
+// affected (G9).
 func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
@@ -134,8 +135,8 @@ func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	}
 }
 
-// A transaction that stays open does not delay submissions with other keys, even if it is the first
-// to use a queue.
+// A transaction that stays open does not delay submissions with other keys, even if this
+// transaction is the first to use a queue.
 func TestAnOpenTransactionDelaysNoOtherSubmissionsToItsQueue(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
@@ -160,8 +161,8 @@ func TestAnOpenTransactionDelaysNoOtherSubmissionsToItsQueue(t *testing.T) {
 	}
 }
 
-// A submission with the same key as an open transaction gets CodeUnavailable; the other submissions
-// of the same call do not wait.
+// A submission that uses the same key as an open transaction gets CodeUnavailable. The other
+// submissions of the same call do not wait.
 func TestAnOpenTransactionDelaysOnlyItsOwnKey(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
