@@ -8,8 +8,9 @@ import (
 // Backend is the interface through which a program uses Belay. Every method is safe for concurrent
 // use, honours its context, and returns an *Error when it refuses a call.
 //
-// A write whose reply was lost may have been carried out. Send it again with the same operation id
-// (ID, Op or Number): the Backend carries it out at most once and returns the first reply again.
+// If the reply to a write was lost, the Backend may have carried the write out. Send the write
+// again with the same operation id (ID, Op or Number): the Backend carries it out at most once and
+// returns the first reply again.
 type Backend interface {
 	Client
 	Owner
@@ -21,79 +22,84 @@ type Backend interface {
 
 // Client has the calls for programs that submit, control and watch executions.
 type Client interface {
-	// Submit accepts executions. Each submission is accepted or refused independently of the
-	// others; Submitted.Err has the error of a refused one. An error of the call itself means that
+	// Submit accepts executions. It accepts or refuses each submission independently of the others;
+	// the Err of a refused submission's Submitted says why. An error of the call itself means that
 	// no submission is known to have been accepted.
 	Submit(ctx context.Context, s ...Submission) ([]Submitted, error)
-	// Control carries out an action. It refuses with CodeConflict if the action is not legal in the
-	// execution's state. An action that was already carried out is no error.
+	// Control carries out an action. It returns CodeConflict if the action is not legal in the
+	// execution's state. Repeating an action that was already carried out is no error.
 	Control(ctx context.Context, c Control) (Execution, error)
-	// Signal delivers a signal. The store keeps the signal until the execution waits for it.
-	// CodeConflict if the execution has ended.
+	// Signal delivers a signal. The store keeps the signal until the execution waits for it. Signal
+	// returns CodeConflict if the execution has ended.
 	Signal(ctx context.Context, s SignalRequest) error
-	// Execution reads one execution. CodeNotFound if no execution has the id.
+	// Execution reads one execution. It returns CodeNotFound if no execution has the id.
 	Execution(ctx context.Context, id ExecutionID) (Execution, error)
-	// Await returns the execution as soon as it has ended, or in its current state once wait is
-	// over. The reply may leave out input, labels and policy.
+	// Await returns the execution as soon as it has ended. After the time wait, Await returns the
+	// execution in its current state. The reply may leave out input, labels and policy.
 	Await(ctx context.Context, id ExecutionID, wait time.Duration) (Execution, error)
 	// Executions lists executions, the newest first.
 	Executions(ctx context.Context, f Filter) (Page, error)
 	// Events reads the history of an execution: ordered by seq, without duplicates or gaps. With
-	// Wait it is a long poll, which returns as soon as there is an event, or no event once Wait is
-	// over.
+	// Wait, the call is a long poll: it returns as soon as there is an event, and without events
+	// after the time Wait.
 	Events(ctx context.Context, q EventQuery) ([]Event, error)
-	// Runs reads the runs (attempts) of an execution, the newest first, 200 at most. CodeNotFound
-	// if no execution has the id.
+	// Runs reads the runs (attempts) of an execution, the newest first, 200 at most. It returns
+	// CodeNotFound if no execution has the id.
 	Runs(ctx context.Context, id ExecutionID) ([]RunRecord, error)
 	// Explain gives the reason for the current state of an execution, in sentences.
 	Explain(ctx context.Context, id ExecutionID) (Explanation, error)
 	// Chunks reads a log or artifact.
 	Chunks(ctx context.Context, q ChunkQuery) ([]StoredChunk, error)
-	// Workers lists the sessions of workers: first those that have not ended, then the ended ones;
-	// each group newest first.
+	// Workers lists the sessions of workers: first the sessions that have not ended, then the ended
+	// sessions; each group is sorted from the newest to the oldest.
 	Workers(ctx context.Context) ([]Worker, error)
 }
 
-// Owner has the calls for workers and other owners of executions. Package worker uses them
-// correctly. Programs in other languages speak the same protocol over HTTP.
+// Owner has the calls for workers and other owners of executions. Package worker makes these calls
+// in the right order and at the right time. Programs in other languages use the same protocol over
+// HTTP.
 type Owner interface {
 	// OpenWorker opens a session.
 	OpenWorker(ctx context.Context, s WorkerSpec) (Session, error)
-	// Claim takes due executions for a worker's free slots. While no execution is due it waits, at
-	// most for Wait. It returns early with Attention set when a cancel, a signal or another message
-	// waits for the worker in the reply to its next heartbeat. CodeLeaseLost when the session has
-	// ended.
+	// Claim takes due executions for a worker's free slots. While no execution is due, it waits for
+	// the time Wait at most. It returns early with Attention set when a cancel, a signal or another
+	// message waits for the worker in the reply to its next heartbeat. It returns CodeLeaseLost if
+	// the session has ended.
 	Claim(ctx context.Context, r ClaimRequest) (ClaimReply, error)
-	// Heartbeat renews the session and every lease under it. CodeLeaseLost when the session has
-	// ended: the worker then owns none of its executions any more.
+	// Heartbeat renews the session and every lease under it. It returns CodeLeaseLost if the
+	// session has ended: the worker then owns none of its executions any more.
 	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)
-	// Drain makes the worker claim nothing more; its runs go on.
+	// Drain makes the worker claim nothing more. Its runs go on.
 	Drain(ctx context.Context, id WorkerID) error
 	// CloseWorker ends a session normally. Executions that the session still owns are released:
 	// another worker claims them, and their retry budget is not charged.
 	CloseWorker(ctx context.Context, id WorkerID) error
-	// Save writes a checkpoint and returns its seq. CodeLeaseLost, with the Cause, when the lease
-	// is not valid any more.
+	// Save writes a checkpoint and returns its seq. It returns CodeLeaseLost, with the Cause, if
+	// the lease is not valid any more.
 	Save(ctx context.Context, s Save) (int64, error)
-	// Settle ends a run with its outcome. CodeLeaseLost as with Save.
+	// Settle ends a run with its outcome. It returns CodeLeaseLost if the lease is not valid any
+	// more.
 	Settle(ctx context.Context, s Settlement) error
 	// Signals reads the signals that no checkpoint has consumed yet, in order of seq, up to some
-	// megabytes in one reply. Read on after the last seq until a reply has no signal.
+	// megabytes in one reply. To get all signals, call it again with the last seq until a reply has
+	// no signal.
 	Signals(ctx context.Context, q SignalQuery) ([]Signal, error)
 	// Resume reads the input, checkpoints and signals for which the reply to Claim or Lock had no
-	// room. CodeLeaseLost as with Save.
+	// room. It returns CodeLeaseLost if the lease is not valid any more.
 	Resume(ctx context.Context, q ResumeQuery) (Resumed, error)
-	// Append writes a chunk of a log or artifact under a lease. CodeLeaseLost as with Save.
+	// Append writes a chunk of a log or artifact under a lease. It returns CodeLeaseLost if the
+	// lease is not valid any more.
 	Append(ctx context.Context, c Chunk) error
-	// Lock makes the caller, a program that is no worker, the owner of one execution. The new
-	// token, the execution and its checkpoints come from a single transaction. The execution must
-	// be due or waiting, and must have no owner. CodeLeaseHeld, with the Holder, while it has an
-	// owner; CodeConflict when it cannot be locked for another reason. The owner then uses Renew,
-	// Save, Append and Settle.
+	// Lock makes the caller, a program that is not a worker, the owner of one execution. A single
+	// transaction returns the new token, the execution and its checkpoints. The execution must be
+	// due or waiting, and must have no owner. Lock returns CodeLeaseHeld, with the Holder, while
+	// the execution has an owner, and CodeConflict if it cannot be locked for another reason. After
+	// Lock, the owner uses Renew, Save, Append and Settle.
 	Lock(ctx context.Context, r LockRequest) (Lock, error)
-	// Renew is the heartbeat of one run: it renews the session that the lease belongs to and counts
-	// as progress. Unlike Heartbeat it does not compare the owner's list of runs with the store's.
-	// A lease without a token is found by its secret. CodeLeaseLost as with Save.
+	// Renew is the heartbeat of one run: it renews the session to which the lease belongs, and
+	// counts as progress of the run. Unlike Heartbeat, it does not compare the owner's list of runs
+	// with the store's list. If the lease has no token, its secret identifies it. Renew returns
+	// CodeLeaseLost if the lease is not valid any more.
 	Renew(ctx context.Context, l Lease) (HeartbeatReply, error)
 }
 
@@ -103,7 +109,7 @@ type Keyring interface {
 	CreateKey(ctx context.Context, s KeySpec) (NewKey, error)
 	// Keys lists all keys, revoked keys included, the oldest first.
 	Keys(ctx context.Context) ([]Key, error)
-	// RevokeKey revokes a key for ever. Revoking a revoked key is no error. CodeNotFound if no key
-	// has the id.
+	// RevokeKey revokes a key for ever. Revoking a revoked key is no error. It returns CodeNotFound
+	// if no key has the id.
 	RevokeKey(ctx context.Context, r Revocation) error
 }

@@ -7,9 +7,10 @@
 // lease in the same transaction, so a worker that lost the execution can neither overwrite the work
 // of the next owner nor end the execution.
 //
-// A program uses Belay through a [Backend]. Package embedded opens one whose engine runs in the
-// caller's own process; package client opens one that talks to a server over HTTP. Packages
-// workflow and worker use nothing but the Backend, so the same workflow code runs on every Backend.
+// A program uses Belay through a [Backend]. Package embedded opens a Backend whose engine runs in
+// the caller's own process; package client opens a Backend that sends its calls to a server over
+// HTTP. Packages workflow and worker use nothing but the Backend, so the same workflow code runs on
+// every Backend.
 //
 // # Clocks
 //

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Code is the kind of an Error. The list of codes is closed, so that programs can switch on them. A
-// table maps them to HTTP statuses and to exit codes of the command line.
+// Code is the kind of an Error. The list of codes is closed, so that programs can switch on them.
+// The table codes maps each code to an HTTP status and to an exit code of the command line.
 type Code string
 
 // The codes.
@@ -33,8 +33,8 @@ const (
 	CodeInternal            Code = "internal"
 )
 
-// codes maps each code to its HTTP status and to its exit code of the command line. It is the only
-// such table.
+// codes maps each code to its HTTP status and to its exit code of the command line. No other code
+// maps them.
 var codes = []struct {
 	Code   Code
 	Status int
@@ -61,7 +61,7 @@ var codes = []struct {
 	{CodeInternal, 500, 70},
 }
 
-// Status is the HTTP status of the code.
+// Status returns the HTTP status of the code.
 func (c Code) Status() int {
 	for _, row := range codes {
 		if row.Code == c {
@@ -71,7 +71,7 @@ func (c Code) Status() int {
 	return 500
 }
 
-// Exit is the exit code, from sysexits.h, of a command that fails with this code.
+// Exit returns the exit code, from sysexits.h, of a command that fails with this code.
 func (c Code) Exit() int {
 	for _, row := range codes {
 		if row.Code == c {
@@ -81,13 +81,13 @@ func (c Code) Exit() int {
 	return 70
 }
 
-// Cause says why a lease is lost.
+// Cause says why a lease is not valid any more.
 type Cause string
 
 // The causes.
 const (
 	CauseExpired    Cause = "expired"    // the worker's session expired or was closed
-	CauseReassigned Cause = "reassigned" // another claim has taken the execution since
+	CauseReassigned Cause = "reassigned" // another claim has taken the execution in the meantime
 	CauseCancelled  Cause = "cancelled"  // the execution was cancelled and its grace period is over
 	CauseFinished   Cause = "finished"   // the execution has ended
 )
@@ -98,20 +98,20 @@ type Error struct {
 	Code Code `json:"code"`
 	// Op names the operation that failed, as in "settle ex_01…".
 	Op string `json:"op,omitempty"`
-	// Message says in one sentence what is wrong and how to mend it.
+	// Message says in one sentence what is wrong and what to do about it.
 	Message string `json:"message"`
-	// Cause says why the lease is lost. It is set when Code is CodeLeaseLost.
+	// Cause says why the lease is not valid any more. It is set when Code is CodeLeaseLost.
 	Cause Cause `json:"cause,omitempty"`
 	// Holder describes the current owner. It is set when Code is CodeLeaseHeld.
 	Holder *Holder `json:"holder,omitempty"`
-	// RetryAfter is how long to wait before sending the request again; zero when a repetition
+	// RetryAfter is how long to wait before sending the request again. It is zero when a repetition
 	// cannot succeed.
 	RetryAfter time.Duration `json:"-"`
 	// Err is the wrapped error, or nil.
 	Err error `json:"-"`
 }
 
-// Error gives the operation, the message, the cause and the wrapped error.
+// Error returns the operation, the message, the cause and the wrapped error as one text.
 func (e *Error) Error() string {
 	s := e.Message
 	if s == "" {
@@ -129,11 +129,11 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the wrapped error.
+// Unwrap returns the wrapped error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether the target has the same code and no message, and the same cause if it names
-// one. So errors.Is(err, ErrLeaseLost) is true for every lost lease.
+// Is reports whether the target is an *Error that has the same code and no message and, if it names
+// a cause, the same cause. So errors.Is(err, ErrLeaseLost) is true for every lost lease.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code && t.Message == "" && (t.Cause == "" || t.Cause == e.Cause)
@@ -143,7 +143,7 @@ func (e *Error) Is(target error) bool {
 // The run cannot write anything then, so the function may return this error or any other.
 var ErrLeaseLost error = &Error{Code: CodeLeaseLost}
 
-// CodeOf is the code of the first *Error in err's chain, or CodeInternal if there is none.
+// CodeOf returns the code of the first *Error in err's chain, or CodeInternal if there is none.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {
@@ -152,13 +152,13 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// permanent marks an error that a retry cannot mend.
+// permanent marks an error that a retry cannot avoid.
 type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
-// Permanent marks err as an error that a retry cannot mend: the execution fails at once instead of
-// being retried. It returns nil if err is nil.
+// Permanent marks err as an error that a retry cannot avoid: the execution fails at once instead of
+// being retried. Permanent returns nil if err is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -172,7 +172,7 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p)
 }
 
-// delayed marks an error with the least delay before the next attempt.
+// delayed is an error with the least delay before the next attempt.
 type delayed struct {
 	error
 	after time.Duration
@@ -180,9 +180,9 @@ type delayed struct {
 
 func (d delayed) Unwrap() error { return d.error }
 
-// RetryAfter marks err so that the next attempt begins no sooner than d from now; a longer delay of
-// the retry policy still applies. The failed attempt spends the retry budget. It returns nil if err
-// is nil.
+// RetryAfter marks err so that the next attempt begins no sooner than d from now. A longer delay of
+// the retry policy still applies. The failed attempt is charged to the retry budget. RetryAfter
+// returns nil if err is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -190,8 +190,8 @@ func RetryAfter(err error, d time.Duration) error {
 	return delayed{err, d}
 }
 
-// RetryDelay is the longest delay with which RetryAfter marked err or an error that it wraps; 0 if
-// there is none.
+// RetryDelay returns the longest delay with which RetryAfter marked err or an error that err wraps,
+// or 0 if there is none.
 func RetryDelay(err error) time.Duration {
 	var d delayed
 	if !errors.As(err, &d) {
@@ -208,9 +208,9 @@ type failedWith struct {
 
 func (f failedWith) Unwrap() error { return f.error }
 
-// WithOutput gives a failed run an output. The store keeps the output with the run, and also with
-// the execution if this run is its last. For example, the output of a failed command has its exit
-// code and its changes. WithOutput returns nil if err is nil.
+// WithOutput gives a failed run an output. The store keeps the output with the run and, if this run
+// is the execution's last, also with the execution. For example, the output of a failed command
+// contains its exit code and its changes. WithOutput returns nil if err is nil.
 func WithOutput(err error, output any) error {
 	if err == nil {
 		return nil
@@ -218,8 +218,8 @@ func WithOutput(err error, output any) error {
 	return failedWith{err, output}
 }
 
-// OutputOf is the output that WithOutput gave to err or to an error that err wraps; false if there
-// is none.
+// OutputOf returns the output that WithOutput gave to err or to an error that err wraps, and false
+// if there is none.
 func OutputOf(err error) (any, bool) {
 	var f failedWith
 	if !errors.As(err, &f) {

@@ -7,24 +7,27 @@ import (
 
 // Reason says why an execution that has not ended is not running.
 type Reason struct {
-	// Code is one of a short list: queued, delayed, retry, lost, released, preempted, timer,
-	// signal, child, paused, reopened, scheduled, no_worker, external (only an owner that is no
-	// worker may lock it), gate (a gate is shut, such as a limit that is reached).
+	// Code is one of these: queued, delayed, retry, lost, released, preempted, timer, signal,
+	// child, paused, reopened, scheduled, no_worker, external (only an owner that is not a worker
+	// may lock the execution), gate (a condition, such as a limit, keeps the execution from
+	// workers).
 	Code string `json:"code"`
 	// Text is the reason as a sentence.
 	Text string `json:"text,omitempty"`
-	// Until is when the engine checks the execution next without being asked; zero if it does not.
+	// Until is the time at which the engine checks the execution next by itself. It is zero if the
+	// engine will not check it by itself.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// GateID names a gate by its kind and its name, as in "limit:crawler".
+// GateID names a gate, a condition such as a limit that keeps due executions from workers, by its
+// kind and its name, as in "limit:crawler".
 type GateID string
 
 // Failure is the error of a failed run or execution.
 type Failure struct {
 	Class   Class  `json:"class"`
 	Message string `json:"message"`
-	// Stack is the stack of a panic, at most 16 KiB; empty if the failure was no panic.
+	// Stack is the stack of a panic, at most 16 KiB. It is empty if the failure was not a panic.
 	Stack string `json:"stack,omitempty"`
 }
 
@@ -52,19 +55,19 @@ type Execution struct {
 	Reason   *Reason     `json:"reason,omitempty"`
 	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
-	// Gate is the gate that keeps this execution from workers until the gate opens; empty if there
-	// is none.
+	// Gate is the gate (a condition such as a limit) that keeps this execution from workers until
+	// the gate opens. It is empty if there is none.
 	Gate GateID `json:"gate,omitempty"`
 	// Seq counts the transitions of the execution; it is the number of its newest event.
 	Seq        int64 `json:"seq"`
 	Token      Token `json:"token"`
 	Generation int   `json:"generation"`
-	// Attempt is the number of the current or next run, from 1; only failed and timed-out runs
+	// Attempt is the number of the current or next run, from 1. Only failed and timed-out runs
 	// raise it.
 	Attempt int `json:"attempt"`
 	Losses  int `json:"losses,omitempty"`
-	// Worker is the owner while the execution is running, or the named worker while it is
-	// scheduled.
+	// Worker is the owner while the execution is running. While the execution is scheduled, Worker
+	// is the worker that must accept it.
 	Worker       WorkerID          `json:"worker,omitzero"`
 	Parent       ExecutionID       `json:"parent,omitzero"`
 	ParentKey    string            `json:"parent_key,omitempty"`
@@ -87,7 +90,7 @@ type Execution struct {
 	FinishedAt time.Time `json:"finished_at,omitzero"`
 	Deadline   time.Time `json:"deadline,omitzero"`
 
-	// CancelBy is when the engine ends a cancelled run that has not ended by itself.
+	// CancelBy is the time at which the engine ends a cancelled run that has not ended by itself.
 	CancelBy       time.Time `json:"cancel_by,omitzero"`
 	PauseRequested bool      `json:"pause_requested,omitempty"`
 }
@@ -95,7 +98,7 @@ type Execution struct {
 // Submission describes an execution to create.
 type Submission struct {
 	// ID is the id of the execution and of the submit operation: a second submission with the same
-	// ID finds the first execution. The Backend makes one if it is zero.
+	// ID finds the first execution. If ID is zero, the Backend makes an id.
 	ID           ExecutionID       `json:"id,omitzero"`
 	Workflow     string            `json:"workflow"`
 	Version      string            `json:"version,omitempty"`
@@ -104,18 +107,20 @@ type Submission struct {
 	Priority     int               `json:"priority,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 	WorkerLabels map[string]string `json:"worker_labels,omitempty"`
-	// DueAt is when the execution may first run, by the store's clock; zero means now.
+	// DueAt is the earliest time at which the execution may run, by the store's clock; zero means
+	// now.
 	DueAt time.Time `json:"due_at,omitzero"`
 	// IdempotencyKey makes a repeated submission find the first execution of the same workflow and
-	// key. A repeated submission with another body is refused with CodeIdempotencyMismatch.
+	// key. The Backend refuses a repeated submission with another body with
+	// CodeIdempotencyMismatch.
 	IdempotencyKey string  `json:"idempotency_key,omitempty"`
 	Trigger        Trigger `json:"trigger,omitempty"`
 	Policy         Policy  `json:"policy,omitzero"`
 	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
 	// Parent is the lease of the run that starts this execution as a child, and ParentKey is the
-	// name under which the child's end is delivered to the parent. ID must then be the ChildID of
-	// the parent's id, its generation and ParentKey.
+	// name under which the child's end is delivered to the parent. With a Parent, ID must be the
+	// ChildID of the parent's id, the parent's generation and ParentKey.
 	Parent    *Lease `json:"parent,omitempty"`
 	ParentKey string `json:"parent_key,omitempty"`
 }
@@ -125,7 +130,7 @@ type Submitted struct {
 	ID ExecutionID `json:"id"`
 	// Replayed says that an earlier submission created the execution.
 	Replayed bool `json:"replayed,omitempty"`
-	// Err is why this submission was refused. It says nothing about the other submissions of the
+	// Err says why this submission was refused. It says nothing about the other submissions of the
 	// call.
 	Err error `json:"-"`
 }
@@ -141,14 +146,15 @@ type Event struct {
 	// requeue, steal, preempt, schedule_timeout, start_timeout, timeout, forget.
 	Kind string    `json:"kind"`
 	At   time.Time `json:"at"`
-	// Name is the name of the step, signal or child that the event is about.
+	// Name is the name of the step, signal or child that the event concerns.
 	Name    string   `json:"name,omitempty"`
 	Token   Token    `json:"token,omitempty"`
 	Worker  WorkerID `json:"worker,omitzero"`
 	Attempt int      `json:"attempt,omitempty"`
 	// Final says that the execution ended with this event.
 	Final bool `json:"final,omitempty"`
-	// Actor names the person or program that caused the event, if there was one.
+	// Actor names the person or program that caused the event. It is empty if the system itself
+	// caused the event.
 	Actor  string          `json:"actor,omitempty"`
 	Text   string          `json:"text,omitempty"`
 	Error  *Failure        `json:"error,omitempty"`
@@ -156,19 +162,19 @@ type Event struct {
 	Pruned bool            `json:"pruned,omitempty"`
 }
 
-// Filter selects executions; the zero Filter selects all roots.
+// Filter selects executions. The zero Filter selects all executions without a parent.
 type Filter struct {
 	States   []State
 	Workflow string
 	Queue    string
 	Key      string
-	// Parent selects the children of one execution. Children adds the children of all executions to
-	// the roots.
+	// Parent selects the children of one execution. Children also selects the children of all
+	// executions.
 	Parent   ExecutionID
 	Children bool
 	// Labels selects the executions that have all of these labels.
 	Labels map[string]string
-	// Cursor is the Next of the page before, empty for the first page. Limit is at most 1,000; 0
+	// Cursor is the Next of the page before, or empty for the first page. Limit is at most 1,000; 0
 	// means 100.
 	Cursor string
 	Limit  int
@@ -177,23 +183,23 @@ type Filter struct {
 // Page is one page of a list, the newest execution first.
 type Page struct {
 	Executions []Execution `json:"executions"`
-	// Next is the cursor of the next page; empty at the end of the list.
+	// Next is the cursor of the next page. It is empty at the end of the list.
 	Next string `json:"next,omitempty"`
-	// SearchedUntil is set where the page has fewer executions than were asked for and the search
-	// is not over, since one call looks at a bounded number of executions. The search has looked at
-	// all executions created since this time. Go on with Next.
+	// SearchedUntil is set if the page has fewer executions than the caller requested and the
+	// search is not over, since one call reads a bounded number of executions. The search has read
+	// all executions created since this time. To continue the search, request the page Next.
 	SearchedUntil time.Time `json:"searched_until,omitzero" doc:"Set where the page has fewer executions than were asked for and the search is not over. The search has looked at all executions created since this time. Go on with next."`
 }
 
-// EventQuery asks for the events of one execution after a seq.
+// EventQuery requests the events of one execution after a seq.
 type EventQuery struct {
 	Execution ExecutionID
 	After     int64
 	// Limit is at most 1,000; 0 means 1,000.
 	Limit int
-	// Wait is how long to wait for an event if there is none yet.
+	// Wait is how long the call waits for an event if there is none yet.
 	Wait time.Duration
-	// Data asks for the data of checkpoints and signals as well.
+	// Data requests the data of checkpoints and signals as well.
 	Data bool
 }
 
@@ -203,8 +209,8 @@ type Explanation struct {
 	State     State       `json:"state"`
 	Summary   string      `json:"summary"`
 	Facts     []string    `json:"facts,omitempty"`
-	// NextCheck is when the engine checks the execution next without being asked; zero if it does
-	// not.
+	// NextCheck is the time at which the engine checks the execution next by itself. It is zero if
+	// the engine will not check it by itself.
 	NextCheck time.Time `json:"next_check,omitzero"`
 }
 
@@ -217,24 +223,25 @@ const (
 	ActionPause   Action = "pause"
 	ActionResume  Action = "resume"
 	ActionRetry   Action = "retry"   // reopen an ended execution; finished steps keep their results
-	ActionRequeue Action = "requeue" // reopen with another input; all steps run again
-	ActionFork    Action = "fork"    // create a new execution that begins after a step of this one
+	ActionRequeue Action = "requeue" // reopen an ended execution with another input; all steps run again
+	ActionFork    Action = "fork"    // create a new execution that continues after a step of this execution
 	ActionSteal   Action = "steal"   // take the execution from its owner
-	ActionPreempt Action = "preempt" // ask the owner to give the execution back
+	ActionPreempt Action = "preempt" // request that the owner give the execution back
 )
 
-// Control asks for an action. The call returns the execution as it is after the action.
+// Control requests an action. The call returns the execution in its state after the action.
 type Control struct {
 	Execution ExecutionID     `json:"execution"`
 	Action    Action          `json:"action"`
 	Actor     string          `json:"actor,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
 	Op        OpID            `json:"op,omitzero"`
-	Grace     Duration        `json:"grace,omitempty"` // cancel: how long the run may take to end
-	Input     json.RawMessage `json:"input,omitempty"` // requeue, fork: the new input
-	// UpTo is the seq up to which a fork keeps the checkpoints of its source; 0 keeps all.
+	Grace     Duration        `json:"grace,omitempty"` // for cancel: how long the run may take to end
+	Input     json.RawMessage `json:"input,omitempty"` // for requeue and fork: the new input
+	// UpTo is the seq up to which a fork keeps the checkpoints of its source; 0 keeps all
+	// checkpoints.
 	UpTo int64 `json:"up_to,omitempty"`
-	// Fork is the id of the new execution; the Backend makes one if zero.
+	// Fork is the id of the new execution. If it is zero, the Backend makes an id.
 	Fork ExecutionID `json:"fork,omitzero"`
 }
 

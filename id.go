@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// alphabet is that of Crockford's base32. An id is written as a type prefix and the base32 of its
-// bytes, so that ids sort as their bytes do and a double click selects a whole id.
+// alphabet is the alphabet of Crockford's base32. An id is written as a type prefix and the base32
+// of its bytes, so that ids sort as their bytes do and a double click selects a whole id.
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // ExecutionID names an execution: a UUIDv7, written ex_….
@@ -18,9 +18,9 @@ type ExecutionID [16]byte
 // WorkerID names a worker's session: a UUIDv7, written wk_….
 type WorkerID [16]byte
 
-// OpID identifies one write of a client. If the reply is lost, the same write sent again with the
-// same OpID gets the first answer again. Any 16 bytes that no other write uses are valid, random
-// bytes for example.
+// OpID identifies one write of a client. If the reply to a write is lost, the client sends the
+// write again with the same OpID and gets the first answer again. Any 16 bytes that no other write
+// uses are valid, for example random bytes.
 type OpID [16]byte
 
 // Secret is the secret part of a lease: 16 random bytes.
@@ -34,8 +34,8 @@ type RunID struct {
 }
 
 // Token is the fencing token: epoch·2^32 + n, below 2^53 and strictly increasing with every claim
-// of one execution, for ever. Send it along to systems that can refuse a writer with an older
-// token.
+// of one execution, for ever. Send it along with writes to other systems, so that they can refuse a
+// writer with an older token.
 type Token int64
 
 // String writes the id with its prefix.
@@ -44,7 +44,7 @@ func (id ExecutionID) String() string { return "ex_" + encode(id[:]) }
 // String writes the id with its prefix.
 func (id WorkerID) String() string { return "wk_" + encode(id[:]) }
 
-// String writes the operation id without a prefix.
+// String writes the operation id, which has no prefix.
 func (id OpID) String() string { return encode(id[:]) }
 
 // String writes the id with its prefix.
@@ -70,16 +70,16 @@ func (id RunID) IsZero() bool { return id == RunID{} }
 // Compare orders ids by their bytes, which is the order in which they were made.
 func (id ExecutionID) Compare(other ExecutionID) int { return bytes.Compare(id[:], other[:]) }
 
-// MarshalText writes the id as String does; the zero id is empty.
+// MarshalText writes the id as String does, and the zero id as an empty text.
 func (id ExecutionID) MarshalText() ([]byte, error) { return text(id.IsZero(), id) }
 
-// MarshalText writes the id as String does; the zero id is empty.
+// MarshalText writes the id as String does, and the zero id as an empty text.
 func (id WorkerID) MarshalText() ([]byte, error) { return text(id.IsZero(), id) }
 
-// MarshalText writes the id as String does; the zero id is empty.
+// MarshalText writes the id as String does, and the zero id as an empty text.
 func (id OpID) MarshalText() ([]byte, error) { return text(id.IsZero(), id) }
 
-// MarshalText writes the id as String does; the zero id is empty.
+// MarshalText writes the id as String does, and the zero id as an empty text.
 func (id RunID) MarshalText() ([]byte, error) { return text(id.IsZero(), id) }
 
 // UnmarshalText reads what MarshalText wrote.
@@ -128,15 +128,16 @@ func ParseWorkerID(s string) (WorkerID, error) {
 	return id, err
 }
 
-// ChildID is the id of the child that the given generation of the parent starts under key. The id
-// is computed, so that a parent that repeats the call after a crash finds the same child.
+// ChildID returns the id of the child that the given generation of the parent starts under key. The
+// id is computed from these three values, so that a parent that repeats the call after a crash
+// finds the same child.
 func ChildID(parent ExecutionID, generation int, key string) ExecutionID {
 	h := sha256.New()
 	h.Write(parent[:])
 	_ = binary.Write(h, binary.BigEndian, int64(generation))
 	h.Write([]byte(key))
 	id := ExecutionID(h.Sum(nil)[:16])
-	copy(id[:6], parent[:6]) // the parent's timestamp, so that its children are stored near it in the table
+	copy(id[:6], parent[:6]) // the parent's timestamp, so that the table stores children near their parent
 	id[6] = id[6]&0x0f | 0x70
 	id[8] = id[8]&0x3f | 0x80
 	return id
@@ -174,7 +175,7 @@ func encode(b []byte) string {
 	return string(out)
 }
 
-// parse reads the id s, as encode wrote it after the prefix, into dst. The empty string is the zero
+// parse reads the id s, which encode wrote after the prefix, into dst. The empty string is the zero
 // id.
 func parse(s, prefix string, dst []byte) error {
 	clear(dst)

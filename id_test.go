@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Parsing an id gives the id that was written; ids sort as their bytes do; and any other text is
+// Parsing a written id returns the same id, ids sort as their bytes do, and every other text is
 // refused.
 func FuzzExecutionID(f *testing.F) {
 	f.Add([]byte("0123456789abcdef"), "ex_01h455vb4pex5vsknk084sn02q")

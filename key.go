@@ -2,17 +2,17 @@ package belay
 
 import "time"
 
-// Scope is one right of an API key. A key has the scopes that it names and no other; ScopeAdmin
-// includes all of them.
+// Scope is one right of an API key. A key has only the scopes that it names, except that ScopeAdmin
+// includes all scopes.
 type Scope string
 
 // The scopes.
 const (
-	ScopeRead    Scope = "read"    // see executions, histories, workers
+	ScopeRead    Scope = "read"    // read executions, histories and workers
 	ScopeSubmit  Scope = "submit"  // submit executions and signals
 	ScopeOperate Scope = "operate" // cancel, pause, resume, retry, steal, drain
-	ScopeWorker  Scope = "worker"  // own executions: claim, checkpoint, settle, lock
-	ScopeAdmin   Scope = "admin"   // everything, and the management of keys
+	ScopeWorker  Scope = "worker"  // own executions: claim, save checkpoints, settle, lock
+	ScopeAdmin   Scope = "admin"   // all rights, and the management of keys
 )
 
 // KeyID names an API key, written key_….
@@ -24,13 +24,13 @@ func (id KeyID) String() string { return "key_" + encode(id[:]) }
 // IsZero reports whether the id is the zero value, which names nothing.
 func (id KeyID) IsZero() bool { return id == KeyID{} }
 
-// MarshalText writes the id as String does; the zero id is empty.
+// MarshalText writes the id as String does, and the zero id as an empty text.
 func (id KeyID) MarshalText() ([]byte, error) { return text(id.IsZero(), id) }
 
 // UnmarshalText reads what MarshalText wrote.
 func (id *KeyID) UnmarshalText(b []byte) error { return parse(string(b), "key_", id[:]) }
 
-// Key is an API key with which a client may use a server. It does not have the secret.
+// Key is an API key with which a client may use a server. It does not contain the key's secret.
 type Key struct {
 	ID     KeyID   `json:"id"`
 	Name   string  `json:"name"`
@@ -52,12 +52,12 @@ func (k Key) Allows(s Scope) bool {
 
 // KeySpec describes a key to create.
 type KeySpec struct {
-	// Name tells people which program or person uses the key. It is the actor of the actions that
-	// are carried out with the key. At most MaxName bytes.
+	// Name tells people which program or person uses the key. In actions that are carried out with
+	// the key, Name is the actor. It has at most MaxName bytes.
 	Name   string  `json:"name"`
 	Scopes []Scope `json:"scopes"`
-	// Actor is the person or program that creates the key, for the audit. Over HTTP it is the name
-	// of the key that the request carries, if it carries one.
+	// Actor is the person or program that creates the key, for the audit log. Over HTTP, it is the
+	// name of the key with which the request was sent, if there was one.
 	Actor string `json:"actor,omitempty"`
 }
 

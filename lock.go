@@ -6,33 +6,34 @@ import (
 	"time"
 )
 
-// DefaultLockTTL is how long a lock is valid after a heartbeat, unless its owner asks for another
-// duration. The reply asks the owner for a heartbeat every third of this time.
+// DefaultLockTTL is how long a lock is valid after a heartbeat, unless its owner requests another
+// duration. The reply tells the owner to send a heartbeat every third of this time.
 const DefaultLockTTL = Duration(30 * time.Second)
 
-// LockRequest asks for the ownership of one execution for a program that is no worker. The lock is
-// a session for this execution alone. Like any session it expires when its heartbeats stop; then
-// the execution fails, unless its policy's OnLost is Requeue.
+// LockRequest requests the ownership of one execution for a program that is not a worker. The lock
+// is a session for this execution alone. Like any session, it expires when its heartbeats stop;
+// then the execution fails, unless its policy's OnLost is Requeue.
 type LockRequest struct {
 	// ID is the id of the session and of the lock operation: a second request with the same ID
-	// finds the lock of the first. The Backend makes one if it is zero.
+	// finds the lock of the first request. If ID is zero, the Backend makes an id.
 	ID        WorkerID    `json:"id,omitzero"`
 	Execution ExecutionID `json:"execution"`
-	// Owner is the name of the owner, for people. At most MaxName bytes.
+	// Owner is the name of the owner as people read it. It has at most MaxName bytes.
 	Owner string `json:"owner"`
-	// TTL is how long the lock is valid after a heartbeat; 0 means DefaultLockTTL. The least is
+	// TTL is how long the lock is valid after a heartbeat; 0 means DefaultLockTTL. The minimum is
 	// MinTTL.
 	TTL Duration `json:"ttl,omitempty"`
-	// Reopen opens a failed or cancelled execution again in the same transaction. An execution that
-	// has not ended is locked as it is.
+	// Reopen opens a failed or cancelled execution again in the transaction that locks it. For an
+	// execution that has not ended, Reopen has no effect.
 	Reopen bool `json:"reopen,omitempty"`
 }
 
-// Lock is the answer to a LockRequest. It has all that the owner needs to continue the execution.
+// Lock is the answer to a LockRequest. It has all data that the owner needs to continue the
+// execution.
 type Lock struct {
 	Lease Lease
-	// ExpiresIn is how long the lock is valid, counted from when the request or the last heartbeat
-	// was sent.
+	// ExpiresIn is how long the lock is valid, counted from the time at which the request or the
+	// last heartbeat was sent.
 	ExpiresIn time.Duration
 	// Heartbeat is how often the owner should renew the lock.
 	Heartbeat time.Duration
@@ -43,7 +44,7 @@ type Lock struct {
 	// Signals has the signals that no checkpoint has consumed yet, in order of seq.
 	Signals []Signal
 	// More says that the reply had no room for all checkpoints and signals. Owner.Resume reads the
-	// rest.
+	// others.
 	More bool
 	// Replayed says that an earlier request with this id took the lock.
 	Replayed bool
@@ -63,7 +64,7 @@ func (l *Lock) Complete(ctx context.Context, from Owner) error {
 	return nil
 }
 
-// Holder describes the owner of an execution that another program tried to lock.
+// Holder describes the present owner of an execution to a program that tried to lock the execution.
 type Holder struct {
 	Owner     string        `json:"owner"`
 	Worker    WorkerID      `json:"worker"`
@@ -79,7 +80,7 @@ type RunRecord struct {
 	Worker     WorkerID        `json:"worker"`
 	Attempt    int             `json:"attempt"`
 	Generation int             `json:"generation"`
-	Outcome    Outcome         `json:"outcome,omitzero"` // zero while it runs
+	Outcome    Outcome         `json:"outcome,omitzero"` // zero while the run goes on
 	StartedAt  time.Time       `json:"started_at,omitzero"`
 	EndedAt    time.Time       `json:"ended_at,omitzero"`
 	Output     json.RawMessage `json:"output,omitempty"`

@@ -2,19 +2,19 @@ package belay
 
 import "time"
 
-// SubmitOption sets a field of a Submission, in calls that make the Submission themselves such as
-// workflow.Start.
+// SubmitOption sets a field of a Submission. Calls that make the Submission themselves, such as
+// workflow.Start, take such options.
 type SubmitOption func(*Submission)
 
-// WithID chooses the id of the execution, which is also the id of the submit operation: the same
-// submission sent again with the same id finds the first execution.
+// WithID chooses the id of the execution, which is also the id of the submit operation: if a
+// program sends the same submission again with the same id, it finds the first execution.
 func WithID(id ExecutionID) SubmitOption {
 	return func(s *Submission) { s.ID = id }
 }
 
 // IdempotencyKey makes a repeated submission find the first execution of the same workflow and key,
-// for as long as the store keeps the execution and one day more. A repeated submission with another
-// body is refused with CodeIdempotencyMismatch. The key has at most MaxName bytes.
+// for as long as the store keeps the execution and one day more. The Backend refuses a repeated
+// submission with another body with CodeIdempotencyMismatch. The key has at most MaxName bytes.
 func IdempotencyKey(key string) SubmitOption {
 	return func(s *Submission) { s.IdempotencyKey = key }
 }
@@ -24,8 +24,8 @@ func Queue(name string) SubmitOption {
 	return func(s *Submission) { s.Queue = name }
 }
 
-// Priority is between -MaxPriority and MaxPriority; an execution of higher priority is claimed
-// first.
+// Priority sets the priority, between -MaxPriority and MaxPriority. Workers claim an execution of
+// higher priority first.
 func Priority(p int) SubmitOption {
 	return func(s *Submission) { s.Priority = p }
 }
@@ -46,7 +46,7 @@ func WorkerLabel(key, value string) SubmitOption {
 	return func(s *Submission) { s.WorkerLabels = with(s.WorkerLabels, key, value) }
 }
 
-// DueAt is when the execution may first run, by the store's clock.
+// DueAt sets the earliest time at which the execution may run, by the store's clock.
 func DueAt(t time.Time) SubmitOption {
 	return func(s *Submission) { s.DueAt = t }
 }

@@ -9,10 +9,10 @@ import (
 // Duration is a time.Duration that people write as "15m".
 type Duration time.Duration
 
-// D converts the duration to a time.Duration.
+// D returns the duration as a time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
-// MarshalText writes the duration as Go does: 1h30m0s.
+// MarshalText writes the duration in Go's format: 1h30m0s.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.
@@ -25,24 +25,25 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Limits of every Backend. Data beyond a limit is refused with CodePayloadTooLarge; the message
-// names the limit.
+// Limits of every Backend. A Backend refuses data beyond a limit with CodePayloadTooLarge, and the
+// message names the limit.
 const (
 	// MaxPayload is the largest size of an input, an output or a checkpoint, in bytes.
 	MaxPayload = 1 << 20
 	// MaxSignal is the largest size of a signal's payload, in bytes.
 	MaxSignal = 64 << 10
 	// MaxSignals is the largest number of signals that an execution keeps before a checkpoint
-	// consumes them, and MaxSignalBytes is the largest total size of their payloads, in bytes.
-	// Further signals are refused with CodeQueueFull.
+	// consumes them, and MaxSignalBytes is the largest total size of their payloads, in bytes. The
+	// Backend refuses further signals with CodeQueueFull.
 	MaxSignals     = 10_000
 	MaxSignalBytes = 320 << 20
-	// MaxLog is the most bytes that are kept of one log: its first MiB and its tail. A name from
-	// which chunks were dropped in the middle counts as a log, not as an artifact.
+	// MaxLog is the largest number of bytes that the store keeps of one log: its first MiB and its
+	// end. If chunks in the middle of a name were dropped, the name counts as a log, not as an
+	// artifact.
 	MaxLog = 16 << 20
 	// MaxArtifact is the largest size of one artifact, and of all the data that one run writes
-	// under one name, in bytes. An artifact of an earlier run, which the new artifact replaces, may
-	// stay until the new one is complete.
+	// under one name, in bytes. The store may keep an artifact of an earlier run until the artifact
+	// that replaces it is complete.
 	MaxArtifact = 64 << 20
 	// MaxChunk is the largest size of one chunk of a log or artifact, in bytes.
 	MaxChunk = 256 << 10
@@ -77,12 +78,12 @@ type OnLost string
 // ScheduledTimeout.
 type OnExpired string
 
-// The values of OnLost and OnExpired. The empty string means the first of each, with one exception:
-// if the owner is no worker but a program that called Backend.Lock, an empty OnLost means Fail,
-// since that program alone knows how to continue the execution.
+// The values of OnLost and OnExpired. The empty string means the first value of each type, with one
+// exception: if the owner is a program that called Backend.Lock, an empty OnLost means Fail, since
+// only that program can continue the execution.
 const (
 	Requeue OnLost = "requeue" // another worker continues the execution from its last checkpoint
-	Fail    OnLost = "fail"    // the execution fails with the reason
+	Fail    OnLost = "fail"    // the execution fails, and its error gives the reason
 
 	Reschedule  OnExpired = "reschedule"
 	FailExpired OnExpired = "fail"
@@ -91,39 +92,40 @@ const (
 // Policy sets the retries, timeouts and other limits of one execution. The zero value means the
 // defaults.
 type Policy struct {
-	// MaxAttempts is after how many failed or timed-out runs the execution fails; 0 means
-	// DefaultMaxAttempts, 1 means no retry.
+	// MaxAttempts is the number of failed or timed-out runs after which the execution fails; 0
+	// means DefaultMaxAttempts, and 1 means no retry.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// BackoffBase is the delay after the first failed run; it doubles with each further failure, up
-	// to BackoffCap. Jitter adds up to a quarter.
+	// BackoffBase is the delay after the first failed run. The delay doubles with each further
+	// failure, up to BackoffCap. Jitter adds up to a quarter of the delay.
 	BackoffBase Duration `json:"backoff_base,omitempty"`
 	BackoffCap  Duration `json:"backoff_cap,omitempty"`
-	// MaxLosses is after how many lost runs in a row, without a new checkpoint, the execution
-	// fails; 0 means DefaultMaxLosses.
+	// MaxLosses is the number of lost runs in a row, without a new checkpoint, after which the
+	// execution fails; 0 means DefaultMaxLosses.
 	MaxLosses int `json:"max_losses,omitempty"`
 
 	// ScheduledTimeout bounds the time in state scheduled; 0 means DefaultScheduled.
 	ScheduledTimeout Duration `json:"scheduled_timeout,omitempty"`
-	// StartTimeout bounds the time from when the execution is due until it runs; 0 means no limit.
+	// StartTimeout bounds the time from the moment at which the execution is due until it runs; 0
+	// means no limit.
 	StartTimeout Duration `json:"start_timeout,omitempty"`
-	// RunTimeout bounds one run; 0 means no limit. When it is over, the worker ends the run; if the
+	// RunTimeout bounds one run; 0 means no limit. After this time the worker ends the run. If the
 	// worker does not, the engine ends the run after a further CancelGrace. The engine adds the
 	// same grace period to Timeout while the execution is running.
 	RunTimeout Duration `json:"run_timeout,omitempty"`
-	// IdleTimeout bounds the time without progress; 0 means no limit. Steps, checkpoints and stored
-	// output count as progress at once; other progress counts with the worker's next heartbeat, so
-	// choose at least three times the heartbeat interval.
+	// IdleTimeout bounds the time without progress of a run; 0 means no limit. Steps, checkpoints
+	// and stored output count as progress at once. Other progress counts with the worker's next
+	// heartbeat, so choose at least three times the heartbeat interval.
 	IdleTimeout Duration `json:"idle_timeout,omitempty"`
 	// Timeout bounds the whole execution, waits and pauses included, from the start of its first
-	// run; time in the queue before that does not count. 0 means no limit.
+	// run. The time in the queue before the first run does not count. 0 means no limit.
 	Timeout Duration `json:"timeout,omitempty"`
 
 	// CancelGrace is how long a cancelled run may take to end by itself;
 	// 0 means DefaultCancelGrace.
 	CancelGrace Duration `json:"cancel_grace,omitempty"`
-	// LockDelay is how long after the loss of its owner the execution cannot be claimed, so that
-	// the lost owner has stopped. It is for workflows that act on systems which cannot check a
-	// fencing token.
+	// LockDelay is how long after the loss of its owner the execution cannot be claimed. It gives
+	// the lost owner time to stop, for workflows that act on systems which cannot check a fencing
+	// token.
 	LockDelay Duration `json:"lock_delay,omitempty"`
 
 	OnLost    OnLost    `json:"on_lost,omitempty"`
@@ -134,14 +136,15 @@ type Policy struct {
 	Abandon bool `json:"abandon,omitempty"`
 }
 
-// Text is the policy as JSON, as the store keeps it; nil for the zero policy.
+// Text returns the policy as JSON, in the form in which the store keeps it, or nil for the zero
+// policy.
 func (p Policy) Text() []byte {
 	if p == (Policy{}) {
 		return nil
 	}
 	b, err := json.Marshal(p)
 	if err != nil {
-		panic(err) // a struct of scalars always marshals
+		panic(err) // Marshal of a struct of these fields cannot fail
 	}
 	return b
 }

@@ -9,17 +9,18 @@ type State uint8
 
 // The states of an execution.
 const (
-	// Pending waits in a queue for a worker, from its due time on.
+	// Pending: the execution waits in a queue for a worker, from its due time on.
 	Pending State = iota + 1
-	// Scheduled is assigned to a named worker that has not accepted the execution yet.
+	// Scheduled: the execution is assigned to a named worker that has not accepted it yet.
 	Scheduled
-	// Running has an owner: a worker whose session has not expired.
+	// Running: the execution has an owner, a worker whose session has not expired.
 	Running
-	// Waiting uses no worker; it waits for a timer, a signal or a child.
+	// Waiting: the execution waits for a timer, a signal or a child, and uses no worker.
 	Waiting
-	// Paused was stopped by an operator. A resume brings back the state from before the pause.
+	// Paused: an operator stopped the execution. A resume brings back the state from before the
+	// pause.
 	Paused
-	// Succeeded is final: the workflow returned.
+	// Succeeded is final: the workflow returned its result.
 	Succeeded
 	// Failed is final unless an operator retries the execution.
 	Failed
@@ -35,10 +36,10 @@ var stateNames = [...]string{
 // reopens it.
 func (s State) Terminal() bool { return s >= Succeeded }
 
-// ActiveStates are the states of an execution that has not ended.
+// ActiveStates returns the states of an execution that has not ended.
 func ActiveStates() []State { return []State{Pending, Scheduled, Running, Waiting, Paused} }
 
-// String is the state as one word.
+// String returns the state as one word.
 func (s State) String() string { return name(stateNames[:], int(s)) }
 
 // MarshalText writes the state as one word.
@@ -68,7 +69,8 @@ const (
 	OutcomeLost
 	// OutcomeSuspended: the workflow waits for a timer, a signal or a child, without a worker.
 	OutcomeSuspended
-	// OutcomePreempted: the owner gave the execution back for more urgent work.
+	// OutcomePreempted: the owner gave the execution back, because more urgent work needed its
+	// slot.
 	OutcomePreempted
 	// OutcomeReleased: the owner gave the execution back unfinished; the retry budget is not
 	// charged.
@@ -81,7 +83,7 @@ var outcomeNames = [...]string{
 	"", "succeeded", "failed", "timed_out", "lost", "suspended", "preempted", "released", "cancelled",
 }
 
-// String is the outcome as one word.
+// String returns the outcome as one word.
 func (o Outcome) String() string { return name(outcomeNames[:], int(o)) }
 
 // MarshalText writes the outcome as one word.
@@ -99,21 +101,21 @@ type Class uint8
 
 // The classes of a failure.
 const (
-	// ClassTransient may succeed at the next attempt and is retried.
+	// ClassTransient: the next attempt may succeed, so the execution is retried.
 	ClassTransient Class = iota + 1
-	// ClassPermanent cannot be mended by a retry and is not retried.
+	// ClassPermanent: a retry would fail again, so the execution is not retried.
 	ClassPermanent
-	// ClassTimeout exceeded a timeout of the policy.
+	// ClassTimeout: the run or the execution exceeded a timeout of the policy.
 	ClassTimeout
-	// ClassCircuitOpen was caused by an open circuit breaker.
+	// ClassCircuitOpen: an open circuit breaker caused the failure.
 	ClassCircuitOpen
-	// ClassLost lost its owner more often than the policy allows.
+	// ClassLost: the execution lost its owner more often than the policy allows.
 	ClassLost
 )
 
 var classNames = [...]string{"", "transient", "permanent", "timeout", "circuit_open", "lost"}
 
-// String is the class as one word.
+// String returns the class as one word.
 func (c Class) String() string { return name(classNames[:], int(c)) }
 
 // MarshalText writes the class as one word.

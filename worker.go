@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Process identifies an operating-system process. With it, a program on the same host can prove
-// that the process has ended; a program on another host cannot.
+// Process identifies an operating-system process. With this data, a program on the same host can
+// prove that the process has ended; a program on another host cannot.
 type Process struct {
 	Host         string `json:"host,omitempty"`
 	BootID       string `json:"boot_id,omitempty"`
@@ -16,8 +16,8 @@ type Process struct {
 	Start uint64 `json:"start,omitempty"`
 }
 
-// Registration is one workflow that a worker can run. An empty Version takes executions without a
-// version.
+// Registration is one workflow that a worker can run. With an empty Version, the worker runs
+// executions without a version.
 type Registration struct {
 	Workflow string `json:"workflow"`
 	Version  string `json:"version,omitempty"`
@@ -29,19 +29,19 @@ type WorkerSpec struct {
 	// finds the session.
 	ID   WorkerID `json:"id,omitzero"`
 	Name string   `json:"name"`
-	// Queues are the queues to claim from; empty means "default". Queues that have work of the same
-	// priority take turns.
+	// Queues are the queues from which the worker claims; empty means "default". Queues that have
+	// work of the same priority take turns.
 	Queues    []string          `json:"queues,omitempty"`
 	Workflows []Registration    `json:"workflows"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Capacity  int               `json:"capacity"`
-	// TTL is how long the session is valid after a heartbeat; Heartbeat is how often the worker
-	// intends to send one.
+	// TTL is how long the session is valid after a heartbeat, and Heartbeat is the interval at
+	// which the worker intends to send heartbeats.
 	TTL       Duration `json:"ttl,omitempty"`
 	Heartbeat Duration `json:"heartbeat,omitempty"`
 	Process   Process  `json:"process,omitzero"`
 	Version   string   `json:"version,omitempty"` // the version of the worker's program
-	// External marks a session that Lock opened for an owner that is no worker.
+	// External marks a session that Lock opened for an owner that is not a worker.
 	External bool `json:"external,omitempty"`
 }
 
@@ -62,7 +62,7 @@ var workerStateNames = [...]string{"", "open", "draining", "closed", "drained", 
 // Ended reports whether the session has ended. An ended session stays ended.
 func (s WorkerState) Ended() bool { return s >= WorkerClosed }
 
-// String is the state as one word.
+// String returns the state as one word.
 func (s WorkerState) String() string { return name(workerStateNames[:], int(s)) }
 
 // MarshalText writes the state as one word.
@@ -92,7 +92,7 @@ type Session struct {
 	ID        WorkerID `json:"id"`
 	TTL       Duration `json:"ttl"`
 	Heartbeat Duration `json:"heartbeat"`
-	// Warning names a setting of the spec that is allowed and risky; empty if there is none.
+	// Warning names a setting of the spec that is allowed but risky. It is empty if there is none.
 	Warning string `json:"warning,omitempty"`
 }
 
@@ -105,35 +105,37 @@ type Lease struct {
 	Secret    Secret      `json:"-"`
 }
 
-// Run is the id of the run that the lease belongs to.
+// Run returns the id of the run to which the lease belongs.
 func (l Lease) Run() RunID { return RunID{l.Execution, l.Token} }
 
-// ClaimRequest asks for executions. A worker has one claim in flight at a time, and its Number
-// grows by one with each new claim. A claim sent again with the same Number gets the executions
-// that it won the first time.
+// ClaimRequest requests executions. A worker has one claim in flight at a time, and its Number
+// grows by one with each new claim. A worker that sends a claim again with the same Number gets the
+// executions that the claim won the first time.
 type ClaimRequest struct {
 	Worker WorkerID `json:"worker"`
 	Number int64    `json:"number"`
-	// Slots is the largest number of executions to claim; with 0 the call only waits for Attention.
+	// Slots is the largest number of executions to claim. With 0, the call only waits for
+	// Attention.
 	Slots int `json:"slots"`
-	// Wait is how long to wait while no execution is due.
+	// Wait is how long the call waits while no execution is due.
 	Wait time.Duration `json:"-"`
-	// Repeat says that the worker sent this Number before and has not seen the reply.
+	// Repeat says that the worker sent this Number before and has not received the reply.
 	Repeat bool `json:"repeat,omitempty"`
 }
 
 // ClaimReply has the executions that a claim won.
 type ClaimReply struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
-	// Attention asks the worker for a heartbeat now, since a message waits for it in the reply.
+	// Attention says that the worker should send a heartbeat now, since a message waits for the
+	// worker in the reply to its next heartbeat.
 	Attention bool `json:"attention,omitempty"`
 }
 
 // AloneFor is how long a worker that has an assignment with Alone claims no other execution, unless
-// the run saves a checkpoint or ends before.
+// the run of that assignment saves a checkpoint or ends earlier.
 const AloneFor = 5 * time.Second
 
-// Assignment is one execution that a claim won, with all that the worker needs to continue it.
+// Assignment is one execution that a claim won, with all data that the worker needs to continue it.
 type Assignment struct {
 	Lease      Lease           `json:"lease"`
 	Workflow   string          `json:"workflow"`
@@ -145,34 +147,36 @@ type Assignment struct {
 	Parent     ExecutionID     `json:"parent,omitzero"`
 	Policy     Policy          `json:"policy,omitzero"`
 	// First says that the execution was never claimed before, in any generation, so that no run can
-	// have stored anything. It is not set in the answer to a repeated claim.
+	// have stored anything. The answer to a repeated claim does not set First.
 	First bool `json:"first,omitempty"`
-	// Alone says that the execution was lost several times in a row: it may be the cause of its
-	// workers' crashes. The worker claims no other execution until the run has saved a checkpoint,
-	// has ended or has lasted for [AloneFor], so that a crash affects no other execution.
+	// Alone says that the execution was lost several times in a row, so that it may be the cause of
+	// its workers' crashes. The worker claims no other execution until the run has saved a
+	// checkpoint, has ended or has lasted for [AloneFor], so that a crash affects no other
+	// execution.
 	Alone bool `json:"alone,omitempty"`
 	// Checkpoints has the newest valid checkpoint of each key, in order of seq.
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
 	// Signals has the signals that no checkpoint has consumed yet, in order of seq.
 	Signals []Signal `json:"signals,omitempty"`
 	// More says that the reply had no room for everything: Checkpoints and Signals have only the
-	// first ones, and if both are empty Input may be missing too. Owner.Resume reads the rest.
+	// first ones, and if neither has any, Input may be missing too. Owner.Resume reads the missing
+	// data.
 	More bool `json:"more,omitempty"`
-	// SignalSeq is the seq of the newest signal, whether this reply has it or not.
+	// SignalSeq is the seq of the newest signal, even if this reply has no room for that signal.
 	SignalSeq int64 `json:"signal_seq,omitempty"`
-	// Remaining is the rest of the execution's Timeout; 0 means no limit.
+	// Remaining is how much of the execution's Timeout is left; 0 means no limit.
 	Remaining time.Duration `json:"-"`
 }
 
-// ResumeQuery asks for the checkpoints and signals after a seq. With 0 it asks for all of them and
-// for the input.
+// ResumeQuery requests the checkpoints and signals after a seq. With 0, it requests all of them and
+// the input.
 type ResumeQuery struct {
 	Lease Lease
 	After int64
 }
 
-// Resumed is one part, of some megabytes at most, of the data from which an owner continues an
-// execution.
+// Resumed is one part of the data from which an owner continues an execution. A part has some
+// megabytes at most.
 type Resumed struct {
 	// Input is the execution's input, if After was 0.
 	Input json.RawMessage `json:"input,omitempty"`
@@ -180,11 +184,11 @@ type Resumed struct {
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
 	// Signals has the signals that no checkpoint has consumed yet, in order of seq.
 	Signals []Signal `json:"signals,omitempty"`
-	// More says that there are further checkpoints or signals, after [Resumed.Last].
+	// More says that there are further checkpoints or signals after the seq [Resumed.Last].
 	More bool `json:"more,omitempty"`
 }
 
-// Last is the highest seq of these checkpoints and signals, 0 if there are none.
+// Last returns the highest seq of the part's checkpoints and signals, or 0 if it has none.
 func (r *Resumed) Last() int64 {
 	var last int64
 	if n := len(r.Checkpoints); n > 0 {
@@ -209,7 +213,7 @@ const (
 
 var kindNames = [...]string{"", "step", "state", "wait"}
 
-// String is the kind as one word.
+// String returns the kind as one word.
 func (k CheckpointKind) String() string { return name(kindNames[:], int(k)) }
 
 // MarshalText writes the kind as one word.
@@ -223,14 +227,14 @@ func (k *CheckpointKind) UnmarshalText(b []byte) error {
 }
 
 // Checkpoint is saved progress of an execution. A newer checkpoint of the same kind and key
-// replaces it.
+// replaces an older one.
 type Checkpoint struct {
 	Seq  int64           `json:"seq"`
 	Kind CheckpointKind  `json:"kind"`
 	Key  string          `json:"key"`
 	Data json.RawMessage `json:"data,omitempty"`
-	// Age is how long ago the checkpoint was saved, by the store's clock, when the store read it. A
-	// sleep that the checkpoint began is shorter by Age.
+	// Age is how long before the store read the checkpoint it was saved, by the store's clock. If
+	// the checkpoint began a sleep, Age of that sleep has already passed.
 	Age time.Duration `json:"-"`
 }
 
@@ -245,16 +249,16 @@ type Save struct {
 	Consumes int64 `json:"consumes,omitempty"`
 	// CostTokens is added to the execution's cost.
 	CostTokens int64 `json:"cost_tokens,omitempty"`
-	// Repeat says that the owner sent this Op before and has not seen the reply.
+	// Repeat says that the owner sent this Op before and has not received the reply.
 	Repeat bool `json:"repeat,omitempty"`
 }
 
-// Signal is a delivered signal, or the delivered end of a child.
+// Signal is a delivered signal, or the delivered message that a child has ended.
 type Signal struct {
 	Seq  int64  `json:"seq"`
 	Name string `json:"name"`
-	// Child is the child that ended, zero for a signal. With a child, Name is the key under which
-	// the parent started the child.
+	// Child is the child that ended, or zero for a signal. With a child, Name is the key under
+	// which the parent started the child.
 	Child   ExecutionID     `json:"child,omitzero"`
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
@@ -268,70 +272,74 @@ type Settlement struct {
 	Failure *Failure        `json:"failure,omitempty"`
 	// RetryAfter is the least delay before the next attempt.
 	RetryAfter time.Duration `json:"-"`
-	// Wait is after how long a suspended execution is due again; with 0 it waits until a signal or
-	// the end of a child arrives. WaitText describes the wait for people; it begins with "signal"
-	// or "child" if the execution waits for one.
+	// Wait is the time after which a suspended execution is due again. With 0, the execution waits
+	// until a signal or the end of a child arrives. WaitText describes the wait for people; it
+	// begins with "signal" or "child" if the execution waits for a signal or a child.
 	Wait     time.Duration `json:"-"`
 	WaitText string        `json:"wait_text,omitempty"`
-	// SignalSeen is the seq of the newest signal that the run has seen. If there is a newer signal,
-	// the execution is due at once.
+	// SignalSeen is the seq of the newest signal that the run has received. If there is a newer
+	// signal, the execution is due at once.
 	SignalSeen int64 `json:"signal_seen,omitempty"`
 	CostTokens int64 `json:"cost_tokens,omitempty"`
 	Repeat     bool  `json:"repeat,omitempty"`
 }
 
-// Held names a run that a worker has, from the reply to its claim until the acknowledgement of its
-// settlement.
+// Held names a run that a worker has. A worker has a run from the reply to its claim until the
+// settlement is acknowledged.
 type Held struct {
 	Execution ExecutionID `json:"execution"`
 	Token     Token       `json:"token"`
-	// Idle is how long ago the run last made progress. The engine uses it only for executions with
-	// an IdleTimeout.
+	// Idle is how long ago the run last made progress. The engine uses Idle only for executions
+	// with an IdleTimeout.
 	Idle time.Duration `json:"-"`
 }
 
-// Heartbeat renews a session and all leases under it. It also compares the worker's list of its
-// runs with the store's list, so that lost replies are noticed.
+// Heartbeat renews a session and all leases under it. The engine also compares the worker's list of
+// its runs with the store's list, so that it notices when a reply was lost.
 type Heartbeat struct {
 	Worker WorkerID `json:"worker"`
 	Holds  []Held   `json:"holds,omitempty"`
-	// ClaimSeen is the highest claim number whose reply the worker has seen or does not wait for
-	// any more. Executions that those claims won and that Holds does not name are released at once.
+	// ClaimSeen is the highest claim number whose reply the worker has received or does not wait
+	// for any more. If a claim up to this number won executions that Holds does not name, the
+	// engine releases them at once.
 	ClaimSeen int64 `json:"claim_seen"`
 }
 
-// HeartbeatReply tells a worker which of its runs it has lost, and which to cancel, to pause or to
-// give back.
+// HeartbeatReply tells a worker which of its runs it has lost, and which runs it should cancel,
+// pause or give back.
 type HeartbeatReply struct {
-	// ExpiresIn is how long the session is valid, counted from when the heartbeat was sent.
+	// ExpiresIn is how long the session is valid, counted from the time at which the heartbeat was
+	// sent.
 	ExpiresIn time.Duration `json:"-"`
-	// Revoked are the runs in Holds that the worker does not own any more: end them and write
-	// nothing.
+	// Revoked are the runs in Holds that the worker does not own any more: the worker must end them
+	// and write nothing.
 	Revoked []Held `json:"revoked,omitempty"`
-	// Cancel are the runs of cancelled executions, with the time that is left to end them.
+	// Cancel are the runs of cancelled executions, each with the time in which the worker should
+	// end it.
 	Cancel []Cancelling `json:"cancel,omitempty"`
-	// Pause and Preempt are the runs to give back at their next step or wait.
+	// Pause and Preempt are the runs that the worker should give back at their next step or wait.
 	Pause   []Held `json:"pause,omitempty"`
 	Preempt []Held `json:"preempt,omitempty"`
 	// Signals are the runs whose executions have signals that are newer than the claim.
 	Signals []Signalled `json:"signals,omitempty"`
-	// Drain asks the worker to claim nothing more and to end after its runs.
+	// Drain tells the worker to claim nothing more and to end after its runs.
 	Drain bool `json:"drain,omitempty"`
 }
 
-// Cancelling is a run whose execution was cancelled and that has not ended.
+// Cancelling is a run that has not ended although its execution was cancelled.
 type Cancelling struct {
 	Held
 	Within time.Duration `json:"-"`
 }
 
-// Signalled is a run to whose execution signals were delivered.
+// Signalled is a run whose execution has received signals.
 type Signalled struct {
 	Held
 	SignalSeq int64 `json:"signal_seq"`
 }
 
-// SignalQuery asks for the signals of an execution after a seq that no checkpoint has consumed.
+// SignalQuery requests the signals of an execution after a seq, except for those that a checkpoint
+// has consumed.
 type SignalQuery struct {
 	Execution ExecutionID
 	After     int64
@@ -341,8 +349,8 @@ type SignalQuery struct {
 type Chunk struct {
 	Lease Lease  `json:"lease"`
 	Name  string `json:"name"`
-	// N numbers the chunks of one name, from 0. Writing a number again replaces nothing; it is no
-	// error if the data is the same.
+	// N numbers the chunks of one name, from 0. A second write of the same number replaces nothing,
+	// and is no error if its data is the same.
 	N    int64  `json:"n"`
 	Data []byte `json:"data"`
 	// Chunks from DropFrom up to, not including, DropTo are deleted in the same write. A log uses
@@ -351,7 +359,7 @@ type Chunk struct {
 	DropTo   int64 `json:"drop_to,omitempty"`
 }
 
-// ChunkQuery asks for the chunks of one name, from a number on.
+// ChunkQuery requests the chunks of one name, from a number on.
 type ChunkQuery struct {
 	Execution ExecutionID
 	Name      string
