@@ -5,9 +5,9 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// admissions returns the checks of submissions to the server for the built-in workflows. They
-// apply to every route and protocol. The service of agents, if the server has one, also checks
-// prompts against the configuration.
+// admissions returns the checks that the server applies to submissions for the built-in workflows.
+// They apply to every route and protocol. If the server has the service of agents, that service
+// also checks prompts against the configuration.
 func (s *serving) admissions() map[string]func(*belay.Submission) error {
 	repos := repositories(s.cfg)
 	return map[string]func(*belay.Submission) error{
@@ -21,9 +21,9 @@ func (s *serving) admissions() map[string]func(*belay.Submission) error {
 	}
 }
 
-// forOwnWorker reports whether the worker inside this server may take a submission. Workers
-// elsewhere check jobs against their own configuration, and the executions of belay run are in
-// queues of their own.
+// forOwnWorker reports whether the worker inside this server may take a submission. Other workers
+// check jobs against their own configuration, and the executions of belay run are in queues of
+// their own.
 func forOwnWorker(x *belay.Submission) bool {
 	return (x.Queue == "" || x.Queue == "default") && len(x.WorkerLabels) == 0
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-// agentSetup returns the setup of agents that the configuration describes. Elsewhere says that
-// workers on other machines run them.
+// agentSetup returns the setup of agents that the configuration describes. elsewhere says that
+// workers on other machines run the agents.
 func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 	a := c.Agent
 	preset := a.Preset
@@ -36,7 +36,7 @@ func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 	return s, nil
 }
 
-// repositories returns the repositories that jobs may ask for.
+// repositories returns the repositories that jobs may request.
 func repositories(c *config.Config) agent.Repositories {
 	r := agent.Repositories{Own: c.Agent.Repo, Named: c.Agent.Repos, Credentials: credentials(c)}
 	if info, err := os.Stat(r.Own); err == nil && info.IsDir() {
@@ -47,8 +47,8 @@ func repositories(c *config.Config) agent.Repositories {
 	return r
 }
 
-// salvageTime is how long a cancelled job may take, beyond its grace, to save the changes that it
-// made in its workspace.
+// salvageTime is how long a cancelled job may take after its grace period to save the changes that
+// it made in its workspace.
 const salvageTime = 20 * time.Second
 
 // addAgents adds the service of agents to the server's options. Unless the configuration leaves
@@ -78,7 +78,8 @@ func (s *serving) addAgents(o *server.Options) error {
 	return nil
 }
 
-// assist runs agents in this process until ctx ends, and returns before the server's grace is over.
+// assist runs agents in this process until ctx ends, and returns before the end of the server's
+// grace period.
 func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
 	w, over := s.built.agents(ctx, setup)
 	err := w.Run(ctx)
@@ -90,8 +91,8 @@ func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
 	return nil
 }
 
-// checkReadable refuses an agent's command with a file that the users of jobs may not read: they
-// could not run it.
+// checkReadable refuses an agent's command if a file of the command is not readable for the users
+// of jobs, because they could not run the command.
 func checkReadable(command []string) error {
 	path := unreadable(command)
 	if path == "" {
@@ -101,9 +102,9 @@ func checkReadable(command []string) error {
 		"users may read it, or run agents as the user of this process, root, with agent.users: none", path)
 }
 
-// unreadable returns the first file of a command that users other than its owner may not read,
-// "" if there is none. It looks the program up as such a user's shell would: a file in PATH that
-// the user may not read is passed over for the next one of that name.
+// unreadable returns the first file of a command that users other than its owner may not read, or
+// "" if there is none. It looks for the program as the shell of such a user would: if the user may
+// not read a file in PATH, the next file of that name counts.
 func unreadable(command []string) string {
 	if len(command) == 0 {
 		return ""

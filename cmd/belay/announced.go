@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// announced is the backend of belay run's worker. It prints outages, and records the runs that this
+// announced is the Backend of belay run's worker. It prints outages, and records the runs that this
 // process has claimed.
 type announced struct {
 	outages

@@ -18,19 +18,20 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// builtins makes the workers of a process for the built-in workflows: commands and agents. Call
-// prepare first, then commands or agents. Jobs run in the sandbox that the configuration selects,
-// as far as this machine can provide it; the log says which parts of it are in place.
+// builtins makes the workers of a process for the built-in workflows: commands and agents. The
+// caller calls prepare first, and then commands or agents. Jobs run in the sandbox that the
+// configuration selects, as far as this machine can provide it; the log says which parts of the
+// sandbox are active.
 type builtins struct {
 	backend belay.Backend
 	cfg     *config.Config
-	// dir is the data directory; workspaces are below it unless the configuration
+	// dir is the data directory. Workspaces are in a directory below it, unless the configuration
 	// names another place.
 	dir  string
 	log  *slog.Logger
-	name string // of the process, for people
-	// secrets are files with secrets that the process reads, beside those that the
-	// configuration names. Jobs do not see them.
+	name string // the name of the process as people read it
+	// secrets are files with secrets that the process reads in addition to those that the
+	// configuration names. Jobs do not see these files.
 	secrets []string
 
 	queues        []string
@@ -38,11 +39,11 @@ type builtins struct {
 	ttl           time.Duration
 	grace, unwind time.Duration
 
-	ofCommands, ofAgents *jobs // nil if this process runs no jobs of the kind
+	ofCommands, ofAgents *jobs // nil if this process runs no jobs of that kind
 }
 
-// prepare makes the runners of jobs and tests the sandbox: for so many commands at a time, and
-// for agents if setup is not nil.
+// prepare makes the runners of jobs and tests the sandbox. commands is the number of commands at a
+// time; setup is nil if the process runs no agents.
 func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup) (err error) {
 	if commands > 0 {
 		if b.ofCommands, err = jobRunner(ctx, b.cfg, b.dir, b.log, nil, commands, b.secrets...); err != nil {
@@ -58,20 +59,21 @@ func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup
 	return nil
 }
 
-// commands makes a worker for so many commands at a time.
+// commands makes a worker for at most most commands at a time.
 func (b *builtins) commands(ctx context.Context, most int) *worker.Worker {
 	r := b.ofCommands
 	r.sweep(ctx, b.log)
-	// Other people submit the commands, so the configuration limits which variables of the
-	// environment and which repositories they may ask for: no variable unless it names one.
+	// Other users submit the commands. Therefore the configuration limits the variables of the
+	// environment and the repositories that a command may request: no variable unless the
+	// configuration names one.
 	r.Env, r.Repos = append([]string{}, b.cfg.Agent.Env...), repositories(b.cfg)
 	w := b.worker(b.name, most)
 	worker.Register(w, agent.Workflow, r.Run)
 	return w
 }
 
-// agents makes a worker for agents. The function over, to be called when the worker has stopped,
-// logs how long workspaces waited for the set-up lock of their repository.
+// agents makes a worker for agents. The caller calls the function over when the worker has stopped;
+// over logs how long workspaces waited for the set-up lock of their repository.
 func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Worker, over func()) {
 	a, r := b.cfg.Agent, b.ofAgents
 	r.sweep(ctx, b.log)
@@ -104,8 +106,8 @@ type jobs struct {
 	users process.Range
 }
 
-// sweep removes the workspaces of dead processes. Those of living processes are left alone, and
-// this process has none yet.
+// sweep removes the workspaces of dead processes. It does not touch the workspaces of living
+// processes, and this process has no workspace yet.
 func (j *jobs) sweep(ctx context.Context, log *slog.Logger) {
 	if err := j.Workspaces.Sweep(ctx, func(string) bool { return true }); err != nil {
 		log.Warn("remove the workspaces of earlier jobs", "error", err)
@@ -113,7 +115,7 @@ func (j *jobs) sweep(ctx context.Context, log *slog.Logger) {
 }
 
 // jobRunner makes the runner of jobs that the configuration describes, for at most most jobs at a
-// time. command is the command that all jobs start; nil if each job names its own.
+// time. command is the command that all jobs start, or nil if each job names its own command.
 func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int,
 	secrets ...string) (*jobs, error) {
 	a := cfg.Agent
@@ -148,9 +150,9 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 }
 
 // testSandbox runs a trial job to find out which parts of the sandbox this machine provides, and
-// logs them. It returns an error, so that no jobs run, if the configuration demands a wall that
-// cannot be put up, or if jobs are to have users of their own and only that is not possible, as
-// for root in some containers.
+// logs them. It returns an error, so that no jobs run, in two cases: the configuration demands a
+// wall (a part of the sandbox) that this machine cannot provide; or everything works except that
+// jobs cannot have users of their own, as for root in some containers.
 func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	held, err := r.Probe(ctx)
 	var missing *process.WallError
@@ -171,10 +173,10 @@ func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	default:
 		log.Warn("the trial job of the sandbox has failed, and so may other jobs", "error", err)
 	}
-	return nil //nolint:nilerr // a job whose sandbox cannot be made fails with the reason
+	return nil //nolint:nilerr // a job whose sandbox cannot be made fails and names the reason
 }
 
-// settingOf is the configuration key that demands a wall.
+// settingOf names the configuration key that demands a wall of the sandbox.
 var settingOf = map[process.Wall]string{process.WallNetwork: "agent.egress", process.WallHidden: "agent.hidden"}
 
 // lacking lists the walls of the sandbox that this machine does not provide.
@@ -202,8 +204,8 @@ func withoutUsers(ctx context.Context, r *agent.Runner) bool {
 }
 
 const (
-	// ownUsers is the first system user of jobs if the configuration names no range. It is
-	// above the users that systems give to people, services and containers.
+	// ownUsers is the first system user of jobs if the configuration names no range. It is above
+	// the users that operating systems give to people, services and containers.
 	ownUsers = 0x70000000
 	// mostUsers is the greatest number of system users for jobs: four for each job at a time.
 	mostUsers = 4 * 10_000
@@ -212,9 +214,10 @@ const (
 	userJournal = "/run/belay/users"
 )
 
-// jobUsers returns the pool of system users for workspaces, one each, and the user that owns the
-// base clones. Both are nil, and jobs run as the user of this process, if the configuration wants
-// no users or leaves it open and this process is not root.
+// jobUsers returns the pool of system users for workspaces, with one user for each workspace, and
+// the user that owns the base clones. Both are nil, and jobs run as the user of this process, if
+// the configuration switches these users off, or if it does not name users and this process is not
+// root.
 func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (*process.Pool,
 	*host.User, error) {
 	users := process.Range{First: ownUsers, Count: uint32(max(256, 4*most))}
@@ -244,7 +247,7 @@ func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []s
 	return pool, keeper, nil
 }
 
-// usersOf reads a range FIRST-LAST of users, whose form package config has checked.
+// usersOf reads a range FIRST-LAST of users. Package config has checked the form of the text.
 func usersOf(text string) (users process.Range, err error) {
 	var last uint32
 	_, err = fmt.Sscanf(text, "%d-%d", &users.First, &last)

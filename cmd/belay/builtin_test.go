@@ -18,9 +18,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Rule: if the machine cannot put up a wall that the configuration demands, no jobs run, and the
-// error names the setting. For missing walls that the configuration does not demand, the log
-// names those that jobs lack.
+// Rule: if the machine cannot provide a wall of the sandbox that the configuration demands, no jobs
+// run, and the error names the setting. If a wall that the configuration does not demand is
+// missing, the log says that jobs lack it.
 func TestNoJobRunsWithoutAWallThatIsDemanded(t *testing.T) {
 	m, err := workspace.Open(filepath.Join(t.TempDir(), "spaces"))
 	if err != nil {

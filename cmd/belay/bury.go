@@ -14,10 +14,10 @@ import (
 )
 
 // bury kills the processes that a worker which died on this host has left. Each process of a job
-// carries the id of its run in its environment. A run is over if its token is older than that of
-// its execution, or if its token is the newest and the execution does not run or is still owned
-// by the dead worker. The run of a living process has the newest token, and a living worker owns
-// its execution.
+// has the id of its run in its environment. A run is over in two cases: its token is older than the
+// token of its execution; or its token is the newest, and the execution does not run or the dead
+// worker still owns it. So bury kills no process of a living worker, since such a worker owns its
+// execution and its run has the newest token.
 func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -33,8 +33,8 @@ func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	return err
 }
 
-// buryBelow returns a function that does the same as bury and then removes the workspaces of dead
-// processes below a data directory. Workspaces of living processes are left alone.
+// buryBelow returns a function that calls bury and then removes the workspaces of dead processes
+// below a data directory. It does not touch the workspaces of living processes.
 func buryBelow(dir string) func(context.Context, belay.Client, belay.Worker) error {
 	return func(ctx context.Context, c belay.Client, dead belay.Worker) error {
 		if err := bury(ctx, c, dead); err != nil {
@@ -50,7 +50,7 @@ func buryBelow(dir string) func(context.Context, belay.Client, belay.Worker) err
 
 func sweepBelow(ctx context.Context, dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil // no workspace was ever made
+		return nil // no job has ever made a workspace here
 	}
 	w, err := openSpaces(dir)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// checkJobs returns the errors of a configuration that would keep this process from running jobs.
-// It starts nothing. Elsewhere says that workers on other machines run agents.
+// checkJobs returns the errors of a configuration that would prevent this process from running
+// jobs. It starts nothing. elsewhere says that workers on other machines run the agents.
 func checkJobs(c *config.Config, elsewhere bool) error {
 	var all []error
 	if c.Agents() {
@@ -41,7 +41,7 @@ func checkJobs(c *config.Config, elsewhere bool) error {
 	return errors.Join(all...)
 }
 
-// checkUsers refuses a range of system users that jobs cannot have.
+// checkUsers refuses a range of system users that this process cannot give to jobs.
 func checkUsers(a config.Agent) error {
 	if a.Users == "auto" || a.Users == "none" {
 		return nil
@@ -58,8 +58,8 @@ func checkUsers(a config.Agent) error {
 	return errors.Join(err, os.RemoveAll(journal))
 }
 
-// checkSecrets refuses files with secrets that other users can change or read. The warnings are
-// about files that are accepted although other users can read them.
+// checkSecrets refuses files with secrets that other users can change or read. A warning describes
+// a file that is accepted although other users can read it.
 func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 	var all []error
 	look := func(what, path string) {
@@ -99,8 +99,8 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 	return warnings, errors.Join(all...)
 }
 
-// checkServe returns the errors with which belay serve would refuse to start. It starts nothing,
-// and does not connect to a database.
+// checkServe returns the errors with which belay serve would refuse to start. It starts nothing and
+// does not connect to a database.
 func (a *app) checkServe(ctx context.Context, c *config.Config) (warnings []string, err error) {
 	warnings, err = a.checkSecrets(c)
 	all := []error{err, checkJobs(c, !c.Agent.Local), checkListen(ctx, c)}
@@ -115,13 +115,13 @@ func (a *app) checkServe(ctx context.Context, c *config.Config) (warnings []stri
 // checkWorker returns the errors with which belay worker would refuse to start. It starts nothing.
 func (a *app) checkWorker(c *config.Config) (warnings []string, err error) {
 	secrets := *c
-	secrets.TLSKey = "" // only a server reads the key of its certificate
+	secrets.TLSKey = "" // only a server reads the key of its TLS certificate
 	warnings, err = a.checkSecrets(&secrets)
 	return warnings, errors.Join(err, checkJobs(c, false))
 }
 
-// checkListen refuses an address that does not exist, and one that other machines can reach while
-// the store has no API key.
+// checkListen refuses an address that does not exist, and an address that other machines can reach
+// while the store has no API key.
 func checkListen(ctx context.Context, c *config.Config) error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil || c.InsecureNoAuth {

@@ -97,7 +97,7 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 }
 
 // awaited reports whether a connected worker takes work from the execution's queue. For an
-// execution of belay run this is the belay run that submitted it.
+// execution of belay run, this worker is the belay run that submitted the execution.
 func awaited(ctx context.Context, b interface {
 	Workers(ctx context.Context) ([]belay.Worker, error)
 }, e *belay.Execution) bool {
@@ -107,16 +107,16 @@ func awaited(ctx context.Context, b interface {
 	})
 }
 
-// living reports whether a worker may still work: its session has not ended, and this host does
-// not know its process as dead.
+// living reports whether a worker may still work: its session has not ended, and this host cannot
+// prove that its process has died.
 func living(w *belay.Worker) bool {
 	self, _ := host.Self()
 	return !w.State.Ended() && host.Process(w.Process).State(self) != host.Dead
 }
 
-// outcome waits up to three seconds for the effect of an action on a running execution, and
-// returns the execution. The owner may have died with the last engine: the new engine finds that
-// out within this time, and the action then ends the execution.
+// outcome waits up to three seconds for the effect of an action on a running execution, and returns
+// the execution. If the owner has died together with the last engine, the new engine notices the
+// death within this time, and the action then ends the execution.
 func outcome(ctx context.Context, b belay.Backend, e belay.Execution) belay.Execution {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

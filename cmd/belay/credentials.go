@@ -7,9 +7,9 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// credentials returns the logins for repositories that the configuration names, nil without any.
-// A login from the URL of a repository is for this repository alone; for others the credential
-// file is asked.
+// credentials returns the logins for repositories that the configuration names, or nil if it names
+// none. A login in the URL of a repository is for this repository alone; the logins for other
+// repositories come from the credential file.
 func credentials(c *config.Config) workspace.Credentials {
 	a := c.Agent
 	var file workspace.Credentials
@@ -36,8 +36,8 @@ func credentials(c *config.Config) workspace.Credentials {
 	}
 }
 
-// withLogin returns credentials that answer for one repository with the login that the user
-// typed in its URL, and for other repositories with the credentials in others.
+// withLogin returns credentials in which one repository has the login that the user typed in its
+// URL, and all other repositories have the logins in others.
 func withLogin(repo string, login workspace.Login, others workspace.Credentials) workspace.Credentials {
 	if login == (workspace.Login{}) {
 		return others

@@ -66,7 +66,8 @@ func (a *app) demo(c *cobra.Command, repo string) error {
 	return exitCode(130)
 }
 
-// demoWorker returns the command of a worker process of the demo: this same binary.
+// demoWorker returns the command that starts a worker process of the demo. The process runs this
+// same binary.
 func demoWorker(ctx context.Context, name, queue, dir string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -132,7 +132,7 @@ func (d *doctor) directory(ctx context.Context) {
 	}
 }
 
-// engine checks whether the engine of the directory, if one runs, takes work.
+// engine checks whether the engine of the directory takes work, if an engine runs.
 func (d *doctor) engine(ctx context.Context, dir string) {
 	holder := embedded.Holder(dir)
 	if holder == "" {
@@ -161,7 +161,7 @@ func (d *doctor) ready(fine string, notes []string, err error) {
 	}
 }
 
-// server checks whether the server answers, and whether the key has the right to read.
+// server checks whether the server answers, and whether the API key has the right to read.
 func (d *doctor) server(ctx context.Context) {
 	b, err := d.app.dial(ctx)
 	if err != nil {
@@ -186,7 +186,7 @@ func (d *doctor) server(ctx context.Context) {
 	d.add("workers", "ok", "%s connected", screen.Plural(n, "worker"))
 }
 
-// database checks the SQLite file for damage, and counts what is in it.
+// database checks the SQLite file for damage, and counts its contents.
 func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	version, damage, err := r.Check(ctx)
 	if err != nil {
@@ -212,7 +212,7 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	}
 	d.add("executions", "ok", "%s; %d runs, %d checkpoints, %d open dead letters", strings.Join(parts, ", "), c.Runs,
 		c.Checkpoints, c.DeadLetters)
-	if embedded.Holder(d.app.data) == "" { // the notes of a running engine are in the findings already
+	if embedded.Holder(d.app.data) == "" { // the findings already have the notes of a running engine
 		for _, n := range r.Notes(time.Now()) {
 			d.add("note", "warn", "%s", n)
 		}
@@ -234,7 +234,8 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	return nil
 }
 
-// lagging checks for five seconds whether the running engine works off what is overdue.
+// lagging checks for five seconds whether the running engine handles the sessions and executions
+// that are overdue.
 func (d *doctor) lagging(ctx context.Context, r *embedded.Reader) {
 	const tries = 20
 	overdue := 0

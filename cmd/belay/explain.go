@@ -57,11 +57,11 @@ func (a *app) explainCommand() *cobra.Command {
 	}
 }
 
-// runQueue is the mention, in a fact of an explanation, of the internal queue of a belay run.
+// runQueue matches the part of an explanation that names the internal queue of a belay run.
 var runQueue = regexp.MustCompile(` from queue "` + regexp.QuoteMeta(agent.RunQueue) + `[^"]*"`)
 
-// stranded says how to go on with an execution that waits for a belay run that has ended: no
-// other worker takes the executions of a belay run.
+// stranded says how to continue an execution that waits for a belay run that has ended: no other
+// worker takes the executions of a belay run.
 func stranded(ctx context.Context, r reader, id belay.ExecutionID) []string {
 	e, err := r.Execution(ctx, id)
 	if err != nil || e.State.Terminal() || !strings.HasPrefix(e.Queue, agent.RunQueue) || awaited(ctx, r, &e) {
@@ -73,8 +73,8 @@ func stranded(ctx context.Context, r reader, id belay.ExecutionID) []string {
 	}
 }
 
-// engineFacts lists the problems of the data directory's engine that keep an execution from going
-// on.
+// engineFacts lists the problems of the data directory's engine that keep an execution from
+// continuing.
 func (a *app) engineFacts(ctx context.Context) []string {
 	notes, err := datadir.Ready(ctx, a.data, datadir.Options{InJob: process.InJob, Patience: time.Second})
 	if err == nil {
@@ -88,8 +88,8 @@ func (a *app) engineFacts(ctx context.Context) []string {
 	return slices.Insert(notes, 0, why)
 }
 
-// noEngine says that no engine runs on the data directory and when the last change was made. It
-// is empty if an engine runs, or if the command asks a server.
+// noEngine says that no engine runs on the data directory, and when the last change was made. It
+// returns "" if an engine runs, or if the command uses a server.
 func (a *app) noEngine() string {
 	if a.server != "" || a.store != "" || embedded.Holder(a.data) != "" {
 		return ""
@@ -101,8 +101,8 @@ func (a *app) noEngine() string {
 	return text
 }
 
-// noteNoEngine prints below a list that no engine runs, if an execution in it has not ended: the
-// states are then those of the moment at which the last engine ended.
+// noteNoEngine prints below a list that no engine runs, if an execution in the list has not ended,
+// because its state is then the state from the time at which the last engine ended.
 func (a *app) noteNoEngine(list ...belay.Execution) {
 	if !slices.ContainsFunc(list, func(e belay.Execution) bool { return !e.State.Terminal() }) {
 		return

@@ -60,8 +60,8 @@ func allEvents(ctx context.Context, r reader, q belay.EventQuery) ([]belay.Event
 	}
 }
 
-// owner describes the worker that owns an execution, and the end of its lease; empty without an
-// owner.
+// owner describes the worker that owns an execution, and the end of its lease. It returns "" if the
+// execution has no owner.
 func owner(ctx context.Context, r reader, e *belay.Execution) string {
 	if e.Worker.IsZero() {
 		return ""
@@ -194,9 +194,9 @@ unless standard output is a terminal.`,
 	return c
 }
 
-// copyChunks writes a log or artifact to w. Where the middle of a long log was dropped,
-// copyChunks writes a line with the number of missing chunks. The beginning of a log is never
-// dropped: chunks that begin above zero belong to an artifact that replaced an earlier one.
+// copyChunks writes a log or artifact to w. If the middle of a long log was dropped, copyChunks
+// writes a line with the number of missing chunks. The beginning of a log is never dropped: chunks
+// that begin above zero belong to an artifact that replaced an earlier one.
 func copyChunks(ctx context.Context, w io.Writer, r reader, id belay.ExecutionID, name string) error {
 	next := int64(0)
 	for found := false; ; found = true {

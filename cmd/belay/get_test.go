@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: the table of get shows the internal queue and label of a belay run, and the generation, only
-// with -o wide.
+// Rule: belay get shows the internal queue and label of a belay run, and the generation, only with
+// -o wide.
 func TestGetShowsInternalsOnlyWithWide(t *testing.T) {
 	e := &belay.Execution{
 		Workflow: "command", Queue: "run:ex_1", Generation: 2,

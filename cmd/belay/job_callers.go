@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-// jobs prepares the runners of jobs in this process, and returns how the server recognises
-// requests of jobs.
+// jobs prepares the runners of jobs in this process. It returns the data by which the server
+// recognises requests that come from jobs.
 func (s *serving) jobs(ctx context.Context) (server.Jobs, error) {
 	s.built = s.builtins()
 	if err := s.built.prepare(ctx, s.cfg.Concurrency, s.agents); err != nil {
@@ -25,8 +25,8 @@ func (s *serving) jobs(ctx context.Context) (server.Jobs, error) {
 	return recogniseJobs(s.cfg.Agents() && !s.cfg.Agent.Local, s.built.ofCommands, s.built.ofAgents), nil
 }
 
-// recogniseJobs returns how the server recognises requests of jobs of these kinds. Elsewhere says
-// that agents run on other machines.
+// recogniseJobs returns the data by which the server recognises requests that come from jobs of
+// these kinds. elsewhere says that agents run on other machines.
 func recogniseJobs(elsewhere bool, kinds ...*jobs) server.Jobs {
 	var all server.Jobs
 	var users []process.Range
@@ -57,8 +57,8 @@ func recogniseJobs(elsewhere bool, kinds ...*jobs) server.Jobs {
 	return all
 }
 
-// ofJobs returns a function that reports whether a system user belongs to jobs: it is in one of
-// the ranges, or in the range from which other processes of this machine take users for jobs.
+// ofJobs returns a function that reports whether a system user belongs to jobs: the user is in one
+// of the ranges, or in the range from which other processes of this machine take users for jobs.
 func ofJobs(ranges []process.Range) func(uid uint32) bool {
 	all := append([]process.Range{{First: ownUsers, Count: mostUsers}}, ranges...)
 	return func(uid uint32) bool {
@@ -66,8 +66,8 @@ func ofJobs(ranges []process.Range) func(uid uint32) bool {
 	}
 }
 
-// runsForOthers reports whether a worker runs jobs that other people submit: a built-in workflow,
-// from other queues than those of a belay run.
+// runsForOthers reports whether a worker runs jobs that other users submit: it runs a built-in
+// workflow, from other queues than those of a belay run.
 func runsForOthers(spec *belay.WorkerSpec) bool {
 	builtin := slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool {
 		return r.Workflow == agent.Workflow || r.Workflow == agent.Prompted

@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// openSpaces opens the workspaces in a directory. While the manager salvages the work of a dead
-// run, it reserves, if this process runs as root, the system user that the run had, so that no
-// other process of this machine gives the user to a new run.
+// openSpaces opens the workspaces in a directory. If this process runs as root, the manager
+// reserves the system user of a dead run while it salvages the work of that run, so that no other
+// process of this machine gives the user to a new run.
 func openSpaces(dir string) (*workspace.Manager, error) {
 	m, err := workspace.Open(dir)
 	if err == nil && os.Geteuid() == 0 {
@@ -23,8 +23,8 @@ func openSpaces(dir string) (*workspace.Manager, error) {
 	return m, err
 }
 
-// reserveUserOf reserves the system user of a dead run's workspace until the returned function is
-// called. It refuses with a conflict if another run has the user by now.
+// reserveUserOf reserves the system user of a dead run's workspace until the caller calls the
+// returned function. It returns a conflict if another run has the user already.
 func reserveUserOf(ctx context.Context, user host.User, id string) (func(context.Context) error, error) {
 	pool, err := process.OpenPool(userJournal, process.Range{First: user.UID, Count: 1})
 	if err != nil {
@@ -43,15 +43,15 @@ func reserveUserOf(ctx context.Context, user host.User, id string) (func(context
 	return seat.Free, nil
 }
 
-// splitUsers splits a range of system users: the first owns the base clones, and the others are
-// for jobs. No job ever gets the first user.
+// splitUsers splits a range of system users: the first user owns the base clones, and the others
+// are for jobs. No job ever gets the first user.
 func splitUsers(users process.Range) (*host.User, process.Range, error) {
 	if users.Count < 2 {
 		return nil, users, fmt.Errorf("the users %s of jobs: at least two are needed, one for the base clones and one "+
 			"for a job", users)
 	}
 	if _, err := process.OpenPool(userJournal, process.Range{First: users.First, Count: 1}); err != nil {
-		return nil, users, err // another process uses the user
+		return nil, users, err // another process has this user in use
 	}
 	return &host.User{UID: users.First, GID: users.First}, process.Range{
 		First: users.First + 1, Count: users.Count - 1,

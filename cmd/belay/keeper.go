@@ -16,17 +16,17 @@ import (
 )
 
 // keeper renews the lock of belay lock exec while the command runs. It counts the lock's time from
-// the sending of each heartbeat, with a clock that goes on while the machine sleeps, and freezes
-// the command before another owner could get the execution.
+// the sending of each heartbeat, by a clock that goes on while the machine sleeps, and freezes the
+// command before another owner could get the execution.
 type keeper struct {
 	b    belay.Backend
 	say  func(format string, args ...any)
 	held belay.Lock    // the lock
-	sent time.Duration // when the call that took the lock was sent, by host.Boottime
+	sent time.Duration // the time, by host.Boottime, at which the call that took the lock was sent
 
 	cancelled bool  // the execution was cancelled
-	released  bool  // an operator paused, preempted or drained it: the lock must be released
-	lost      error // why the lock was lost
+	released  bool  // an operator paused, preempted or drained the execution, so keeper must release the lock
+	lost      error // the reason why the lock was lost
 }
 
 // lock takes the lock.
@@ -45,11 +45,11 @@ func (k *keeper) lock(ctx context.Context, r belay.LockRequest) error {
 	return nil
 }
 
-// keep renews the lock until the command has ended. The fence freezes the command when two thirds
-// of the lock's time have passed since the last acknowledged heartbeat was sent, and keep kills the
-// command when the lock is lost.
+// keep renews the lock until the command has ended. When two thirds of the lock's time have passed
+// since the last acknowledged heartbeat was sent, a timer (the fence) freezes the command. keep
+// kills the command when the lock is lost.
 func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
-	gaveUp := make(chan error, 1) // why keep ends the command without knowing whether the lock is lost
+	gaveUp := make(chan error, 1) // the reason why keep ends the command although the lock may still be valid
 	giveUp := func(why error) {
 		select {
 		case gaveUp <- why:
@@ -107,7 +107,7 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 
 func newAlarm(fire func()) runs.Alarm { return host.NewAlarm(host.Boottime, fire) }
 
-// kill kills the command after the lock was lost; why is the reason.
+// kill kills the command after the lock was lost for the reason why.
 func (k *keeper) kill(tree *process.Tree, why error) {
 	k.lost = cmp.Or(k.lost, why)
 	tree.Kill(k.lost)
@@ -128,7 +128,7 @@ func (k *keeper) renew(ctx context.Context) reply {
 	return r
 }
 
-// heard acts on the result of a heartbeat, and returns the time until the next one.
+// heard acts on the result of a heartbeat, and returns the time until the next heartbeat.
 func (k *keeper) heard(tree *process.Tree, fence *runs.Fence, end context.CancelCauseFunc, r reply) time.Duration {
 	switch {
 	case belay.CodeOf(r.err) == belay.CodeLeaseLost && r.err != nil:

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// keyFlag is the command line flag of one configuration key. Set only stores the text;
+// keyFlag is the command line flag of one configuration key. Set only stores the text of the flag;
 // config.Load checks the values of all flags together.
 type keyFlag struct {
 	key  config.Key
@@ -24,8 +24,8 @@ type keyFlag struct {
 func (f *keyFlag) String() string { return f.text }
 func (f *keyFlag) Type() string   { return f.key.Type() }
 
-// Set stores the text of the flag. The text of a list is the whole list, so Set refuses a second
-// one, which would silently replace the first.
+// Set stores the text of the flag. If the key is a list, the text is the whole list, so Set refuses
+// a second text, which would silently replace the first.
 func (f *keyFlag) Set(text string) error {
 	if f.set && f.key.Type() == "list" {
 		return errors.New("it is given twice; write the whole list once")
@@ -37,7 +37,7 @@ func (f *keyFlag) Set(text string) error {
 // keyFlags are the flags of a command that set configuration keys.
 type keyFlags []*keyFlag
 
-// add gives a command the flags of the configuration keys that wanted selects.
+// add adds to a command the flags of the configuration keys for which wanted returns true.
 func (k *keyFlags) add(c *cobra.Command, wanted func(config.Key) bool) {
 	for _, key := range config.Keys() {
 		if key.Name == "data" || !wanted(key) {
@@ -56,8 +56,8 @@ func (k *keyFlags) add(c *cobra.Command, wanted func(config.Key) bool) {
 		cobra.ShellCompDirectiveNoFileComp))
 }
 
-// load reads the configuration: flags outweigh environment variables, and environment variables
-// outweigh the file.
+// load reads the configuration: flags have precedence over environment variables, and environment
+// variables over the file.
 func (k *keyFlags) load(c *cobra.Command, a *app, file string) (*config.Config, error) {
 	sources := config.Sources{File: file, Environ: os.Environ(), Flags: make(map[string]string)}
 	for _, f := range *k {

@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// Rule: a flag that takes a list is refused when it is given twice, since the first list would be
-// lost; for any other flag the last value counts.
+// Rule: belay refuses a flag for a list that is given twice, since the first list would be lost.
+// For any other flag the last value counts.
 func TestAListFlagIsRefusedWhenGivenTwice(t *testing.T) {
 	for _, key := range config.Keys() {
 		f := &keyFlag{key: key}

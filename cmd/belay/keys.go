@@ -46,8 +46,8 @@ is made there, without a server.`,
 	return c
 }
 
-// useStore lets a command work on the store that --store or BELAY_STORE names, if one of them is
-// set and neither --data nor a server outweighs it.
+// useStore makes a command use the store that --store or BELAY_STORE names, if one of them is set
+// and neither --data nor a server has precedence.
 func (a *app) useStore(c *cobra.Command) error {
 	from := config.Sources{Flags: make(map[string]string)}
 	text, typed := c.Flag("store").Value.String(), c.Flag("store").Changed
@@ -118,7 +118,7 @@ func scopeNames() []string {
 	return names
 }
 
-// completeScopes offers the scopes that are not in the list yet.
+// completeScopes offers to the shell the scopes that are not in the list yet.
 func completeScopes(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	before := ""
 	if i := strings.LastIndexByte(typed, ','); i >= 0 {
@@ -150,8 +150,8 @@ func parseScopes(names []string) ([]belay.Scope, error) {
 	return out, nil
 }
 
-// createKey makes a key. It also makes the data directory, since the first key is made before the
-// first server starts.
+// createKey makes a key. It also makes the data directory, since a user may make the first key
+// before starting the first server.
 func (a *app) createKey(ctx context.Context, spec belay.KeySpec) error {
 	b, err := a.backend(ctx, "belay keys create")
 	if err != nil {
@@ -270,7 +270,7 @@ func (a *app) revokeKey(ctx context.Context, b belay.Backend, arg string) error 
 	return nil
 }
 
-// completeKeys offers the keys that are not revoked to the shell.
+// completeKeys offers to the shell the keys that are not revoked.
 func (a *app) completeKeys(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -97,7 +97,7 @@ func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionI
 		ID: k.held.Lease.Run().String(), Args: argv, Dir: dir, Grace: f.grace, Env: k.environment(os.Environ()),
 		Stdin: k.held.Execution.Input,
 		Output: func(_ context.Context, c process.Chunk) error {
-			w := a.plain().out // unchanged, since it is the user's own command
+			w := a.plain().out // the output is not screened, since the command is the user's own
 			if c.Stream == process.Stderr {
 				w = a.plain().err
 			}
@@ -118,7 +118,7 @@ func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionI
 	return k.ended(ctx, r, err)
 }
 
-// notStarted returns the exit code that a shell would give for a command that cannot be started.
+// notStarted returns the exit code that a shell would use if a command cannot be started.
 func (k *keeper) notStarted(err error) error {
 	var s *process.StartError
 	if errors.As(err, &s) {
@@ -131,8 +131,8 @@ func (k *keeper) notStarted(err error) error {
 // maxVariable is a little less than the length at which Linux refuses an environment variable.
 const maxVariable = 127 << 10
 
-// environment returns the command's environment: that of this process, and the variables of the
-// lock.
+// environment returns the command's environment: the environment of this process, and the variables
+// that describe the lock.
 func (k *keeper) environment(ours []string) map[string]string {
 	env := make(map[string]string)
 	for _, entry := range ours {

@@ -58,11 +58,12 @@ func (a *app) lsCommand() *cobra.Command {
 	return c
 }
 
-// searchFor is how long ls goes on searching when few executions fit the filter.
+// searchFor is how long ls continues to search when few executions match the filter.
 const searchFor = 3 * time.Second
 
-// search lists as many executions as the filter asks for. Each call of Executions looks at a limited
-// number of executions; search repeats the call from there until searchFor has passed.
+// search lists as many executions as the filter requests. Each call of Executions reads a limited
+// number of executions; search repeats the call from the place where it ended, until searchFor has
+// passed.
 func search(ctx context.Context, r reader, f belay.Filter) (belay.Page, error) {
 	var all belay.Page
 	for end := time.Now().Add(searchFor); ; {

@@ -1,5 +1,5 @@
-// Command belay runs long work durably: when a worker crashes, another one goes on from the last
-// checkpoint.
+// Command belay runs long work durably: when a worker crashes, another worker continues from the
+// last checkpoint.
 package main
 
 import (
@@ -13,7 +13,8 @@ import (
 )
 
 func main() {
-	process.Main(workspace.Helper()) // does not return in a process that was started as a job's supervisor or a helper
+	// in a process that was started as a job's supervisor or as a helper, Main does not return
+	process.Main(workspace.Helper())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
 	stop()

@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// url is the URL of the data directory's store.
+// url returns the URL of the data directory's store.
 func (a *app) url() string { return "sqlite:" + a.data }
 
 // reader has the calls of the commands that only read. A server, the process with the engine
@@ -48,7 +48,8 @@ func (a *app) reading(ctx context.Context, f func(reader) error) error {
 		defer r.Close()
 		return f(r)
 	}
-	// A store of another version or of another user: the process with the engine can read it.
+	// The store may be of another version or belong to another user; the process with the engine
+	// can read it.
 	if belay.CodeOf(err) != belay.CodeNotFound {
 		if b, derr := datadir.Dial(ctx, a.data, datadir.Options{InJob: process.InJob}); derr == nil {
 			return closing(b, f(b))
@@ -57,8 +58,8 @@ func (a *app) reading(ctx context.Context, f func(reader) error) error {
 	return err
 }
 
-// openReader opens the files of the data directory's store for reading. It refuses a directory
-// that users other than this one and root may write to, since they could have forged the files.
+// openReader opens the files of the data directory's store for reading. It refuses a directory into
+// which users other than this user and root may write, since they could have forged the files.
 func (a *app) openReader(ctx context.Context) (*embedded.Reader, error) {
 	if err := socket.Check(a.data); err != nil {
 		return nil, err
@@ -66,8 +67,8 @@ func (a *app) openReader(ctx context.Context) (*embedded.Reader, error) {
 	return embedded.OpenReader(ctx, a.url())
 }
 
-// writing calls f with the server, if the command line names one, and otherwise with the engine
-// of the data directory. It does not create a data directory: operators act on existing work.
+// writing calls f with the server, if the command line names one, and otherwise with the engine of
+// the data directory. It does not create a data directory, since operators act on existing work.
 func (a *app) writing(ctx context.Context, f func(belay.Backend) error) error {
 	if a.server == "" && a.store == "" {
 		r, err := a.openReader(ctx)
@@ -85,8 +86,8 @@ func (a *app) writing(ctx context.Context, f func(belay.Backend) error) error {
 	return closing(b, f(b))
 }
 
-// backend returns the server, if the command line names one, and otherwise the engine of the
-// data directory: that of the process which runs it already, or a new one in this process.
+// backend returns the server, if the command line names one, and otherwise the engine of the data
+// directory: the engine of the process that runs one already, or a new engine in this process.
 func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error) {
 	if a.server != "" {
 		return a.dial(ctx)
@@ -109,8 +110,8 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	return client.Dial(ctx, a.server, client.Key(key), client.UserAgent("belay/"+version))
 }
 
-// key returns the API key for the server. There is no flag for the key itself, since all users
-// of the machine can see the arguments of a process.
+// key returns the API key for the server. No flag takes the key itself, since all users of the
+// machine can see the arguments of a process.
 func (a *app) key() (string, error) {
 	if a.keyFile == "" {
 		return os.Getenv("BELAY_KEY"), nil
@@ -126,7 +127,7 @@ func (a *app) key() (string, error) {
 	return key, nil
 }
 
-// keyHint says, after a server refused the key, where belay read the key from.
+// keyHint says where belay read the key from, for the error of a server that refused the key.
 func (a *app) keyHint() string {
 	switch {
 	case a.keyFile != "":
@@ -138,15 +139,17 @@ func (a *app) keyHint() string {
 		"server, makes one"
 }
 
-// outage is a time in which neither a server nor an engine answered; since is zero before it.
+// outage is a time in which neither a server nor an engine answers. Before the outage, since is
+// zero.
 type outage struct{ since time.Time }
 
-// maxOutage is how long a waiting command repeats its call while nothing answers.
+// maxOutage is how long a waiting command repeats its call while neither a server nor an engine
+// answers.
 const maxOutage = 5 * time.Minute
 
-// retryLater reports whether the caller should repeat its call. For an unavailable server or
-// engine retryLater prints a line at the beginning of the outage, sleeps for half a second and
-// returns true until maxOutage has passed. For any other error it returns false at once.
+// retryLater reports whether the caller should repeat its call. If the server or engine is
+// unavailable, retryLater prints a line at the beginning of the outage, sleeps for half a second
+// and returns true, until maxOutage has passed. For any other error it returns false at once.
 func (a *app) retryLater(ctx context.Context, away *outage, err error) bool {
 	if belay.CodeOf(err) != belay.CodeUnavailable || ctx.Err() != nil {
 		return false
@@ -164,7 +167,7 @@ func (a *app) retryLater(ctx context.Context, away *outage, err error) bool {
 	return time.Since(away.since) < maxOutage
 }
 
-// closing closes b and returns err, or the error of closing if err is nil.
+// closing closes b. It returns err or, if err is nil, the error of the close.
 func closing(b belay.Backend, err error) error {
 	if cerr := b.Close(); err == nil {
 		err = cerr
@@ -180,12 +183,12 @@ func named(c *cobra.Command) context.Context {
 	return context.WithValue(c.Context(), commandName{}, strings.TrimPrefix(c.CommandPath(), "belay "))
 }
 
-// lastExecution is the argument that stands for the newest execution without a parent.
+// lastExecution is the argument that names the newest execution without a parent.
 const lastExecution = "@last"
 
-// executionID returns the id of the execution that an argument names. The argument is a whole
-// id, lastExecution, or, for one of the newest thousand executions, an idempotency key or the
-// beginning or end of an id. An argument that fits several executions is refused.
+// executionID returns the id of the execution that an argument names. The argument is a whole id,
+// lastExecution, or, for one of the newest thousand executions, an idempotency key or the beginning
+// or end of an id. executionID refuses an argument that matches several executions.
 func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, error) {
 	id, err := belay.ParseExecutionID(arg)
 	if err == nil || strings.HasPrefix(arg, "ex_") && !begins(arg) {
@@ -227,15 +230,14 @@ func begins(text string) bool {
 	return len(bare) < length && strings.Trim(bare, letters) == ""
 }
 
-// fits reports whether part is the beginning or the end of the id and has four characters at
-// least.
+// fits reports whether part is the beginning or the end of the id and has at least four characters.
 func fits(id, part string) bool {
 	const least = 4 // characters
 	bare := strings.TrimPrefix(part, "ex_")
 	return len(bare) >= least && (strings.HasPrefix(id, "ex_"+bare) || bare == part && strings.HasSuffix(id, part))
 }
 
-// completeIDs offers the newest executions to the shell.
+// completeIDs offers to the shell the ids of the newest executions.
 func (a *app) completeIDs(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

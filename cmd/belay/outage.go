@@ -8,8 +8,8 @@ import (
 )
 
 // outages is the Backend of a worker. It reports when heartbeats begin to fail and when they
-// succeed again: meanwhile the worker freezes its commands, and a user would see a standstill
-// without a reason.
+// succeed again. Between these times the worker freezes its commands, and without the report a user
+// would see a standstill without a reason.
 type outages struct {
 	belay.Backend
 	began func(runs int, err error)
@@ -18,7 +18,7 @@ type outages struct {
 	failing atomic.Bool
 }
 
-// Heartbeat reports the first heartbeat that fails, and the first that succeeds after it.
+// Heartbeat reports the first heartbeat that fails, and the first heartbeat that succeeds after it.
 func (o *outages) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	reply, err := o.Backend.Heartbeat(ctx, h)
 	// A lost lease is no outage: it ends the run, and package worker logs it.

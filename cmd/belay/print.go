@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// screened is a writer that escapes what could control a terminal. Each Write is a complete
-// text: an escape sequence that spans two calls is not recognised.
+// screened is a writer that escapes the characters that could control a terminal. Each Write is a
+// complete text: screened does not recognise an escape sequence that spans two calls.
 type screened struct{ to io.Writer }
 
 // Write writes p, escaped.
@@ -27,7 +27,7 @@ func quoted(s string) string {
 	return strconv.Quote(s)
 }
 
-// since returns the time that has passed since t, for people; a dash for the zero time.
+// since returns the time that has passed since t as text, and a dash for the zero time.
 func since(t time.Time) string {
 	if t.IsZero() {
 		return "-"

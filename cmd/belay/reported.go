@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// reported is the Backend of a worker, with a log of the worker's claims, the ends of its runs,
-// and outages of the server.
+// reported is the Backend of a worker. It logs the worker's claims, the ends of its runs, and
+// outages of the server.
 type reported struct {
 	outages
 	log *slog.Logger
@@ -49,8 +49,8 @@ func (r *reported) Settle(ctx context.Context, s belay.Settlement) error {
 	return nil
 }
 
-// failing is a Backend in this process whose store may fail for good. Failed is closed then, and
-// Failure says why.
+// failing is a Backend in this process whose store may fail for good. The failure closes the
+// channel Failed, and Failure returns the reason.
 type failing interface {
 	Failed() <-chan struct{}
 	Failure() error

@@ -24,14 +24,14 @@ type streams struct {
 
 // app has the streams and the global flags that all commands share.
 type app struct {
-	// The embedded streams escape control characters, since the output of commands contains
-	// text of other people. The streams in raw pass bytes on unchanged; see plain.
+	// The embedded streams escape control characters, since the output of commands contains text of
+	// other users. The streams in raw pass bytes on unchanged; see plain.
 	streams
 	raw streams
 
 	data    string
 	server  string
-	store   string // the URL of the database for belay keys; empty for a data directory or a server
+	store   string // the URL of the database for belay keys; empty if belay keys uses a data directory or a server
 	keyFile string
 	output  string
 	verbose bool
@@ -96,8 +96,8 @@ func (a *app) plain() streams {
 	return a.raw
 }
 
-// codeOf returns the code of an error. A file that the operating system refuses to open is not
-// an internal error: missing permission is forbidden, any other refusal a conflict.
+// codeOf returns the code of an error. If the operating system refuses to open a file, the error is
+// not internal: for a missing permission the code is forbidden, and for any other refusal conflict.
 func codeOf(err error) belay.Code {
 	code := belay.CodeOf(err)
 	var path *fs.PathError
@@ -129,7 +129,7 @@ func (a *app) root() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			if f := c.Flags(); f.Changed("data") && !f.Changed("server") {
-				a.server = "" // the flag --data outweighs the variable BELAY_SERVER
+				a.server = "" // the flag --data has precedence over the variable BELAY_SERVER
 			}
 			level := slog.LevelWarn
 			if a.verbose {
@@ -168,7 +168,7 @@ func (a *app) root() *cobra.Command {
 // outputs are the values of -o.
 var outputs = []string{"text", "wide", "json"}
 
-// wide reports whether tables for people also show internal queues, labels and counters.
+// wide reports whether text tables also show internal queues, labels and counters.
 func (a *app) wide() bool { return a.output == "wide" }
 
 func envOr(name, other string) string {
@@ -178,12 +178,12 @@ func envOr(name, other string) string {
 	return other
 }
 
-// usage returns an error about the command line itself: exit code 64.
+// usage returns an error about the command line itself. Its exit code is 64.
 func usage(format string, args ...any) error {
 	return &belay.Error{Code: belay.CodeMalformed, Message: fmt.Sprintf(format, args...)}
 }
 
-// exactly requires as many arguments as it has names, and lists the names in its error.
+// exactly requires one argument for each name, and lists the names in its error.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {

@@ -22,14 +22,14 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// labelLine is the label with a hash of the whole belay run line. With --resume, belay run finds
-// the execution of an interrupted line by it.
+// labelLine is the label with a hash of the whole belay run line. With --resume, belay run finds by
+// this label the execution of an interrupted line.
 const labelLine = "line"
 
 // runFlags are the flags of belay run.
 type runFlags struct {
 	repo, ref, key   string
-	login            workspace.Login // user name and password from the URL of the repository
+	login            workspace.Login // the user name and password from the URL of the repository
 	resume, isolated bool
 	timeout, grace   time.Duration
 	steps, env       []string
@@ -95,7 +95,7 @@ system user of its own.`,
 	return c
 }
 
-// job makes the job that the command line describes.
+// job returns the job that the command line describes.
 func (f *runFlags) job(ctx context.Context, args []string) (*agent.Job, error) {
 	j := &agent.Job{
 		Ref: f.ref, Timeout: belay.Duration(f.timeout), Grace: belay.Duration(f.grace), Env: f.env,
@@ -138,8 +138,8 @@ func (f *runFlags) job(ctx context.Context, args []string) (*agent.Job, error) {
 	return j, nil
 }
 
-// source returns the repository to clone, "" for an empty workspace. A path is made absolute, so
-// that the job is the same from any working directory.
+// source returns the repository to clone, or "" for an empty workspace. It makes a path absolute,
+// so that the job is the same from any working directory.
 func (f *runFlags) source(ctx context.Context) (string, error) {
 	switch {
 	case f.repo == "none":
@@ -192,7 +192,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	return errors.Join(err, s.close())
 }
 
-// submit returns the execution that the line goes on with, or submits a new one.
+// submit returns the execution that the command line continues, or submits a new execution.
 func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line string) (*belay.Execution, error) {
 	input, err := json.Marshal(job)
 	if err != nil {
@@ -212,8 +212,8 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 		Labels: map[string]string{agent.LabelCommand: screen.Brief(line, 60), labelLine: digest},
 		Policy: belay.Policy{
 			MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace,
-			// The user decides each time whether to type the line again, so a command
-			// that crashes its worker does not loop by itself.
+			// The user decides each time whether to type the line again, so a command that crashes
+			// its worker is not repeated endlessly.
 			MaxLosses: 1000,
 		},
 	}
@@ -231,7 +231,7 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 	return &e, err
 }
 
-// unfinished returns the newest execution of the same line that has not ended; nil if there is
+// unfinished returns the newest execution of the same line that has not ended, or nil if there is
 // none.
 func (s *session) unfinished(ctx context.Context, digest string) (*belay.Execution, error) {
 	f := belay.Filter{
@@ -252,7 +252,7 @@ func (s *session) unfinished(ctx context.Context, digest string) (*belay.Executi
 	}
 }
 
-// commandLine is the job as a person would type it.
+// commandLine returns the job as a user would type it.
 func commandLine(j *agent.Job) string {
 	if len(j.Steps) == 1 && j.Steps[0].Name == "command" {
 		return screen.Words(j.Steps[0].Argv)
@@ -264,7 +264,7 @@ func commandLine(j *agent.Job) string {
 	return strings.Join(names, ", then ")
 }
 
-// summary prints the result of a job that has ended, and returns its exit code as an error; nil
+// summary prints the result of a job that has ended, and returns its exit code as an error, or nil
 // for 0.
 func (v *view) summary(e *belay.Execution) error {
 	var r agent.Result
@@ -287,9 +287,9 @@ func (v *view) summary(e *belay.Execution) error {
 	return exitCode(code)
 }
 
-// exitCodeOf returns the exit code for a job that has ended. code is that of its last command.
-// Without one, the exit code is 130 after a cancel and 124 after a timeout, as with shells and
-// timeout(1), and 125 for any other failure.
+// exitCodeOf returns the exit code for a job that has ended. code is the exit code of the job's
+// last command. If there is no such code, the exit code is 130 after a cancel and 124 after a
+// timeout, as with shells and timeout(1), and 125 after any other failure.
 func exitCodeOf(e *belay.Execution, code int) int {
 	switch {
 	case e.State == belay.Cancelled:

@@ -99,7 +99,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, file string, warnin
 }
 
 // serving is one call of belay serve: the engine, the server, and the workers for commands and
-// agents that the configuration wants in this process.
+// agents that the configuration demands in this process.
 type serving struct {
 	app  *app
 	cfg  *config.Config
@@ -108,8 +108,8 @@ type serving struct {
 	// backend is the engine. close ends the engine and, for a data directory, its socket.
 	backend *embedded.Backend
 	close   func() error
-	// agents is the setup of agents that this process runs, nil without any; built makes the
-	// workers of this process.
+	// agents is the setup of the agents that this process runs, or nil if it runs none; built makes
+	// the workers of this process.
 	agents *agent.Setup
 	built  *builtins
 }
@@ -137,10 +137,10 @@ func (s *serving) run(ctx context.Context) error {
 	go again(ctx, atOnce, stop)
 	err = srv.Run(ctx, atOnce, s.backend)
 	if atOnce.Err() != nil {
-		return exitCode(130) // everything that was acknowledged is in the store
+		return exitCode(130) // every acknowledged write is in the store
 	}
 	if s.backend.Failure() != nil {
-		return err // at once: the results of running work could not be saved any more
+		return err // return at once, since the results of running work could not be saved any more
 	}
 	if cerr := s.close(); err == nil {
 		err = cerr
@@ -174,8 +174,8 @@ func (s *serving) open(ctx context.Context, srv *server.Server) error {
 	return nil
 }
 
-// again calls stop at the second request to stop. The first one ends ctx. again returns when the
-// context over ends.
+// again waits for the second request to stop and then calls stop. The first request has ended ctx.
+// again returns when the context over ends.
 func again(ctx, over context.Context, stop context.CancelFunc) {
 	select {
 	case <-ctx.Done():
@@ -221,7 +221,8 @@ func (s *serving) builtins() *builtins {
 	}
 }
 
-// work runs commands in this process until ctx ends, and returns before the server's grace is over.
+// work runs commands in this process until ctx ends, and returns before the end of the server's
+// grace period.
 func (s *serving) work(ctx context.Context) error {
 	if err := s.built.commands(ctx, s.cfg.Concurrency).Run(ctx); err != nil {
 		return err
@@ -230,8 +231,8 @@ func (s *serving) work(ctx context.Context) error {
 	return nil
 }
 
-// drained waits for the end of the server after one of its own workers has stopped. An operator who
-// drains this worker does not end the server.
+// drained waits for the end of the server after one of the server's own workers has stopped,
+// because an operator who drains such a worker does not want the server to end.
 func (s *serving) drained(ctx context.Context, what string) {
 	if ctx.Err() == nil {
 		s.log.Warn("a worker inside this server was drained: it runs nothing more until the server is started again",

@@ -28,7 +28,7 @@ type session struct {
 	backend belay.Backend
 	runner  *agent.Runner
 	view    *view
-	own     *announced // the backend of the worker: the same engine, with its outages announced
+	own     *announced // the Backend of the worker: the same engine, but outages are printed
 }
 
 // openSession connects to the engine, or starts one in this process, and removes the workspaces
@@ -50,16 +50,17 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view, isolated
 	return s, nil
 }
 
-// runnerOf returns the runner of the command. Unless the command is to be isolated it runs as the
-// calling user, without a sandbox: a person's own command shares caches with the person and
-// writes where a script of the person would, which a sandbox does not allow.
+// runnerOf returns the runner of the command. Unless the command must be isolated, it runs as the
+// calling user and without a sandbox: a user's own command shares the user's caches and writes
+// where a script of the user would write, which a sandbox does not allow.
 func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, error) {
 	if !isolated {
 		spaces, err := openSpaces(filepath.Join(dir, "workspaces"))
 		if err != nil {
 			return nil, err
 		}
-		// Workspaces of living processes are left alone, and this process has none yet.
+		// Sweep does not touch the workspaces of living processes, and this process has no
+		// workspace yet.
 		if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
 			slog.Warn("remove the workspaces of earlier runs", "error", err)
 		}
@@ -83,7 +84,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	switch {
 	case e.State.Terminal():
 		return s.view.summary(e)
-	case e.State == belay.Paused: // an operator wanted it to stay paused until belay resume
+	case e.State == belay.Paused: // an operator paused the execution, and only belay resume continues it
 		return &belay.Error{
 			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is paused; let it go on with: belay resume %s", e.ID,
 				e.ID),
@@ -92,8 +93,8 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	w := worker.New(s.own, worker.Options{
 		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4,
 		Version: version,
-		// A user who interrupts wants an end now: the step gets its own grace, and then
-		// the worker has a minute to clean up.
+		// An interrupt must end the command soon: the step gets its own grace period, and then the
+		// worker has a minute to clean up.
 		Grace: -1, Unwind: s.view.job.Grace.D() + time.Minute,
 	})
 	worker.Register(w, agent.Workflow, s.runner.Run)
@@ -103,7 +104,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	go func() { worked <- w.Run(wctx) }()
 	ended, err := s.await(ctx, e, worked)
 	if s.failure() != nil {
-		return err // at once: the results of the running step could not be saved any more
+		return err // return at once, since the results of the running step could not be saved any more
 	}
 	if ended == nil && err == nil {
 		s.view.say("stopping; interrupt again to stop at once")
@@ -120,7 +121,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	return s.view.summary(ended)
 }
 
-// await waits for the end of the execution and returns it; nil if ctx ended first.
+// await waits for the end of the execution and returns the execution, or nil if ctx ended first.
 func (s *session) await(ctx context.Context, e *belay.Execution, worked chan error) (*belay.Execution, error) {
 	type answer struct {
 		e   belay.Execution
@@ -152,8 +153,8 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 			}
 			return nil, err
 		case <-s.failed():
-			// Nothing can be saved any more, so the command must not go on: the
-			// supervisors kill their processes when this process is gone.
+			// Nothing can be saved any more, so the command must not continue: the supervisors kill
+			// their processes when this process has ended.
 			return nil, fmt.Errorf("the store has failed, and everything stops here; see to the disk, then type "+
 				"the same line again: %w", s.failure())
 		case <-tick.C:
@@ -162,8 +163,8 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 	}
 }
 
-// maxEngineOutage is how long there may be no engine before belay run gives up. The worker ends
-// its work sooner.
+// maxEngineOutage is the longest time without an engine after which belay run ends with an error.
+// The worker ends its work sooner.
 const maxEngineOutage = worker.DefaultMaxFreeze + 2*time.Minute
 
 // ended waits for the end of an execution, also while another process takes over the engine or
@@ -173,7 +174,7 @@ func (s *session) ended(ctx context.Context, id belay.ExecutionID) (belay.Execut
 	for {
 		x, err := s.backend.Await(ctx, id, time.Minute)
 		if err == nil && x.State.Terminal() {
-			x, err = s.backend.Execution(ctx, id) // Await leaves out parts of the execution
+			x, err = s.backend.Execution(ctx, id) // reads the whole execution, since Await leaves out parts of it
 			if err == nil {
 				return x, nil
 			}
@@ -222,7 +223,7 @@ func (s *session) announceActions(ctx context.Context, e *belay.Execution) {
 	}
 }
 
-// elsewhere returns the name of the living worker that runs the execution now; empty without one.
+// elsewhere returns the name of the living worker that runs the execution now, or "" if none does.
 func (s *session) elsewhere(ctx context.Context, e *belay.Execution) string {
 	if e.State != belay.Running {
 		return ""
@@ -254,12 +255,13 @@ func (s *session) failure() error {
 	return nil
 }
 
-// lastCleanup is the time for cleaning up after the second request to stop. The next run removes
-// the rest.
+// lastCleanup is the time for cleaning up after the second request to stop. The next belay run
+// removes the workspaces that are still left then.
 const lastCleanup = 3 * time.Second
 
 // stopAtOnce waits for the second request to stop and kills the processes that this session has
-// started. The worker then ends in order; if it does not within lastCleanup, stopAtOnce exits.
+// started. The worker then ends by itself; if it does not end within lastCleanup, stopAtOnce ends
+// this process.
 func (s *session) stopAtOnce() {
 	again := make(chan os.Signal, 1)
 	notify(again)
@@ -276,7 +278,7 @@ func (s *session) stopAtOnce() {
 	os.Exit(130)
 }
 
-// interrupted says how to go on with the execution, and returns exit code 130.
+// interrupted says how to continue the execution, and returns exit code 130.
 func (s *session) interrupted(e *belay.Execution) error {
 	how := "type the same line with --resume to go on"
 	if e.Key != "" {

@@ -83,8 +83,8 @@ cancelled; for the workflow command it is the exit code of the command.`,
 	return c
 }
 
-// submission makes the submission that the command line describes. dash is the number of arguments
-// before --, negative without --.
+// submission returns the submission that the command line describes. dash is the number of
+// arguments before --, or negative if there is no --.
 func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (belay.Submission, error) {
 	var command []string
 	if dash >= 0 {
@@ -125,8 +125,8 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	return s, err
 }
 
-// command makes the submission one for the built-in workflow command: argv, the repository and
-// the variables become its input.
+// command makes s a submission for the built-in workflow command: argv, the repository and the
+// variables become its input.
 func (f *submitFlags) command(s *belay.Submission, argv []string) error {
 	if s.Workflow != agent.Workflow {
 		return usage("a COMMAND, --repo, --ref and --env are for the workflow %s; give %s an --input", agent.Workflow,
@@ -136,7 +136,7 @@ func (f *submitFlags) command(s *belay.Submission, argv []string) error {
 		return usage("give --input or a COMMAND after --, not both")
 	}
 	j := &agent.Job{Repo: f.job.repo, Ref: f.job.ref, Env: f.job.env}
-	if j.Repo == "none" { // as for belay run
+	if j.Repo == "none" { // none means an empty workspace, as for belay run
 		j.Repo = ""
 	}
 	if len(argv) > 0 {
@@ -196,7 +196,7 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, belay.MaxPayload+1))
 }
 
-// pairs reads name=value arguments of a flag.
+// pairs reads the arguments name=value of a flag.
 func pairs(flag string, args []string) (map[string]string, error) {
 	var m map[string]string
 	for _, arg := range args {
@@ -212,7 +212,7 @@ func pairs(flag string, args []string) (map[string]string, error) {
 	return m, nil
 }
 
-// moment reads a time, or a duration from now on; zero for none.
+// moment reads a time, or a duration from now on. It returns the zero time for an empty text.
 func moment(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -255,7 +255,7 @@ func (a *app) waitFor(ctx context.Context, b belay.Backend, s belay.Submitted) e
 	for {
 		e, err := b.Await(ctx, s.ID, time.Minute)
 		if err == nil && e.State.Terminal() {
-			e, err = b.Execution(ctx, s.ID) // Await leaves out parts of the execution
+			e, err = b.Execution(ctx, s.ID) // reads the whole execution, since Await leaves out parts of it
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -274,7 +274,7 @@ func (a *app) waitFor(ctx context.Context, b belay.Backend, s belay.Submitted) e
 }
 
 // printResult prints the output or error of an execution that has ended, and returns the exit code
-// as an error; nil for 0.
+// as an error, or nil for 0.
 func (a *app) printResult(e *belay.Execution) error {
 	switch {
 	case a.output == "json":
@@ -287,7 +287,8 @@ func (a *app) printResult(e *belay.Execution) error {
 	code := 0
 	if e.Workflow == agent.Workflow {
 		var r agent.Result
-		_ = json.Unmarshal(e.Output, &r) // without a result the exit code is that of any workflow
+		// if the output is not the result of a job, the exit code is the same as for any workflow
+		_ = json.Unmarshal(e.Output, &r)
 		code = exitCodeOf(e, r.ExitCode)
 	} else if e.State != belay.Succeeded {
 		if code = exitCodeOf(e, 0); code == 125 {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// unknownCommand returns the error for an argument in place of a command, with the names of
+// unknownCommand returns the error for an argument that should be a command, with the names of
 // similar commands.
 func unknownCommand(c *cobra.Command, arg string) error {
 	c.SuggestionsMinimumDistance = 2
@@ -17,11 +17,12 @@ func unknownCommand(c *cobra.Command, arg string) error {
 		meant(c.SuggestionsFor(arg)), c.CommandPath())
 }
 
-// unknownFlag returns the error for flags that cannot be read, with the names of similar flags.
+// unknownFlag returns the error for flags that cobra cannot read, with the names of similar flags.
 func unknownFlag(c *cobra.Command, err error) error {
 	hint := ""
 	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
-		flags := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra compares names of commands alone
+		// cobra suggests only names of commands, so the names of flags become commands here
+		flags := &cobra.Command{SuggestionsMinimumDistance: 2}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
 				flags.AddCommand(&cobra.Command{Use: "--" + f.Name, Run: func(*cobra.Command, []string) {}})
@@ -39,10 +40,10 @@ func meant(names []string) string {
 	return "did you mean " + strings.Join(names[:min(len(names), 3)], " or ") + "? "
 }
 
-// manyFlags is the number of flags from which on help shows them in groups.
+// manyFlags is the least number of flags for which the help shows flags in groups.
 const manyFlags = 30
 
-// groups renders the flags of a command. If there are many, three or more flags with the same
+// groups renders the flags of a command. If there are many, at least three flags with the same
 // first part of their names form a group.
 func groups(c *cobra.Command) string {
 	flags := c.LocalFlags()

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// The linker sets commit; a release changes version.
+// The linker sets commit. A release changes version.
 var (
 	version = "0.1.0-dev"
 	commit  = "unknown"

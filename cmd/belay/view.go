@@ -13,17 +13,16 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// view shows a job of belay run on the terminal of its user. The command's output goes to
-// standard output and standard error as the command wrote it; lines of Belay's own go to
-// standard error. On a terminal the last line is a status line with the running step and its
-// duration.
+// view shows a job of belay run on the terminal of its user. The command's output goes to standard
+// output and standard error as the command wrote it; Belay's own lines go to standard error. On a
+// terminal the last line is a status line with the running step and its duration.
 type view struct {
 	app   *app
 	job   *agent.Job
-	quiet bool // with -o json: standard output gets the result alone
+	quiet bool // set with -o json: standard output gets only the result
 	tty   bool
-	// out and err receive the command's output: unchanged for the user's own command, with
-	// escape sequences removed for an isolated command.
+	// out and err receive the command's output. The output of the user's own command is unchanged;
+	// from the output of an isolated command, escape sequences are removed.
 	out, err io.Writer
 
 	mu       sync.Mutex
@@ -31,7 +30,7 @@ type view struct {
 	since    time.Time // when status was set
 	drawn    bool      // the status line is on the screen
 	midline  bool      // the command's output ends in the middle of a line
-	replayed bool      // no step ran in this process: the result is that of an earlier run
+	replayed bool      // no step ran in this process, so the result comes from an earlier run
 	isolated bool      // Held has printed the line about the command's isolation
 }
 
@@ -48,15 +47,15 @@ func newView(a *app, j *agent.Job, isolated bool) *view {
 }
 
 // begin prints the id of the execution. elsewhere is the name of the process that runs the
-// execution already, empty if there is none.
+// execution already, or empty if no process does.
 func (v *view) begin(e *belay.Execution, elsewhere string) {
 	switch {
 	case e.State.Terminal():
 		v.replayed = true
 		v.say("%s has ended before; nothing is run", e.ID)
-	case e.State == belay.Paused: // session.work refuses it with a message
+	case e.State == belay.Paused: // session.work refuses a paused execution with a message
 	case elsewhere != "":
-		v.replayed = true // until a step runs in this process
+		v.replayed = true // true until a step runs in this process
 		v.say("%s is run by %s already; waiting for its end, and taking over if that process ends", e.ID, elsewhere)
 		v.show("waiting for " + elsewhere)
 	case e.Seq > 1:
@@ -81,7 +80,7 @@ func endColour(s belay.State) string {
 	return red
 }
 
-// say prints a line of Belay's own.
+// say prints one of Belay's own lines.
 func (v *view) say(format string, args ...any) { v.sayIn(dim, format, args...) }
 
 func (v *view) sayIn(colour, format string, args ...any) {
@@ -103,14 +102,14 @@ func (v *view) paint(colour, s string) string {
 	return "\x1b[" + colour + "m" + s + "\x1b[0m"
 }
 
-// ranHere notes that a step runs in this process.
+// ranHere records that a step runs in this process.
 func (v *view) ranHere() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.replayed = false
 }
 
-// Preparing shows that the workspace is being made.
+// Preparing shows that the workspace is being prepared.
 func (v *view) Preparing(j *agent.Job) {
 	v.ranHere()
 	if j.Repo != "" {
@@ -118,7 +117,8 @@ func (v *view) Preparing(j *agent.Job) {
 	}
 }
 
-// Retrying says that fetching the repository failed with why, and that another attempt follows.
+// Retrying says that fetching the repository failed with the error why, and that another attempt
+// follows.
 func (v *view) Retrying(attempt int, why error) {
 	v.say("attempt %d to fetch the repository follows: %v", attempt, why)
 }
@@ -179,7 +179,7 @@ func (v *view) flush() {
 	defer v.mu.Unlock()
 	for _, w := range []io.Writer{v.out, v.err} {
 		if s, ok := w.(*screen.Writer); ok {
-			_ = s.Flush() // errors of the output are ignored, as in Wrote
+			_ = s.Flush() // errors of the output are ignored here and in Wrote
 		}
 	}
 }

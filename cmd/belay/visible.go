@@ -23,13 +23,13 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// visibility has the paths that are hidden from the jobs of a process, and the paths below them that
-// jobs may read all the same.
+// visibility has the paths that are hidden from the jobs of a process, and those paths below them
+// that jobs may read all the same.
 type visibility struct{ hidden, readable []string }
 
-// visibilityOf returns the visibility of jobs. Own says that jobs have system users of their own, who
-// cannot read what only the server's user may read. The secrets are files that the process reads
-// beside those that the configuration names.
+// visibilityOf returns the visibility of jobs. own says that jobs have system users of their own,
+// who cannot read files that only the server's user may read. secrets are files that the process
+// reads in addition to those that the configuration names.
 func visibilityOf(c *config.Config, data string, command []string, own bool, secrets ...string) visibility {
 	s := hiddenFrom(c, data, command, own, secrets...)
 	s.unique()
@@ -43,7 +43,8 @@ func visibilityOf(c *config.Config, data string, command []string, own bool, sec
 	return s
 }
 
-// hiddenFrom returns the visibility of jobs under a seal; see visibilityOf.
+// hiddenFrom returns the visibility of jobs whose file system is sealed (agent.seal); see
+// visibilityOf.
 func hiddenFrom(c *config.Config, data string, command []string, own bool, secrets ...string) visibility {
 	a := c.Agent
 	s := visibility{readable: a.Readable}
@@ -58,9 +59,9 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	if own {
 		return s
 	}
-	// Services listen below these directories that would take a job for the server, since both
-	// run as the same user: the service manager, its bus, and databases that identify users by
-	// their processes. Secrets of containers are there too.
+	// Some services that listen below these directories would accept a job as if it were the
+	// server, since both run as the same user: the service manager, its bus, and databases that
+	// identify users by their processes. Containers also have their secrets there.
 	s.hide("/run", "/var/run", os.Getenv("XDG_RUNTIME_DIR"), os.Getenv("SSH_AUTH_SOCK"))
 	s.hide(storeSockets(c.Store)...)
 	s.readable = slices.Concat(s.readable, runReadable, programs("/run", command))
@@ -74,9 +75,9 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	return s
 }
 
-// engineSockets are the sockets of container engines, or the directories of the sockets: a process
-// that can connect to such an engine can become root. They are hidden also while no engine runs,
-// since one may start later.
+// engineSockets are the sockets of container engines, or the directories of the sockets. A process
+// that can connect to such an engine can become root. The sockets are hidden even if no engine
+// runs, since an engine may start later.
 var engineSockets = []string{
 	"/run/docker.sock", "/run/docker", "/run/containerd", "/run/podman", "/run/crio", "/run/cri-dockerd.sock",
 	"/run/buildkit",
@@ -94,9 +95,10 @@ var runReadable = []string{
 	"/run/opengl-driver",
 }
 
-// storeSockets returns the socket of the server's database on this machine, or its directory. The
-// database identifies users by their processes, so it would take a job of the server's user for
-// the server. Of /tmp and the like, which programs need, only the socket is hidden.
+// storeSockets returns the socket of the server's database on this machine, or the socket's
+// directory. The database identifies users by their processes, so it would accept a job of the
+// server's user as if it were the server. In /tmp and similar directories, which programs need,
+// only the socket is hidden.
 func storeSockets(store string) []string {
 	u, err := url.Parse(store)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -116,8 +118,8 @@ func storeSockets(store string) []string {
 	return all
 }
 
-// engines returns the sockets of container engines: the usual ones, and those that the environment
-// of this process names.
+// engines returns the sockets of container engines: the usual sockets, and those that the
+// environment of this process names.
 func engines() (all []string) {
 	all = append(all, engineSockets...)
 	for _, name := range []string{"DOCKER_HOST", "CONTAINER_HOST", "CONTAINERD_ADDRESS", "BUILDKIT_HOST"} {
@@ -129,8 +131,9 @@ func engines() (all []string) {
 	return all
 }
 
-// hideExcept replaces each hidden directory above dir by its entries, except for the path down to
-// dir. Without a seal a job finds its workspace at its real path, so the path must stay visible.
+// hideExcept replaces each hidden directory above dir by the directory's entries, except for the
+// path down to dir. Without a seal of the file system, a job finds its workspace at its real path,
+// so this path must stay visible.
 func hideExcept(hidden []string, dir string) (all []string) {
 	for _, p := range hidden {
 		if p != dir && !strings.HasPrefix(dir, p+"/") {
@@ -140,9 +143,9 @@ func hideExcept(hidden []string, dir string) (all []string) {
 		for at := p; at != dir; {
 			rest, _ := strings.CutPrefix(dir, at+"/")
 			name, _, _ := strings.Cut(rest, "/")
-			entries, _ := os.ReadDir(at) // jobs cannot read a directory that the server cannot read
+			entries, _ := os.ReadDir(at) // a directory that the server cannot read is not readable for jobs either
 			for _, e := range entries {
-				if e.Name() != name && e.Type()&os.ModeSymlink == 0 { // the target of a link may be public
+				if e.Name() != name && e.Type()&os.ModeSymlink == 0 { // the target of a link may be a public file
 					all = append(all, filepath.Join(at, e.Name()))
 				}
 			}
@@ -159,7 +162,7 @@ func absolute(path string) string {
 	return path
 }
 
-// hide adds the paths that exist to the hidden ones, with all links resolved.
+// hide adds the paths that exist to the hidden paths, with all links resolved.
 func (s *visibility) hide(paths ...string) {
 	for _, p := range paths {
 		if p == "" {
@@ -180,8 +183,8 @@ func (s *visibility) unique() {
 	}
 }
 
-// wallsOf returns the walls around jobs. Jobs do not run without a wall that the configuration
-// names itself: agent.hidden and agent.egress.
+// wallsOf returns the walls around jobs, the parts of their sandbox. If the configuration itself
+// names a wall, with agent.hidden or agent.egress, jobs do not run without it.
 func wallsOf(c *config.Config, s visibility) (agent.Walls, error) {
 	w := agent.Walls{Hidden: s.hidden, Readable: s.readable}
 	if len(c.Agent.Hidden) > 0 {
@@ -210,7 +213,8 @@ func wallsOf(c *config.Config, s visibility) (agent.Walls, error) {
 }
 
 // ownAddress returns a function that reports whether this server listens at an address. The proxy
-// must not connect jobs to it: the server would take the connection for one of its own user.
+// must not connect jobs to such an address, because the server would accept the connection as one
+// of its own user.
 func ownAddress(listen string) func(netip.AddrPort) bool {
 	_, text, _ := net.SplitHostPort(listen)
 	port, err := strconv.ParseUint(text, 10, 16)
@@ -229,8 +233,8 @@ func local(address netip.Addr) bool {
 	})
 }
 
-// homes returns the home directories of this process's user: the one in HOME, and the one in the
-// machine's user database.
+// homes returns the home directories of this process's user: the directory in HOME, and the
+// directory in the machine's user database.
 func homes() (all []string) {
 	known := ""
 	if u, err := user.LookupId(fmt.Sprint(os.Geteuid())); err == nil {
@@ -244,9 +248,9 @@ func homes() (all []string) {
 	return all
 }
 
-// programs returns the directories below a home directory that jobs need to read: those of PATH,
-// and those of the command and of the files among its arguments, both as they are named and with
-// links resolved.
+// programs returns the directories below a home directory that jobs need to read: the directories
+// in PATH, and the directories of the command and of the files among its arguments, both by their
+// names and with links resolved.
 func programs(home string, command []string) (all []string) {
 	real, err := filepath.EvalSymlinks(home)
 	if err != nil {
@@ -259,7 +263,7 @@ func programs(home string, command []string) (all []string) {
 			case dir:
 				at = p
 			case at == real || at == home:
-				at = p // the file alone
+				at = p // only the file
 			}
 			if at != real && strings.HasPrefix(at, real+"/") || at != home && strings.HasPrefix(at, home+"/") {
 				all = append(all, at)
@@ -291,8 +295,8 @@ func programs(home string, command []string) (all []string) {
 var shared = []string{".local", ".config", ".cache", ".ssh", ".gnupg", ".aws", ".docker", ".kube"}
 
 // toolchain returns the directory of the toolchain whose programs are in dir, a directory of PATH
-// below a home directory: programs in ~/.pyenv/shims need ~/.pyenv, those of a virtual environment
-// need its lib. It returns "" if the programs need nothing outside dir.
+// below a home directory. For example, programs in ~/.pyenv/shims need ~/.pyenv, and programs of a
+// virtual environment need its lib. It returns "" if the programs need nothing outside dir.
 func toolchain(dir, home string) string {
 	root := filepath.Dir(dir)
 	rest, below := strings.CutPrefix(root, home+"/")

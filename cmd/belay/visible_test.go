@@ -18,9 +18,9 @@ func ordered(s visibility) visibility {
 	return s
 }
 
-// Rule: from jobs of the server's user, the data directory, files with secrets and the home
-// directory are hidden, except for the programs in it that jobs need. From jobs with users of their
-// own, only the data directory and files with secrets are hidden.
+// Rule: jobs of the server's user cannot see the data directory, files with secrets, and the home
+// directory except for the programs in it that jobs need. From jobs with users of their own, only
+// the data directory and files with secrets are hidden.
 func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -93,8 +93,8 @@ func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 	}
 }
 
-// Rule: without a seal a job finds its workspace at its real path, and the other entries of the
-// directories on this path are hidden.
+// Rule: without a seal of the file system, a job finds its workspace at its real path, and the
+// other entries of the directories on this path are hidden.
 func TestWithoutASealOnlyThePathToTheWorkspaceIsVisible(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -124,8 +124,8 @@ func TestWithoutASealOnlyThePathToTheWorkspaceIsVisible(t *testing.T) {
 	}
 }
 
-// Rule: no job sees the socket of a container engine, whether the job has a user of its own or
-// not, and whether the socket is at its usual path or at that of DOCKER_HOST.
+// Rule: no job sees the socket of a container engine, whether the job has a user of its own or not,
+// and whether the socket is at its usual path or at the path in DOCKER_HOST.
 func TestContainerEnginesAreHiddenFromJobs(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "unix:///srv/engine/docker.sock")
 	t.Setenv("CONTAINER_HOST", "ssh://root@elsewhere/run/podman.sock")
@@ -143,8 +143,8 @@ func TestContainerEnginesAreHiddenFromJobs(t *testing.T) {
 	}
 }
 
-// Rule: a job of the server's user sees no service that would take the job for the server: the
-// service manager, its bus, the database that the server uses.
+// Rule: a job of the server's user sees no service that would accept the job as if it were the
+// server: the service manager, its bus, and the server's database.
 func TestServicesThatTrustTheUserAreHiddenFromJobs(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PGHOST", "localhost")
@@ -166,7 +166,8 @@ func TestServicesThatTrustTheUserAreHiddenFromJobs(t *testing.T) {
 	}
 }
 
-// Rule: jobs insist on the walls that the configuration names, and on no others.
+// Rule: jobs do not run without a wall of the sandbox that the configuration names. They run
+// without any other wall.
 func TestJobsInsistOnConfiguredWalls(t *testing.T) {
 	for _, c := range []struct {
 		set    func(*config.Agent)

@@ -47,7 +47,7 @@ shutdown: the worker claims nothing more, and its runs may finish within --grace
 rest is then stopped and released, and other workers go on with it. A second Ctrl-C
 or SIGTERM stops everything at once.`
 
-// workerOptions are the flags of belay worker and the state that is made from them.
+// workerOptions are the flags of belay worker and the state that the command derives from them.
 type workerOptions struct {
 	file, name  string
 	check       bool
@@ -121,7 +121,7 @@ func (a *app) workerCommand() *cobra.Command {
 	return c
 }
 
-// complete takes the options that the command line leaves out from the configuration, and checks
+// complete takes from the configuration the options that the command line leaves out, and checks
 // the options.
 func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 	typed := c.Flags().Changed
@@ -132,10 +132,10 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 		o.grace = o.cfg.Grace
 	}
 	if o.grace <= 0 {
-		o.grace = -1 // package worker takes 0 for its default
+		o.grace = -1 // for package worker, 0 would mean its default
 	}
 	a.data = o.cfg.DataDir()
-	// The proxy of a job refuses connections to the server's address.
+	// With this setting, the proxy of a job refuses connections to the server's address.
 	if u, err := url.Parse(a.server); err == nil && u.Host != "" {
 		o.cfg.Listen = net.JoinHostPort(u.Hostname(),
 			cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
@@ -175,7 +175,7 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	select {
 	case err = <-worked:
 	case <-atOnce.Done():
-		return exitCode(130) // the supervisors kill the processes of jobs
+		return exitCode(130) // the supervisors of the jobs kill the jobs' processes
 	case <-failedOf(b):
 		return fmt.Errorf("the store has failed, and everything stops here; see to the disk: %w", failureOf(b))
 	}
@@ -185,8 +185,8 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	return err
 }
 
-// waitForBackend connects to the server and waits for one that does not answer yet, since workers
-// and servers may be started in any order.
+// waitForBackend connects to the server. It waits for a server that does not answer yet, since
+// workers and servers may be started in any order.
 func (a *app) waitForBackend(ctx context.Context, log *slog.Logger) (belay.Backend, error) {
 	for said := false; ; said = true {
 		b, err := a.backend(ctx, "belay worker")
@@ -200,13 +200,13 @@ func (a *app) waitForBackend(ctx context.Context, log *slog.Logger) (belay.Backe
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 			log.Info("the worker has stopped; no server has answered", "error", err)
-			return nil, exitCode(0) // a graceful stop: there are no runs to release
+			return nil, exitCode(0) // this is a graceful stop, with no runs to release
 		}
 	}
 }
 
-// workOn runs commands and agents side by side, each kind with a worker of its own,
-// until both have stopped.
+// workOn runs commands and agents at the same time, each kind with a worker of its own, until both
+// workers have stopped.
 func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) error {
 	dir, err := filepath.Abs(a.data)
 	if err != nil {
@@ -247,7 +247,7 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	return together(ctx, workers)
 }
 
-// together runs workers until all have stopped. If one fails, the others are stopped.
+// together runs workers until all have stopped. If one worker fails, together stops the others.
 func together(ctx context.Context, workers []*worker.Worker) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -74,8 +74,8 @@ func (a *app) listWorkers(workers []belay.Worker) error {
 	return t.Flush()
 }
 
-// queuesOf lists the queues of a worker: for people without those of a belay run, which take one
-// execution each.
+// queuesOf lists the queues of a worker. Text output leaves out the queues of a belay run, which
+// take one execution each.
 func (a *app) queuesOf(w *belay.Worker) string {
 	queues := slices.Clone(w.Queues)
 	if !a.wide() {
@@ -87,8 +87,8 @@ func (a *app) queuesOf(w *belay.Worker) string {
 	return screen.Brief(strings.Join(queues, ","), 40)
 }
 
-// countdown says when a worker's lease ends unless a heartbeat renews it. The time is computed
-// with this machine's clock, and is for people alone.
+// countdown says when a worker's lease ends unless a heartbeat renews it. It computes the time with
+// this machine's clock, so the text is only for people.
 func countdown(w *belay.Worker) string {
 	if d := time.Until(w.ExpiresAt); d > 0 {
 		return "its lease ends in " + screen.Short(d)
@@ -123,9 +123,9 @@ func (a *app) workersDrainCommand() *cobra.Command {
 	}
 }
 
-// workerID returns the id of the worker that an argument names. The argument is a whole id, or,
-// for a worker that has not ended, its name or the end of its id. An argument that fits several
-// workers is refused.
+// workerID returns the id of the worker that an argument names. The argument is a whole id or, for
+// a worker that has not ended, its name or the end of its id. workerID refuses an argument that
+// matches several workers.
 func (a *app) workerID(ctx context.Context, arg string) (belay.WorkerID, error) {
 	if strings.HasPrefix(arg, "wk_") {
 		return belay.ParseWorkerID(arg)
@@ -156,7 +156,7 @@ func (a *app) workerID(ctx context.Context, arg string) (belay.WorkerID, error) 
 	}
 }
 
-// completeWorkers offers the workers that have not ended to the shell.
+// completeWorkers offers to the shell the workers that have not ended.
 func (a *app) completeWorkers(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var ids []string
 	if len(args) == 0 {

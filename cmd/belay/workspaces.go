@@ -54,7 +54,8 @@ func (a *app) workspacesCommand() *cobra.Command {
 	return c
 }
 
-// open returns the manager of the directory; nil if there is no such directory, since no job ran.
+// open returns the manager of the workspaces' directory, or nil if there is no such directory,
+// since no job ever ran.
 func (s *spaces) open() (*workspace.Manager, error) {
 	dir := s.dir
 	if dir == "" {
@@ -66,7 +67,8 @@ func (s *spaces) open() (*workspace.Manager, error) {
 	return openSpaces(dir)
 }
 
-// seenSpace is a workspace, or the kept work of one, in the output of ls.
+// seenSpace is an entry of the output of ls: a workspace, or the work that was kept from a
+// workspace.
 type seenSpace struct {
 	workspace.Info
 	Execution string `json:"execution,omitempty"`
@@ -76,7 +78,7 @@ type seenSpace struct {
 	Where string `json:"where"`
 }
 
-// seen is the output of ls.
+// seen is the JSON output of ls.
 type seen struct {
 	Workspaces []seenSpace          `json:"workspaces"`
 	Bases      []workspace.BaseInfo `json:"bases"`
@@ -135,8 +137,8 @@ func (s *spaces) look(ctx context.Context) (seen, error) {
 	return all, err
 }
 
-// ofExecutions fills in the executions and states of workspaces. The execution is part of a
-// workspace's name; the states stay empty if neither a store nor a server can be read.
+// ofExecutions fills in the executions and states of workspaces. The name of a workspace contains
+// the execution. The states stay empty if neither a store nor a server can be read.
 func (s *spaces) ofExecutions(ctx context.Context, list []seenSpace) {
 	for i := range list {
 		if id, ok := executionOf(list[i].ID); ok {
@@ -158,7 +160,8 @@ func (s *spaces) ofExecutions(ctx context.Context, list []seenSpace) {
 	})
 }
 
-// executionOf returns the execution in the name of a workspace; false if the name has none.
+// executionOf returns the execution in the name of a workspace, and false if the name contains
+// none.
 func executionOf(name string) (belay.ExecutionID, bool) {
 	var run belay.RunID
 	err := run.UnmarshalText([]byte(name))
@@ -255,7 +258,7 @@ func dash(s string) string {
 	return s
 }
 
-// sizeText formats a number of bytes for people.
+// sizeText formats a number of bytes as text.
 func sizeText(n int64) string {
 	switch {
 	case n >= 1<<30:
@@ -266,7 +269,7 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%d KiB", (n+1023)>>10)
 }
 
-// completeWork offers executions and kept work to the shell.
+// completeWork offers to the shell executions and the work that was kept from workspaces.
 func (s *spaces) completeWork(c *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:

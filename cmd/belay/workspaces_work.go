@@ -19,21 +19,22 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// work is what an execution changed in its repository, and the commit on which the changes can be
-// restored.
+// work is the changes of an execution to its repository, and the commit on which a user can restore
+// them.
 type work struct {
 	Execution string `json:"execution,omitempty"`
 	Repo      string `json:"repo,omitempty"`
 	Commit    string `json:"commit,omitempty"`
 	Branch    string `json:"branch,omitempty"`
-	// From says where the work was found, for people.
+	// From says, as text, where the work was found.
 	From    string `json:"from"`
 	Commits int    `json:"commits"`
 	Files   int    `json:"files"`
 	Lost    string `json:"lost,omitempty"`
-	// Left lists the parts of the work that a checkout for a person leaves out.
+	// Left lists the parts of the work that a checkout by a user leaves out.
 	Left []string `json:"left,omitempty"`
-	// BundleFile, PatchFile and HomeFile are the paths of the files that salvage wrote.
+	// BundleFile, PatchFile and HomeFile are the paths of the files that belay workspaces salvage
+	// wrote.
 	BundleFile string `json:"bundle,omitempty"`
 	PatchFile  string `json:"patch,omitempty"`
 	HomeFile   string `json:"home,omitempty"`
@@ -120,7 +121,7 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 		return err
 	}
 	m, err := s.open()
-	if err == nil && m == nil { // the execution ran on another machine
+	if err == nil && m == nil { // no workspace of the execution is here, because it ran on another machine
 		m, err = openSpaces(filepath.Join(s.data, "workspaces"))
 	}
 	if err != nil {
@@ -147,7 +148,7 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 	return s.printWork(w)
 }
 
-// checkEmpty refuses a directory that has entries.
+// checkEmpty returns an error if a directory has entries.
 func checkEmpty(dir string) error {
 	if entries, err := os.ReadDir(dir); dir != "" && err == nil && len(entries) > 0 {
 		return &belay.Error{
@@ -207,9 +208,9 @@ func (s *spaces) printWork(w *work) error {
 	return t.Flush()
 }
 
-// find returns the newest work of an execution or of a workspace. It looks first in the result of
-// an execution that has ended, then in workspaces of dead processes on this machine and in work
-// kept here, then in the checkpoints that the execution saved while it ran.
+// find returns the newest work of an execution or of a workspace. It reads first the result of an
+// execution that has ended, then the workspaces of dead processes on this machine and the work kept
+// here, and then the checkpoints that the execution saved while it ran.
 func (s *spaces) find(ctx context.Context, arg string) (*work, error) {
 	id, named := executionOf(arg)
 	if !named {
@@ -254,8 +255,8 @@ func (s *spaces) find(ctx context.Context, arg string) (*work, error) {
 	}
 }
 
-// left returns the newest work in workspaces of dead processes or kept on this machine; nil if
-// there is none.
+// left returns the newest work that is in workspaces of dead processes or kept on this machine, or
+// nil if there is none.
 func (s *spaces) left(ctx context.Context, id belay.ExecutionID, arg string, named bool) (*work, error) {
 	m, err := s.open()
 	if err != nil || m == nil {
@@ -269,7 +270,7 @@ func (s *spaces) left(ctx context.Context, id belay.ExecutionID, arg string, nam
 	if err != nil {
 		return nil, err
 	}
-	for i := len(list) - 1; i >= 0; i-- { // the newest token is the last
+	for i := len(list) - 1; i >= 0; i-- { // the work with the newest token is the last in the list
 		if !mine(list[i].ID) || list[i].InUse && !named || list[i].Commit == "" {
 			continue
 		}
@@ -312,14 +313,14 @@ func fromSalvage(id belay.ExecutionID, repo, commit, branch, from string, got wo
 	}
 }
 
-// stored returns the work in the result of an execution; nil if there is none.
+// stored returns the work in the result of an execution, or nil if there is none.
 func (s *spaces) stored(ctx context.Context, e *belay.Execution) (*work, error) {
 	var out struct {
 		Commit  string         `json:"commit"`
 		Changes *agent.Changes `json:"changes"`
 	}
 	if len(e.Output) == 0 || json.Unmarshal(e.Output, &out) != nil || out.Changes == nil {
-		return nil, nil //nolint:nilerr // the result of another workflow, or of a job that changed nothing
+		return nil, nil //nolint:nilerr // another workflow's result, or no changes
 	}
 	var w *work
 	err := s.reading(ctx, func(r reader) (err error) {
@@ -329,7 +330,7 @@ func (s *spaces) stored(ctx context.Context, e *belay.Execution) (*work, error) 
 	return w, err
 }
 
-// saved returns the work that was saved in checkpoints while an agent worked; nil if there is
+// saved returns the work that was saved in checkpoints while an agent worked, or nil if there is
 // none.
 func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 	var w *work
@@ -345,10 +346,11 @@ func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 			switch ev := &events[i]; {
 			case ev.Pruned:
 			case ev.Kind == "step" && ev.Name == "checkout":
-				_ = json.Unmarshal(ev.Data, &at) // without a commit the work cannot be checked out
+				_ = json.Unmarshal(ev.Data, &at) // work without a commit cannot be checked out, so an error is ignored
 			case ev.Kind == "state":
 				newest.Changes, when = nil, ev.At
-				_ = json.Unmarshal(ev.Data, &newest) // a state of another workflow has no changes
+				// the state of another workflow contains no changes, so an error is ignored
+				_ = json.Unmarshal(ev.Data, &newest)
 			}
 		}
 		if newest.Changes == nil || newest.Changes.Bundle+newest.Changes.Patch+newest.Changes.Home == "" {
@@ -363,7 +365,7 @@ func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 // readWork reads the artifacts with the work of an execution.
 func readWork(ctx context.Context, r reader, e *belay.Execution, commit, from string, c *agent.Changes) (*work, error) {
 	var in struct{ Repo, Ref string }
-	_ = json.Unmarshal(e.Input, &in) // without a repository in the input, restore needs --repo
+	_ = json.Unmarshal(e.Input, &in) // if the input names no repository, restore needs --repo
 	w := &work{Execution: e.ID.String(), Repo: in.Repo, Branch: in.Ref, Commit: commit, From: from, Commits: c.Commits,
 		Files: c.Files, Lost: c.Lost}
 	for name, to := range map[string]*[]byte{c.Bundle: &w.salvage.Bundle, c.Patch: &w.salvage.Patch,
