@@ -35,8 +35,8 @@ func TestPackagesHaveComments(t *testing.T) {
 }
 
 // Rule: every public identifier is documented: types, functions, methods, constants, variables and
-// interface methods. A comment on a group of constants is enough for all of them; fields of a struct
-// need no comment.
+// interface methods. A comment on a group of constants is enough for all constants of the group.
+// Fields of a struct need no comment.
 func TestPublicIdentifiersAreDocumented(t *testing.T) {
 	fset, sources := goFiles(t)
 	for _, f := range sources {
@@ -137,7 +137,7 @@ func (d docChecker) group(decl *ast.GenDecl) {
 
 func (d docChecker) methods(spec *ast.TypeSpec) {
 	typ, ok := spec.Type.(*ast.InterfaceType)
-	if !ok || len(typ.Methods.List) == 1 { // the comment of the type is enough for its only method
+	if !ok || len(typ.Methods.List) == 1 { // if a type has only one method, the comment of the type is enough
 		return
 	}
 	for _, m := range typ.Methods.List {

@@ -22,13 +22,13 @@ var unrun = map[string]string{
 	"embedded.SubmitTx": "it needs a PostgreSQL; examples/web-orders does the same, and is run",
 }
 
-// Rule: every exported function F of the packages that users write against has an
-// ExampleF in that package, which is run. The methods of an exported type T are covered by
-// an example of T, by one of any of its methods, or by that of a function which returns a T.
+// Rule: every exported function F of the packages that users import has an ExampleF in that
+// package, and go test runs the example. For the methods of an exported type T, one example is
+// enough: of T, of any of its methods, or of a function that returns a T.
 func TestExportedFunctionsHaveExamples(t *testing.T) {
 	_, sources := goFiles(t)
 	for _, pkg := range shown {
-		examples := map[string]bool{} // by name, and whether it is run
+		examples := map[string]bool{} // for the name of an example, whether go test runs it
 		var code []*ast.FuncDecl
 		for _, f := range sources {
 			if f.pkg != pkg {

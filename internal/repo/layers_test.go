@@ -14,25 +14,26 @@ type layer struct {
 	modules []string
 }
 
-// layers is the architecture of the module. The packages of lower layers come first in this table: a
-// package may import the packages that its row lists, all of which are above it in the table.
+// layers is the architecture of the module. The packages of lower layers come first in this table:
+// a package may import the packages that its row lists, all of which are above it in the table.
 //
-// Guarantees depend on this order. The rules in internal/machine can be tested exhaustively because
-// they and the packages that they import cannot reach a clock or a disk; a store cannot decide a
-// transition by itself because it does not know the engine; workflows run on any backend because the
-// SDK knows only the root package.
+// Guarantees depend on this order. Tests can cover the rules in internal/machine exhaustively,
+// because these rules and the packages that they import cannot reach a clock or a disk. A store
+// cannot decide a transition by itself, because it cannot import the engine. Workflows run on any
+// Backend, because the SDK imports only the root package.
 //
-// A new package gets a row here. If it needs an import that its row does not allow, first ask
-// whether the code is in the right package; an import of a higher layer is never the answer.
+// A new package gets a row here. If it needs an import that its row does not allow, first check
+// whether the code is in the right package; an import of a higher layer is never allowed.
 var layers = map[string]layer{
 	// The nouns, the error codes and the Backend interface, which all packages share. It imports
 	// the standard library only.
 	".": {},
 
-	// The rules. Pure: see purity_test.go.
+	// The rules. They have no side effects: see purity_test.go.
 	"internal/machine": {down: []string{"."}},
 
-	// The checkers of the promises, for tests. They use only what clients can see, not the rules.
+	// The checkers of the promises, for tests. They use only data that clients can read, and do not
+	// import the rules.
 	"internal/testkit/promise": {down: []string{"."}},
 
 	// The store: its interface, its implementations, and the suite that checks that they behave
@@ -63,7 +64,7 @@ var layers = map[string]layer{
 	// Facts about the processes of this machine: boot, namespaces, start times, deaths.
 	"internal/host": {modules: []string{"golang.org/x/sys"}},
 
-	// Makes text of other people safe for a terminal.
+	// Makes text of other users safe for a terminal.
 	"internal/screen": {modules: []string{"golang.org/x/sys"}},
 
 	// Reads files with secrets, and refuses those that other users can read or change.
@@ -72,16 +73,16 @@ var layers = map[string]layer{
 	// Finds the process at the other end of a connection within this machine.
 	"internal/peer": {modules: []string{"golang.org/x/sys"}},
 
-	// Says whether the race detector is on, for tests.
+	// Reports to tests whether the race detector is on.
 	"internal/testkit/raced": {},
 
 	// Makes ids.
 	"internal/uid": {modules: []string{"github.com/google/uuid"}},
 
-	// The engine: the committer, through which all writes go, and the services around it.
+	// The engine: the committer, which carries out all writes, and the services around it.
 	"internal/engine": {down: []string{".", "internal/machine", "internal/store", "internal/uid"}},
 
-	// The engine in the caller's own process, and the socket on which other programs reach it.
+	// The engine in the caller's own process, and the socket through which other programs use it.
 	"embedded": {
 		down: []string{
 			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite",
@@ -97,13 +98,14 @@ var layers = map[string]layer{
 	"internal/retry": {down: []string{"."}},
 	"internal/run":   {down: []string{".", "internal/retry"}},
 	"workflow":       {down: []string{".", "internal/run", "internal/uid"}},
-	"worker": {down: []string{".", "internal/retry", "internal/run", "internal/host", "internal/uid", "workflow"}},
+	"worker": {
+		down: []string{".", "internal/retry", "internal/run", "internal/host", "internal/uid", "workflow"},
+	},
 
 	// The kit for testing workflows: a store in memory, and a worker that tests can crash.
 	"belaytest": {down: []string{".", "workflow", "worker", "internal/store/memory", "internal/engine"}},
 
-	// The tests of the promises of workflow and worker on any Backend, as one suite, on virtual
-	// time.
+	// The suite of tests for the promises of workflow and worker on any Backend, in virtual time.
 	"internal/testkit/sdktest": {down: []string{
 		".", "workflow", "worker", "internal/testkit/raced",
 	}, modules: []string{"github.com/google/go-cmp"}},
@@ -157,13 +159,13 @@ var layers = map[string]layer{
 		},
 	},
 
-	// The engine of a data directory: hosts it, or connects to the process that does.
+	// The engine of a data directory: hosts it, or connects to the process that hosts it.
 	"internal/datadir": {
 		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/peer",
 			"internal/socket", "internal/wire"},
 	},
 
-	// The demo, in which a worker is killed and another one goes on.
+	// The demo, in which a worker is killed and another worker continues its work.
 	"internal/demo": {
 		down: []string{
 			".", "embedded", "internal/agent", "internal/agent/process", "internal/agent/workspace", "internal/datadir",
@@ -171,8 +173,8 @@ var layers = map[string]layer{
 		},
 	},
 
-	// The binary. It uses the engine through a Backend and cannot import a store, so that it cannot
-	// write past the engine's committer.
+	// The binary. It uses the engine through a Backend and cannot import a store, so that every
+	// write uses the engine's committer.
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
@@ -246,7 +248,7 @@ func checkArrow(t *testing.T, f sourceFile, row layer, imported string) {
 		return
 	}
 	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
-		return // the standard library
+		return // the import is a package of the standard library
 	}
 	for _, allowed := range row.modules {
 		if imported == allowed || strings.HasPrefix(imported, allowed+"/") {

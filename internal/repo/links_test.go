@@ -69,8 +69,8 @@ func parsePage(text string) page {
 	return p
 }
 
-// slug makes the anchor of a heading as GitHub does: letters in lower case, digits, hyphens and
-// underscores are kept, and spaces become hyphens.
+// slug returns the anchor of a heading as GitHub makes it: letters become lower case, digits,
+// hyphens and underscores stay, spaces become hyphens, and other characters are removed.
 func slug(heading string) string {
 	heading = headingLink.ReplaceAllString(heading, "$1")
 	var b strings.Builder
@@ -85,7 +85,8 @@ func slug(heading string) string {
 	return b.String()
 }
 
-// unique adds a number to the anchor of a heading that has occurred before.
+// unique returns the anchor of a heading, with a number if an earlier heading of the page has the
+// same anchor.
 func unique(anchor string, seen map[string]int) string {
 	n := seen[anchor]
 	seen[anchor]++

@@ -24,10 +24,10 @@ var (
 	migrationName = regexp.MustCompile(`^(\d{5})_[a-z0-9_]+\.sql$`)
 )
 
-// Rule: a released migration never changes, since databases in the field have run it in its released
+// Rule: a released migration never changes, because existing databases have run it in its released
 // form and would differ from new databases. A later migration corrects its errors.
 //
-// A migration is released when its hash is in testdata/migrations.txt. Making a release runs
+// A migration is released when its hash is in testdata/migrations.txt. To make a release, run
 //
 //	go test ./internal/repo -run Migrations -update
 //
@@ -64,11 +64,11 @@ func TestReleasedMigrationsNeverChange(t *testing.T) {
 	}
 }
 
-// Rule: the migrations of a store are numbered without gaps and duplicates, so that two branches
-// that add the same number are noticed before a release.
+// Rule: the migrations of a store are numbered without gaps and duplicates, so that this test fails
+// before a release if two branches add the same number.
 func TestMigrationsAreNumbered(t *testing.T) {
 	last := map[string]int{}
-	for _, name := range repoFiles(t) { // sorted
+	for _, name := range repoFiles(t) { // in order of their names
 		if !migrationPath.MatchString(name) {
 			continue
 		}

@@ -26,7 +26,7 @@ func testsByName(t *testing.T) map[string][]string {
 	return there
 }
 
-// Rule: tests that pages name exist.
+// Rule: every test that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
 	there := testsByName(t)
 	for name := range markdown(t) {
@@ -38,8 +38,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// Rule: tests that the Makefile names exist. Without this check a renamed test would silently run only
-// with the race detector, or only without it.
+// Rule: every test that the Makefile names exists. Without this check a renamed test would silently
+// run only with the race detector, or only without it.
 func TestTheMakefileNamesTests(t *testing.T) {
 	there, makefile := testsByName(t), read(t, "Makefile")
 	for list, pkg := range map[string]string{"HEAVY": "", "UNRACED": "", "SHARING": "internal/agent/workspace"} {

@@ -8,8 +8,8 @@ import (
 )
 
 // direct lists the direct dependencies of the product, with the reason for each. For tasks outside
-// Belay's purpose a well-kept library is better than code of Belay's own, unless the standard
-// library or a few dozen lines are enough.
+// Belay's purpose a well-maintained library is better than code in this repository, unless the
+// standard library or a few dozen lines are enough.
 var direct = map[string]string{
 	"modernc.org/sqlite":                       "SQLite without cgo",
 	"github.com/jackc/pgx/v5":                  "PostgreSQL",
@@ -32,7 +32,7 @@ var refused = map[string]string{
 	"modernc.org/sqlite v1.61.0": "retracted in v1.61.1: use that version",
 }
 
-// goMod is the part of the output of go mod edit -json that these tests use.
+// goMod is the part of the output of go mod edit -json that the tests of this file use.
 type goMod struct {
 	Require []struct {
 		Path     string
@@ -74,7 +74,7 @@ func goCommand(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Rule: the set of direct dependencies is small on purpose, and each has a reason in the table.
+// Rule: the product has few direct dependencies on purpose, and each has a reason in the table.
 func TestDependenciesAreChosen(t *testing.T) {
 	m := goModAt(t, "go.mod")
 	for _, r := range m.Require {
@@ -102,8 +102,8 @@ func TestDependenciesAreChosen(t *testing.T) {
 	}
 }
 
-// Rule: modernc.org/libc has the version for which modernc.org/sqlite was translated from C. Other
-// versions are untested together, and have corrupted memory before.
+// Rule: modernc.org/libc has the version for which modernc.org/sqlite was translated from C. The
+// combination with another version is untested, and such a combination has corrupted memory before.
 func TestLibcMatchesSQLite(t *testing.T) {
 	const sqlite, libc = "modernc.org/sqlite", "modernc.org/libc"
 	m := goModAt(t, "go.mod")

@@ -14,8 +14,8 @@ import (
 // maxColumns is how wide a line may be; a tab counts as four.
 const maxColumns = 120
 
-// Lines fit on a screen. Those that cannot be broken are left alone: raw strings and tags of
-// structures, rows of tables, addresses, and blocks of code and generated parts in documents.
+// Rule: lines fit on a screen. The test ignores lines that cannot be broken: raw strings and tags
+// of structures, rows of tables, addresses, and blocks of code and generated parts in documents.
 func TestLinesFit(t *testing.T) {
 	for _, name := range repoFiles(t) {
 		isGo := strings.HasSuffix(name, ".go")
@@ -45,11 +45,11 @@ func TestLinesFit(t *testing.T) {
 	}
 }
 
-// longToken is a line that is one string of data, in which a break would mean something.
+// longToken matches a line that is one string of data, in which a line break would change the data.
 var longToken = regexp.MustCompile(`^\s*(?:\S+ *[:=]+ *)?"(?:[^"\\]|\\.)*"\)?[,)]*(?: \+)?$`)
 
-// plainWords are the words that keep a sentence from being understood at first reading, each with
-// the way to mend it.
+// plainWords are words that make a sentence hard to understand at first reading, each with advice
+// for a better sentence.
 var plainWords = []struct {
 	pattern *regexp.Regexp
 	mend    string
@@ -62,14 +62,15 @@ var plainWords = []struct {
 	{regexp.MustCompile(`(?i)\b(whoever|whomever)\b`), "name the actor"},
 }
 
-// plainAllowed are sentences that use such a word on purpose: file, a colon, the words found.
+// plainAllowed lists sentences that use such a word on purpose: the file, a colon, and the words
+// found, with the reason.
 var plainAllowed = map[string]string{}
 
-// plainLater are the folders whose words have not been gone through yet.
+// plainLater lists the folders whose texts have not been revised for plain words yet.
 var plainLater = []string{"clients/"}
 
-// Comments, texts for users and documents are plain: the rules that a pattern can see. CONTRIBUTING.md
-// has the others.
+// Rule: comments, texts for users and documents are plain, as far as a pattern can check that.
+// CONTRIBUTING.md has the other rules of plain English.
 func TestWordsArePlain(t *testing.T) {
 	used := map[string]bool{}
 	check := func(name string, line int, text string) {
@@ -131,5 +132,6 @@ func TestWordsArePlain(t *testing.T) {
 
 var blank = regexp.MustCompile(`\n\s*(?:\n|[*+-] )`)
 
-// paragraphs are the parts of a text between empty lines; an item of a list is one.
+// paragraphs returns the parts of a text between empty lines; each item of a list is a part of its
+// own.
 func paragraphs(text string) []string { return blank.Split(text, -1) }

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// pureImports are the packages of the standard library that the rules may use: arithmetic, text and
-// data. None of them can wait, draw a random number, or reach a disk or network; package time is
-// limited by pureTime.
+// pureImports are the packages of the standard library that the rules may use: packages for
+// arithmetic, text and data. None of them can wait, draw a random number, or reach a disk or
+// network; pureTime limits the use of package time.
 var pureImports = []string{
 	"bytes", "cmp", "crypto/sha256", "encoding/base64", "encoding/binary", "encoding/hex", "encoding/json", "errors",
 	"fmt",
@@ -17,12 +17,12 @@ var pureImports = []string{
 	"unicode/utf8",
 }
 
-// pureTime lists the functions of package time that the rules may call: the types and their
-// arithmetic, not the clock.
+// pureTime lists the functions of package time that the rules may call: types and arithmetic, but
+// not the clock.
 var pureTime = []string{"Date", "Duration", "ParseDuration", "Time", "Unix", "UnixMicro", "UnixMilli"}
 
-// Rule: internal/machine, which has all rules, decides from its arguments alone, so that every
-// decision can be repeated, simulated and compared between stores.
+// Rule: internal/machine, which contains all rules, decides only by its arguments, so that a test
+// can repeat and simulate every decision and compare the stores.
 func TestMachineIsPure(t *testing.T) {
 	fset, sources := goFiles(t)
 	for _, f := range sources {

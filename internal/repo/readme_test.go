@@ -16,7 +16,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// The following is the program of the README's tour, word for word.
+// The following code is the program of the README's tour, word for word.
 
 type (
 	Change   struct{ Diff string }
@@ -92,7 +92,8 @@ func TestReadmeServes(t *testing.T) {
 		}
 	}
 	stop()
-	if err := <-done; err != nil && !errors.Is(err, context.Canceled) { // the context may end while it opens the store
+	// the context may end while serve opens the store
+	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// module is the path of the product's module. These tests name a package by its folder below it, and
-// the root package by ".".
+// module is the path of the product's module. The tests name a package by its folder in the module,
+// and the root package by ".".
 const module = "github.com/belaydev/belay"
 
 // root is the folder of the product's go.mod, relative to this package.
@@ -23,17 +23,18 @@ const root = "../.."
 
 // sourceFile is a parsed Go file.
 type sourceFile struct {
-	path string // from the root, with slashes
-	pkg  string // folder from the root, "." for the root package
+	path string // relative to the root, with slashes
+	pkg  string // the folder relative to the root, "." for the root package
 	test bool
 	ast  *ast.File
 	text string
 }
 
-// files lists the files of the repository: tracked files, and new ones that are not ignored, as
-// paths from the root with slashes.
+// files lists the files of the repository, as paths relative to the root with slashes: tracked
+// files, and new files that git does not ignore.
 var files = sync.OnceValues(func() ([]string, error) {
-	// A checkout may belong to another user than the tests run as, for example in a container.
+	// In a container, for example, the checkout may belong to another user than the user that runs
+	// the tests.
 	out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z", "--cached", "--others",
 		"--exclude-standard").Output()
 	if err != nil {
@@ -41,7 +42,7 @@ var files = sync.OnceValues(func() ([]string, error) {
 	}
 	var list []string
 	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
-		if _, err := os.Stat(filepath.Join(root, name)); err == nil { // not deleted in the work tree
+		if _, err := os.Stat(filepath.Join(root, name)); err == nil { // the file is not deleted in the work tree
 			list = append(list, name)
 		}
 	}
@@ -70,7 +71,8 @@ func read(t *testing.T, name string) string {
 	return string(data)
 }
 
-// goFiles parses every Go file of the repository, those of the modules beside the main one included.
+// goFiles parses every Go file of the repository, also the files of modules other than the main
+// module.
 func goFiles(t *testing.T) (*token.FileSet, []sourceFile) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -125,7 +127,8 @@ func callTo(file *ast.File, call *ast.CallExpr, importPath string) (name string,
 	return selector.Sel.Name, true
 }
 
-// importedAs returns the name under which a file knows a package; it is empty if the file does not import it.
+// importedAs returns the name that a file uses for a package, or "" if the file does not import the
+// package.
 func importedAs(file *ast.File, importPath string) string {
 	for _, spec := range file.Imports {
 		if strings.Trim(spec.Path.Value, `"`) != importPath {

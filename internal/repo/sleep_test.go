@@ -18,10 +18,10 @@ var sleepers = map[string]string{
 	"bench":                    "measures for a fixed time, and generates load at a fixed rate",
 }
 
-// Rule: nothing sleeps to wait. A test that sleeps is slow or flaky, mostly both: instead, it waits
-// for the event with a deadline, or runs in a testing/synctest bubble, where sleeping takes no time
-// (files that import synctest may sleep). Code that sleeps does not notice the end of its context:
-// instead, it selects on a timer and the context.
+// Rule: no code sleeps to wait for an event. A test that sleeps is slow or flaky, and mostly both;
+// it must instead wait for the event with a deadline, or run in a testing/synctest bubble, in which
+// sleeping takes no time (files that import synctest may sleep). Code that sleeps does not notice
+// the end of its context; it must instead select on a timer and the context.
 func TestNothingSleeps(t *testing.T) {
 	fset, sources := goFiles(t)
 	for _, f := range sources {

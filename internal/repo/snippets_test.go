@@ -11,9 +11,9 @@ var (
 	indent  = regexp.MustCompile(`(?m)^[ \t]+`)
 )
 
-// Rule: Go code on a page compiles: each block names the file that it was copied from, usually an
-// Example, and the file contains the same code. Indentation may differ. The blocks of docs/go.md are
-// files of a program that TestTheGoPage builds and runs.
+// Rule: Go code on a page compiles: each block names the file from which it was copied, usually an
+// Example, and that file contains the same code. The indentation may differ. The blocks of
+// docs/go.md are files of a program that TestTheGoPage builds and runs.
 func TestSnippetsAreCompiled(t *testing.T) {
 	for _, name := range repoFiles(t) {
 		if !strings.HasSuffix(name, ".md") {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// unwanted are patterns that no file of the repository may contain. They are written so that they do
-// not match themselves.
+// unwanted are patterns that no file of the repository may contain. Each pattern is written so that
+// it does not match itself.
 var unwanted = []struct {
 	pattern *regexp.Regexp
 	why     string
@@ -32,7 +32,7 @@ var spoken = map[string]string{
 	"bench/go.sum": "hashes",
 }
 
-// Rule: files have no paths of the machine on which they were written, no unfinished work and no
+// Rule: files contain no paths of the machine on which they were written, no unfinished work and no
 // secrets.
 func TestNoUnwantedWords(t *testing.T) {
 	for _, name := range repoFiles(t) {
@@ -43,7 +43,7 @@ func TestNoUnwantedWords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.IndexByte(data, 0) >= 0 { // binary
+		if bytes.IndexByte(data, 0) >= 0 { // a binary file
 			continue
 		}
 		for _, u := range unwanted {
@@ -55,8 +55,8 @@ func TestNoUnwantedWords(t *testing.T) {
 	}
 }
 
-// Rule: lock files name the public registry, since the address of a mirror works on one network only
-// and reveals it.
+// Rule: lock files name the public registry, because the address of a mirror works only in one
+// network and reveals that network.
 func TestLockFilesNamePublicRegistries(t *testing.T) {
 	const public = "https://registry.npmjs.org/"
 	for _, name := range repoFiles(t) {
