@@ -12,14 +12,14 @@ import (
 )
 
 const backupLong = `Copy the data directory's database, as it is at this moment, to a file, or to a new
-file in a directory. Engines, workers and commands that use the data directory go on
-meanwhile.
+file in a directory. Engines, workers and commands that use the data directory keep
+running during the copy.
 
 The copy contains everything that was acknowledged before the command began. It is
 checked for damage and synced to the disk before it gets its final name, which is
 printed; until then an earlier file of that name stays. Only its owner may read it.
 
-The write-ahead log beside the database cannot shrink while the copy is made: leave
+The write-ahead log beside the database cannot shrink while the copy is made, so leave
 as much room on the disk as the engine writes in that time. PostgreSQL has tools of
 its own; see docs/operations.md.`
 
@@ -32,7 +32,7 @@ func (a *app) backupCommand() *cobra.Command {
   belay backup --data /var/lib/belay /backups/belay.db --force`,
 	}
 	storeFlag(c)
-	c.Flags().BoolVar(&o.Force, "force", false, "replace a file that is there")
+	c.Flags().BoolVar(&o.Force, "force", false, "replace an existing file")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		url, err := a.storeOf(c)
 		if err != nil {

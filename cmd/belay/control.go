@@ -22,8 +22,8 @@ import (
 func (a *app) cancelCommand() *cobra.Command {
 	var grace time.Duration
 	c := a.actionCommand("cancel", "Cancel an execution",
-		"Cancel an execution and its children. An execution that does not run ends at once; the owner of a\n"+
-			"running one gets a grace period to end it, and then Belay ends it by force.",
+		"Cancel an execution and its children. An execution that does not run ends at once. The owner of a\n"+
+			"running execution gets a grace period to end it, and then Belay ends it by force.",
 		func(c *belay.Control) { c.Action, c.Grace = belay.ActionCancel, belay.Duration(grace) })
 	c.Flags().DurationVar(&grace, "grace", 0,
 		"how long a running execution may take to end; 0 means the grace of its policy (10s)")
@@ -32,14 +32,14 @@ func (a *app) cancelCommand() *cobra.Command {
 
 func (a *app) pauseCommand() *cobra.Command {
 	return a.actionCommand("pause", "Pause an execution at its next step",
-		"Pause an execution: a running one stops at its next step, and no worker takes it until belay resume.\n"+
+		"Pause an execution. It stops at its next step if it runs, and no worker takes it until belay resume.\n"+
 			"Signals are still delivered, and deadlines still end it.",
 		func(c *belay.Control) { c.Action = belay.ActionPause })
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return a.actionCommand("resume", "Let a paused execution go on",
-		"Let an execution that belay pause has paused go on from its last checkpoint. An execution whose\n"+
+	return a.actionCommand("resume", "Continue a paused execution",
+		"Continue an execution that belay pause has paused, from its last checkpoint. An execution whose\n"+
 			"belay run was interrupted is not paused: type its line again with --resume. A failed or\n"+
 			"cancelled execution is opened again with belay retry.",
 		func(c *belay.Control) { c.Action = belay.ActionResume })

@@ -15,10 +15,10 @@ import (
 func (a *app) demoCommand() *cobra.Command {
 	var repo string
 	c := &cobra.Command{
-		Use: "demo", Short: "See a worker crash and another one go on with its work", Args: none,
+		Use: "demo", Short: "See a worker crash and another worker continue its work", Args: none,
 		Long: `Run five steps on a clone of a repository with two worker processes, kill the worker
-in step 3 with kill -9, and see the other one take over without repeating steps 1 and
-2. Then send a write with the dead worker's token, and see that the store refuses it.
+in step 3 with kill -9, and see the other worker take over without repeating steps 1
+and 2. Then send a write with the dead worker's token, and see that the store refuses it.
 
 The demo takes about ten seconds. It does not change the repository, which is cloned,
 and removes all data at the end unless --data names a directory for it.

@@ -97,13 +97,13 @@ func (d *doctor) directory(ctx context.Context) {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		d.add("data directory", "ok", "%s is not there yet; `belay run` makes it", dir)
+		d.add("data directory", "ok", "%s does not exist yet; `belay run` makes it", dir)
 		return
 	}
 	if err := socket.Check(dir); err != nil {
 		d.add("data directory", "bad", "%v", err)
 	} else if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		d.add("data directory", "warn", "%s has mode %#o: others on this machine can look into it; chmod 700 it", dir,
+		d.add("data directory", "warn", "%s has mode %#o: other users can read it; close it with: chmod 700", dir,
 			mode)
 	} else {
 		d.add("data directory", "ok", "%s", dir)

@@ -35,7 +35,7 @@ func (a *app) explainCommand() *cobra.Command {
 				}
 				if idle := a.noEngine(); idle != "" && !x.State.Terminal() {
 					x.Facts = append([]string{"when the last engine ended: " + x.Summary}, x.Facts...)
-					x.Summary = idle + ". Nothing moves until an engine runs: `belay serve` starts one, and so does any " +
+					x.Summary = idle + ". No execution continues until an engine runs: `belay serve` starts one, and so does any " +
 						"belay run on this directory."
 				} else if a.server == "" && !x.State.Terminal() {
 					x.Facts = append(x.Facts, a.engineFacts(c.Context())...)
@@ -108,7 +108,7 @@ func (a *app) noteNoEngine(list ...belay.Execution) {
 		return
 	}
 	if idle := a.noEngine(); idle != "" {
-		fmt.Fprintf(a.err, "belay: %s: these are the states of that time, and nothing moves until an engine runs; "+
+		fmt.Fprintf(a.err, "belay: %s: these are the states of that time, and no execution continues until an engine runs; "+
 			"belay explain ID says more\n", idle)
 	}
 }

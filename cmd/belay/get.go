@@ -20,8 +20,8 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "get ID", Short: "Show one execution with its history", Args: exactly("the id of an execution"),
-		Long: "Show one execution with its history. With -o wide also the internal queue and labels of a\n" +
-			"belay run, and the generation: how often the execution was opened, its first time included.",
+		Long: "Show one execution with its history. With -o wide the output also has the internal queue and labels\n" +
+			"of a belay run, and the generation: how often the execution was opened, the first time included.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])

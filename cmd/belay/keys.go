@@ -23,14 +23,14 @@ var scopes = []struct {
 	{belay.ScopeSubmit, "submit executions and signals"},
 	{belay.ScopeOperate, "cancel, pause, resume, retry, steal, drain"},
 	{belay.ScopeWorker, "own executions: claim, checkpoint, settle, lock"},
-	{belay.ScopeAdmin, "everything, and keys themselves"},
+	{belay.ScopeAdmin, "everything, and the management of keys"},
 }
 
 func (a *app) keysCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "keys", Short: "Make, list and revoke the API keys of a server", Args: none,
 		Long: `Make, list and revoke the API keys with which programs and people use a server.
-(The --key of belay run and belay submit is another thing: an idempotency key.)
+(The --key of belay run and belay submit is not such a key, but an idempotency key.)
 
 As soon as one API key exists, the server requires a key for every request. A key has
 the scopes that it was made with; the scope admin includes all others. The server
@@ -76,8 +76,8 @@ func (a *app) keysCreateCommand() *cobra.Command {
 	var spec belay.KeySpec
 	var names []string
 	c := &cobra.Command{
-		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Short: "Make an API key and print it, this once", Args: none,
-		Long: "Make an API key and print it, this once. Standard output gets the key alone.\n\nThe scopes are:\n" +
+		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Short: "Make an API key and print it, only this once", Args: none,
+		Long: "Make an API key and print it, only this once. Standard output gets nothing but the key.\n\nThe scopes are:\n" +
 			scopeHelp(),
 		Example: `  belay keys create --name ci --scope read,submit
   belay keys create --name gpu-1 --scope worker > gpu-1.key`,
@@ -141,7 +141,7 @@ func parseScopes(names []string) ([]belay.Scope, error) {
 	for _, n := range names {
 		s := belay.Scope(strings.TrimSpace(n))
 		if !slices.Contains(scopeNames(), string(s)) {
-			return nil, usage("--scope %s is none; the scopes are %s", quoted(n), strings.Join(scopeNames(), ", "))
+			return nil, usage("there is no --scope %s; the scopes are %s", quoted(n), strings.Join(scopeNames(), ", "))
 		}
 		if !slices.Contains(out, s) {
 			out = append(out, s)
@@ -228,8 +228,8 @@ func (a *app) listKeys(keys []belay.Key, all bool) error {
 
 func (a *app) keysRevokeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ID", Short: "End a key for good", Args: exactly("the id of a key"),
-		Long: "End a key for good. ID is the key's id, as belay keys ls shows it, or its name if only one key that\n" +
+		Use: "revoke ID", Short: "Revoke a key for good", Args: exactly("the id of a key"),
+		Long: "Revoke a key for good. ID is the key's id, as belay keys ls shows it, or its name if only one key that\n" +
 			"is not revoked has the name. The server that revokes the key refuses it at once, other servers of\n" +
 			"the same store within seconds.",
 		RunE: func(c *cobra.Command, args []string) error {

@@ -10,8 +10,9 @@ import (
 
 func (a *app) lockCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "lock", Short: "Own an execution from outside, or take it from its owner", Args: none,
-		Long: "Commands for the lock on an execution. `belay get ID` shows its owner and the end of its lease.",
+		Use: "lock", Short: "Own an execution without a worker, or take it from its owner", Args: none,
+		Long: "Commands for the lock with which a program that is not a worker, an owner from outside, owns an\n" +
+			"execution. `belay get ID` shows the owner of an execution and the end of the owner's lease.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.stealCommand(), a.lockExecCommand())
@@ -20,7 +21,7 @@ func (a *app) lockCommand() *cobra.Command {
 
 func (a *app) stealCommand() *cobra.Command {
 	c := a.actionCommand("steal", "Take an execution from its owner",
-		"Take an execution at once from its owner, be it a worker or an owner from outside. The store refuses\n"+
+		"Take an execution at once from its owner, a worker or an owner from outside. The store refuses\n"+
 			"all further writes of this owner; the next owner goes on from the last checkpoint. The history\n"+
 			"records the reason and who took it.",
 		func(c *belay.Control) { c.Action = belay.ActionSteal })

@@ -28,9 +28,9 @@ func (a *app) lockExecCommand() *cobra.Command {
 	var f execFlags
 	c := &cobra.Command{
 		Use:   "exec ID [flags] -- COMMAND [ARG…]",
-		Short: "Own an execution from outside while a command runs",
-		Long: `Lock an execution, run a command, and end the execution as the command ends: it
-succeeds with exit code 0 and fails with any other. The lock is renewed while the
+		Short: "Own an execution without a worker while a command runs",
+		Long: `Lock an execution, run a command, and end the execution with the command's result:
+the execution succeeds if the exit code is 0, and fails otherwise. The lock is renewed while the
 command runs. If the lock is lost, the command and all processes that it has started
 are killed. If the server cannot be reached, they are frozen before another owner
 could take the execution. Ctrl-C ends the command and releases the execution for the

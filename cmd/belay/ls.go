@@ -51,8 +51,8 @@ func (a *app) lsCommand() *cobra.Command {
 	c.Flags().StringVar(&f.Queue, "queue", "", "only executions of this queue")
 	c.Flags().BoolVar(&f.Children, "children", false, "list child executions too")
 	c.Flags().StringVar(&parent, "parent", "", "only the children of this execution")
-	c.Flags().StringVar(&f.Cursor, "after", "", "go on after this `id`, the last of an earlier list")
-	c.Flags().IntVarP(&f.Limit, "limit", "n", 50, "list at most so many executions")
+	c.Flags().StringVar(&f.Cursor, "after", "", "list the executions after this `id`, the last id of an earlier list")
+	c.Flags().IntVarP(&f.Limit, "limit", "n", 50, "the largest number of executions to list")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(append(stateNames(), "active"),
 		cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -92,7 +92,7 @@ func parseFilter(f *belay.Filter, states, labels []string) error {
 		}
 		var state belay.State
 		if err := state.UnmarshalText([]byte(s)); err != nil || s == "" {
-			return usage("--state %s is none; the states are %s, and active for all that have not ended", quoted(s),
+			return usage("there is no --state %s; the states are %s, and active for all that have not ended", quoted(s),
 				strings.Join(stateNames(), ", "))
 		}
 		f.States = append(f.States, state)

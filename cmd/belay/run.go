@@ -47,7 +47,7 @@ code.
 After a crash of this process or of the machine, type the same line again. With --key
 it goes on with the execution of that key, or prints the result if the execution has
 ended. With --resume it goes on with the newest unfinished execution of this very line,
-or begins a new one. (belay resume is another thing: it lets a paused execution go on.)
+or begins a new one. (belay resume does something else: it continues a paused execution.)
 Steps that have finished do not run again; the files that they changed are in the
 workspace again.
 
@@ -57,9 +57,9 @@ workspace again.
   belay run --key nightly-2026-11-20 --timeout 1h -- ./nightly.sh
 
 Any number of belay run work side by side on one data directory, each on its own
-execution. Two with the same key share one execution: the second waits for the end of
-the first, and takes the execution over if the first dies. With --server the server
-stores the execution, and the command still runs on this machine.
+execution. Two belay run with the same key share one execution: the second waits for
+the end of the first, and takes the execution over if the first dies. With --server
+the server stores the execution, and the command still runs on this machine.
 
 The clone has committed changes only. The environment of the command contains PATH, an
 empty HOME of its own, the locale, and the variables that --env names. The command runs
@@ -86,7 +86,7 @@ system user of its own.`,
 		"run the command in the sandbox of belay worker: BELAY_AGENT_… and the file in BELAY_CONFIG set its users, "+
 			"seal and limits")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0,
-		"end each step after so long, counted from its start; 0 means never")
+		"the time limit of each step, counted from the start of the step; 0 means no limit")
 	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long a step may take to end after SIGTERM")
 	c.Flags().StringArrayVar(&f.steps, "step", nil,
 		"a durable step, as `name=command` for sh; may be repeated, instead of a COMMAND")

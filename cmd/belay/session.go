@@ -86,7 +86,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 		return s.view.summary(e)
 	case e.State == belay.Paused: // an operator paused the execution, and only belay resume continues it
 		return &belay.Error{
-			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is paused; let it go on with: belay resume %s", e.ID,
+			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is paused; continue it with: belay resume %s", e.ID,
 				e.ID),
 		}
 	}

@@ -63,16 +63,19 @@ cancelled; for the workflow command it is the exit code of the command.`,
 	c.Flags().StringSliceVar(&f.labels, "label", nil,
 		"a label for people and filters, as `name=value`; may be repeated")
 	c.Flags().StringSliceVar(&f.workerLabels, "worker-label", nil,
-		"a label that a worker must have to take it, as `name=value`; may be repeated")
+		"a label that a worker must have to take the execution, as `name=value`; may be repeated")
 	c.Flags().StringVar(&f.due, "due", "",
-		"when it may first run: a `time` like 2026-11-20T08:00:00Z, or a duration from now like 15m")
-	c.Flags().DurationVar(&f.timeout, "timeout", 0, "end it so long after its first run began; 0 means never")
-	c.Flags().IntVar(&f.attempts, "attempts", 0, "fail it after so many failed attempts; 0 means 3")
+		"when the execution may first run: a `time` like 2026-11-20T08:00:00Z, or a duration from now like 15m")
+	c.Flags().DurationVar(&f.timeout, "timeout", 0,
+		"the time limit of the execution, from the start of its first run; 0 means no limit")
+	c.Flags().IntVar(&f.attempts, "attempts", 0,
+		"the number of failed attempts after which the execution fails; 0 means 3")
 	c.Flags().StringVar(&f.onLost, "on-lost", "",
-		"when its owner crashes: `requeue`, so that another owner goes on from the last checkpoint, or fail; requeue "+
-			"unless given, fail with --external")
-	c.Flags().BoolVar(&f.external, "external", false, "give it to no worker: an owner from outside locks it")
-	c.Flags().BoolVar(&f.wait, "wait", false, "wait for its end and print its output")
+		"what to do if the owner crashes: `requeue`, so that another owner continues from the last checkpoint, or fail; "+
+			"requeue unless given, fail with --external")
+	c.Flags().BoolVar(&f.external, "external", false,
+		"only for an owner from outside, a program that is not a worker and locks the execution")
+	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the end of the execution and print its output")
 	c.Flags().StringVar(&f.job.repo, "repo", "",
 		"with a COMMAND: the repository, as `URL` or a path on the worker's machine")
 	c.Flags().StringVar(&f.job.ref, "ref", "", "with a COMMAND: the branch, tag or commit")

@@ -33,19 +33,19 @@ Workspaces are made below the data directory in both cases.
 The built-in workflows are:
   command   one or several commands in a workspace of their own, as belay run and
             belay submit command submit them
-  agent     a prompt for the configured agent; none are run unless an agent is
-            configured. For agents alone: --concurrency 0
+  agent     a prompt for the configured agent; the worker runs prompts only if an
+            agent is configured. With --concurrency 0 it runs nothing but prompts
 
 The flags that begin with --agent, the environment and the file that --config names
 mean the same as for belay serve. Those about users, the seal and limits apply to
 commands too. If the worker runs as root, each job has a system user of its own and
 can write only to its workspace. The log says at the start how jobs are isolated.
 
-While the server cannot be reached the work goes on; before its lease ends it is
-frozen, and it goes on when the server is back. Ctrl-C or SIGTERM starts a graceful
-shutdown: the worker claims nothing more, and its runs may finish within --grace; the
-rest is then stopped and released, and other workers go on with it. A second Ctrl-C
-or SIGTERM stops everything at once.`
+While the server cannot be reached, the runs go on at first. Before their leases end,
+the worker freezes them, and they continue when the server is back. Ctrl-C or SIGTERM
+starts a graceful shutdown: the worker claims nothing more, and its runs may finish
+within --grace. The worker then stops and releases the other runs, and other workers
+continue them. A second Ctrl-C or SIGTERM stops everything at once.`
 
 // workerOptions are the flags of belay worker and the state that the command derives from them.
 type workerOptions struct {
@@ -104,7 +104,7 @@ func (a *app) workerCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&o.concurrency, "concurrency", worker.DefaultConcurrency,
-		"run at most so many commands at a time; 0 for agents alone")
+		"the largest number of commands at a time; 0 to run only agents")
 	f.StringArrayVar(&labels, "label", nil, "a label that executions can ask for, as `name=value`; may be repeated")
 	f.StringSliceVar(&o.queues, "queue", nil, "take executions from this `queue`; may be repeated; the queue "+
 		"default unless given")

@@ -29,7 +29,7 @@ func (a *app) workersLsCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "ls", Short: "List workers, connected ones first", Args: none,
-		Long: "List workers, connected ones first. With -o wide also the internal queues of belay run.",
+		Long: "List workers, connected ones first. With -o wide the list also has the internal queues of belay run.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.reading(c.Context(), func(r reader) error {
 				workers, err := r.Workers(c.Context())

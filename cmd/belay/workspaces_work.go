@@ -107,7 +107,7 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 	switch {
 	case home != "" && len(w.salvage.Home) == 0:
 		return &belay.Error{
-			Code: belay.CodeNotFound, Message: "its HOME was not kept: only that of an interrupted run is",
+			Code: belay.CodeNotFound, Message: "its HOME was not kept: Belay keeps only the HOME of an interrupted run",
 		}
 	case w.Repo == "":
 		return usage("the repository of the work is not known; name it with --repo")
