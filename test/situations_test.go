@@ -27,7 +27,7 @@ var situations = map[string]func(telling){
 	"an epoch began":                         telling.epoch,
 	"another transaction has locked a table": telling.locked,
 	"the disk is full":                       telling.full,
-	"the database only takes reads":          telling.readOnly,
+	"the database is read-only":              telling.readOnly,
 	"the database is a standby":              telling.standby,
 	"pages are damaged":                      telling.damaged,
 	"the data directory can only be read":    telling.frozen,
