@@ -10,93 +10,92 @@ import (
 // agentKeys are the keys of the agent service, which runs if agent.command or agent.preset is set.
 // The keys about users, the sandbox and limits apply also to jobs of the workflow command.
 var agentKeys = []Key{
-	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is replaced by " +
-		"the prompt; without {{prompt}} the prompt goes to standard input. {{session}} is replaced by the id of " +
-		"the conversation, a UUID. The command is not run by a shell. In a flag or variable the arguments are one " +
-		"text, with quotes around arguments that have spaces. Setting agent.command or agent.preset starts the " +
-		"agent service.",
+	{Name: "agent.command", Doc: "The agent's command and its arguments. The prompt replaces {{prompt}} in an " +
+		"argument; if no argument has {{prompt}}, the command gets the prompt on standard input. The id of the " +
+		"conversation, a UUID, replaces {{session}}. The command is not run by a shell. In a flag or variable the " +
+		"command is one text, with quotes around arguments that have spaces. Setting agent.command or " +
+		"agent.preset starts the agent service.",
 		of: func(c *Config) kind {
 			return words{&c.Agent.Command, `arguments, such as ["claude", "-p", "{{prompt}}"]`}
 		}},
-	{Name: "agent.resume_command", Doc: "The command that continues the conversation {{session}} of an interrupted " +
-		"job, with the HOME of the interrupted run. {{prompt}} is replaced by the prompt; standard input is empty. " +
-		"Unless set, agent.command runs again, with BELAY_RESUMED=1.",
+	{Name: "agent.resume_command", Doc: "The command that continues the conversation {{session}} of an " +
+		"interrupted job, with the HOME of the interrupted run. The prompt replaces {{prompt}}; standard input is " +
+		"empty. Unless set, agent.command runs again, with BELAY_RESUMED=1.",
 		of: func(c *Config) kind {
 			return words{&c.Agent.ResumeCommand, `arguments, such as ["my-agent", "--resume", "{{session}}", "go on"]`}
 		}},
-	{Name: "agent.preset", Doc: "An agent that needs no command: claude, or none.",
+	{Name: "agent.preset", Doc: "An agent whose command is built in: claude, or none.",
 		of: func(c *Config) kind { return choice{&c.Agent.Preset, []string{noPreset, "claude"}} }},
-	{Name: "agent.permissions", Doc: "The permissions of a preset's agent to act without asking: all, so that only " +
-		"the sandbox of its job restricts it; edits, which denies it the shell; or auto, which means all for jobs that " +
-		"cannot write outside their workspace and edits for other jobs.",
+	{Name: "agent.permissions", Doc: "The actions that the agent of a preset may take without asking a person: " +
+		"all, so that only the sandbox of its job restricts the agent; edits, which denies the agent the shell; " +
+		"or auto, which means all for a job that cannot write outside its workspace, and edits for any other job.",
 		of: func(c *Config) kind { return choice{&c.Agent.Permissions, []string{"auto", "all", "edits"}} }},
-	{Name: "agent.output", Doc: "The format of the agent's standard output: plain, which is the answer itself; " +
-		"stream-json; or auto, which decides by the first line.",
+	{Name: "agent.output", Doc: "The format of the agent's standard output: plain, if the output is the answer " +
+		"itself; stream-json; or auto, which decides by the first line.",
 		of: func(c *Config) kind { return choice{&c.Agent.Output, []string{"auto", "plain", "stream-json"}} }},
 	{Name: "agent.repo", Doc: "The repository, a path or URL, of which each job gets a clone of its own; unless " +
-		"set, jobs get an empty directory. Credentials in the URL are used for this repository alone and shown " +
+		"set, jobs get an empty directory. A credential in the URL is used for this repository alone and shown " +
 		"nowhere.",
 		of: func(c *Config) kind { return repository{&c.Agent} }},
-	{Name: "agent.repos", Doc: "The other repositories that jobs of agents and commands may request. A URL " +
-		"that ends with *, after a complete host name, allows all repositories that begin with it. Unless set, " +
-		"jobs may request any public repository over https; paths, ssh, and repositories that need credentials " +
-		"must be listed here.",
+	{Name: "agent.repos", Doc: "The repositories that callers may name for agents and commands, in addition to " +
+		"agent.repo. A URL that ends with *, after a complete host name, allows all repositories whose URLs begin " +
+		"with the part before the *. Unless set, callers may name any public repository over https; paths, ssh " +
+		"addresses, and repositories that need credentials must be listed here.",
 		of: func(c *Config) kind { return repositories{&c.Agent} }},
 	{Name: "agent.git_credentials", Doc: "The file with the credentials for repositories, one line like " +
 		"https://USER:PASSWORD@HOST/PATH for each, the format of git's credential store. Belay reads the file for " +
-		"each use. If several lines fit a repository, Belay takes the line with the longest path.",
+		"each use. If several lines match a repository, Belay uses the line with the longest path.",
 		of: func(c *Config) kind {
 			return text{&c.Agent.GitCredentials, "a file, such as /etc/belay/git-credentials"}
 		}},
-	{Name: "agent.prepare_timeout", Doc: "How long it may take to make a job's workspace, including the fetch of its " +
-		"repository.",
+	{Name: "agent.prepare_timeout", Doc: "How long Belay may take to make a job's workspace, fetching included.",
 		of: func(c *Config) kind { return duration{&c.Agent.Prepare, 10 * time.Millisecond, maxDuration} }},
-	{Name: "agent.env", Doc: "Names of environment variables that agents get, and that submitted commands may ask " +
-		"for. If NAME_FILE is set, the value of NAME is read from that file for each job and removed from the " +
-		"job's output.",
+	{Name: "agent.env", Doc: "Names of environment variables that agents get, and that submitted commands may " +
+		"request. If NAME_FILE is set in the environment, the value of NAME is read from the file that it names, " +
+		"for each job, and removed from the job's output.",
 		of: func(c *Config) kind { return list{&c.Agent.Env, "names, such as ANTHROPIC_API_KEY"} }},
-	{Name: "agent.timeout", Doc: "How long the agent may run on a job, counted from its start and not from the " +
-		"submission of the job.",
+	{Name: "agent.timeout", Doc: "How long the agent may run on a job, counted from the start of the agent, not " +
+		"from the submission of the job.",
 		of: func(c *Config) kind { return duration{&c.Agent.Timeout, 10 * time.Millisecond, maxDuration} }},
 	{Name: "agent.grace", Doc: "How long the agent may take to end after SIGTERM.",
 		of: func(c *Config) kind { return duration{&c.Agent.Grace, 10 * time.Millisecond, time.Hour} }},
-	{Name: "agent.chat_timeout", Doc: "How long a chat completion may take, its wait for a slot included.",
+	{Name: "agent.chat_timeout", Doc: "How long a chat completion may take, including its wait for a slot.",
 		of: func(c *Config) kind { return duration{&c.Agent.ChatTimeout, 10 * time.Millisecond, maxDuration} }},
 	{Name: "agent.max_concurrency", Doc: "How many jobs run at the same time; further jobs wait in the order of " +
-		"their submission. Also known as MAX_CONCURRENCY.", also: "MAX_CONCURRENCY",
+		"their submission. The variable MAX_CONCURRENCY sets this key too.", also: "MAX_CONCURRENCY",
 		of: func(c *Config) kind { return number{&c.Agent.Concurrency, 1, 10_000} }},
-	{Name: "agent.max_queue_depth", Doc: "How many jobs may run or wait in all; further jobs are refused. Also known " +
-		"as MAX_QUEUE_DEPTH.", also: "MAX_QUEUE_DEPTH",
+	{Name: "agent.max_queue_depth", Doc: "How many jobs there may be that run or wait; further jobs are " +
+		"refused. The variable MAX_QUEUE_DEPTH sets this key too.", also: "MAX_QUEUE_DEPTH",
 		of: func(c *Config) kind { return number{&c.Agent.QueueDepth, 1, 100_000} }},
-	{Name: "agent.job_ttl", Doc: "For how long after its end a job is available at /jobs; with 0, as long as its " +
-		"execution is kept; see retention. Also known as JOB_TTL_SECONDS.", also: "JOB_TTL_SECONDS",
+	{Name: "agent.job_ttl", Doc: "For how long after its end a job is available at /jobs; 0 means as long as " +
+		"its execution is kept (see retention). The variable JOB_TTL_SECONDS sets this key too.", also: "JOB_TTL_SECONDS",
 		of: func(c *Config) kind { return duration{&c.Agent.JobTTL, 0, maxDuration} }},
-	{Name: "agent.fetch_debounce", Doc: "A remote repository that was fetched within this time is not fetched again " +
-		"for the next job. Also known as FETCH_DEBOUNCE_SECONDS.", also: "FETCH_DEBOUNCE_SECONDS",
+	{Name: "agent.fetch_debounce", Doc: "A remote repository that was fetched within this time is not fetched " +
+		"again for the next job. The variable FETCH_DEBOUNCE_SECONDS sets this key too.", also: "FETCH_DEBOUNCE_SECONDS",
 		of: func(c *Config) kind { return duration{&c.Agent.FetchDebounce, 0, maxDuration} }},
 	{Name: "agent.workspace_dir", Doc: "The directory of the clones and workspaces of all jobs; unless set, the " +
-		"subdirectory workspaces of the data directory. Also known as WORKSPACE_DIR.", also: "WORKSPACE_DIR",
+		"subdirectory workspaces of the data directory. The variable WORKSPACE_DIR sets this key too.", also: "WORKSPACE_DIR",
 		of: func(c *Config) kind { return text{&c.Agent.WorkspaceDir, "a directory, such as /workspace"} }},
-	{Name: "agent.max_attempts", Doc: "How many attempts a job gets in all if it fails or times out.",
+	{Name: "agent.max_attempts", Doc: "How many attempts a job has in all, if attempts fail or time out.",
 		of: func(c *Config) kind { return number{&c.Agent.Attempts, 1, 100} }},
 	{Name: "agent.dead_letters", Doc: "Keep a dead letter for each job that failed for good.",
 		of: func(c *Config) kind { return boolean{&c.Agent.DeadLetters} }},
-	{Name: "agent.on_lost", Doc: "The policy for a job whose server or worker crashes: requeue lets another worker " +
-		"continue the job, fail ends the job.",
+	{Name: "agent.on_lost", Doc: "The policy for a job whose server or worker crashes: requeue lets another " +
+		"worker continue the job, fail ends the job.",
 		of: func(c *Config) kind { return choice{&c.Agent.OnLost, []string{"requeue", "fail"}} }},
-	{Name: "agent.local", Doc: "Run agents in belay serve itself; with false, belay worker runs them.",
+	{Name: "agent.local", Doc: "Run agents in belay serve itself; with false, only belay worker runs agents.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Local} }},
 	{Name: "agent.save_every", Doc: "How often the changes that an agent has made so far are saved with its " +
-		"execution, so that another machine can continue from them; 0 saves them only at the end.",
+		"execution, so that another machine can continue with these changes; 0 saves the changes only at the end.",
 		of: func(c *Config) kind { return duration{&c.Agent.Save, 0, maxDuration} }},
-	{Name: "agent.keep_home", Doc: "Save HOME with the work of an interrupted job, so that the next attempt has the " +
-		"agent's own notes and conversations; directories that are known to be caches are left out.",
+	{Name: "agent.keep_home", Doc: "Save HOME with the work of an interrupted job, so that the next attempt has " +
+		"the agent's own notes and conversations; directories that are known to be caches are not saved.",
 		of: func(c *Config) kind { return boolean{&c.Agent.KeepHome} }},
-	{Name: "agent.users", Doc: "The system users of jobs, one for each job: FIRST-LAST, a range of user ids that " +
-		"nothing else uses; none, so that jobs run as the user of the server; or auto, which means a range of " +
-		"Belay's own if the server runs as root, and none otherwise.",
+	{Name: "agent.users", Doc: "The system users of jobs, one for each job: FIRST-LAST, a range of user ids " +
+		"that nothing else uses; none, so that jobs run as the user of the server; or auto, which means a range " +
+		"that Belay chooses if the server runs as root, and none otherwise.",
 		of: func(c *Config) kind { return users{&c.Agent.Users} }},
-	{Name: "agent.seal", Doc: "Make all files outside a job's workspace read-only for the job: by mounts if Belay " +
+	{Name: "agent.seal", Doc: "Make all files outside of its workspace read-only for a job: by mounts if Belay " +
 		"runs as root or the machine allows user namespaces, otherwise by Landlock if the kernel has it.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Seal} }},
 	{Name: "agent.git_crypt_key", Doc: "The file with the git-crypt key that unlocks checkouts.",
@@ -115,13 +114,13 @@ var agentKeys = []Key{
 		"configuration and its secrets, the sockets of container engines, and, if jobs run as the user of the server, the home " +
 		"directory and /run.",
 		of: func(c *Config) kind { return paths{&c.Agent.Hidden} }},
-	{Name: "agent.readable", Doc: "Paths below hidden paths that jobs may still read, such as a toolchain in " +
-		"the home directory or a socket in /run. The directories of PATH and of the agent's command are always " +
-		"readable.",
+	{Name: "agent.readable", Doc: "Paths below hidden directories that jobs may read nevertheless, such as a " +
+		"toolchain in the home directory or a socket in /run. The directories of PATH and of the agent's command " +
+		"are always readable.",
 		of: func(c *Config) kind { return paths{&c.Agent.Readable} }},
-	{Name: "agent.egress", Doc: "The places that jobs may reach over the network: names like api.example.org, " +
-		"*.example.org and git.example.org:443, or addresses; none for no network. Unless set, jobs reach " +
-		"everything that the machine reaches.",
+	{Name: "agent.egress", Doc: "The hosts that jobs may reach over the network: names like api.example.org, " +
+		"*.example.org and git.example.org:443, or addresses; none for no network. Unless set, jobs can reach " +
+		"everything that the machine can reach.",
 		of: func(c *Config) kind { return places{&c.Agent.Egress} }},
 }
 

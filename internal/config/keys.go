@@ -20,51 +20,52 @@ type Key struct {
 
 // keys is the table of all keys. To add a key, add a line here and a field to Config.
 var keys = append([]Key{
-	{Name: "listen", Doc: "The address to listen on, as HOST:PORT. An address that is not loopback needs an API key " +
-		"in the store, or insecure_no_auth.",
+	{Name: "listen", Doc: "The address on which the server listens, as HOST:PORT. On an address other than " +
+		"loopback the server starts only if the store has an API key or insecure_no_auth is set.",
 		of: func(c *Config) kind { return address{&c.Listen} }},
 	{Name: "store", Doc: "The store of all state: sqlite:DIR for a data directory, or " +
 		"postgres://USER@HOST/DATABASE for a database that any number of servers share; unless set, the data " +
-		"directory in data. The password of the database is in PGPASSWORD or PGPASSFILE, or in the URL if the URL " +
-		"stands in the file or in BELAY_STORE; a password in the flag is refused.",
+		"directory that the key data names. Put the password of the database into PGPASSWORD or PGPASSFILE, or " +
+		"into the URL if the file or BELAY_STORE has the URL; a flag with a password is refused.",
 		of: func(c *Config) kind { return store{&c.Store} }},
 	{Name: "data", Doc: "The data directory.",
 		of: func(c *Config) kind { return text{&c.Data, "a directory, such as /var/lib/belay"} }},
-	{Name: "tls_cert", Doc: "The file with the certificate and the certificates that sign it; needs tls_key. Belay " +
-		"reads it again when the file changes.",
+	{Name: "tls_cert", Doc: "The file with the server's certificate and the certificates that sign it; needs " +
+		"tls_key. The server reads the file again when it changes.",
 		of: func(c *Config) kind { return text{&c.TLSCert, "a file, such as /etc/belay/cert.pem"} }},
 	{Name: "tls_key", Doc: "The file with the certificate's private key.",
 		of: func(c *Config) kind { return text{&c.TLSKey, "a file, such as /etc/belay/key.pem"} }},
-	{Name: "insecure_no_auth", Doc: "Require no API keys, not even on other addresses than loopback: every caller " +
-		"that reaches the port may do everything, and so may jobs.",
+	{Name: "insecure_no_auth", Doc: "Require no API keys, whatever the address: every caller that reaches the " +
+		"port may do everything, jobs included.",
 		of: func(c *Config) kind { return boolean{&c.InsecureNoAuth} }},
-	{Name: "hosts", Doc: "Host names under which the server answers. On a loopback address it answers under these " +
-		"names and the names of this machine. On other addresses it answers under any name, unless hosts is set.",
+	{Name: "hosts", Doc: "Host names under which the server answers, in addition to the names of this machine. " +
+		"Unless set, a server on an address other than loopback answers under any name.",
 		of: func(c *Config) kind { return list{&c.Hosts, "names, such as belay.example.org"} }},
-	{Name: "origins", Doc: "Origins of other web sites whose pages may read and write, each exactly as browsers name " +
-		"it. The pages must send an API key; if no key is required, they may do everything that a program on this " +
-		"machine may.",
+	{Name: "origins", Doc: "Origins of other web sites whose pages may read and write, each exactly as browsers " +
+		"write it. The pages must send an API key; if the server requires no key, the pages may do everything " +
+		"that a program on this machine may do.",
 		of: func(c *Config) kind { return origins{list{&c.Origins, wantOrigins}} }},
 	{Name: "retention", Doc: "How long an execution is kept after its end; 0 keeps executions for ever.",
 		of: func(c *Config) kind { return duration{&c.Retention, 0, maxDuration} }},
 	{Name: "grace", Doc: "The grace period of a shutdown, in which requests and runs in flight may finish.",
 		of: func(c *Config) kind { return duration{&c.Grace, 0, time.Hour} }},
-	{Name: "concurrency", Doc: "How many executions of the built-in workflow command this process runs itself at " +
+	{Name: "concurrency", Doc: "How many executions of the built-in workflow \"command\" this process runs at " +
 		"the same time; 0 for none.",
 		of: func(c *Config) kind { return number{&c.Concurrency, 0, 10_000} }},
-	{Name: "log.level", Doc: "The least severe messages that are logged: debug, info, warn or error.",
+	{Name: "log.level", Doc: "The level of the least severe messages that are logged: debug, info, warn or " +
+		"error.",
 		of: func(c *Config) kind { return level{&c.Log.Level} }},
 	{Name: "log.format", Doc: "The format of the log: text, or json.",
 		of: func(c *Config) kind { return choice{&c.Log.Format, []string{"text", "json"}} }},
-	{Name: "limits.headers", Doc: "The largest header of a request.",
+	{Name: "limits.headers", Doc: "The largest size of the headers of a request.",
 		of: func(c *Config) kind { return size{&c.Limits.Headers, 4 << 10, 1 << 20} }},
 	{Name: "limits.rate", Doc: "How many requests per second one API key may make, or one address if no keys are " +
 		"required; 0 for no limit.",
 		of: func(c *Config) kind { return number{&c.Limits.Rate, 0, 1_000_000} }},
-	{Name: "limits.burst", Doc: "How many requests a caller may make at once before limits.rate slows it down.",
+	{Name: "limits.burst", Doc: "How many requests a caller may make at once before limits.rate applies.",
 		of: func(c *Config) kind { return number{&c.Limits.Burst, 1, 1_000_000} }},
 	{Name: "limits.connections", Doc: "How many connections may be open at the same time; further connections " +
-		"wait to be accepted.",
+		"wait.",
 		of: func(c *Config) kind { return number{&c.Limits.Connections, 1, 1_000_000} }},
 	{Name: "limits.streams", Doc: "How many requests may be in flight at the same time on one HTTP/2 connection.",
 		of: func(c *Config) kind { return number{&c.Limits.Streams, 10, 100_000} }},
