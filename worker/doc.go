@@ -7,7 +7,7 @@
 //
 // # A session and its heartbeat
 //
-// A worker opens a session, and all its leases belong to that session. One heartbeat renews all
+// A worker opens a session, and all its leases belong to that session. A heartbeat renews all
 // these leases. The worker sends heartbeats from a separate goroutine, so that no other work delays
 // them. The reply to a heartbeat has the requests of operators (cancel, pause, preempt) and reports
 // new signals. When the session is lost, the worker ends every run with [belay.ErrLeaseLost] as the

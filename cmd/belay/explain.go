@@ -108,7 +108,7 @@ func (a *app) noteNoEngine(list ...belay.Execution) {
 		return
 	}
 	if idle := a.noEngine(); idle != "" {
-		fmt.Fprintf(a.err, "belay: %s: these are the states of that time, and no execution continues until an engine runs; "+
-			"belay explain ID says more\n", idle)
+		fmt.Fprintf(a.err, "belay: %s: these are the states of that time, and no execution continues until an engine "+
+			"runs; belay explain ID says more\n", idle)
 	}
 }

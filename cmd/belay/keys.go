@@ -77,8 +77,8 @@ func (a *app) keysCreateCommand() *cobra.Command {
 	var names []string
 	c := &cobra.Command{
 		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Short: "Make an API key and print it, only this once", Args: none,
-		Long: "Make an API key and print it, only this once. Standard output gets nothing but the key.\n\nThe scopes are:\n" +
-			scopeHelp(),
+		Long: "Make an API key and print it, only this once. Standard output gets nothing but the key.\n\n" +
+			"The scopes are:\n" + scopeHelp(),
 		Example: `  belay keys create --name ci --scope read,submit
   belay keys create --name gpu-1 --scope worker > gpu-1.key`,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -68,14 +68,17 @@ var agentKeys = []Key{
 		"refused. The variable MAX_QUEUE_DEPTH sets this key too.", also: "MAX_QUEUE_DEPTH",
 		of: func(c *Config) kind { return number{&c.Agent.QueueDepth, 1, 100_000} }},
 	{Name: "agent.job_ttl", Doc: "For how long after its end a job is available at /jobs; 0 means as long as " +
-		"its execution is kept (see retention). The variable JOB_TTL_SECONDS sets this key too.", also: "JOB_TTL_SECONDS",
-		of: func(c *Config) kind { return duration{&c.Agent.JobTTL, 0, maxDuration} }},
+		"its execution is kept (see retention). The variable JOB_TTL_SECONDS sets this key too.",
+		also: "JOB_TTL_SECONDS",
+		of:   func(c *Config) kind { return duration{&c.Agent.JobTTL, 0, maxDuration} }},
 	{Name: "agent.fetch_debounce", Doc: "A remote repository that was fetched within this time is not fetched " +
-		"again for the next job. The variable FETCH_DEBOUNCE_SECONDS sets this key too.", also: "FETCH_DEBOUNCE_SECONDS",
-		of: func(c *Config) kind { return duration{&c.Agent.FetchDebounce, 0, maxDuration} }},
+		"again for the next job. The variable FETCH_DEBOUNCE_SECONDS sets this key too.",
+		also: "FETCH_DEBOUNCE_SECONDS",
+		of:   func(c *Config) kind { return duration{&c.Agent.FetchDebounce, 0, maxDuration} }},
 	{Name: "agent.workspace_dir", Doc: "The directory of the clones and workspaces of all jobs; unless set, the " +
-		"subdirectory workspaces of the data directory. The variable WORKSPACE_DIR sets this key too.", also: "WORKSPACE_DIR",
-		of: func(c *Config) kind { return text{&c.Agent.WorkspaceDir, "a directory, such as /workspace"} }},
+		"subdirectory workspaces of the data directory. The variable WORKSPACE_DIR sets this key too.",
+		also: "WORKSPACE_DIR",
+		of:   func(c *Config) kind { return text{&c.Agent.WorkspaceDir, "a directory, such as /workspace"} }},
 	{Name: "agent.max_attempts", Doc: "How many attempts a job has in all, if attempts fail or time out.",
 		of: func(c *Config) kind { return number{&c.Agent.Attempts, 1, 100} }},
 	{Name: "agent.dead_letters", Doc: "Keep a dead letter for each job that failed for good.",

@@ -51,7 +51,8 @@ func (n *node) start() {
 	x.store = &gated{Store: n.w.store, w: n.w, life: x}
 	random := n.w.random(fmt.Sprintf("%s life %d", n.name, n.lives))
 	opt := engine.Options{
-		SlowPoll: n.w.plan.slowPoll, HintPoll: n.w.plan.hintPoll, Retention: n.w.plan.retention, Log: slog.New(slog.DiscardHandler),
+		SlowPoll: n.w.plan.slowPoll, HintPoll: n.w.plan.hintPoll, Retention: n.w.plan.retention,
+		Log:    slog.New(slog.DiscardHandler),
 		IDs:    func() [16]byte { return n.w.id(x.name, x.ids.Add(1)) },
 		Random: func(b []byte) { n.w.fill(b, x.name, x.ids.Add(1)) },
 		Jitter: random.Float64,

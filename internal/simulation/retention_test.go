@@ -38,7 +38,8 @@ func (s *gated) Prune(ctx context.Context, before machine.Time, limit int) (stor
 		asked := before
 		s.w.mutant.prunes(s.w, &before)
 		candidates := s.w.history.ended(func(id belay.ExecutionID) *machine.Record {
-			r, err := s.Store.Read(context.Background(), store.Read{Execution: id, Spec: true, History: true, Data: true})
+			q := store.Read{Execution: id, Spec: true, History: true, Data: true}
+			r, err := s.Store.Read(context.Background(), q)
 			if err != nil {
 				return nil
 			}
