@@ -76,7 +76,8 @@ func (a *app) keysCreateCommand() *cobra.Command {
 	var spec belay.KeySpec
 	var names []string
 	c := &cobra.Command{
-		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Short: "Make an API key and print it, only this once", Args: none,
+		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Args: none,
+		Short: "Make an API key and print it, only this once",
 		Long: "Make an API key and print it, only this once. Standard output gets nothing but the key.\n\n" +
 			"The scopes are:\n" + scopeHelp(),
 		Example: `  belay keys create --name ci --scope read,submit
