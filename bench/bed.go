@@ -139,7 +139,7 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 	r.Dir = filepath.Join(b.dir, fmt.Sprint(b.next))
 	mode := os.FileMode(0o700)
 	if p.store == "repo" {
-		mode = 0o711 // users of jobs must be able to pass through it
+		mode = 0o711 // the users of jobs must be able to pass through the directory
 	}
 	if err := os.Mkdir(r.Dir, mode); err != nil {
 		return trial.Sample{}, err

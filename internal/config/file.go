@@ -27,7 +27,7 @@ func fromFile(path string, text []byte, bad *problems) []setting {
 	var doc, more yaml.Node
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return nil // empty
+		return nil // the file is empty
 	case err != nil:
 		f.broken(err)
 		return nil
@@ -108,7 +108,7 @@ func (f *file) section(name string, n *yaml.Node) {
 func (f *file) entry(section, full string, k, v *yaml.Node) {
 	if section == "" && slices.Contains(sections(), full) {
 		if v.Kind == yaml.ScalarNode && v.Tag == "!!null" {
-			return // an empty section
+			return // the section is empty
 		}
 		f.section(full, v)
 		return
@@ -197,7 +197,7 @@ func (f *file) unknown(section, full string, k *yaml.Node) {
 		f.add(k.Line, full, "there is no such key; did you mean %s?", near)
 		return
 	}
-	for _, known := range keys { // the name of a key of another section, or of a flag
+	for _, known := range keys { // another section may have a key of this name, or a flag may have the name
 		if _, rest, ok := strings.Cut(known.Name, "."); ok && rest == k.Value || known.Name == k.Value ||
 			known.Flag() == k.Value {
 			f.add(k.Line, full, "there is no such key here; did you mean %s?", known.Name)

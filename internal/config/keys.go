@@ -12,7 +12,7 @@ type Key struct {
 	// Doc describes the key in a few sentences.
 	Doc string
 
-	of func(*Config) kind // the field of a Config, with the kind of its values
+	of func(*Config) kind // returns the field of a Config that the key sets
 	// also is the name of the key's environment variable in the agent service that Belay replaces.
 	// It is read if agents are configured and the variable Env is not set.
 	also string

@@ -16,13 +16,14 @@
 //
 // A process that needs the engine tries to take the lock. If it gets the lock, it is the host: it
 // opens the store, binds a socket under a temporary name and renames this socket to belay.sock. If
-// it does not get the lock, it dials the socket. If neither works, it starts over until its
-// patience has passed, and it starts over whenever it loses the lock or the host. So nothing that a
-// dead process leaves behind is in the way:
+// it does not get the lock, it dials the socket. If it can do neither, it starts over until its
+// patience has passed. It also starts over whenever it loses the lock or the host. So a process that
+// dies, starts or stops never blocks the others for long:
 //
-//   - a socket without a listener refuses at once, and the rename replaces it;
-//   - a host that starts or stops has the lock and refuses connections for a moment;
-//   - a lock that outlives its process, since a child that was just forked has it too, is free a
+//   - a dead host leaves a socket without a listener: it refuses connections at once, and the next
+//     host replaces it by the rename;
+//   - a host that starts or stops has the lock and refuses connections only for a moment;
+//   - a child that a dead host had just forked may still have the host's lock: the lock is free a
 //     moment later;
 //   - of two processes that start at the same time only one gets the lock.
 //
@@ -30,27 +31,27 @@
 // these answers, closes the store and only then unlocks. It never unlinks the socket, which may
 // belong to the next host by then.
 //
-// Sessions belong to the store, so workers go on with the next host. A call in flight when the host
-// ends is repeated with the same operation id, under which the store finds the operation if it has
-// happened. A call without an operation id is answered with CodeUnavailable.
+// Sessions belong to the store, so workers continue with the next host. A call in flight when the
+// host ends is repeated with the same operation id, and the store finds the operation by this id if
+// it was carried out already. A call without an operation id is answered with CodeUnavailable.
 //
 // # HELLO
 //
-// A client keeps one request open, GET /datadir/hello. The host answers with a line that says which
-// process it is, and with another line when it stops. The second line, or the end of the
-// connection, which the kernel closes when a process is killed, tells the client that its host is
-// gone, so that the client does not have to wait for a call that never returns.
+// A client keeps one request open, GET /datadir/hello. The host answers with a line that names its
+// process, and with another line when it stops. When a process is killed, the kernel closes the
+// connection. So the second line, or the end of the connection, tells the client that its host is
+// gone, and the client does not have to wait for a call that never returns.
 //
 // # Giving way
 //
-// POST /datadir/yield asks the host to give way to a process that serves for long: belay serve, or
-// a program that listens (embedded.Listen). A host with another purpose stops hosting, names the
-// next host in its good-bye, and goes on as a client; clients that read the name leave the lock
-// alone for a moment. A host that does not give way answers with 409.
+// POST /datadir/yield requests that the host give way to a process that serves for long: belay
+// serve, or a program that listens (embedded.Listen). A host with another purpose stops hosting,
+// names the next host in its good-bye, and continues as a client. Clients that read the name do not
+// take the lock for a moment. A host that does not give way answers with 409.
 //
 // # Limits
 //
-// A host that is stopped (SIGSTOP, Ctrl-Z) keeps the lock, and all other processes wait for it:
-// running work freezes before its lease ends, as in any outage, and goes on when the host does.
-// Commands that only read the store do not need the host.
+// A host that is stopped (SIGSTOP, Ctrl-Z) keeps the lock, and all other processes wait for it. As
+// in any outage, running work is frozen before its lease ends, and continues when the host
+// continues. Commands that only read the store do not need the host.
 package datadir

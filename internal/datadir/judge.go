@@ -2,7 +2,8 @@ package datadir
 
 import "github.com/belaydev/belay/internal/peer"
 
-// judge returns the judge that tells processes of jobs from others; nil without Options.InJob.
+// judge returns the judge that tells processes of jobs from other processes; nil without
+// Options.InJob.
 func (o Options) judge() *peer.Judge {
 	if o.InJob == nil {
 		return nil

@@ -59,7 +59,7 @@ func (t *teller) title(repo string) {
 		t.paint(dim, "on a clone of "+screen.Line(repo)))
 }
 
-// begin starts the clock.
+// begin starts the clock of the story and writes its first line.
 func (t *teller) begin(text string) {
 	t.began = time.Now()
 	t.line(byBelay, text)

@@ -109,7 +109,7 @@ func (a *api) awaitMany(ctx context.Context, in *struct{ Body wire.Await }) (*st
 	}}, nil
 }
 
-// awaited is an execution that has ended, or the error why it cannot be awaited.
+// awaited is an execution that has ended, or the error that keeps it from being awaited.
 type awaited struct {
 	id  belay.ExecutionID
 	x   *belay.Execution // nil: the execution is read when its event is written

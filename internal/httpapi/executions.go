@@ -180,8 +180,7 @@ func (a *api) list(ctx context.Context, in *listRequest) (*struct{ Body belay.Pa
 	return &struct{ Body belay.Page }{page}, err
 }
 
-// labelsOf reads labels in the form name=value or name:value. A name never contains = or :, so the
-// first of them ends it.
+// labelsOf reads labels in the form name=value, or name:value if there is no =.
 func labelsOf(list []string) (map[string]string, error) {
 	if len(list) > belay.MaxLabels {
 		return nil, malformed(fmt.Sprintf("%d labels; at most %d", len(list), belay.MaxLabels))

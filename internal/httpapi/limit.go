@@ -13,7 +13,7 @@ import (
 )
 
 // maxBuckets bounds how many callers the server remembers. idle is how long a caller must send
-// nothing to be forgotten first.
+// nothing to be forgotten before the others.
 const (
 	maxBuckets = 10_000
 	idle       = time.Minute
@@ -67,7 +67,7 @@ func (l *limits) wait(r *http.Request, who string) (leave func(), err error) {
 	}, nil
 }
 
-// quota is what remains to a caller within the rate limit.
+// quota is what the rate limit leaves to a caller.
 type quota struct {
 	limit, left int
 	full        time.Duration // until the whole limit is available again

@@ -23,19 +23,19 @@ type route struct {
 	summary string
 	doc     string
 	scopes  []belay.Scope                           // the caller needs one of them; none lets every caller in
-	status  int                                     // of success; 0 means 200
+	status  int                                     // the status of a success; 0 means 200
 	also    []int                                   // statuses of further successes with the same body
 	errors  []int                                   // statuses of refusals beyond those of every route
 	body    bool                                    // the request has a body
-	limit   int64                                   // of the body; 0 means wire.MaxBody
+	limit   int64                                   // the most bytes of the body; 0 means wire.MaxBody
 	lists   []string                                // query parameters that may be repeated
 	stream  bool                                    // the answer may have no end
 	wait    bool                                    // the request may wait for news
 	tagged  bool                                    // a success has an ETag, which If-None-Match may name
-	probe   bool                                    // tells whether the server works; has a rate limit of its own
+	probe   bool                                    // a probe of the server, with a rate limit of its own
 	alive   bool                                    // keeps a session alive; its body waits for room before all others
 	page    bool                                    // is for browsers, which are asked for a password
-	example string                                  // of the request's body
+	example string                                  // an example of the request's body
 	submits bool                                    // the header may say that a batch only submits
 	headers []string                                // headers of a success that are not fields of its type
 	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems

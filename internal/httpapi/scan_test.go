@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text that checkJSON passes is valid JSON in UTF-8. Valid JSON that it refuses has one of the
-// faults that its comment lists.
+// Text that checkJSON passes is valid JSON in UTF-8. Valid JSON that checkJSON refuses has one of
+// the faults in the comment of checkJSON.
 func FuzzCheckJSON(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `[]`, `null`, `true`, `0`, `-0.5e+7`, `"a\u00e9\n"`, ` { "a" : [ 1 , { "b" : null } ] } `,
@@ -32,7 +32,8 @@ func FuzzCheckJSON(f *testing.F) {
 	})
 }
 
-// strange reports whether valid JSON has one of the other faults that checkJSON refuses.
+// strange reports whether valid JSON has one of the faults that checkJSON refuses: a NUL, half of a
+// surrogate pair, a field that is named twice, or too deep nesting.
 func strange(b []byte) bool {
 	if bytes.Contains(b, []byte(`\u0000`)) {
 		return true

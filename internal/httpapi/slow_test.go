@@ -30,7 +30,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	left := make(chan struct{}, each) // gets a token when a handler returns whose client does not read
+	left := make(chan struct{}, each) // gets a token when the handler of a client returns that reads nothing
 	log := &syncBuffer{}
 	api := httpapi.New(b, httpapi.Options{Log: slog.New(slog.NewTextHandler(log, nil)), BodyTimeout: limit,
 		WriteTimeout: limit, Rate: httpapi.Rate{PerSecond: -1}})

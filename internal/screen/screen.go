@@ -114,8 +114,8 @@ func (w *Writer) pass() error {
 	return err
 }
 
-// carriage handles a carriage return, with which a program could overwrite a line. It becomes a
-// line end, unless a line end follows anyway.
+// carriage handles a carriage return, with which a program could overwrite a line. The carriage
+// return becomes a line end, unless a line end follows anyway.
 func (w *Writer) carriage(followed bool) {
 	if w.cr && !followed {
 		w.out = append(w.out, '\n')

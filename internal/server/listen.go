@@ -175,7 +175,7 @@ func (b *bounded) turnAway(c net.Conn) {
 	_ = c.Close()
 }
 
-// Close also ends an Accept that waits below the limit.
+// Close also ends an Accept that waits because of the limit.
 func (b *bounded) Close() error {
 	b.once.Do(func() { close(b.closed) })
 	return b.Listener.Close()

@@ -182,7 +182,7 @@ func (m *Metrics) inc(of *prometheus.CounterVec, a, b string) {
 // other is the value of a label for everything that has no value of its own.
 const other = "other"
 
-// workflow is the label of a workflow.
+// workflow returns the label for the name of a workflow: the name itself, or other.
 func (m *Metrics) workflow(name string) string {
 	if label, ok := m.workflows[name]; ok {
 		return label

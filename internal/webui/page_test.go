@@ -78,7 +78,7 @@ func (f *fake) Chunks(_ context.Context, q belay.ChunkQuery) ([]belay.StoredChun
 	return out, f.err
 }
 
-// answer is the answer that a browser gets.
+// answer is the answer to the request for a page.
 type answer struct {
 	t      *testing.T
 	status int

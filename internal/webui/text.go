@@ -213,8 +213,8 @@ func spans(s string) []span {
 // moment is a time in three forms.
 type moment struct {
 	Ago   string // for people, relative to now
-	Exact string // for people
-	ISO   string // for programs
+	Exact string // for people, the exact time in UTC
+	ISO   string // for programs, as RFC 3339
 }
 
 // when returns the moment of a time; nil for the zero time.

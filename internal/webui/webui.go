@@ -94,7 +94,7 @@ type view struct {
 	Refresh int
 	Page    any
 
-	// Set by render.
+	// render sets these fields.
 	Style, Icon, Version string
 }
 

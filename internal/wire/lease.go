@@ -20,8 +20,8 @@ const leasePrefix = "ls_"
 
 // String returns the id with its secret. Only requests and answers may contain it.
 func (id LeaseID) String() string {
-	// An id of a worker and a secret are 16 bytes like an operation id, so its text form serves for
-	// both.
+	// An id of a worker and a secret are 16 bytes like an operation id, so the text form of
+	// operation ids serves for both.
 	return leasePrefix + belay.OpID(id.Worker).String() + belay.OpID(id.Secret).String()
 }
 

@@ -116,7 +116,7 @@ func (r *report) endTest(k key, action string) {
 }
 
 func (r *report) endPackage(e event) {
-	if e.Action != "skip" { // the package has no tests
+	if e.Action != "skip" { // skip means that the package has no tests
 		r.packages++
 	}
 	// A panic or a timeout ends a package while tests are still running. Their output shows the

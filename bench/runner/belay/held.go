@@ -21,13 +21,13 @@ const (
 	heldTTL  = 3 * time.Second
 )
 
-// holding is the state of these workers.
+// holding is the state of the workers that hold executions.
 type holding struct {
 	crews   []*crew
 	ends    []func() error
 	running atomic.Int64
-	all     chan struct{} // closed when all executions run
-	release chan struct{} // closed to end them
+	all     chan struct{} // closed when all held executions run
+	release chan struct{} // closed to end the held executions
 
 	mu    sync.Mutex
 	beats []time.Duration
