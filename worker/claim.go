@@ -66,13 +66,13 @@ func (s *session) claims(ctx context.Context) {
 			}
 			delays.Wait(ctx, err)
 		case belay.CodeOf(err) == belay.CodeConflict:
-			s.w.o.Log.Error("the server refused a claim; the worker gives up its number", "worker", s.id, "number",
-				number, "error", err)
+			s.w.o.Log.Error("the server refused a claim; the worker abandons the claim", "worker", s.id,
+				"number", number, "error", err)
 			s.gaveUp(number)
 			number, repeat = number+1, false
 			delays.Wait(ctx, err)
 		case !mayPass(err) && refused >= claimRefusals-1:
-			s.w.o.Log.Error("a claim failed each time; the worker gives up its number and the executions that it won",
+			s.w.o.Log.Error("every try of a claim failed; the worker abandons the claim and the executions that it won",
 				"worker", s.id, "number", number, "error", err)
 			s.gaveUp(number)
 			number, repeat, refused, most = number+1, false, 0, 1

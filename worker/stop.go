@@ -57,7 +57,7 @@ func (s *session) leave() (left int) {
 		}
 		r.Lose(&belay.Error{
 			Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "stop worker " + s.w.o.Name,
-			Message: "the run did not end when its context did",
+			Message: "the run did not end after its context had ended",
 		})
 	}
 	return left

@@ -133,7 +133,7 @@ func (j *Job) Check() error {
 			return invalid("%q is not the name of an environment variable", name)
 		}
 		if strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "BELAY_") {
-			return invalid("%s is not passed on: it would point git, or another belay, at the wrong place", name)
+			return invalid("%s is not passed on, because it would lead git or another belay to a wrong place", name)
 		}
 	}
 	b, err := json.Marshal(j)

@@ -17,9 +17,9 @@ var (
 	ErrReleased = errors.New("the worker stops and gives the execution back")
 	// ErrTimedOut is the cause of a context that ended because the run exceeded its time limit. It
 	// is a context.DeadlineExceeded.
-	ErrTimedOut = fmt.Errorf("the time of the run is over: %w", context.DeadlineExceeded)
+	ErrTimedOut = fmt.Errorf("the run exceeded its timeout: %w", context.DeadlineExceeded)
 	// ErrTimeout is the error of a wait that exceeded its timeout.
-	ErrTimeout = errors.New("the wait's time is over")
+	ErrTimeout = errors.New("the wait timed out")
 	// ErrNoRun is the error of a call with a context that belongs to no run.
 	ErrNoRun = belay.Permanent(errors.New(
 		"the context does not belong to a run: pass on the context with which the workflow was called"))

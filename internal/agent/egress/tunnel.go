@@ -73,7 +73,7 @@ func (e early) Read(p []byte) (int, error) {
 }
 
 // errWhole is the error for a connection on which one direction cannot end before the other.
-var errWhole = errors.New("the connection ends as a whole")
+var errWhole = errors.New("one direction of the connection cannot end alone")
 
 // closeWrite ends the sending direction of a connection.
 func closeWrite(c net.Conn) error {

@@ -30,11 +30,11 @@ func (l Limits) validate() error {
 	case l.Pids < 0 || l.Memory < 0 || l.CPU < 0 || l.FileSize < 0:
 		return errors.New("a limit must not be negative")
 	case l.Pids > 0 && l.Pids < leastPids:
-		return fmt.Errorf("a limit of %d processes: the least is %d", l.Pids, leastPids)
+		return fmt.Errorf("a limit of %d processes: the minimum is %d", l.Pids, leastPids)
 	case l.Memory > 0 && l.Memory < leastMemory:
-		return fmt.Errorf("a limit of %d bytes of memory: the least is %d", l.Memory, leastMemory)
+		return fmt.Errorf("a limit of %d bytes of memory: the minimum is %d", l.Memory, leastMemory)
 	case l.CPU > 0 && l.CPU < leastCPU:
-		return fmt.Errorf("a limit of %g cores: the least is %g", l.CPU, leastCPU)
+		return fmt.Errorf("a limit of %g cores: the minimum is %g", l.CPU, leastCPU)
 	}
 	return nil
 }

@@ -177,8 +177,8 @@ func (b *bounds) exceeded() string {
 	for _, g := range b.groups {
 		switch {
 		case g.controller == pids && g.count("pids.events", "max") > 0:
-			said = append(said, fmt.Sprintf("it was refused more than %d processes at a time, %d times", b.limits.Pids,
-				g.count("pids.events", "max")))
+			said = append(said, fmt.Sprintf("the kernel refused, %d times, more than %d processes at a time",
+				g.count("pids.events", "max"), b.limits.Pids))
 		case g.controller == memory:
 			file := "memory.oom_control"
 			if g.version == 2 {

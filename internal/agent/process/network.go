@@ -41,7 +41,7 @@ func (c *Command) validateNetwork() error {
 	switch c.Network {
 	case HostNetwork, NoNetwork:
 		if c.Proxy != nil {
-			return fmt.Errorf("a proxy for the network %q: only a proxied one has one", c.Network)
+			return fmt.Errorf("a proxy for the network %q: only a proxied network has a proxy", c.Network)
 		}
 		return nil
 	case ProxiedNetwork:

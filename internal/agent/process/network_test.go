@@ -195,10 +195,10 @@ func TestWallProxyOfARun(t *testing.T) {
 func TestWallNetworkIsChecked(t *testing.T) {
 	serve := func(net.Listener) {}
 	for want, change := range map[string]func(c *Command){
-		"unknown network":    func(c *Command) { c.Network = "some" },
-		"without a proxy":    func(c *Command) { c.Network = ProxiedNetwork },
-		"only a proxied one": func(c *Command) { c.Network, c.Proxy = NoNetwork, serve },
-		"needs a token":      func(c *Command) { c.Network, c.Proxy, c.ProxyToken = ProxiedNetwork, serve, "short" },
+		"unknown network":        func(c *Command) { c.Network = "some" },
+		"without a proxy":        func(c *Command) { c.Network = ProxiedNetwork },
+		"only a proxied network": func(c *Command) { c.Network, c.Proxy = NoNetwork, serve },
+		"needs a token":          func(c *Command) { c.Network, c.Proxy, c.ProxyToken = ProxiedNetwork, serve, "short" },
 		"a proxied network needs": func(c *Command) {
 			c.Network, c.Proxy, c.ProxyToken = ProxiedNetwork, serve, "has spaces in it, as none should"
 		},
@@ -227,8 +227,8 @@ func TestWallNetworkIsChecked(t *testing.T) {
 func TestWallInsist(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for wall, want := range map[Wall]string{
-			WallUser: "given no user", WallSeal: "no directories were named", WallHidden: "no path was named",
-			WallNetwork: "given the network of the machine", WallLimits: "given no limits",
+			WallUser: "the command has no user", WallSeal: "no directories were named", WallHidden: "no path was named",
+			WallNetwork: "the command has the network of the machine", WallLimits: "the command has no limits",
 		} {
 			c, _ := shell(t, kind, "touch started")
 			c.Insist = []Wall{wall}

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrNoUser means that every user of a pool is in use.
-var ErrNoUser = errors.New("every user of the pool is taken")
+var ErrNoUser = errors.New("every user of the pool is in use")
 
 // Range is a range of user ids and of equal group ids that no other program on this machine uses.
 type Range struct {
@@ -28,11 +28,11 @@ func (r Range) validate() error {
 	const most = 1<<31 - 1
 	switch {
 	case r.Count == 0:
-		return errors.New("a pool of no users")
+		return errors.New("the pool has no users")
 	case r.First < 1000:
-		return fmt.Errorf("users %s: those below 1000 belong to the system", r)
+		return fmt.Errorf("users %s: the ids below 1000 belong to the system", r)
 	case uint64(r.First)+uint64(r.Count) > most:
-		return fmt.Errorf("users from %d: they end beyond %d", r.First, most)
+		return fmt.Errorf("users from %d: the last id exceeds %d", r.First, most)
 	case r.First <= nobody && nobody < r.First+r.Count:
 		return fmt.Errorf("users %s: %d is the user nobody, which programs share", r, nobody)
 	}

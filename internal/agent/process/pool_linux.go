@@ -147,7 +147,7 @@ func (p *Pool) claim(ctx context.Context, uid uint32, run string, spare bool) (*
 	if was.Run != "" {
 		err = killUser(ctx, uid)
 	} else if left := processesOf(uid); len(left) > 0 {
-		err = fmt.Errorf("user %d has process %d, which is none of ours", uid, left[0].PID)
+		err = fmt.Errorf("user %d has process %d, which belay did not start", uid, left[0].PID)
 	}
 	if err == nil {
 		err = writeHolder(file, &holder{Run: run, Process: p.self, Since: time.Now().UTC()})

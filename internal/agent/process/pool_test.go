@@ -157,7 +157,7 @@ func TestPoolKillsNoUnknownProcesses(t *testing.T) {
 	}
 	stranger := sleeper(t, r.First)
 	if s, err := p.Take(t.Context(), "run"); !errors.Is(err, ErrNoUser) ||
-		!strings.Contains(err.Error(), "none of ours") {
+		!strings.Contains(err.Error(), "belay did not start") {
 		t.Errorf("%v, %v", s, err)
 	}
 	if stranger.Process.Signal(syscall.Signal(0)) != nil || len(processesOf(r.First)) != 1 {

@@ -187,7 +187,7 @@ func (p place) put(user *host.User) (covered []string, err error) {
 		}
 	}
 	if err := p.clear(); err != nil {
-		return covered, fmt.Errorf("make a way there: %w", err)
+		return covered, fmt.Errorf("make a place to mount it: %w", err)
 	}
 	if err := unix.MoveMount(p.fd, "", unix.AT_FDCWD, p.at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return covered, fmt.Errorf("mount it: %w", err)

@@ -114,12 +114,12 @@ func lacking(o *order, w *Walls, f facts, wall Wall) string {
 	switch wall {
 	case WallUser:
 		if o.User == nil {
-			return "the command was given no user"
+			return "the command has no user of its own"
 		}
 		return fmt.Sprintf("user %d is root or this process's own", o.User.UID)
 	case WallSeal:
 		if len(o.Writable) == 0 {
-			return "no directories were named to which its writes are restricted"
+			return "no directories were named to which the command's writes are restricted"
 		}
 		if o.Isolation == Subreaper {
 			return "there is no mount namespace, and " + kernel
@@ -130,13 +130,14 @@ func lacking(o *order, w *Walls, f facts, wall Wall) string {
 			return "no path was named that is to be hidden"
 		}
 		if path := o.exposed(); path != "" {
-			return fmt.Sprintf("there is no mount namespace, and %s is below a directory in which it may write", path)
+			return fmt.Sprintf("there is no mount namespace, and %s is below a directory in which the command may "+
+				"write", path)
 		}
 		return "there is no mount namespace, and " + kernel
 	case WallNetwork:
 		switch {
 		case o.Network == HostNetwork:
-			return "it was given the network of the machine"
+			return "the command has the network of the machine"
 		case w.Closed == "" && f.unfiltered != nil:
 			return "there is no network namespace, and " + f.unfiltered.Error()
 		case w.Closed == "" && !f.filtered:
@@ -145,11 +146,11 @@ func lacking(o *order, w *Walls, f facts, wall Wall) string {
 		return "there is no network namespace, and " + kernel
 	case WallLimits:
 		if o.Limits == (Limits{}) {
-			return "it was given no limits"
+			return "the command has no limits"
 		}
-		return "nothing keeps one of them: " + f.limits.describe(o.Limits)
+		return "nothing enforces one of the limits: " + f.limits.describe(o.Limits)
 	case WallApart:
-		return "there is no PID namespace, it has no user of its own, and " + kernel
+		return "there is no PID namespace, the command has no user of its own, and " + kernel
 	}
 	return "it is unknown"
 }

@@ -38,7 +38,7 @@ func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state strin
 		}
 	}
 	if state == "" {
-		return "", errors.New("the bundle does not say where HEAD stood")
+		return "", errors.New("the bundle does not contain the value of HEAD")
 	}
 	_, err = g.run(ctx, command{
 		dir: dir, stdin: bytes.NewReader(pack), args: []string{"index-pack", "--stdin", "--fix-thin", "--fsck-objects"},
@@ -116,7 +116,7 @@ func lines(first []string, more ...string) *strings.Reader {
 const attempts = 40
 
 // errTried means that packing has made the maximum number of attempts.
-var errTried = errors.New("too many parts cannot be kept; the search for the others was given up")
+var errTried = errors.New("too many parts cannot be kept; the search for the remaining parts was ended")
 
 // packing makes one bundle of as many pieces as possible.
 type packing struct {

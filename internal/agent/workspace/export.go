@@ -32,8 +32,8 @@ func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, s Salvage
 	switch {
 	case err == nil && len(entries) > 0:
 		return nil, &belay.Error{
-			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet",
-				dir),
+			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is empty or "+
+				"does not exist", dir),
 		}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}

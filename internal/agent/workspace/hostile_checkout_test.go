@@ -303,7 +303,7 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 				c.t.Fatal(err)
 			}
 		}
-	}, lost: "only the first 50000 were looked at"},
+	}, lost: "only the first 50000 were checked"},
 	"a stash of a blob": {set: func(c trap) {
 		c.file(".git/refs/stash", run(c.t, c.dir, "rev-parse", "HEAD:a.txt")+"\n")
 	}, lost: "stash@{0}, which leads to no commit that can be read"},

@@ -107,7 +107,7 @@ func (r *repository) loose(ctx context.Context, dir string, left *int, lost *los
 		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 		for _, e := range entries {
 			if *left--; *left < 0 || ctx.Err() != nil {
-				return fmt.Errorf("only the first %d were looked at", maxRefFiles-max(*left, 0))
+				return fmt.Errorf("only the first %d were checked", maxRefFiles-max(*left, 0))
 			}
 			switch name := path.Join(dir, e.Name()); {
 			case strings.HasSuffix(name, ".lock"):

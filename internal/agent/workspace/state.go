@@ -258,7 +258,7 @@ func readState(ctx context.Context, g *git, dir, state string) (*record, error) 
 func parseState(raw string) (*record, error) {
 	_, message, ok := strings.Cut(raw, "\n\n"+stateTitle+"\n\n")
 	if !ok {
-		return nil, errors.New("the bundle does not say where HEAD stood")
+		return nil, errors.New("the bundle does not contain the value of HEAD")
 	}
 	r := &record{
 		refs: make(map[string]string), links: make(map[string]string), files: make(map[string][]byte),
@@ -282,7 +282,7 @@ func parseState(raw string) (*record, error) {
 		}
 	}
 	if r.head == (head{}) {
-		return nil, errors.New("the bundle does not say where HEAD stood")
+		return nil, errors.New("the bundle does not contain the value of HEAD")
 	}
 	if r.head.ref != "" {
 		r.head.commit = resolve(r.refs, r.links, r.head.ref)

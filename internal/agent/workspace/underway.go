@@ -67,7 +67,7 @@ func (r *repository) underWay(lost *losses) (files map[string][]byte, anything b
 			return false
 		}
 		if size += len(raw); err == nil && (size > maxState || len(files) >= maxStateFiles) {
-			err = errors.New("there is too much of its kind")
+			err = errors.New("the files of the operation in progress are too large or too many")
 		}
 		if err != nil {
 			lost.add(".git/%s (%v)", name, err)
