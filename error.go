@@ -10,7 +10,7 @@ import (
 // The table codes maps each code to an HTTP status and to an exit code of the command line.
 type Code string
 
-// The codes.
+// The codes of errors.
 const (
 	CodeMalformed           Code = "malformed"            // the request cannot be parsed
 	CodeInvalid             Code = "invalid"              // the request breaks a rule, which the message names
@@ -84,7 +84,7 @@ func (c Code) Exit() int {
 // Cause says why a lease is not valid any more.
 type Cause string
 
-// The causes.
+// The causes for which a lease is lost.
 const (
 	CauseExpired    Cause = "expired"    // the worker's session expired or was closed
 	CauseReassigned Cause = "reassigned" // another claim has taken the execution in the meantime

@@ -34,7 +34,7 @@ type Failure struct {
 // Trigger is the kind of source that started an execution.
 type Trigger string
 
-// The triggers.
+// The kinds of sources that start executions.
 const (
 	TriggerManual  Trigger = "manual"
 	TriggerParent  Trigger = "parent"
@@ -217,7 +217,7 @@ type Explanation struct {
 // Action is an operator's action on an execution.
 type Action string
 
-// The actions.
+// The actions of operators.
 const (
 	ActionCancel  Action = "cancel"
 	ActionPause   Action = "pause"

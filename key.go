@@ -6,7 +6,7 @@ import "time"
 // includes all scopes.
 type Scope string
 
-// The scopes.
+// The scopes of API keys.
 const (
 	ScopeRead    Scope = "read"    // read executions, histories and workers
 	ScopeSubmit  Scope = "submit"  // submit executions and signals
@@ -64,7 +64,7 @@ type KeySpec struct {
 // Revocation names the key to revoke.
 type Revocation struct {
 	Key KeyID `json:"key"`
-	// Actor is the person or program that revokes the key, as in KeySpec.
+	// Actor is the person or program that revokes the key, as for the Actor of a KeySpec.
 	Actor string `json:"actor,omitempty"`
 }
 

@@ -187,7 +187,7 @@ func TestRepetitionEndsWithThePatience(t *testing.T) {
 			t.Errorf("%d tries, %v", len(s.got()), err)
 		}
 	}, client.Patience(0))
-	inBubble(t, busy, func(t *testing.T, c *client.Client) { // as package worker and its runs do
+	inBubble(t, busy, func(t *testing.T, c *client.Client) { // as for package worker, which repeats calls itself
 		if _, err := c.Execution(retry.Once(t.Context()), belay.ExecutionID{1}); err == nil || len(s.got()) != 1 {
 			t.Errorf("%d tries for a caller that repeats its calls itself, %v", len(s.got()), err)
 		}

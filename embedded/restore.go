@@ -146,7 +146,7 @@ func endSessions(ctx context.Context, s store.Store, why string) (n int, err err
 	e := engine.New(s, engine.Options{Retention: -1, Log: slog.New(slog.DiscardHandler)})
 	defer func() { err = errors.Join(err, e.Close()) }()
 	for began, more := s.Now().Time(), true; more; {
-		workers, err := e.Workers(ctx) // the open sessions come first
+		workers, err := e.Workers(ctx) // Workers returns the open sessions first
 		if err != nil {
 			return n, err
 		}

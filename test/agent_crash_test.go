@@ -20,7 +20,7 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 	ids := make([]string, 10)
 	for i := range ids {
 		name := fmt.Sprintf("job-%d", i)
-		// The second run of a job finds the commits and edits of the first.
+		// The second run of a job finds the commits and edits of the first run.
 		ids[i] = a.ask(fmt.Sprintf("edit work-%d.txt begun\ncommit work %d\nedit loose-%d.txt half\nshow "+
 			"BELAY_RESUMED\ngit log --format=%%s\n%s", i, i, i, a.hold(name)))
 	}

@@ -51,8 +51,8 @@ func TestASetsidGrandchildEndsWithinTheGracePeriod(t *testing.T) {
 }
 
 // Rule: one Ctrl-C is a graceful shutdown: the running step gets SIGTERM, the execution is
-// released, no attempt is charged, no process is left, and the same command line continues the
-// execution.
+// released without a charge to its retry budget, no process is left, and the same command line
+// continues the execution.
 func TestInterruptOnceReleasesTheExecution(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"SIGINT", "SIGTERM"} {

@@ -34,7 +34,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 // example starts one of the programs under examples/, in the place's working directory.
 func (p *place) example(name string, args ...string) *started {
 	p.t.Helper()
-	binary(p.t) // example expects the built examples in the directory of this binary
+	binary(p.t) // makes the directory into which programs builds the examples
 	dir, err := programs()
 	if err != nil {
 		p.t.Fatal(err)

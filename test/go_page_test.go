@@ -41,7 +41,7 @@ func TestTheGoPage(t *testing.T) {
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir, cmd.Env = p.cwd, append(goEnvironment(t, p), "BELAY_LISTEN="+address)
 	x := p.start(cmd)
-	// processes that the script started in the background
+	// ends the processes that the script started in the background
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	// the script builds programs, which takes long on a busy machine
 	r := x.wait(8 * patience)

@@ -120,7 +120,8 @@ func (x *attacked) untouched(id string) {
 	}
 }
 
-// artifactText returns an artifact of an execution by its name; the status is 404 if there is none.
+// artifactText returns an artifact of an execution by its name; the status is 404 if the
+// execution has no such artifact.
 func (a api) artifactText(id, name string, headers ...string) answer {
 	a.t.Helper()
 	got := a.call("GET", "/v1/executions/"+id+"/logs/"+name, "", append([]string{"Accept", "application/octet-stream"},
@@ -152,7 +153,7 @@ func (x *attacked) resident() int {
 	return used
 }
 
-// resident returns the peak memory of the process, in bytes; 0 if it has ended.
+// resident returns the peak memory of the process, in bytes, or 0 if the process has ended.
 func (x *started) resident() int {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", x.cmd.Process.Pid))
 	if err != nil {
@@ -358,7 +359,7 @@ for i in range(1500): os.mkdir("d"); os.chdir("d")'`},
 			if c.lost != "" && !strings.Contains(end.string("changes", "lost"), c.lost) {
 				t.Errorf("the result does not say what is lost: %s", end.text)
 			}
-			// The restore of the job's changes does not run the trap either.
+			// Restoring the job's changes must not run the trap either.
 			dir := x.path("again-" + strings.ReplaceAll(name, " ", "-"))
 			if end.at("changes") != nil {
 				r := x.belay("workspaces", "restore", end.string("job_id"), dir)

@@ -109,7 +109,8 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)+1))
 }
 
-// sample returns n of the numbers 1 … most, in random order; all of them in the long mode.
+// sample returns n of the numbers 1 … most, in random order; with -long, it returns all of these
+// numbers.
 func sample(r *rand.Rand, n, most int) []int {
 	all := r.Perm(most)
 	for i := range all {

@@ -19,7 +19,7 @@ type tally struct {
 	n    int64
 	sum  hash.Hash
 	last []byte
-	each func() // called after each write, if it is set
+	each func() // a function to call after each write, or nil
 }
 
 func newTally() *tally { return &tally{sum: sha256.New()} }

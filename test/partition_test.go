@@ -82,7 +82,7 @@ func (d *divided) submit() {
 	d.seen = d.watch()
 }
 
-// begin starts both workers: the far one works, and the near one waits.
+// begin starts both workers: the far worker works, and the near worker waits.
 func (d *divided) begin() {
 	d.t.Helper()
 	d.submit()

@@ -51,7 +51,8 @@ func newPlace(t *testing.T) *place {
 // path returns the path of a file in the place.
 func (p *place) path(name string) string { return filepath.Join(p.root, name) }
 
-// environment returns the environment of belay, which contains nothing of the developer's.
+// environment returns the environment of belay, which contains no settings of the
+// developer.
 func (p *place) environment(more ...string) []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + p.path("home"), "TMPDIR=" + p.path("tmp"), "LANG=C.UTF-8",
@@ -144,7 +145,7 @@ func (p *place) startInto(cmd *exec.Cmd, out io.Writer) *started {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.Setpgid = true
-	// wait reports a process that still keeps the output open after this time as left behind
+	// After this time, wait reports that a process was left behind which keeps the output open.
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", line(cmd), err)
@@ -252,7 +253,7 @@ func clip(s string) string {
 type result struct {
 	t        *testing.T
 	line     string
-	code     int // 128+n after signal n
+	code     int // the exit code, or 128+n if signal n ended the process
 	out, err string
 	took     time.Duration
 	state    *os.ProcessState

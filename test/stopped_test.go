@@ -195,7 +195,7 @@ func noticedInTime(t *testing.T, b belay.Client, ttl time.Duration) {
 	}
 }
 
-// second is the owner after the loss; it writes until the test ends it.
+// second is the worker that owns the execution after the loss. It writes until the test ends it.
 type second struct {
 	saves  atomic.Int64
 	token  atomic.Int64

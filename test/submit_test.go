@@ -56,7 +56,7 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
-// Rule: belay refuses a submission that cannot be valid before it stores anything.
+// Rule: belay refuses an invalid submission, and stores nothing of it.
 func TestBadSubmissionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []refusal{

@@ -75,7 +75,7 @@ func lastWithout(file string) (string, error) {
 	return git("rev-parse", "--verify", added+"^")
 }
 
-// firstWith returns the commit that added a file, "" if the file is not committed yet.
+// firstWith returns the commit that added a file, or "" if the file is not committed yet.
 func firstWith(file string) (string, error) {
 	added, err := git("log", "--diff-filter=A", "--format=%H", "--", file)
 	if err != nil || added == "" {

@@ -172,7 +172,7 @@ func (x *storm) as(args ...string) *exec.Cmd {
 // for the same name.
 const canaryVariable = "BELAY_WALLS_CANARY"
 
-// another is a loopback address that nothing else uses.
+// another is a loopback address that no other server uses.
 const another = "127.0.0.9"
 
 // busDir makes a directory for the socket of a system service: below /run as on real machines, or,

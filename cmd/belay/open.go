@@ -232,7 +232,7 @@ func begins(text string) bool {
 
 // fits reports whether part is the beginning or the end of the id and has at least four characters.
 func fits(id, part string) bool {
-	const least = 4 // characters
+	const least = 4 // the least number of characters
 	bare := strings.TrimPrefix(part, "ex_")
 	return len(bare) >= least && (strings.HasPrefix(id, "ex_"+bare) || bare == part && strings.HasSuffix(id, part))
 }

@@ -27,9 +27,9 @@ type view struct {
 
 	mu       sync.Mutex
 	status   string    // the text of the status line; empty for no status line
-	since    time.Time // when status was set
-	drawn    bool      // the status line is on the screen
-	midline  bool      // the command's output ends in the middle of a line
+	since    time.Time // the time at which status was set
+	drawn    bool      // whether the status line is on the screen
+	midline  bool      // whether the command's output ends in the middle of a line
 	replayed bool      // no step ran in this process, so the result comes from an earlier run
 	isolated bool      // Held has printed the line about the command's isolation
 }

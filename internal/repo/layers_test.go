@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// layer lists the imports that a package may have, apart from its tests: packages of this module in
-// down, and modules from outside in modules.
+// layer lists the imports that a package may have, apart from its tests: down lists packages of this
+// module, and modules lists modules from outside.
 type layer struct {
 	down    []string
 	modules []string

@@ -24,7 +24,8 @@ type book struct {
 	// stale contains, for a commit, the gap since the last mark of life before it, if that gap was
 	// longer than three intervals of marks.
 	stale map[*commit]time.Duration
-	// healed is when the last fault was over; ended is when all workers and nodes had stopped.
+	// healed is the time at which the last fault was over; ended is the time at which all workers
+	// and nodes had stopped.
 	healed, ended time.Duration
 	detected      []time.Duration // for each ended session, the time from its expiry to its end
 }

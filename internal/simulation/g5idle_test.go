@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// soon is the time for which a due execution may wait for a worker that has a free slot.
+// soon is how long a due execution may wait while a worker has a free slot for it.
 const soon = 300 * time.Millisecond
 
 // slotUse is the use of one worker's slots in one session.

@@ -46,7 +46,7 @@ func newHistory(now func() time.Duration) *history {
 // commit is one transaction that wrote rows or a mark of life.
 type commit struct {
 	n       int
-	at      machine.Time  // by the store's clock
+	at      machine.Time  // the time of the commit by the store's clock
 	real    time.Duration // the time since the begin of the simulation
 	node    string
 	changes *machine.Changes // empty for a mark of life

@@ -46,7 +46,7 @@ type mutantState struct {
 	worker  belay.WorkerID
 }
 
-// in returns the mutant with a state of its own.
+// in returns a copy of the mutant with a state of its own for one simulation.
 func (m *mutant) in(w *world) *mutant {
 	if m == nil {
 		return nil

@@ -176,7 +176,7 @@ func (p player) state(ctx context.Context, name string, o op) ([]string, error) 
 	return []string{fmt.Sprint(name, " counted to ", n)}, err
 }
 
-// writeScript draws a script.
+// writeScript makes a random script.
 func writeScript(r *rand.Rand, depth int) []op {
 	var script []op
 	for range 1 + r.IntN(4) {

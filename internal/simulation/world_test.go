@@ -40,7 +40,7 @@ type world struct {
 
 	epoch             belay.Token
 	pids              int
-	healed, stoppedAt time.Duration // when the last fault was over, and when the nodes had stopped
+	healed, stoppedAt time.Duration // the times at which the last fault was over, and at which the nodes had stopped
 
 	nemesis []nemesis
 	healing atomic.Bool

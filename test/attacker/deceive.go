@@ -35,7 +35,7 @@ func swapRepo(s *spec) (string, error) {
 			{"init", "-q", "-b", "main", dir}, {"-C", dir, "config", "user.email", "job@example.org"},
 			{"-C", dir, "config", "user.name", "job"},
 		} {
-			if out, err := exec.Command("git", args...).CombinedOutput(); err != nil { //nolint:noctx // as in again
+			if out, err := exec.Command("git", args...).CombinedOutput(); err != nil { //nolint:noctx // a short command
 				return "", fmt.Errorf("git %v: %w: %s", args, err, out)
 			}
 		}
@@ -44,7 +44,7 @@ func swapRepo(s *spec) (string, error) {
 			return "", err
 		}
 		script := `git -C "$0" add -A && git -C "$0" commit -qm evil`
-		if out, err := exec.Command("sh", "-c", script, dir).CombinedOutput(); err != nil { //nolint:noctx // the same
+		if out, err := exec.Command("sh", "-c", script, dir).CombinedOutput(); err != nil { //nolint:noctx // a short command
 			return "", fmt.Errorf("%w: %s", err, out)
 		}
 	}

@@ -190,7 +190,7 @@ func work(*spec) (string, error) {
 		{"status"}, {"log", "-1"}, {"config", "user.email", "job@example.org"}, {"config", "user.name", "job"},
 		{"commit", "--allow-empty", "-qm", "work"}, {"stash"}, {"tag", "here"}, {"gc", "-q"},
 	} {
-		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil { //nolint:noctx // as in again
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil { //nolint:noctx // a short command
 			return "", fmt.Errorf("git %s: %w: %s", args[0], err, out)
 		}
 	}

@@ -31,7 +31,7 @@ func processes(s *spec) (string, error) {
 		}
 	}()
 	for range s.Processes + 20 {
-		c := exec.Command("sleep", strconv.Itoa(int(most.Seconds()))) //nolint:noctx // killed below
+		c := exec.Command("sleep", strconv.Itoa(int(most.Seconds()))) //nolint:noctx // this function kills the process
 		c.Env = []string{"PATH=" + os.Getenv("PATH")}
 		if err := c.Start(); err != nil {
 			return "", fmt.Errorf("the next after so many: %w", bare(err))

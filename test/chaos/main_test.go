@@ -16,7 +16,7 @@ var (
 	judgeFlag = flag.String("judge", "", "check the history in this file again")
 )
 
-// roleEnv is the environment variable that turns the test binary into a worker.
+// roleEnv is the environment variable that makes the test binary run as a worker.
 const roleEnv = "CHAOS_ROLE"
 
 func TestMain(m *testing.M) {

@@ -158,5 +158,5 @@ func TestThePlanKeepsItsRates(t *testing.T) {
 	}
 }
 
-// chance is true once in the given number of calls on average.
+// chance returns true once in the given number of calls on average.
 func chance(r *rand.Rand, in int) bool { return r.IntN(in) == 0 }

@@ -120,7 +120,7 @@ func (w *world) holdSnapshot(ctx context.Context, f fault) {
 	w.fault("old snapshot held")
 }
 
-// heldKeys is the number of keys in one transaction.
+// heldKeys is the number of keys that holdKeys uses in one transaction.
 const heldKeys = 20
 
 // holdKeys submits executions in its own transaction, which stays open for a while. During that

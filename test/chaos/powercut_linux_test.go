@@ -71,8 +71,8 @@ func (d *disk) unmount() {
 	d.loop = ""
 }
 
-// writes returns the device's statistics, which change with every write, and whether a write is in
-// progress.
+// writes returns the device's statistics, which change with every write. busy says that a write is
+// in progress.
 func (d *disk) writes() (done string, busy bool) {
 	text, err := os.ReadFile("/sys/block/" + filepath.Base(d.loop) + "/stat")
 	f := strings.Fields(string(text))

@@ -35,7 +35,7 @@ func (ws *writers) run(e *env, ctx context.Context, n int) error {
 					ws.end(err)
 					return
 				}
-				ws.mu.Lock() // the effect
+				ws.mu.Lock() // the effect of a write: a note of its time
 				ws.wrote = append(ws.wrote, time.Since(e.began))
 				ws.mu.Unlock()
 				if err := workflow.Checkpoint(ctx, fmt.Sprintf("writer %d, %d", i, k)); err != nil {
@@ -86,7 +86,7 @@ var fences = []testCase{
 		}))
 		id := e.start(nil)
 		e.sleep(12 * time.Second)
-		c.wire.cut() // the last heartbeat was sent at 10 s: the fence closes at 20 s
+		c.wire.cut() // the last heartbeat was sent at 10 s, so the fence closes at 20 s
 		e.sleep(30 * time.Second)
 		if ws.last() >= 20*time.Second {
 			e.Errorf("an effect %s after the start", ws.last())
