@@ -95,7 +95,7 @@ func TestDiskFullAtTheStart(t *testing.T) {
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
 	}
-	p.run("--repo", "none", "--key", "before", "--", "echo", "before").want(0).saying("ended before")
+	p.run("--repo", "none", "--key", "before", "--", "echo", "before").want(0).saying("has ended already")
 	p.run("--repo", "none", "--key", "k", "--", "echo", "ran").want(0)
 	p.clean()
 	p.sound()

@@ -185,7 +185,7 @@ func TestCancelWithoutAnEngine(t *testing.T) {
 	if !strings.Contains(c.out, "is cancelled") {
 		t.Errorf("the cancel does not say that the execution is cancelled\n%s", c)
 	}
-	p.belay(args...).want(130).saying("ended before")
+	p.belay(args...).want(130).saying("has ended already")
 	p.clean()
 }
 
@@ -200,8 +200,8 @@ func TestRetryContinuesAfterTheFinishedSteps(t *testing.T) {
 		"--step", "two=echo two >> " + ledger + "; echo $BELAY_TOKEN > two.txt; test -e one.txt && test -e " + free}
 	p.belay(args...).want(1).saying("step two failed")
 	e := p.only()
-	p.patched(e.ID, "+1\n")                         // the patch has the change of the failed step
-	p.belay(args...).want(1).saying("ended before") // this key's execution has ended
+	p.patched(e.ID, "+1\n")                              // the patch has the change of the failed step
+	p.belay(args...).want(1).saying("has ended already") // this key's execution has ended
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	x := p.start(p.command("run", "--", "sh", "-c", "echo up; "+busy(p.path("free"))))
-	x.says("no git repository is here")
+	x.says("the working directory is in no git repository")
 	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
 	if r := p.belay("ls").want(0); strings.Contains(r.err, "no engine") {
 		t.Errorf("an engine runs, and the output says that none does\n%s", r)
@@ -74,7 +74,7 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 	}
 	r := p.belay("explain", "@last").want(0)
 	for _, says := range []string{"no engine runs on this data directory", "when the last engine ended: It has run",
-		"type its line again, with --resume", "belay cancel ex_"} {
+		"type the same line again, with --resume", "belay cancel ex_"} {
 		if !strings.Contains(r.out, says) {
 			t.Errorf("explain does not say %q\n%s", says, r)
 		}

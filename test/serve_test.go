@@ -233,7 +233,7 @@ func TestAServerEndsWhenItsDiskFails(t *testing.T) {
 	var all sync.WaitGroup
 	var told acknowledgements
 	a.hammer(&all, &told, 2)
-	x.wait(patience).want(70).saying("the store has failed", "see to the disk")
+	x.wait(patience).want(70).saying("the store has failed", "check the disk")
 	all.Wait()
 	if len(told.list()) == 0 {
 		t.Error("nothing was acknowledged before")
@@ -293,7 +293,7 @@ func TestKeysOfAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	r := p.belay("keys", "create", "--name", "ci", "--scope", "read,submit").want(0).saying("ci",
-		"cannot be shown again")
+		"cannot show it")
 	secret := strings.TrimSuffix(r.out, "\n")
 	if !strings.HasPrefix(secret, "bly_") || strings.ContainsAny(secret, " \n") {
 		t.Fatalf("standard output is not the key alone: %q", r.out)
@@ -358,7 +358,7 @@ func TestAWorkerOfAServer(t *testing.T) {
 	}
 	w := p.start(elsewhere(append(bare, "--name", "far", "--label", "gpu=yes", "--queue", "special", "--concurrency",
 		"3")...))
-	w.says("the server does not answer; trying until it does")
+	w.says("the server does not answer; the worker tries again until it does")
 	server, a := p.serve("--listen", address)
 	w.says("takes work")
 	ledger, free := p.path("ledger"), p.path("free")

@@ -295,7 +295,7 @@ func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	a := p.gates("k", 2)
 	a.begun(0, 1)
 	second := p.start(p.command(a.args...))
-	second.says(fmt.Sprintf("is run by belay run (pid %d) already", a.cmd.Process.Pid))
+	second.says(fmt.Sprintf("belay run (pid %d) runs ", a.cmd.Process.Pid))
 	third := p.start(p.command(a.args...))
 	third.says("already")
 	third.ctrlC()

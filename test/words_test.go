@@ -78,7 +78,7 @@ func TestAWorkerThatWaitsForItsServerStopsGracefully(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	w := p.start(p.command("worker", "--server", "http://"+port(t)))
-	w.says("trying until it does")
+	w.says("tries again until it does")
 	w.signal(syscall.SIGTERM)
 	w.wait(patience).want(0).saying("the worker has stopped")
 	if _, err := os.Stat(p.data); !os.IsNotExist(err) {
@@ -97,7 +97,7 @@ func TestADrainedWorkerEndsNoServer(t *testing.T) {
 	_, id, _ := strings.Cut(list, `"id":"`)
 	id, _, _ = strings.Cut(id, `"`)
 	a.want(http.StatusNoContent, "POST", "/v1/workers/"+id+"/drain", "")
-	server.says("was drained: it runs nothing more")
+	server.says("was drained; the worker runs nothing")
 	a.want(http.StatusOK, "GET", "/readyz", "")
 	server.signal(syscall.SIGTERM)
 	server.wait(patience).want(0)

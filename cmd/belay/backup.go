@@ -11,17 +11,18 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-const backupLong = `Copy the data directory's database, as it is at this moment, to a file, or to a new
-file in a directory. Engines, workers and commands that use the data directory keep
-running during the copy.
+const backupLong = `Copy the data directory's database, in its present state, to a file, or to a new file
+in a directory. Engines, workers and commands that use the data directory continue
+during the copy.
 
-The copy contains everything that was acknowledged before the command began. It is
-checked for damage and synced to the disk before it gets its final name, which is
-printed; until then an earlier file of that name stays. Only its owner may read it.
+The copy contains everything that was acknowledged before the command began. The copy
+is checked for damage and synced to the disk before it gets its final name, which the
+command prints; until then an earlier file of that name stays. Only the owner of the
+copy may read it.
 
-The write-ahead log beside the database cannot shrink while the copy is made, so leave
-as much room on the disk as the engine writes in that time. PostgreSQL has tools of
-its own; see docs/operations.md.`
+While the copy is made, the write-ahead log beside the database cannot shrink: leave as
+much space on the disk as the engine writes in that time. To back up PostgreSQL, use
+PostgreSQL's own tools; see docs/operations.md.`
 
 func (a *app) backupCommand() *cobra.Command {
 	var o embedded.CopyOptions

@@ -22,26 +22,26 @@ import (
 func (a *app) cancelCommand() *cobra.Command {
 	var grace time.Duration
 	c := a.actionCommand("cancel", "Cancel an execution",
-		"Cancel an execution and its children. An execution that does not run ends at once. The owner of a\n"+
-			"running execution gets a grace period to end it, and then Belay ends it by force.",
+		"Cancel an execution and its children. An execution that is not running ends at once. If it is running,\n"+
+			"its owner gets a grace period to end it; after that, Belay ends it by force.",
 		func(c *belay.Control) { c.Action, c.Grace = belay.ActionCancel, belay.Duration(grace) })
 	c.Flags().DurationVar(&grace, "grace", 0,
-		"how long a running execution may take to end; 0 means the grace of its policy (10s)")
+		"how long a running execution may take to end; 0 means the grace period of its policy (10s)")
 	return c
 }
 
 func (a *app) pauseCommand() *cobra.Command {
 	return a.actionCommand("pause", "Pause an execution at its next step",
-		"Pause an execution. It stops at its next step if it runs, and no worker takes it until belay resume.\n"+
-			"Signals are still delivered, and deadlines still end it.",
+		"Pause an execution. If it is running, it stops at its next step. No worker runs it until belay resume.\n"+
+			"Signals are still delivered to a paused execution, and its deadlines still end it.",
 		func(c *belay.Control) { c.Action = belay.ActionPause })
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return a.actionCommand("resume", "Continue a paused execution",
-		"Continue an execution that belay pause has paused, from its last checkpoint. An execution whose\n"+
-			"belay run was interrupted is not paused: type its line again with --resume. A failed or\n"+
-			"cancelled execution is opened again with belay retry.",
+	return a.actionCommand("resume", "Let a paused execution continue",
+		"Let an execution that belay pause has paused continue from its last checkpoint. An execution whose\n"+
+			"belay run was interrupted is not paused: type the same belay run line again, with --resume. To\n"+
+			"reopen a failed or cancelled execution, use belay retry.",
 		func(c *belay.Control) { c.Action = belay.ActionResume })
 }
 
@@ -49,8 +49,8 @@ func (a *app) retryCommand() *cobra.Command {
 	var input string
 	c := a.actionCommand("retry", "Run a failed or cancelled execution again",
 		"Run a failed or cancelled execution again under the same id. Steps that have finished do not run\n"+
-			"again. With --input it starts over with another input, and all steps run again; the history calls\n"+
-			"this requeue.",
+			"again. With --input the execution starts over with another input, and all steps run again; the\n"+
+			"history calls this a requeue.",
 		func(c *belay.Control) {
 			c.Action = belay.ActionRetry
 			if input != "" {
@@ -86,13 +86,13 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 				}
 				fmt.Fprintf(a.out, "%s is %s\n", e.ID, stateWord(&e))
 				if e.State == belay.Pending && strings.HasPrefix(e.Queue, agent.RunQueue) && !awaited(ctx, b, &e) {
-					fmt.Fprintln(a.err, "belay: type its belay run line again to go on with it")
+					fmt.Fprintln(a.err, "belay: type the belay run line of this execution again to continue it")
 				}
 				return nil
 			})
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why, for the execution's history")
+	c.Flags().StringVar(&reason, "reason", "", "the reason, which the execution's history records")
 	return c
 }
 
@@ -148,8 +148,8 @@ func (a *app) signalCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "signal ID NAME", Short: "Deliver a signal to an execution", Args: exactly("the id of an execution",
 			"the signal's name"),
-		Long: "Deliver a signal to an execution. A signal that the execution does not wait for yet is kept\n" +
-			"until it does.",
+		Long: "Deliver a signal to an execution. If the execution does not wait for the signal yet, the store\n" +
+			"keeps the signal until it does.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := named(c)

@@ -15,21 +15,22 @@ import (
 func (a *app) demoCommand() *cobra.Command {
 	var repo string
 	c := &cobra.Command{
-		Use: "demo", Short: "See a worker crash and another worker continue its work", Args: none,
-		Long: `Run five steps on a clone of a repository with two worker processes, kill the worker
-in step 3 with kill -9, and see the other worker take over without repeating steps 1
-and 2. Then send a write with the dead worker's token, and see that the store refuses it.
+		Use: "demo", Short: "Show how a worker crashes and another worker continues its work", Args: none,
+		Long: `Show how Belay handles a crash. Two worker processes run five steps on a clone of a
+repository. The demo kills the worker that runs step 3 with kill -9; the other worker
+takes over, without repeating steps 1 and 2. Then the demo sends a write with the token
+of the killed worker, and the store refuses the write.
 
-The demo takes about ten seconds. It does not change the repository, which is cloned,
-and removes all data at the end unless --data names a directory for it.
+The demo takes about ten seconds. It changes only a clone of the repository, and removes
+all of its data at the end, unless --data names a directory for the data.
 
 The demo checks its own result, from the history in the store and from a list that
-the steps write outside the store: the exit code is 0 if Belay kept every promise,
-and 70 if not.`,
+the steps write outside the store: the exit code is 0 if Belay kept its guarantees, and
+70 otherwise.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.demo(c, repo) },
 	}
 	c.Flags().StringVar(&repo, "repo", "",
-		"the repository, a path or `URL`; the one around the working directory by default, or else a small new one")
+		"the repository, a path or `URL`; by default the repository of the working directory, or else a small new one")
 	_ = c.MarkFlagDirname("repo")
 	c.AddCommand(&cobra.Command{
 		Use: "worker NAME QUEUE", Hidden: true, Args: exactly("a name", "a queue"),

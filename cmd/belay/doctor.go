@@ -34,9 +34,9 @@ type finding struct {
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Check this machine and the data directory, or the server", Args: none,
-		Long: "Check what Belay needs on this machine and whether the data directory is sound,\nor, with " +
-			"--server, whether the server answers. Doctor changes nothing. The exit code\nis 69 if a check has " +
-			"the result bad.",
+		Long: "Check that this machine has everything that Belay needs, and that the data directory\nis sound or, with " +
+			"--server, that the server answers. belay doctor changes nothing. The\nexit code is 69 if a check has " +
+			"the result \"bad\".",
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := &doctor{app: a}
 			d.machine(c.Context())
@@ -81,10 +81,10 @@ func (d *doctor) machine(ctx context.Context) {
 		d.add("isolation", "ok", "%s, frozen by %s", r.Isolation, r.Freezer)
 	}
 	if _, err := host.Self(); err != nil {
-		d.add("proof of death", "warn", "this process cannot be identified (%v): the executions of a dead worker are "+
-			"taken back after its TTL, not at once", err)
+		d.add("proof of death", "warn", "this process cannot be identified (%v), so the executions of a dead worker "+
+			"are taken back only after its TTL, not at once", err)
 	} else {
-		d.add("proof of death", "ok", "boot, PID namespace and start time can be read")
+		d.add("proof of death", "ok", "boot id, PID namespace and start time of processes can be read")
 	}
 }
 
@@ -103,8 +103,8 @@ func (d *doctor) directory(ctx context.Context) {
 	if err := socket.Check(dir); err != nil {
 		d.add("data directory", "bad", "%v", err)
 	} else if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		d.add("data directory", "warn", "%s has mode %#o: other users can read it; close it with: chmod 700", dir,
-			mode)
+		d.add("data directory", "warn", "%s has mode %#o: other users of this machine can read it; to prevent that: "+
+			"chmod 700 %s", dir, mode, dir)
 	} else {
 		d.add("data directory", "ok", "%s", dir)
 	}
@@ -126,7 +126,7 @@ func (d *doctor) directory(ctx context.Context) {
 	switch {
 	case err == nil:
 	case belay.CodeOf(err) == belay.CodeNotFound:
-		d.add("database", "ok", "not there yet")
+		d.add("database", "ok", "does not exist yet")
 	default:
 		d.add("database", "bad", "%v", err)
 	}
@@ -225,8 +225,8 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	case overdue == 0:
 		d.add("overdue", "ok", "nothing")
 	case embedded.Holder(d.app.data) == "":
-		d.add("overdue", "warn", "%s overdue, such as executions and sessions whose time is over: they wait for an "+
-			"engine; `belay serve` starts one, and so does any belay run on this directory",
+		d.add("overdue", "warn", "%s overdue (for example executions that are due and sessions that have expired): "+
+			"they wait for an engine; `belay serve` starts one, and so does any belay run on this directory",
 			screen.Plural(overdue, "thing"))
 	default:
 		d.lagging(ctx, r)

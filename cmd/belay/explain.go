@@ -22,6 +22,8 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain ID", Short: "Say why an execution is in its state", Args: exactly("the id of an execution"),
+		Long: "Say why an execution is in its state: its owner, or the reason why no worker runs it; the time of\n" +
+			"the next check; and any problem of the engine that delays it.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -35,8 +37,8 @@ func (a *app) explainCommand() *cobra.Command {
 				}
 				if idle := a.noEngine(); idle != "" && !x.State.Terminal() {
 					x.Facts = append([]string{"when the last engine ended: " + x.Summary}, x.Facts...)
-					x.Summary = idle + ". No execution continues until an engine runs: `belay serve` starts one, and so does any " +
-						"belay run on this directory."
+					x.Summary = idle + ". No execution continues until an engine runs: `belay serve` starts one, and so " +
+						"does any belay run on this directory."
 				} else if a.server == "" && !x.State.Terminal() {
 					x.Facts = append(x.Facts, a.engineFacts(c.Context())...)
 				}
@@ -68,8 +70,8 @@ func stranded(ctx context.Context, r reader, id belay.ExecutionID) []string {
 		return nil
 	}
 	return []string{
-		"only belay run takes it, and the belay run that began it has ended: type its line again, with --resume or " +
-			"its --key, to go on with it, or end it with `belay cancel " + id.String() + "`",
+		"only belay run runs this execution, and the belay run that began it has ended: to continue, type the same " +
+			"line again, with --resume or its --key; to end the execution: `belay cancel " + id.String() + "`",
 	}
 }
 
@@ -108,7 +110,7 @@ func (a *app) noteNoEngine(list ...belay.Execution) {
 		return
 	}
 	if idle := a.noEngine(); idle != "" {
-		fmt.Fprintf(a.err, "belay: %s: these are the states of that time, and no execution continues until an engine "+
-			"runs; belay explain ID says more\n", idle)
+		fmt.Fprintf(a.err, "belay: %s: the list shows the states of that time, and no execution continues until an "+
+			"engine runs; belay explain ID says more\n", idle)
 	}
 }

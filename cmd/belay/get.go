@@ -20,8 +20,8 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "get ID", Short: "Show one execution with its history", Args: exactly("the id of an execution"),
-		Long: "Show one execution with its history. With -o wide the output also has the internal queue and labels\n" +
-			"of a belay run, and the generation: how often the execution was opened, the first time included.",
+		Long: "Show one execution with its history. -o wide also shows the internal queue and labels of a\n" +
+			"belay run, and the generation: 1, plus one for each time that the ended execution was reopened.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -166,7 +166,7 @@ func (a *app) logsCommand() *cobra.Command {
 	var name string
 	var raw bool
 	c := &cobra.Command{
-		Use: "logs ID", Short: "Print the output an execution wrote, or one of its artifacts",
+		Use: "logs ID", Short: "Print the output that an execution wrote, or one of its artifacts",
 		Args: exactly("the id of an execution"),
 		Long: `Print the output that an execution wrote, or the log or artifact that --name names.
 

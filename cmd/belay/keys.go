@@ -19,7 +19,7 @@ var scopes = []struct {
 	scope belay.Scope
 	doc   string
 }{
-	{belay.ScopeRead, "see executions, histories and workers"},
+	{belay.ScopeRead, "read everything: executions, inputs, results, histories, logs and workers"},
 	{belay.ScopeSubmit, "submit executions and signals"},
 	{belay.ScopeOperate, "cancel, pause, resume, retry, steal, drain"},
 	{belay.ScopeWorker, "own executions: claim, checkpoint, settle, lock"},
@@ -30,18 +30,19 @@ func (a *app) keysCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "keys", Short: "Make, list and revoke the API keys of a server", Args: none,
 		Long: `Make, list and revoke the API keys with which programs and people use a server.
-(The --key of belay run and belay submit is not such a key, but an idempotency key.)
+(Do not confuse an API key with --key of belay run and belay submit, which is an
+idempotency key.)
 
-As soon as one API key exists, the server requires a key for every request. A key has
-the scopes that it was made with; the scope admin includes all others. The server
-stores a hash: the key itself is shown once, when it is made.
+As soon as one API key exists, the server requires a key for every request. The scopes
+of a key are chosen when the key is made; the scope admin includes all others. The
+server stores only a hash of the key, so the key itself is shown only when it is made.
 
---store or BELAY_STORE names the database of servers that share one: their first key
-is made there, without a server.`,
+If several servers share a database, name the database with --store or BELAY_STORE to
+make their first key without a server.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().String("store", "",
-		"the `store` of the server, postgres://USER@HOST/DATABASE or sqlite:DIR; its password is in PGPASSWORD")
+		"the `store` of the server, postgres://USER@HOST/DATABASE or sqlite:DIR; put its password into PGPASSWORD")
 	c.AddCommand(a.keysCreateCommand(), a.keysLsCommand(), a.keysRevokeCommand())
 	return c
 }
@@ -76,10 +77,10 @@ func (a *app) keysCreateCommand() *cobra.Command {
 	var spec belay.KeySpec
 	var names []string
 	c := &cobra.Command{
-		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Args: none,
-		Short: "Make an API key and print it, only this once",
-		Long: "Make an API key and print it, only this once. Standard output gets nothing but the key.\n\n" +
-			"The scopes are:\n" + scopeHelp(),
+		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Short: "Make an API key and print it", Args: none,
+		Long: "Make an API key and print it. The key is printed only now; standard output gets nothing else.\n\n" +
+			"The scopes are:\n" +
+			scopeHelp(),
 		Example: `  belay keys create --name ci --scope read,submit
   belay keys create --name gpu-1 --scope worker > gpu-1.key`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -88,7 +89,7 @@ func (a *app) keysCreateCommand() *cobra.Command {
 				return err
 			}
 			if strings.TrimSpace(spec.Name) == "" {
-				return usage("say with --name who will use the key; histories name the key as the actor")
+				return usage("give the name of the key's user with --name; histories show it as the actor")
 			}
 			if err := a.useStore(c); err != nil {
 				return err
@@ -96,8 +97,8 @@ func (a *app) keysCreateCommand() *cobra.Command {
 			return a.createKey(named(c), spec)
 		},
 	}
-	c.Flags().StringVar(&spec.Name, "name", "", "the program or person that will use the key")
-	c.Flags().StringSliceVar(&names, "scope", nil, "what the key allows: "+strings.Join(scopeNames(), ", "))
+	c.Flags().StringVar(&spec.Name, "name", "", "the name of the program or person that will use the key")
+	c.Flags().StringSliceVar(&names, "scope", nil, "the scopes of the key: "+strings.Join(scopeNames(), ", "))
 	_ = c.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
 	_ = c.RegisterFlagCompletionFunc("scope", completeScopes)
 	return c
@@ -136,13 +137,13 @@ func completeScopes(_ *cobra.Command, _ []string, typed string) ([]string, cobra
 
 func parseScopes(names []string) ([]belay.Scope, error) {
 	if len(names) == 0 {
-		return nil, usage("say with --scope what the key allows: %s", strings.Join(scopeNames(), ", "))
+		return nil, usage("give the scopes of the key with --scope: %s", strings.Join(scopeNames(), ", "))
 	}
 	var out []belay.Scope
 	for _, n := range names {
 		s := belay.Scope(strings.TrimSpace(n))
 		if !slices.Contains(scopeNames(), string(s)) {
-			return nil, usage("there is no --scope %s; the scopes are %s", quoted(n), strings.Join(scopeNames(), ", "))
+			return nil, usage("--scope %s is no scope; the scopes are %s", quoted(n), strings.Join(scopeNames(), ", "))
 		}
 		if !slices.Contains(out, s) {
 			out = append(out, s)
@@ -166,8 +167,8 @@ func (a *app) createKey(ctx context.Context, spec belay.KeySpec) error {
 	if a.output == "json" {
 		return screen.PrintJSON(a.out, key)
 	}
-	fmt.Fprintf(a.err, "This is the key %s (%s) with the scopes %s. It is not kept and cannot be shown again.\n",
-		screen.Line(key.Name), key.ID, joinScopes(key.Scopes))
+	fmt.Fprintf(a.err, "This is the key %s (%s) with the scopes %s. Belay does not store the key and cannot show it "+
+		"again.\n", screen.Line(key.Name), key.ID, joinScopes(key.Scopes))
 	fmt.Fprintln(a.out, key.Secret)
 	return nil
 }
@@ -198,7 +199,7 @@ func (a *app) keysLsCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "also revoked keys")
+	c.Flags().BoolVar(&all, "all", false, "list revoked keys too")
 	return c
 }
 
@@ -229,10 +230,10 @@ func (a *app) listKeys(keys []belay.Key, all bool) error {
 
 func (a *app) keysRevokeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ID", Short: "Revoke a key for good", Args: exactly("the id of a key"),
-		Long: "Revoke a key for good. ID is the key's id, as belay keys ls shows it, or its name if only one key that\n" +
-			"is not revoked has the name. The server that revokes the key refuses it at once, other servers of\n" +
-			"the same store within seconds.",
+		Use: "revoke ID", Short: "Revoke a key for ever", Args: exactly("the id of a key"),
+		Long: "Revoke a key for ever. ID is the key's id, as belay keys ls shows it, or the key's name, if no other\n" +
+			"valid key has the same name. The server that revokes the key refuses it at once; other servers of\n" +
+			"the same store refuse it within seconds.",
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := a.useStore(c); err != nil {
 				return err

@@ -11,8 +11,8 @@ import (
 func (a *app) lockCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "lock", Short: "Own an execution without a worker, or take it from its owner", Args: none,
-		Long: "Commands for the lock with which a program that is not a worker, an owner from outside, owns an\n" +
-			"execution. `belay get ID` shows the owner of an execution and the end of the owner's lease.",
+		Long: "Commands for the ownership of an execution. An owner from outside is a program that is no worker and\n" +
+			"locks an execution. `belay get ID` shows the owner of an execution and the end of the owner's lease.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.stealCommand(), a.lockExecCommand())
@@ -21,14 +21,14 @@ func (a *app) lockCommand() *cobra.Command {
 
 func (a *app) stealCommand() *cobra.Command {
 	c := a.actionCommand("steal", "Take an execution from its owner",
-		"Take an execution at once from its owner, a worker or an owner from outside. The store refuses\n"+
-			"all further writes of this owner; the next owner goes on from the last checkpoint. The history\n"+
-			"records the reason and who took it.",
+		"Take an execution at once from its owner, which may be a worker or a program that has locked it. The\n"+
+			"store refuses all further writes of this owner; the next owner continues from the last checkpoint.\n"+
+			"The history records the reason and your name.",
 		func(c *belay.Control) { c.Action = belay.ActionSteal })
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if reason, err := c.Flags().GetString("reason"); err != nil || strings.TrimSpace(reason) == "" {
-			return usage("say why, with --reason: the history records the reason")
+			return usage("give the reason with --reason: the history records it")
 		}
 		return run(c, args)
 	}

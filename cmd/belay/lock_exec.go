@@ -28,25 +28,25 @@ func (a *app) lockExecCommand() *cobra.Command {
 	var f execFlags
 	c := &cobra.Command{
 		Use:   "exec ID [flags] -- COMMAND [ARG…]",
-		Short: "Own an execution without a worker while a command runs",
-		Long: `Lock an execution, run a command, and end the execution with the command's result:
-the execution succeeds if the exit code is 0, and fails otherwise. The lock is renewed while the
-command runs. If the lock is lost, the command and all processes that it has started
-are killed. If the server cannot be reached, they are frozen before another owner
-could take the execution. Ctrl-C ends the command and releases the execution for the
-next owner.
+		Short: "Lock an execution while a command runs",
+		Long: `Lock an execution, run a command, and end the execution when the command ends. The
+execution succeeds if the exit code of the command is 0, and fails otherwise. belay
+lock exec renews the lock while the command runs. If the lock is lost, the command and
+all processes that it has started are killed. If the server cannot be reached, these
+processes are frozen before another owner could take the execution. Ctrl-C ends the
+command and releases the execution for the next owner.
 
 The command runs in this directory and environment, gets the execution's input on
 standard input, and has these variables:
 
   BELAY_EXECUTION   the execution's id
-  BELAY_TOKEN       the fencing token, which grows with every owner: send it along
-                    with writes to systems that can refuse an older token
+  BELAY_TOKEN       the fencing token, which grows with every owner: send it with each
+                    write to systems that can refuse an older token
   BELAY_LOCK_ID     the secret id of the lock, for checkpoints over HTTP
   BELAY_CHECKPOINT  the data of the last checkpoint, as JSON, if there is one
 
-The exit code is the command's own, or 75 if another owner has the execution or the
-lock was lost.`,
+belay lock exec exits with the exit code of the command, or with 75 if another owner has
+the execution or the lock was lost.`,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.ArgsLenAtDash() != 1 || len(args) < 2 {
@@ -63,10 +63,11 @@ lock was lost.`,
 			return a.writing(ctx, func(b belay.Backend) error { return a.lockExec(ctx, b, id, &f, args[1:]) })
 		},
 	}
-	c.Flags().StringVar(&f.owner, "owner", "", "the owner's name, for people; your user and this host unless given")
-	c.Flags().DurationVar(&f.ttl, "ttl", 0, "how long the lock stays valid without a heartbeat; 30s unless given")
+	c.Flags().StringVar(&f.owner, "owner", "",
+		"a name of the owner that people can read; by default your user name and the name of this host")
+	c.Flags().DurationVar(&f.ttl, "ttl", 0, "how long the lock stays valid without a heartbeat; 0 means 30s")
 	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the command may take to end after SIGTERM")
-	c.Flags().BoolVar(&f.reopen, "reopen", false, "open a failed or cancelled execution again, as belay retry does")
+	c.Flags().BoolVar(&f.reopen, "reopen", false, "reopen a failed or cancelled execution, as belay retry does")
 	return c
 }
 

@@ -22,7 +22,7 @@ func (a *app) lsCommand() *cobra.Command {
 	var parent string
 	c := &cobra.Command{
 		Use: "ls", Short: "List executions, newest first", Args: none,
-		Long: "List executions, newest first. Child executions are left out without --children or --parent.",
+		Long: "List executions, newest first. Child executions are listed only with --children or --parent.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := parseFilter(&f, states, labels); err != nil {
 				return err
@@ -44,14 +44,14 @@ func (a *app) lsCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringSliceVar(&states, "state", nil, "only executions in these `states`; active for all that have not "+
-		"ended")
-	c.Flags().StringSliceVar(&labels, "label", nil, "only executions with these labels, as `name=value`")
-	c.Flags().StringVar(&f.Workflow, "workflow", "", "only executions of this workflow")
-	c.Flags().StringVar(&f.Queue, "queue", "", "only executions of this queue")
+	c.Flags().StringSliceVar(&states, "state", nil, "list only executions in these `states`; active means all "+
+		"executions that have not ended")
+	c.Flags().StringSliceVar(&labels, "label", nil, "list only executions with these labels, as `name=value`")
+	c.Flags().StringVar(&f.Workflow, "workflow", "", "list only executions of this workflow")
+	c.Flags().StringVar(&f.Queue, "queue", "", "list only executions of this queue")
 	c.Flags().BoolVar(&f.Children, "children", false, "list child executions too")
-	c.Flags().StringVar(&parent, "parent", "", "only the children of this execution")
-	c.Flags().StringVar(&f.Cursor, "after", "", "list the executions after this `id`, the last id of an earlier list")
+	c.Flags().StringVar(&parent, "parent", "", "list only the children of this execution")
+	c.Flags().StringVar(&f.Cursor, "after", "", "begin after this `id`, the last id of an earlier list")
 	c.Flags().IntVarP(&f.Limit, "limit", "n", 50, "the largest number of executions to list")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(append(stateNames(), "active"),
 		cobra.ShellCompDirectiveNoFileComp))
@@ -92,8 +92,8 @@ func parseFilter(f *belay.Filter, states, labels []string) error {
 		}
 		var state belay.State
 		if err := state.UnmarshalText([]byte(s)); err != nil || s == "" {
-			return usage("there is no --state %s; the states are %s, and active for all that have not ended", quoted(s),
-				strings.Join(stateNames(), ", "))
+			return usage("--state %s is no state; the states are %s, and active, which means all that have not ended",
+				quoted(s), strings.Join(stateNames(), ", "))
 		}
 		f.States = append(f.States, state)
 	}
@@ -143,7 +143,7 @@ func (a *app) more(w io.Writer, page belay.Page) {
 	case page.SearchedUntil.IsZero():
 		fmt.Fprintf(w, "there are more: belay ls --after %s\n", page.Next)
 	default:
-		fmt.Fprintf(w, "searched until %s, and there are older ones: belay ls --after %s\n",
+		fmt.Fprintf(w, "searched executions back to %s; to search older ones: belay ls --after %s\n",
 			page.SearchedUntil.Local().Format(time.DateTime), page.Next)
 	}
 }

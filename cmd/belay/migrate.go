@@ -15,15 +15,15 @@ import (
 const migrateLong = `Bring the schema of a store up to date, or, with --dry-run, print the SQL of the
 migrations.
 
-An engine migrates by itself when it opens a store. Use this command to see the SQL
-first, or to migrate before the engine starts. Several migrations at the same time
-take turns. A data directory must not be in use; a PostgreSQL database may be in use
-by servers of this version and of the one before.`
+An engine migrates the schema by itself when it opens a store. Use this command to see
+the SQL first, or to migrate before the engine starts. If several programs migrate at
+the same time, they take turns. A data directory must not be in use; a PostgreSQL
+database may be in use by servers of this version and of the previous version.`
 
 // storeFlag adds --store to a command that opens a store itself, without a server.
 func storeFlag(c *cobra.Command) {
 	c.Flags().String("store", "", "the `store`, postgres://USER@HOST/DATABASE or sqlite:DIR, instead of the data "+
-		"directory; its password is in PGPASSWORD")
+		"directory; put its password into PGPASSWORD")
 }
 
 // storeOf returns the URL of the store that the command line names. It refuses --server: the
@@ -37,8 +37,8 @@ func (a *app) storeOf(c *cobra.Command) (string, error) {
 		return a.store, nil
 	case a.server != "":
 		return "", &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
-			"%s opens the store itself and cannot use the server %s; run it where the server keeps its data, and name "+
-				"the store with --data or --store",
+			"%s opens the store itself and cannot use the server %s; run the command on the machine that has the "+
+				"server's data, and name the store with --data or --store",
 			c.CommandPath(), quoted(a.server))}
 	}
 	return a.url(), socket.Check(a.data)

@@ -10,22 +10,24 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-const restoreLong = `Make a data directory from a backup. (The work in a workspace is checked out with
-belay workspaces restore.) The backup is checked and copied, and stays as it is. With
---verify it is checked, and nothing is written.
+const restoreLong = `Make a data directory from a backup. (To check out the work in a workspace, use belay
+workspaces restore.) The backup is checked and copied, and does not change. With
+--verify the backup is only checked, and nothing is written.
 
-The store forgets what happened after the backup; the workers of that time and the
-systems that they wrote to do not. So a new epoch begins: every fencing token from now
-on is above all tokens that were ever given, those after the backup included. All
-sessions in the backup end: an engine takes back the executions that they owned, and
-these go on from their last checkpoint in the backup.
+The restored store does not contain what happened after the backup, but workers and the
+systems that they wrote to are still in the later state. So a new epoch begins: every
+new fencing token is larger than all tokens that were ever given out, including those
+given out after the backup. All sessions in the backup end: an engine takes back the
+executions that these sessions owned, and each execution continues from its last
+checkpoint in the backup.
 
 The directory must be empty and not in use. With --force an existing database is moved
-aside, into a directory whose name begins with before-restore-, and kept.
+into a directory whose name begins with before-restore-, and kept there.
 
-A store that was restored by other means needs only the new epoch: PostgreSQL after
-pg_restore or a recovery to a point in time, or a data directory out of a snapshot of
-its disk. Run restore --epoch for it before any server or worker starts.`
+A store that was restored by other means needs only the new epoch. Examples are a
+PostgreSQL database after pg_restore or a point-in-time recovery, and a data directory
+from a snapshot of its disk. Run belay restore --epoch before any server or worker uses
+such a store.`
 
 func (a *app) restoreCommand() *cobra.Command {
 	var o embedded.CopyOptions
@@ -38,7 +40,8 @@ func (a *app) restoreCommand() *cobra.Command {
 		Args: func(c *cobra.Command, args []string) error {
 			switch {
 			case epoch && len(args) > 0:
-				return usage("--epoch is for a store that has been restored already; name it with --store, and no file")
+				return usage("--epoch is for a store that has been restored already: name the store with --store, and give no " +
+					"file")
 			case epoch && verify:
 				return usage("--epoch does not go with --verify")
 			case epoch:
@@ -51,8 +54,8 @@ func (a *app) restoreCommand() *cobra.Command {
 	c.Flags().BoolVar(&verify, "verify", false, "check the backup, describe its contents, and write nothing")
 	c.Flags().BoolVar(&epoch, "epoch", false, "begin a new epoch in a store that was restored by other means")
 	c.Flags().BoolVar(&o.Force, "force", false,
-		"move aside and keep an existing database; with --epoch, do it although servers run, whose workers lose "+
-			"all their executions")
+		"move an existing database to another directory; with --epoch, begin the epoch although servers run, whose "+
+			"workers then lose all of their executions")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if verify {
 			return a.verify(c, args[0])
@@ -93,16 +96,16 @@ func (a *app) showRestored(r embedded.Restored, url string) error {
 	fmt.Fprintf(a.out, "restored to %s: %s\n", screen.Line(url), contents(r.Snapshot))
 	a.showEpoch(r.Epoch, r.Ended)
 	if r.Aside != "" {
-		fmt.Fprintf(a.out, "the database that was there is in %s\n", screen.Line(r.Aside))
+		fmt.Fprintf(a.out, "the earlier database is now in %s\n", screen.Line(r.Aside))
 	}
 	return nil
 }
 
 func (a *app) showEpoch(epoch belay.Token, ended int) {
-	fmt.Fprintf(a.out, "a new epoch began: every new token is above %d, and so above all that were given before\n",
+	fmt.Fprintf(a.out, "a new epoch began: every new token is larger than %d, and so larger than all earlier tokens\n",
 		epoch)
 	if ended > 0 {
-		fmt.Fprintf(a.out, "ended %s; the next engine to run takes back the executions that they owned\n",
+		fmt.Fprintf(a.out, "ended %s; the next engine that runs takes back the executions that they owned\n",
 			screen.Plural(ended, "session"))
 	}
 }

@@ -37,29 +37,31 @@ type app struct {
 	verbose bool
 }
 
-const rootLong = `Belay runs long work durably: every execution has exactly one owner at a time, a
-truthful status, and goes on from its last checkpoint when its worker crashes.
+const rootLong = `Belay runs long work durably: each piece of work (an execution) has at most one owner
+at a time and a status that is reliable. If the worker of an execution crashes, the
+execution continues from its last checkpoint.
 
   belay run -- make test        run a command durably
   belay run --resume -- make test
-                                after a crash: go on from the last finished step
+                                after a crash: continue after the last finished step
   belay ls                      list executions: running, waiting, failed and so on
   belay watch ID                follow the events of one execution
   belay explain ID              say why an execution is in its state
 
-With --server or BELAY_SERVER all commands work on a server; the API key, if the
-server wants one, is in BELAY_KEY or in the file that --key-file names. Otherwise
-all data is in one data directory: --data, BELAY_DATA or ./belay-data. Any number of
-commands use a data directory side by side: one process runs the engine, and when it
-ends the next one starts the engine.
+With --server or BELAY_SERVER all commands use a server. If the server requires an API
+key, put the key into BELAY_KEY, or into the file that --key-file names. Without a
+server all data is in one data directory: --data, BELAY_DATA or ./belay-data. Any
+number of commands can use a data directory at the same time: one process runs the
+engine, and when that process ends, another one starts the engine.
 
 An ID is the id of an execution, the first or last characters of an id (four at
 least), the execution's idempotency key, or @last for the newest execution.
 
-Exit codes: belay run ends with the command's own exit code, 127 or 126 when there
-is no such command or it cannot be run, 125 when its workspace could not be made,
-124 when it timed out, 130 when it was interrupted or cancelled. Otherwise 0, or
-  64 the command line cannot be read      65 invalid input, or too large
+Exit codes: belay run exits with the exit code of its command, or with 127 if the
+command does not exist, 126 if it cannot be run, 125 if its workspace could not be made,
+124 if it timed out, and 130 if it was interrupted or cancelled. All other commands exit
+with 0, or with
+  64 the command line cannot be parsed    65 invalid input, or too large
   66 not found                            69 unavailable, try again
   70 a bug, or a damaged database         73 not possible in the present state
   75 another owner has the execution      77 not allowed`
@@ -149,9 +151,9 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.server, "server", envOr("BELAY_SERVER", ""),
 		"the server, as http://HOST:PORT, https://HOST or unix:PATH, instead of a data directory")
 	f.StringVar(&a.keyFile, "key-file", envOr("BELAY_KEY_FILE", ""),
-		"the `file` with the API key for the server; BELAY_KEY unless given")
+		"the `file` with the API key for the server; without it, BELAY_KEY has the key")
 	f.StringVarP(&a.output, "output", "o", "text",
-		"`text`, wide (text with internal queues, labels and counters) or json")
+		"the format of the output: `text`, wide (text with internal queues, labels and counters) or json")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log more on standard error")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(

@@ -45,26 +45,27 @@ live output. At the end belay run prints a summary and exits with the command's 
 code.
 
 After a crash of this process or of the machine, type the same line again. With --key
-it goes on with the execution of that key, or prints the result if the execution has
-ended. With --resume it goes on with the newest unfinished execution of this very line,
-or begins a new one. (belay resume does something else: it continues a paused execution.)
-Steps that have finished do not run again; the files that they changed are in the
-workspace again.
+belay run continues the execution of that key, or prints the result if the execution has
+ended. With --resume it continues the newest unfinished execution of exactly this
+line, or begins a new execution. (Do not confuse --resume with the command belay resume,
+which lets a paused execution continue.) Steps that have finished do not run again;
+belay run restores the files that they changed.
 
   belay run -- make test                         the repository here, at HEAD
   belay run --repo URL --ref v1.2 -- go vet ./...
   belay run --resume --step 'build=make' --step 'test=make test'
   belay run --key nightly-2026-11-20 --timeout 1h -- ./nightly.sh
 
-Any number of belay run work side by side on one data directory, each on its own
-execution. Two belay run with the same key share one execution: the second waits for
-the end of the first, and takes the execution over if the first dies. With --server
-the server stores the execution, and the command still runs on this machine.
+Any number of belay run processes can use one data directory at the same time, each for
+its own execution. Two processes with the same key share one execution: the second
+process waits for the end of the first, and takes the execution over if the first one
+crashes. With --server the server stores the execution, and the command still runs on
+this machine.
 
-The clone has committed changes only. The environment of the command contains PATH, an
-empty HOME of its own, the locale, and the variables that --env names. The command runs
-as your user, may write where you may, and has no limits, so that it can use your
-caches. A command that you do not trust is run with --isolated, in the same sandbox as
+The clone contains only committed changes. The environment of the command contains
+PATH, a new empty HOME, the locale, and the variables that --env names. The command runs
+as your user, with your rights to write and without limits, so that it can use your
+caches. Run a command that you do not trust with --isolated, in the same sandbox as
 the jobs of belay worker: outside its workspace the machine is read-only, limits such
 as BELAY_AGENT_MAX_PROCESSES apply, and, if belay runs as root, the command has a
 system user of its own.`,
@@ -76,20 +77,20 @@ system user of its own.`,
 		},
 	}
 	c.Flags().StringVar(&f.repo, "repo", "",
-		"the repository, a path or `URL`; the one around the working directory by default, none for an empty workspace")
-	c.Flags().StringVar(&f.ref, "ref", "", "the branch, tag or commit; the source's HEAD by default")
+		"the repository, a path or `URL`, or none for an empty workspace; by default the repository of the working directory")
+	c.Flags().StringVar(&f.ref, "ref", "", "the branch, tag or commit; the repository's HEAD by default")
 	c.Flags().StringVar(&f.key, "key", "",
-		"an idempotency `key`: go on with the execution of this key, or print its result if it has ended")
+		"an idempotency `key`: continue the execution that has this key, or print its result if it has ended")
 	c.Flags().BoolVar(&f.resume, "resume", false,
-		"go on with the newest unfinished execution of this very line, if there is one")
+		"continue the newest unfinished execution of exactly this command line, if there is one")
 	c.Flags().BoolVar(&f.isolated, "isolated", false,
-		"run the command in the sandbox of belay worker: BELAY_AGENT_… and the file in BELAY_CONFIG set its users, "+
-			"seal and limits")
+		"run the command in the sandbox of belay worker; the variables BELAY_AGENT_… and the file in BELAY_CONFIG "+
+			"configure the sandbox")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0,
 		"the time limit of each step, counted from the start of the step; 0 means no limit")
 	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long a step may take to end after SIGTERM")
 	c.Flags().StringArrayVar(&f.steps, "step", nil,
-		"a durable step, as `name=command` for sh; may be repeated, instead of a COMMAND")
+		"a durable step, as `name=command`, which sh runs; may be repeated; replaces COMMAND")
 	c.Flags().StringSliceVar(&f.env, "env", nil, "pass on the environment variable `NAME`; its value is not stored")
 	_ = c.MarkFlagDirname("repo")
 	return c
@@ -114,7 +115,7 @@ func (f *runFlags) job(ctx context.Context, args []string) (*agent.Job, error) {
 		j.Steps = append(j.Steps, agent.Step{Name: name, Argv: []string{"sh", "-c", command}})
 	}
 	if f.key != "" && f.resume {
-		return nil, usage("give --key or --resume, not both: a key already goes on with its execution")
+		return nil, usage("give --key or --resume, not both: --key alone continues the execution of the key")
 	}
 	repo, err := f.source(ctx)
 	if err == nil {
@@ -167,8 +168,8 @@ func (f *runFlags) source(ctx context.Context) (string, error) {
 // repository: the user may expect the files of the working directory.
 func (f *runFlags) warnEmpty(v *view, job *agent.Job) {
 	if job.Repo == "" && f.repo == "" {
-		v.say("no git repository is here: the command gets an empty workspace; name a repository with --repo, or " +
-			"confirm the empty workspace with --repo none")
+		v.say("the working directory is in no git repository, so the command gets an empty workspace; name a " +
+			"repository with --repo, or confirm the empty workspace with --repo none")
 	}
 }
 

@@ -19,26 +19,27 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-const serveLong = `Serve the engine of the data directory over HTTP: an API for clients, workers on
-other machines and owners from outside, and a web UI at / for people.
+const serveLong = `Serve the engine of the data directory over HTTP: an API for clients, for workers on
+other machines, and for owners from outside (programs that are no workers and lock an
+execution), and a web UI at / for people.
 
 Without any flags the server listens on 127.0.0.1:7420, requires no API key, and keeps
-all data in ./belay-data. Other belay commands on this host reach it through the data
-directory. On an address that other machines can reach, the server requires API keys:
-see belay keys create. Jobs need a key even on this machine; where the server cannot
-tell jobs from other processes, every caller needs one.
+all data in ./belay-data. Other belay commands on this host use the server through the
+data directory. On an address that other machines can reach, the server requires API
+keys: see belay keys create. Jobs need a key even on this machine. If the server cannot
+distinguish jobs from other processes, every caller needs a key.
 
 With --store postgres://USER@HOST/DATABASE any number of servers share a database, and
 a client may send each request to any of them. The password is in PGPASSWORD or
 PGPASSFILE, or in the URL if BELAY_STORE or the configuration file has it.
 
 Each flag can also be set in a YAML file that --config names, or in the environment:
---log-level is log: {level: …} in the file, and BELAY_LOG_LEVEL. Flags outweigh the
-environment, and the environment outweighs the file. --check-config prints the values
-that result, and all errors that would keep the server from starting.
+--log-level is log: {level: …} in the file, and BELAY_LOG_LEVEL in the environment. A
+flag overrides the environment, and the environment overrides the file. --check-config
+prints the values that result, and all errors with which the server would not start.
 
-SIGTERM or Ctrl-C starts a graceful shutdown, which ends within --grace; a second one
-stops the server at once.`
+SIGTERM or Ctrl-C starts a graceful shutdown, which ends within --grace. A second
+SIGTERM or Ctrl-C stops the server at once.`
 
 func (a *app) serveCommand() *cobra.Command {
 	var file string
@@ -92,7 +93,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, file string, warnin
 	closeMemory(log)
 	warn(log, warnings)
 	if _, err := os.Stat("belay.yaml"); err == nil && file == "" {
-		log.Info("there is a belay.yaml in this directory; it is read only with --config belay.yaml")
+		log.Info("this directory has a file belay.yaml, which belay reads only with --config belay.yaml")
 	}
 	s := serving{app: a, cfg: cfg, log: log, file: file}
 	return s.run(ctx)
@@ -235,7 +236,7 @@ func (s *serving) work(ctx context.Context) error {
 // because an operator who drains such a worker does not want the server to end.
 func (s *serving) drained(ctx context.Context, what string) {
 	if ctx.Err() == nil {
-		s.log.Warn("a worker inside this server was drained: it runs nothing more until the server is started again",
+		s.log.Warn("a worker inside this server was drained; the worker runs nothing until the server is started again",
 			"worker", what)
 	}
 	<-ctx.Done()

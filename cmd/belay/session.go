@@ -107,7 +107,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 		return err // return at once, since the results of the running step could not be saved any more
 	}
 	if ended == nil && err == nil {
-		s.view.say("stopping; interrupt again to stop at once")
+		s.view.say("stopping the command; interrupt again to stop at once")
 		go s.stopAtOnce()
 	}
 	stop()
@@ -155,8 +155,8 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 		case <-s.failed():
 			// Nothing can be saved any more, so the command must not continue: the supervisors kill
 			// their processes when this process has ended.
-			return nil, fmt.Errorf("the store has failed, and everything stops here; see to the disk, then type "+
-				"the same line again: %w", s.failure())
+			return nil, fmt.Errorf("the store has failed, so belay run stops; check the disk, then type the same line "+
+				"again: %w", s.failure())
 		case <-tick.C:
 			s.view.tick()
 		}

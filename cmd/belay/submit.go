@@ -35,17 +35,18 @@ func (a *app) submitCommand() *cobra.Command {
 		Use:   "submit WORKFLOW [flags] [-- COMMAND [ARG…]]",
 		Short: "Submit an execution to be run by a worker",
 		Long: `Submit an execution and print its id. A worker that has registered the workflow runs
-it; the worker may start later. With --key, which is an idempotency key, submitting
-again returns the execution that was submitted first.
+the execution; the worker may start later. With --key, which is an idempotency key, a
+second submission returns the execution of the first.
 
   belay submit review --input '{"pr": 17}' --key pr-17
   belay submit review --input @change.json --wait
   belay submit command --repo https://example.org/app.git -- make test
-  belay submit loop --external            only for an owner from outside
+  belay submit loop --external            for an owner from outside: a program that is no
+                                          worker and locks the execution
 
-With --wait belay submit waits for the end and prints the output. The exit code is 0
-if the execution succeeded, 1 if it failed, 124 if it timed out and 130 if it was
-cancelled; for the workflow command it is the exit code of the command.`,
+With --wait belay submit waits until the execution has ended, and prints its output.
+The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed out and
+130 if it was cancelled; for the workflow "command" it is the exit code of the command.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := f.submission(args, c.ArgsLenAtDash(), c.InOrStdin())
 			if err != nil {
@@ -56,31 +57,35 @@ cancelled; for the workflow command it is the exit code of the command.`,
 	}
 	c.Flags().StringVar(&f.input, "input", "", "the input, as `JSON`, @FILE, or - for standard input")
 	c.Flags().StringVar(&f.key, "key", "",
-		"an idempotency `key`: submitting with the same key again returns the first execution")
-	c.Flags().StringVar(&f.queue, "queue", "", "the queue; the queue default unless given")
-	c.Flags().StringVar(&f.version, "workflow-version", "", "only for workers with this version of the workflow")
-	c.Flags().IntVar(&f.priority, "priority", 0, "from -100 to 100; a higher priority goes first")
+		"an idempotency `key`: a second submission with the same key returns the first execution")
+	c.Flags().StringVar(&f.queue, "queue", "", "the queue of the execution; by default the queue named default")
+	c.Flags().StringVar(&f.version, "workflow-version", "",
+		"let only workers run the execution that have registered this version of the workflow")
+	c.Flags().IntVar(&f.priority, "priority", 0,
+		"the priority, from -100 to 100; executions of a higher priority run first")
 	c.Flags().StringSliceVar(&f.labels, "label", nil,
 		"a label for people and filters, as `name=value`; may be repeated")
 	c.Flags().StringSliceVar(&f.workerLabels, "worker-label", nil,
-		"a label that a worker must have to take the execution, as `name=value`; may be repeated")
+		"a label that a worker must have to run the execution, as `name=value`; may be repeated")
 	c.Flags().StringVar(&f.due, "due", "",
-		"when the execution may first run: a `time` like 2026-11-20T08:00:00Z, or a duration from now like 15m")
+		"the time before which the execution does not run: a `time` like 2026-11-20T08:00:00Z, or a duration from "+
+			"now like 15m")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0,
-		"the time limit of the execution, from the start of its first run; 0 means no limit")
+		"the time limit of the execution, counted from the start of its first run; 0 means no limit")
 	c.Flags().IntVar(&f.attempts, "attempts", 0,
 		"the number of failed attempts after which the execution fails; 0 means 3")
 	c.Flags().StringVar(&f.onLost, "on-lost", "",
-		"what to do if the owner crashes: `requeue`, so that another owner continues from the last checkpoint, or fail; "+
-			"requeue unless given, fail with --external")
+		"the policy if the owner of the execution crashes: `requeue`, so that another owner continues from the last "+
+			"checkpoint, or fail; by default requeue, with --external fail")
 	c.Flags().BoolVar(&f.external, "external", false,
-		"only for an owner from outside, a program that is not a worker and locks the execution")
-	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the end of the execution and print its output")
+		"let no worker run the execution: an owner from outside (a program that is no worker) locks it")
+	c.Flags().BoolVar(&f.wait, "wait", false, "wait until the execution has ended, and print its output")
 	c.Flags().StringVar(&f.job.repo, "repo", "",
-		"with a COMMAND: the repository, as `URL` or a path on the worker's machine")
-	c.Flags().StringVar(&f.job.ref, "ref", "", "with a COMMAND: the branch, tag or commit")
+		"with a COMMAND: the repository to clone, as `URL` or a path on the worker's machine")
+	c.Flags().StringVar(&f.job.ref, "ref", "", "with a COMMAND: the branch, tag or commit to check out")
 	c.Flags().StringSliceVar(&f.job.env, "env", nil,
-		"with a COMMAND: pass on the worker's environment variable `NAME`, which its agent.env must have")
+		"with a COMMAND: pass the worker's environment variable `NAME` to the command; the worker's agent.env must "+
+			"list it")
 	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -184,7 +189,7 @@ func payload(text string, stdin io.Reader) (json.RawMessage, error) {
 	if !json.Valid(data) {
 		return nil, &belay.Error{
 			Code: belay.CodeInvalid, Message: "the input is not JSON: " + quoted(screen.Line(string(data))) +
-				"; a text is written as '\"text\"'",
+				"; in JSON a text needs quotes, as in '\"text\"'",
 		}
 	}
 	return data, nil
@@ -262,7 +267,7 @@ func (a *app) waitFor(ctx context.Context, b belay.Backend, s belay.Submitted) e
 		}
 		switch {
 		case ctx.Err() != nil:
-			fmt.Fprintf(a.err, "belay: the execution goes on without belay submit; follow it with: belay watch %s\n",
+			fmt.Fprintf(a.err, "belay: the execution continues without belay submit; follow it with: belay watch %s\n",
 				s.ID)
 			return exitCode(130)
 		case err != nil && a.retryLater(ctx, &away, err):

@@ -52,11 +52,11 @@ func (v *view) begin(e *belay.Execution, elsewhere string) {
 	switch {
 	case e.State.Terminal():
 		v.replayed = true
-		v.say("%s has ended before; nothing is run", e.ID)
+		v.say("%s has ended already; no command runs", e.ID)
 	case e.State == belay.Paused: // session.work refuses a paused execution with a message
 	case elsewhere != "":
 		v.replayed = true // true until a step runs in this process
-		v.say("%s is run by %s already; waiting for its end, and taking over if that process ends", e.ID, elsewhere)
+		v.say("%s runs %s already; waiting for its end, and taking it over if that process ends", elsewhere, e.ID)
 		v.show("waiting for " + elsewhere)
 	case e.Seq > 1:
 		v.say("%s goes on", e.ID)
@@ -120,7 +120,7 @@ func (v *view) Preparing(j *agent.Job) {
 // Retrying says that fetching the repository failed with the error why, and that another attempt
 // follows.
 func (v *view) Retrying(attempt int, why error) {
-	v.say("attempt %d to fetch the repository follows: %v", attempt, why)
+	v.say("the repository cannot be fetched, so attempt %d follows: %v", attempt, why)
 }
 
 // Prepared prints the commit that was checked out.
@@ -130,7 +130,7 @@ func (v *view) Prepared(commit string, dirty bool) {
 	}
 	v.say("workspace at %.12s of %s", commit, v.job.Repo)
 	if dirty {
-		v.say("the repository has changes that are not committed; they are not part of this run")
+		v.say("the repository has uncommitted changes, which this run does not contain")
 	}
 }
 
@@ -226,14 +226,14 @@ func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 			v.say("get its other changes: belay logs %s --name %s | git apply", e.ID, c.Patch)
 		}
 		if c.Lost != "" {
-			v.say("not kept: %s", c.Lost)
+			v.say("not saved: %s", c.Lost)
 		}
 	}
 	if v.replayed {
 		v.say("its output: belay logs %s", e.ID)
 	}
 	if v.replayed && e.State != belay.Succeeded {
-		v.say("to run it again: belay retry %s, then this belay run line once more", e.ID)
+		v.say("to run it again: belay retry %s, then the same belay run line", e.ID)
 	}
 	v.say("history: belay get %s", e.ID)
 }

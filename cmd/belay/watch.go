@@ -15,8 +15,9 @@ func (a *app) watchCommand() *cobra.Command {
 	var after int64
 	c := &cobra.Command{
 		Use: "watch ID", Short: "Follow an execution until it ends", Args: exactly("the id of an execution"),
-		Long: "Follow an execution's events as they happen, from the first or from --after on, until it ends.\n" +
-			"With -o json each event is one line of JSON; give the seq of the last one to --after to continue.",
+		Long: "Print the events of an execution as they happen, until the execution ends. The list begins with the\n" +
+			"first event, or with the event after the seq that --after names. With -o json each event is one line\n" +
+			"of JSON. To continue an earlier list, give the seq of its last event to --after.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -28,7 +29,7 @@ func (a *app) watchCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().Int64Var(&after, "after", 0, "only events after this `seq`")
+	c.Flags().Int64Var(&after, "after", 0, "print only events after this `seq`")
 	return c
 }
 

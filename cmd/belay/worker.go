@@ -25,27 +25,27 @@ import (
 
 const workerLong = `Claim executions of the built-in workflows and run them on this machine.
 
-With --server or BELAY_SERVER the worker takes executions from a server. It needs an
-API key with the scope worker, in BELAY_KEY or --key-file, also for a server on the
-same machine. Without a server it takes executions from the data directory.
-Workspaces are made below the data directory in both cases.
+With --server or BELAY_SERVER the worker claims executions from a server. For that it
+needs an API key with the scope worker, in BELAY_KEY or --key-file, even if the server
+is on the same machine. Without a server the worker claims executions from the data
+directory. In both cases workspaces are made below the data directory.
 
 The built-in workflows are:
-  command   one or several commands in a workspace of their own, as belay run and
-            belay submit command submit them
-  agent     a prompt for the configured agent; the worker runs prompts only if an
-            agent is configured. With --concurrency 0 it runs nothing but prompts
+  command   one or several commands in a new workspace, as belay run and belay submit
+            command submit them
+  agent     a prompt for the configured agent. Without a configured agent the worker
+            runs only commands. With --concurrency 0 it runs only agents.
 
 The flags that begin with --agent, the environment and the file that --config names
-mean the same as for belay serve. Those about users, the seal and limits apply to
-commands too. If the worker runs as root, each job has a system user of its own and
+mean the same as for belay serve. The settings about users, the seal and limits apply
+to commands too. If the worker runs as root, each job has a system user of its own and
 can write only to its workspace. The log says at the start how jobs are isolated.
 
-While the server cannot be reached, the runs go on at first. Before their leases end,
-the worker freezes them, and they continue when the server is back. Ctrl-C or SIGTERM
-starts a graceful shutdown: the worker claims nothing more, and its runs may finish
-within --grace. The worker then stops and releases the other runs, and other workers
-continue them. A second Ctrl-C or SIGTERM stops everything at once.`
+While the server cannot be reached, runs continue until their lease is nearly over; then
+they are frozen, and continue when the server answers again. Ctrl-C or SIGTERM starts a
+graceful shutdown: the worker claims nothing more, and its runs may finish within
+--grace. Then it stops and releases the other runs, and other workers continue them. A
+second Ctrl-C or SIGTERM stops everything at once.`
 
 // workerOptions are the flags of belay worker and the state that the command derives from them.
 type workerOptions struct {
@@ -104,16 +104,18 @@ func (a *app) workerCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&o.concurrency, "concurrency", worker.DefaultConcurrency,
-		"the largest number of commands at a time; 0 to run only agents")
-	f.StringArrayVar(&labels, "label", nil, "a label that executions can ask for, as `name=value`; may be repeated")
-	f.StringSliceVar(&o.queues, "queue", nil, "take executions from this `queue`; may be repeated; the queue "+
-		"default unless given")
-	f.StringVar(&o.name, "name", "", "the worker's name, for people; host name and process id unless given")
+		"how many commands the worker runs at the same time; 0 means that it runs only agents")
+	f.StringArrayVar(&labels, "label", nil, "a label of the worker, as `name=value`, which executions can require; "+
+		"may be repeated")
+	f.StringSliceVar(&o.queues, "queue", nil, "claim executions from this `queue`; may be repeated; by default the "+
+		"queue named default")
+	f.StringVar(&o.name, "name", "",
+		"a name of the worker that people can read; by default the host name and the process id")
 	f.DurationVar(&o.ttl, "ttl", 0, "the time without a heartbeat after which the server gives the worker's "+
-		"executions to others; 15s unless given")
+		"executions to other workers; 0 means 15s")
 	f.DurationVar(&o.grace, "grace", worker.DefaultGrace, "how long runs may take to finish when the worker stops")
 	f.StringVar(&o.file, "config", envOr("BELAY_CONFIG", ""),
-		"the configuration `file`, in YAML; it may be that of a server")
+		"the configuration `file`, in YAML; it may be the file of a server")
 	f.BoolVar(&o.check, "check-config", false,
 		"read the configuration, print each value and its source, report errors, and start nothing")
 	flags.add(c, func(k config.Key) bool { return ofWorkers(k.Name) })
@@ -177,7 +179,7 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	case <-atOnce.Done():
 		return exitCode(130) // the supervisors of the jobs kill the jobs' processes
 	case <-failedOf(b):
-		return fmt.Errorf("the store has failed, and everything stops here; see to the disk: %w", failureOf(b))
+		return fmt.Errorf("the store has failed, so the worker stops; check the disk: %w", failureOf(b))
 	}
 	if err = closing(b, err); err == nil {
 		o.log.Info("the worker has stopped", "name", o.name)
@@ -194,7 +196,7 @@ func (a *app) waitForBackend(ctx context.Context, log *slog.Logger) (belay.Backe
 			return b, err
 		}
 		if !said {
-			log.Warn("the server does not answer; trying until it does", "error", err)
+			log.Warn("the server does not answer; the worker tries again until it does", "error", err)
 		}
 		select {
 		case <-time.After(time.Second):

@@ -16,9 +16,9 @@ import (
 
 func (a *app) workersCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "workers", Short: "List workers, or drain one", Args: none,
-		Long: "List the workers and the owners from outside, or drain a worker: it claims nothing more, finishes\n" +
-			"its runs and ends.",
+		Use: "workers", Short: "List workers, or drain a worker", Args: none,
+		Long: "List the workers, and the owners from outside (programs that are no workers and have locked an\n" +
+			"execution); or drain a worker, so that it claims nothing more, finishes its runs and ends.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.workersLsCommand(), a.workersDrainCommand())
@@ -29,7 +29,7 @@ func (a *app) workersLsCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "ls", Short: "List workers, connected ones first", Args: none,
-		Long: "List workers, connected ones first. With -o wide the list also has the internal queues of belay run.",
+		Long: "List workers, connected workers first. -o wide also shows the internal queues of belay run.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.reading(c.Context(), func(r reader) error {
 				workers, err := r.Workers(c.Context())
@@ -43,7 +43,7 @@ func (a *app) workersLsCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "also workers that have ended")
+	c.Flags().BoolVar(&all, "all", false, "list workers that have ended too")
 	return c
 }
 
@@ -99,9 +99,9 @@ func countdown(w *belay.Worker) string {
 func (a *app) workersDrainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "drain ID", Short: "Let a worker finish its runs and end", Args: exactly("the id of a worker"),
-		Long: "Let a worker claim nothing more. Its runs may finish within the worker's --grace; those that\n" +
-			"do not are released, and other workers take them at once. ID is the id of a worker, the last\n" +
-			"characters of an id, or the worker's name.",
+		Long: "Drain a worker: it claims nothing more, and its runs may finish within the worker's --grace. Runs\n" +
+			"that do not finish are released, and other workers take them at once. ID is the id of a worker,\n" +
+			"the last characters of the id, or the worker's name.",
 		ValidArgsFunction: a.completeWorkers,
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := named(c)

@@ -37,7 +37,7 @@ type spaces struct {
 func (a *app) workspacesCommand() *cobra.Command {
 	s := &spaces{app: a}
 	c := &cobra.Command{
-		Use: "workspaces", Short: "List the workspaces of this machine, and get the work out of them",
+		Use: "workspaces", Short: "List the workspaces of this machine, and extract the work in them",
 		Long: workspacesLong,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -214,10 +214,10 @@ func (s *spaces) garbage(all []workspace.Garbage) error {
 func (s *spaces) gcCommand() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
-		Use: "gc", Short: "Remove leftovers, and say why each is one", Args: none,
-		Long: "Remove workspaces of dead processes, after keeping the work in them; workspaces and clones that\n" +
-			"were never finished; base clones that were not used for 30 days; and work that was kept for a\n" +
-			"week. Files that may belong to a living process are left alone.",
+		Use: "gc", Short: "Remove what is left of ended jobs, and say why", Args: none,
+		Long: "Remove four kinds of leftovers: workspaces of dead processes, after saving the work in them;\n" +
+			"workspaces and clones that were never finished; base clones that were not used for 30 days; and\n" +
+			"saved work that is older than a week. Files that may belong to a living process are not removed.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			m, err := s.open()
 			if err != nil {

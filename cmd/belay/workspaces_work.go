@@ -49,9 +49,10 @@ func (s *spaces) salvageCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "salvage ID", Short: "Write the work of an execution to files",
 		Args: exactly("the id of an execution or workspace"),
-		Long: "Write what an execution changed to files: ID.bundle, a git bundle of its commits, stashes and\n" +
-			"staged changes; ID.patch, a patch of its other changes; and, of an interrupted run, ID.home.tar.gz,\n" +
-			"its HOME. ID is the id of an execution, or of a workspace as belay workspaces ls -o json shows it.",
+		Long: "Write the changes that an execution made to files: ID.bundle, a git bundle of its commits, stashes\n" +
+			"and staged changes; ID.patch, a patch of its other changes; and, if its run was interrupted,\n" +
+			"ID.home.tar.gz, its HOME. ID is the id of an execution, or the id of a workspace from the output\n" +
+			"of belay workspaces ls -o json.",
 		ValidArgsFunction: s.completeWork,
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := s.find(c.Context(), args[0])
@@ -78,9 +79,9 @@ func (s *spaces) restoreCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "restore ID DIR", Short: "Check out the work of an execution",
 		Args: exactly("the id of an execution or workspace", "a directory"),
-		Long: "Make a checkout in DIR, which must be empty or not there yet, at the commit from which the execution\n" +
-			"started, with its commits, refs, stashes, and staged and uncommitted changes. (A database is\n" +
-			"restored from a backup with belay restore.)",
+		Long: "Make a checkout in DIR, which must be empty or not exist, at the commit from which the execution\n" +
+			"started, with the commits, refs, stashes, and staged and uncommitted changes of the execution. (To\n" +
+			"restore a database from a backup, use belay restore.)",
 		ValidArgsFunction: s.completeWork,
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := s.find(c.Context(), args[0])
@@ -96,7 +97,7 @@ func (s *spaces) restoreCommand() *cobra.Command {
 			return s.restore(c.Context(), w, args[1], home, login)
 		},
 	}
-	c.Flags().StringVar(&home, "home", "", "a `directory`, empty or not there yet, to unpack the execution's HOME into")
+	c.Flags().StringVar(&home, "home", "", "the `directory` into which to unpack the execution's HOME; it must be empty or not exist")
 	_ = c.MarkFlagDirname("home")
 	c.Flags().StringVar(&repo, "repo", "",
 		"the repository, a path or `URL`, if it has moved since the execution cloned it")

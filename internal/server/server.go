@@ -271,7 +271,7 @@ func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.Ca
 func failure(b Engine) error {
 	return &belay.Error{
 		Code: belay.CodeInternal, Err: b.Failure(),
-		Message: "the store has failed, and the server stops; repair the disk, then start the server again",
+		Message: "the store has failed, so the server stops; check the disk, then start the server again",
 	}
 }
 
