@@ -111,7 +111,7 @@ func TestAServerStopsGracefully(t *testing.T) {
 	events := a.watch(id)
 	claimed := a.claim()
 	x.signal(syscall.SIGTERM)
-	x.wait(10*time.Second).want(0).saying("belay stops", "belay has stopped")
+	x.wait(10*time.Second).want(0).saying("belay is stopping", "belay has stopped")
 	for range events { // reads until the server ends the stream
 	}
 	if status := <-claimed; status != http.StatusNoContent && status != http.StatusServiceUnavailable {
@@ -167,7 +167,7 @@ func TestAServerThatRunsExecutions(t *testing.T) {
 		command("touch "+p.path("one")+"; "+busy(free))).string("id")
 	x.until("the command runs", func() bool { return exists(p.path("one")) })
 	x.signal(syscall.SIGTERM)
-	x.says("belay stops")
+	x.says("belay is stopping")
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestAServerThatRunsExecutions(t *testing.T) {
 		command("touch "+p.path("two")+"; "+busy(p.path("never")))).string("id")
 	x.until("the command runs", func() bool { return exists(p.path("two")) })
 	x.signal(syscall.SIGTERM)
-	x.says("belay stops")
+	x.says("belay is stopping")
 	x.signal(syscall.SIGTERM)
 	x.wait(10 * time.Second).want(130)
 	until(t, "its command is gone", func() bool { return len(p.processes()) == 0 })

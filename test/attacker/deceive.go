@@ -44,7 +44,8 @@ func swapRepo(s *spec) (string, error) {
 			return "", err
 		}
 		script := `git -C "$0" add -A && git -C "$0" commit -qm evil`
-		if out, err := exec.Command("sh", "-c", script, dir).CombinedOutput(); err != nil { //nolint:noctx // a short command
+		//nolint:noctx // a short command
+		if out, err := exec.Command("sh", "-c", script, dir).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w: %s", err, out)
 		}
 	}

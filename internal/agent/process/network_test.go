@@ -198,7 +198,9 @@ func TestWallNetworkIsChecked(t *testing.T) {
 		"unknown network":        func(c *Command) { c.Network = "some" },
 		"without a proxy":        func(c *Command) { c.Network = ProxiedNetwork },
 		"only a proxied network": func(c *Command) { c.Network, c.Proxy = NoNetwork, serve },
-		"needs a token":          func(c *Command) { c.Network, c.Proxy, c.ProxyToken = ProxiedNetwork, serve, "short" },
+		"needs a token": func(c *Command) {
+			c.Network, c.Proxy, c.ProxyToken = ProxiedNetwork, serve, "short"
+		},
 		"a proxied network needs": func(c *Command) {
 			c.Network, c.Proxy, c.ProxyToken = ProxiedNetwork, serve, "has spaces in it, as none should"
 		},
