@@ -75,7 +75,7 @@ func serve(ctx context.Context, r trial.Request, o settings) (*server, error) {
 	if s.admin, err = pgx.Connect(ctx, r.URL); err != nil {
 		return nil, err
 	}
-	if err := s.tables(ctx); err == nil {
+	if err = s.tables(ctx); err == nil {
 		err = s.start(r.Dir)
 	}
 	if err != nil {

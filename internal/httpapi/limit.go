@@ -12,12 +12,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// maxBuckets bounds how many callers the server remembers. idle is how long a caller must send
-// nothing to be forgotten before the others.
-const (
-	maxBuckets = 10_000
-	idle       = time.Minute
-)
+// maxBuckets bounds how many callers the server remembers.
+const maxBuckets = 10_000
 
 // limits counts the requests of each caller.
 type limits struct {
@@ -26,20 +22,15 @@ type limits struct {
 	now  func() time.Time
 
 	mu      sync.Mutex
-	buckets map[string]*bucket
+	buckets map[string]*rate.Limiter
 	waiting map[string]int
-}
-
-type bucket struct {
-	*rate.Limiter
-	used time.Time
 }
 
 func newLimits(r Rate, most int, now func() time.Time) *limits {
 	if r.Burst == 0 {
 		r.Burst = int(2*r.PerSecond) + 1
 	}
-	return &limits{rate: r, most: most, now: now, buckets: make(map[string]*bucket), waiting: make(map[string]int)}
+	return &limits{rate: r, most: most, now: now, buckets: make(map[string]*rate.Limiter), waiting: make(map[string]int)}
 }
 
 // wait counts a request of a caller that may take long, until leave is called. It refuses the
@@ -107,7 +98,7 @@ func (l *limits) take(r *http.Request, who string, in *admitted) error {
 	}
 }
 
-func (l *limits) bucket(who string, now time.Time) *bucket {
+func (l *limits) bucket(who string, now time.Time) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.buckets[who]
@@ -115,22 +106,25 @@ func (l *limits) bucket(who string, now time.Time) *bucket {
 		if len(l.buckets) >= maxBuckets {
 			l.forgetLocked(now)
 		}
-		b = &bucket{Limiter: rate.NewLimiter(rate.Limit(l.rate.PerSecond), l.rate.Burst)}
+		b = rate.NewLimiter(rate.Limit(l.rate.PerSecond), l.rate.Burst)
 		l.buckets[who] = b
 	}
-	b.used = now
 	return b
 }
 
-// forgetLocked makes room: it removes the callers that sent nothing for a while, or all callers if
-// there are no such callers.
+// forgetLocked makes room: it removes the callers whose whole quota is available, which a new bucket
+// gives them too. If that is not enough, as in a flood from many addresses, it removes a few others
+// at random. The others keep their limit.
 func (l *limits) forgetLocked(now time.Time) {
 	for who, b := range l.buckets {
-		if now.Sub(b.used) > idle {
+		if b.TokensAt(now) >= float64(l.rate.Burst) {
 			delete(l.buckets, who)
 		}
 	}
-	if len(l.buckets) >= maxBuckets {
-		clear(l.buckets)
+	for who := range l.buckets {
+		if len(l.buckets) <= maxBuckets-maxBuckets/10 {
+			break
+		}
+		delete(l.buckets, who)
 	}
 }
