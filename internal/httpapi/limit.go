@@ -30,7 +30,9 @@ func newLimits(r Rate, most int, now func() time.Time) *limits {
 	if r.Burst == 0 {
 		r.Burst = int(2*r.PerSecond) + 1
 	}
-	return &limits{rate: r, most: most, now: now, buckets: make(map[string]*rate.Limiter), waiting: make(map[string]int)}
+	return &limits{
+		rate: r, most: most, now: now, buckets: make(map[string]*rate.Limiter), waiting: make(map[string]int),
+	}
 }
 
 // wait counts a request of a caller that may take long, until leave is called. It refuses the
