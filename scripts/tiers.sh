@@ -3,21 +3,26 @@
 #
 #   scripts/tiers.sh TARGET[+TARGET]...
 #
-# Targets joined by + run at the same time; the output of all but the first of them is printed when all have ended. A
-# target that runs Go tests pipes them through tools/testreport, which writes its counts to the file that BELAY_TALLY
-# names; the summary shows them. The exit status is 0 only if every target passed.
+# Targets joined by + run at the same time. The first gets the processors when it needs them: the others have the lowest
+# priority, and their output is printed when all have ended. A target that runs Go tests pipes them through
+# tools/testreport, which writes its counts to the file that BELAY_TALLY names and its slowest tests to the file that
+# BELAY_SLOWEST names; the summary shows the counts, and the ten slowest tests of all targets. The exit status is 0 only
+# if every target passed.
 set -uo pipefail
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# tier runs one target and writes its row of the summary, and a mark unless the target passed.
+# tier runs one target, with a command in front of make if one is given, and writes its row of the summary, and a mark
+# unless the target passed.
 tier() {
   local target=$1 start=$SECONDS verdict=ok
+  local before=("${@:2}")
   printf '\n== %s ==\n' "$target"
   : >"$work/$target.tally"
   : >"$work/$target.failed" # until it has passed
-  if BELAY_TALLY="$work/$target.tally" "${MAKE:-make}" --no-print-directory "$target"; then
+  if BELAY_TALLY="$work/$target.tally" BELAY_SLOWEST="$work/$target.slowest" \
+    "${before[@]}" "${MAKE:-make}" --no-print-directory "$target"; then
     rm "$work/$target.failed"
   else
     verdict=FAILED
@@ -30,7 +35,7 @@ targets=() failed=() began=$SECONDS
 for group in "$@"; do
   IFS=+ read -ra together <<<"$group"
   for target in "${together[@]:1}"; do
-    tier "$target" >"$work/$target.log" 2>&1 &
+    tier "$target" nice -n 19 >"$work/$target.log" 2>&1 &
   done
   tier "${together[0]}"
   wait
@@ -45,6 +50,10 @@ for target in "${targets[@]}"; do
   cat "$work/$target.row"
   [ ! -e "$work/$target.failed" ] || failed+=("$target")
 done
+if compgen -G "$work/*.slowest" >/dev/null; then
+  printf 'slowest of all:\n'
+  sort -rn "$work"/*.slowest | head -n 10
+fi
 total=$((SECONDS - began))
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'FAILED: %s (%d of %d tiers, %d s)\n' "${failed[*]}" "${#failed[@]}" "${#targets[@]}" "$total"

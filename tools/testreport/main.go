@@ -5,8 +5,9 @@
 //	go test -json ./... | testreport
 //
 // With -v it also prints the output of passing tests. If the environment variable BELAY_TALLY names
-// a file, testreport appends a line of counts to the file. The exit status is 1 if a test or a
-// build failed, or if no test ran: then the command line is most likely wrong.
+// a file, testreport appends a line of counts to the file; if BELAY_SLOWEST names a file, it appends
+// the lines of the slowest tests. The exit status is 1 if a test or a build failed, or if no test
+// ran: then the command line is most likely wrong.
 package main
 
 import (
@@ -25,10 +26,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "testreport: read events:", err)
 		os.Exit(1)
 	}
-	fmt.Print(report.slowest())
-	if path := os.Getenv("BELAY_TALLY"); path != "" {
-		if err := appendLine(path, report.counts()); err != nil {
-			fmt.Fprintln(os.Stderr, "testreport: write counts:", err)
+	slowest := report.slowest()
+	if slowest != "" {
+		fmt.Print("slowest:\n" + slowest)
+	}
+	for variable, text := range map[string]string{"BELAY_TALLY": report.counts() + "\n", "BELAY_SLOWEST": slowest} {
+		if err := appendTo(os.Getenv(variable), text); err != nil {
+			fmt.Fprintf(os.Stderr, "testreport: write the file of %s: %v\n", variable, err)
 			os.Exit(1)
 		}
 	}
@@ -38,11 +42,15 @@ func main() {
 	}
 }
 
-func appendLine(path, line string) error {
+// appendTo appends a text to a file, if a file is named.
+func appendTo(path, text string) error {
+	if path == "" {
+		return nil
+	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(f, line)
+	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }

@@ -170,16 +170,13 @@ const (
 	slow     = 2.0
 )
 
-// slowest lists the tests that took longest, beginning with the slowest.
+// slowest lists the tests that took longest, a line each, beginning with the slowest.
 func (r *report) slowest() string {
 	slices.SortStableFunc(r.times, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
 	var b strings.Builder
 	for i, t := range r.times {
 		if i == mostSlow || t.seconds < slow {
 			break
-		}
-		if i == 0 {
-			b.WriteString("slowest:\n")
 		}
 		fmt.Fprintf(&b, "%7.1f s  %s %s\n", t.seconds, t.pkg[strings.LastIndexByte(t.pkg, '/')+1:], t.test)
 	}
