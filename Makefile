@@ -73,7 +73,10 @@ unit unit-long raced plain: export BELAY_TEST_REQUIRE := 1
 # All modules: the patterns of the main module do not match packages of the others.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod test/openapi/go.mod))
 
-TIERS      := check+simulation unit blackbox chaos-short
+# make test runs make check beside the chaos and the simulation beside the black-box tests, both with the lowest
+# priority: they compute and have no bound of time, and chaos and black-box tests often wait. make unit computes all the
+# time; it runs first, so that chaos and check find what it compiled.
+TIERS      := unit chaos-short+check blackbox+simulation
 LONG_TIERS := check unit-long fuzz simulation-long blackbox-long chaos-long
 
 .PHONY: help
@@ -211,8 +214,8 @@ fuzz: ## every fuzz test for FUZZ=1m; failing inputs are kept in testdata and ru
 	@scripts/fuzz.sh $(FUZZ)
 
 .PHONY: simulation
-simulation: $(REPORT) ## ten seconds of simulation, and every planted bug caught
-	@$(TEST) -count=1 -timeout 10m ./internal/simulation | $(REPORT) -v
+simulation: $(REPORT) ## SEEDS=200 simulated histories, and every planted bug caught
+	@$(TEST) -count=1 -timeout 10m ./internal/simulation -args -seeds $(SEEDS) | $(REPORT) -v
 
 .PHONY: simulation-long
 simulation-long: $(REPORT)
