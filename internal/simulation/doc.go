@@ -1,7 +1,7 @@
 // Package simulation runs Belay's engines, workers and clients under a seeded scheduler and checks
 // the promises of docs/guarantees.md. It contains only tests.
 //
-// # # The world
+// # The world
 //
 // A world has one or two nodes (real engines) on one memory store; workers of the SDK that run real
 // workflows; bare workers, which violate the protocol on purpose; outsiders, which are external
@@ -9,7 +9,7 @@
 // and this package alone decides how it passes. A plan, drawn from the seed, says how many of them
 // there are and which faults happen.
 //
-// # # The gate
+// # The gate
 //
 // Calls stop at one gate: every call from a node to the store, every call from a worker or client
 // to a node, both on the way there and on the way back, and every batch of a committer before it is
@@ -25,7 +25,7 @@
 // and jitter drawn from a shared source (so they are derived from names and moments).
 // TestTheSameSeedGivesTheSameTrace checks this.
 //
-// # # Faults
+// # Faults
 //
 // Calls fail, lose their answer, or take long. Nodes crash, one or all. Workers are killed, stopped
 // and continued, asked to stop, or cut off from the network in one direction or both. The store's
@@ -38,13 +38,13 @@
 // suspect is an execution that was lost several times in a row; it runs alone. The grace of a
 // commit is the time by which it extends all sessions after a gap of the marks of life.
 //
-// # # Two phases
+// # Two phases
 //
 // In the safety phase faults happen all the time. In the healing phase there are no more faults:
 // everything is started again, paused executions are resumed, and executions that wait for a signal
 // that was never sent get one. At the end every execution must have ended.
 //
-// # # The checkers
+// # The checkers
 //
 // A checker reads only the history of a run: the answers to callers, every commit, and the store's
 // rows at the end. The history in the form that the checkers need is a book; it has a story for
@@ -54,13 +54,13 @@
 // each changes the data that passes a seam (a call, a reply, the rows of a fold), and the checker
 // of the promise that the mutant breaks must find it.
 //
-// # # The races
+// # The races
 //
 // The test tries known races systematically: explore runs two concurrent calls in every order and
 // with every fate of each call. The world of such a test is a rig: one node without faults of its
 // own, in which the test makes every decision.
 //
-// # # Running it
+// # Running it
 //
 //	make simulation             ten seconds of seeds, the mutants, the races
 //	make simulate SEEDS=1000    so many seeds
