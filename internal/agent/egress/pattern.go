@@ -50,7 +50,8 @@ var (
 	errURL       = errors.New("it is a URL, but a pattern is HOST or HOST:PORT")
 	errRange     = errors.New("it is not a range of addresses")
 	errHostBits  = errors.New("the address has bits beyond the length of the range")
-	errMixed     = errors.New("it contains private addresses and addresses of other kinds; list each range separately")
+	errMixed     = errors.New("it contains addresses of several kinds, such as private addresses; list each " +
+		"range separately")
 )
 
 // closing are words that people may write when they mean no network.
