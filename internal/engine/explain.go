@@ -90,13 +90,14 @@ func (x *explainer) explain() {
 	}
 	if e.Attempts > 0 {
 		p := machine.Defaults(policyOf(e))
-		x.fact("%d of %d attempts are spent", e.Attempts, p.MaxAttempts)
+		x.fact("%d of %d attempts have been used", e.Attempts, p.MaxAttempts)
 	}
 	if e.Losses > 0 {
 		x.fact("owners lost in a row without a new checkpoint: %d", e.Losses)
 		if e.Suspect() && !e.State.Terminal() {
-			x.fact("its workers may have crashed because of it: it is claimed by a worker that runs nothing, or by "+
-				"any worker after %s; that worker claims nothing else for %s", machine.AloneWait, belay.AloneFor)
+			x.fact("the execution may have caused these losses, so it runs alone: a worker that runs nothing else "+
+				"claims it, or after %s any worker; that worker then claims nothing else for %s",
+				machine.AloneWait, belay.AloneFor)
 		}
 	}
 	if e.Open > 0 {
@@ -106,7 +107,7 @@ func (x *explainer) explain() {
 		}
 	}
 	if e.Checkpoints > 0 && !e.State.Terminal() {
-		x.fact("checkpoints saved: %d; the next run goes on after them", e.Checkpoints)
+		x.fact("checkpoints saved: %d; the next run continues after them", e.Checkpoints)
 	}
 }
 
@@ -118,7 +119,7 @@ func (x *explainer) ended(e *machine.Execution) {
 	if e.Class != 0 {
 		x.fact("the error is %s: %s", e.Class, e.Message)
 		if e.State == belay.Failed {
-			x.fact("`belay retry %s` runs it again; finished steps count", e.ID)
+			x.fact("`belay retry %s` runs it again; finished steps keep their results", e.ID)
 		}
 	}
 }
@@ -131,16 +132,18 @@ func (x *explainer) running(e *machine.Execution) {
 		}
 		switch {
 		case w.State.Ended():
-			x.fact("its owner %s (%s) has ended: %s; the execution is being taken back", w.Spec.Name, w.ID, w.EndReason)
+			x.fact("its owner %s (%s) has ended: %s; the engine is taking the execution back", w.Spec.Name, w.ID,
+				w.EndReason)
 		case w.ExpiresAt <= x.now:
-			x.fact("its owner %s (%s) has missed its heartbeats and is being given up", w.Spec.Name, w.ID)
+			x.fact("its owner %s (%s) has missed its heartbeats; the engine is declaring the owner lost", w.Spec.Name,
+				w.ID)
 		case w.Spec.External:
-			x.fact("its owner from outside is %s (%s), whose last heartbeat was %s ago; without another heartbeat the "+
-				"execution is given up in %s and then %s",
+			x.fact("its owner is a program that locked it, %s (%s), whose last heartbeat was %s ago; without another "+
+				"heartbeat the owner is declared lost in %s, and the execution %s",
 				w.Spec.Name, w.ID, ago(x.now, w.HeartbeatAt), ago(w.ExpiresAt, x.now), ifLost(e))
 		default:
 			x.fact("its owner is %s (%s, process %d on %s), whose last heartbeat was %s ago; without another "+
-				"heartbeat the execution is given up in %s",
+				"heartbeat the owner is declared lost in %s",
 				w.Spec.Name, w.ID, w.Spec.Process.PID, w.Spec.Process.Host, ago(x.now, w.HeartbeatAt),
 				ago(w.ExpiresAt, x.now))
 		}
@@ -150,7 +153,7 @@ func (x *explainer) running(e *machine.Execution) {
 		x.fact("it was cancelled and must end within %s", ago(e.CancelBy, x.now))
 	}
 	if e.PauseRequested {
-		x.fact("it was asked to pause and will pause at its next step")
+		x.fact("a pause was requested; it pauses at its next step")
 	}
 }
 
@@ -164,7 +167,7 @@ func ifLost(e *machine.Execution) string {
 
 // external says when an execution that only external owners can have may be locked.
 func (x *explainer) external(e *machine.Execution) {
-	x.out.Summary = "It waits for an owner from outside: the program that locks it owns it, and no worker gets it."
+	x.out.Summary = "It waits for an owner from outside: a program that locks it becomes its owner; no worker runs it."
 	if e.ReasonText != "" {
 		x.fact("%s", e.ReasonText)
 	}
@@ -174,7 +177,7 @@ func (x *explainer) external(e *machine.Execution) {
 		x.fact("it may be locked now")
 	}
 	if e.CheckAt != 0 {
-		x.fact("its time limits are checked in %s", ago(e.CheckAt, x.now))
+		x.fact("the engine checks its timeouts in %s", ago(e.CheckAt, x.now))
 	}
 }
 
@@ -197,7 +200,7 @@ func (x *explainer) queued(e *machine.Execution) {
 		}
 	}
 	if len(x.workers) == maxExplained {
-		x.fact("more workers are connected than are searched here: the newest %d", maxExplained)
+		x.fact("more workers are connected than were searched: only the newest %d were", maxExplained)
 	}
 	switch {
 	case living == 0:
@@ -206,9 +209,9 @@ func (x *explainer) queued(e *machine.Execution) {
 		x.fact("none of the %d connected workers takes workflow %q%s from queue %q%s", living, e.Workflow, version(e),
 			e.Queue, labels(lane))
 	case free == 0:
-		x.fact("all %d workers that could take it are full or draining", able)
+		x.fact("all %d workers that could run it have no free slot or are draining", able)
 	default:
-		x.fact("%d of the %d workers that can take it have a free slot: it starts within moments", free, able)
+		x.fact("%d of the %d workers that can run it have a free slot: it starts within moments", free, able)
 	}
 }
 
@@ -220,7 +223,7 @@ func (x *explainer) resting(e *machine.Execution) {
 	r := x.view.Reason
 	x.out.Summary = fmt.Sprintf("It is %s: %s.", e.State, r.Code)
 	if e.State == belay.Paused {
-		x.out.Summary = fmt.Sprintf("It is paused, and was %s.", e.PausedFrom)
+		x.out.Summary = fmt.Sprintf("It is paused; before that it was %s.", e.PausedFrom)
 	}
 	if r.Text != "" {
 		x.fact("%s", r.Text)
@@ -230,9 +233,9 @@ func (x *explainer) resting(e *machine.Execution) {
 		x.fact("it goes on when its gate opens")
 	}
 	if !r.Until.IsZero() {
-		x.fact("it is checked again in %s", ago(machine.At(r.Until), x.now))
+		x.fact("the engine checks it again in %s", ago(machine.At(r.Until), x.now))
 	} else if r.Code != "gate" {
-		x.fact("nothing but a signal, a child's end or an operator moves it on")
+		x.fact("it continues only after a signal, the end of a child, or a command of an operator")
 	}
 }
 
@@ -249,8 +252,8 @@ func (x *explainer) unread() {
 		}
 	}
 	for _, name := range names[:min(len(names), maxChildren)] {
-		x.fact("nothing has taken signal %q (received: %d): the execution does not wait for that name", name,
-			count[name])
+		x.fact("signal %q (received: %d) was not consumed: the execution does not wait for a signal of that name",
+			name, count[name])
 	}
 }
 

@@ -150,7 +150,7 @@ func TestExplainKnowsOwnersFromOutside(t *testing.T) {
 		says("an owner from outside", "may be locked now")
 		l := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{Execution: id, Owner: "ann"}))
 		time.Sleep(time.Second)
-		says("ann", "given up in 29s and then fails")
+		says("ann", "declared lost in 29s, and the execution fails")
 		fails := belay.Settlement{Lease: l.Lease, Outcome: belay.OutcomeFailed, Failure: &belay.Failure{
 			Class: belay.ClassTransient, Message: "no net",
 		}}

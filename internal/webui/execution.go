@@ -137,7 +137,7 @@ func terms(e *belay.Execution, now time.Time) []term {
 	at("First run", e.StartedAt)
 	if !e.State.Terminal() {
 		at("Last progress", e.ProgressAt)
-		at("Cancelled by force", e.CancelBy)
+		at("Ended by force at", e.CancelBy)
 		at("Deadline", e.Deadline)
 	}
 	at("Ended", e.FinishedAt)
@@ -147,7 +147,7 @@ func terms(e *belay.Execution, now time.Time) []term {
 	}
 	add("Gate", string(e.Gate))
 	if e.External {
-		add("Owner", "only from outside")
+		add("Owner", "only a program that locks it")
 	}
 	add("Idempotency key", e.Key)
 	add("Started by", string(e.Trigger))

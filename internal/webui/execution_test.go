@@ -19,7 +19,7 @@ func TestExecutionShowsOwnerAndCountdown(t *testing.T) {
 	a := get(t, f, here+id(1).String())
 	a.says("review running", "It has run for 3s, with token 2.", "anna's laptop", "process 4711 on anna",
 		"Its lease ends in 12s unless",
-		"3s ago", "each renews the lease for 15s", owning.String(), "Token 2", "Queue default", "Attempt 1",
+		"3s ago", "each heartbeat renews the lease for 15s", owning.String(), "Token 2", "Queue default", "Attempt 1",
 		"Label team blue")
 	a.saysNot("Generation")
 	f.one.Queue, f.one.Labels = "run:x", map[string]string{"line": "0a1b", "team": "blue"}
@@ -40,7 +40,7 @@ func TestExecutionShowsOverdueOwner(t *testing.T) {
 	f := running()
 	f.workers[0].ExpiresAt = ago(time.Millisecond)
 	a := get(t, f, here+id(1).String())
-	a.says("Its lease has ended; the execution is being taken back.")
+	a.says("Its lease has ended; the engine is taking the execution back.")
 	if len(a.root.all("animate")) != 0 {
 		t.Error("there is a countdown for a lease that has ended")
 	}
@@ -141,7 +141,7 @@ func TestLongHistoryIsBounded(t *testing.T) {
 	if len(f.asked) != 1 || f.asked[0].After != 9_800 || f.asked[0].Limit != historySize || f.asked[0].Data {
 		t.Errorf("the history was read with %+v", f.asked)
 	}
-	a.says("Events 9801 to 10000 of 10000.", "The beginning of 1.0 MiB.", "Earlier")
+	a.says("Events 9801 to 10000 of 10000.", "This is only the beginning; the whole has 1.0 MiB.", "Earlier")
 	a.saysNot("Later")
 	middle := get(t, f, here+id(1).String()+"?after=4000")
 	middle.says("Events 4001 to 4200 of 10000.", "Earlier", "Later")
@@ -177,7 +177,7 @@ func TestThePageShowsTheEndOfTheLog(t *testing.T) {
 	if f.lookedAt > 200 {
 		t.Errorf("%d chunks were read for the end of a log", f.lookedAt)
 	}
-	a.says("The end of the log. The whole log: belay logs " + id(1).String())
+	a.says("This is the end of the log. To print the whole log: belay logs " + id(1).String())
 }
 
 // The page of an error has the error's status and message and a link to the list. It does not show
@@ -194,7 +194,7 @@ func TestErrorPagesShowStatusMessageAndALink(t *testing.T) {
 		{here + "nonsense", nil, 404, "No execution has this id: nonsense"},
 		{"/nowhere", nil, 404, "There is no page at this address."},
 		{"/executions?state=lost", nil, 400, `"lost" is no state`},
-		{"/executions?parent=x", nil, 400, "This address cannot be read"},
+		{"/executions?parent=x", nil, 400, "This address is not valid"},
 		{here + id(1).String() + "?after=-1", nil, 400, "it must be the seq of an event"},
 		{"/executions?cursor=%00", &belay.Error{
 			Code: belay.CodeMalformed, Message: `id "\x00" is not of the form ex_…`,

@@ -80,8 +80,8 @@ func TestAPartialSearchSaysHowFarBackItWent(t *testing.T) {
 	a := get(t, &fake{list: func(q belay.Filter) (belay.Page, error) {
 		return belay.Page{Next: id(9).String(), SearchedUntil: ago(time.Hour)}, nil
 	}}, "/executions?workflow=rare")
-	a.says("Searched all executions submitted since 1h 00m ago", "Older")
-	a.saysNot("No execution fits")
+	a.says("The search has reached executions that were submitted 1h 00m ago", "Older")
+	a.saysNot("No execution matches the filter")
 }
 
 // Filters are passed to the Backend, stay selected in the form and in every link, and can be
@@ -164,7 +164,7 @@ func TestExecutionsArePaged(t *testing.T) {
 func TestEmptyListsSayWhatToDo(t *testing.T) {
 	f := &fake{}
 	get(t, f, "/").says("Nothing has been submitted yet.", "belay run -- make test", "all 0")
-	get(t, f, "/executions?workflow=x").says("No execution fits.", "Show all")
+	get(t, f, "/executions?workflow=x").says("No execution matches the filter.", "Show all")
 	get(t, f, "/executions?cursor=x").says("There are no older executions.")
 }
 

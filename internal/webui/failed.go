@@ -20,7 +20,7 @@ type failure struct {
 
 var headings = map[int]string{
 	http.StatusNotFound:           "Not found",
-	http.StatusBadRequest:         "This address cannot be read",
+	http.StatusBadRequest:         "This address is not valid",
 	http.StatusGone:               "This page of the list has expired",
 	http.StatusServiceUnavailable: "Not available right now",
 }
@@ -29,7 +29,8 @@ var headings = map[int]string{
 // not shown.
 func (p *pages) failed(r *http.Request, err error) (view, int) {
 	f := failure{
-		Status: belay.CodeOf(err).Status(), Heading: "This went wrong", Message: excerpt(sentence(err), maxMessage),
+		Status: belay.CodeOf(err).Status(), Heading: "The request has failed",
+		Message: excerpt(sentence(err), maxMessage),
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		f.Status = http.StatusServiceUnavailable
