@@ -64,8 +64,8 @@ var agentKeys = []Key{
 	{Name: "agent.max_concurrency", Doc: "How many jobs run at the same time; further jobs wait in the order of " +
 		"their submission. The variable MAX_CONCURRENCY sets this key too.", also: "MAX_CONCURRENCY",
 		of: func(c *Config) kind { return number{&c.Agent.Concurrency, 1, 10_000} }},
-	{Name: "agent.max_queue_depth", Doc: "How many jobs there may be that run or wait; further jobs are " +
-		"refused. The variable MAX_QUEUE_DEPTH sets this key too.", also: "MAX_QUEUE_DEPTH",
+	{Name: "agent.max_queue_depth", Doc: "The largest number of running and waiting jobs together; further " +
+		"jobs are refused. The variable MAX_QUEUE_DEPTH sets this key too.", also: "MAX_QUEUE_DEPTH",
 		of: func(c *Config) kind { return number{&c.Agent.QueueDepth, 1, 100_000} }},
 	{Name: "agent.job_ttl", Doc: "For how long after its end a job is available at /jobs; 0 means as long as " +
 		"its execution is kept (see retention). The variable JOB_TTL_SECONDS sets this key too.",
