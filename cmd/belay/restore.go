@@ -40,9 +40,8 @@ func (a *app) restoreCommand() *cobra.Command {
 		Args: func(c *cobra.Command, args []string) error {
 			switch {
 			case epoch && len(args) > 0:
-				return usage("--epoch is for a store that has been restored already: name the store with --store, " +
-					"and give no " +
-					"file")
+				return usage("--epoch is for a store that has been restored already: name the store with " +
+					"--store, and give no file")
 			case epoch && verify:
 				return usage("--epoch does not go with --verify")
 			case epoch:
