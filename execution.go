@@ -19,10 +19,6 @@ type Reason struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// GateID names a gate, a condition such as a limit that keeps due executions from workers, by its
-// kind and its name, as in "limit:crawler".
-type GateID string
-
 // Failure is the error of a failed run or execution.
 type Failure struct {
 	Class   Class  `json:"class"`
@@ -118,6 +114,7 @@ type Submission struct {
 	Policy         Policy  `json:"policy,omitzero"`
 	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
+	Gates
 	// Parent is the lease of the run that starts this execution as a child, and ParentKey is the
 	// name under which the child's end is delivered to the parent. With a Parent, ID must be the
 	// ChildID of the parent's id, the parent's generation and ParentKey.

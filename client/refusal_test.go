@@ -201,3 +201,18 @@ func TestCloseEndsWaits(t *testing.T) {
 		}
 	})
 }
+
+// The client refuses a submission that names gates, which a server does not take over HTTP yet, and
+// sends the others: without its gates the execution would run past them.
+func TestTheClientRefusesGates(t *testing.T) {
+	h := answering(func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, wire.BatchReply{Results: []wire.Result{{Submitted: &belay.Submitted{ID: belay.ExecutionID{2}}}}})
+	})
+	inBubble(t, h, func(t *testing.T, c *client.Client) {
+		out, err := c.Submit(t.Context(), belay.Submission{Workflow: "w", Gates: belay.Gates{Target: "payments"}},
+			belay.Submission{ID: belay.ExecutionID{2}, Workflow: "w"})
+		if err != nil || belay.CodeOf(out[0].Err) != belay.CodeInvalid || out[1].Err != nil {
+			t.Errorf("got %+v, %v", out, err)
+		}
+	}, client.Patience(0))
+}

@@ -41,7 +41,7 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Su
 			one.ID = belay.ExecutionID(NewID())
 		}
 		out[i].ID = one.ID
-		commands[i] = &machine.Submit{Submission: one}
+		commands[i] = &machine.Submit{Submission: one, Joined: true}
 	}
 	if len(s) == 0 {
 		return out, nil

@@ -196,3 +196,45 @@ func TestAnOpenTransactionDelaysOnlyItsOwnKey(t *testing.T) {
 		t.Errorf("tried again: %+v, %v", again, err)
 	}
 }
+
+// A submission in a transaction does not lock the limit that it names: others go on under that limit
+// while the transaction is open, and the submission counts under it after the commit.
+func TestAnOpenTransactionLocksNoGate(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	b, app := openOn(t, url), application(t, url)
+	limited := func(when belay.WhenFull) belay.Submission {
+		return belay.Submission{Workflow: "ship", Gates: belay.Gates{
+			Concurrency: &belay.Concurrency{Name: "dock", Max: 2, WhenFull: when},
+		}}
+	}
+	submit := func() error {
+		out, err := b.Submit(t.Context(), limited(belay.RejectWhenFull))
+		if err != nil {
+			return err
+		}
+		return out[0].Err
+	}
+	if err := submit(); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := app.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embedded.SubmitTx(t.Context(), tx, limited("")); err != nil {
+		t.Fatal(err)
+	}
+	out, err := embedded.SubmitTx(t.Context(), tx, limited(belay.RejectWhenFull))
+	if err != nil || belay.CodeOf(out[0].Err) != belay.CodeInvalid {
+		t.Errorf("reject within a transaction: %+v, %v", out, err)
+	}
+	if err := submit(); err != nil {
+		t.Errorf("while the transaction is open: %v", err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := submit(); belay.CodeOf(err) != belay.CodeConflict {
+		t.Errorf("above the limit: %v", err)
+	}
+}

@@ -40,6 +40,11 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 		}
 		x.signals = history.Signals
 	}
+	if e := rec.Execution; e.Gate != "" || e.Ready() != 0 && e.Ready() <= x.now {
+		if x.gate, err = r.gateOf(ctx, e); err != nil {
+			return belay.Explanation{}, err
+		}
+	}
 	x.explain()
 	return x.out, nil
 }
@@ -61,6 +66,7 @@ type explainer struct {
 	// waiting execution.
 	children []*machine.Record
 	signals  []*machine.Signal
+	gate     *belay.GateDetail // that keeps it from its workers, nil if none does
 	out      belay.Explanation
 }
 
@@ -83,6 +89,8 @@ func (x *explainer) explain() {
 		x.running(e)
 	case e.External && e.Gate == "" && e.State != belay.Paused:
 		x.external(e)
+	case x.gate != nil:
+		x.gated(x.gate)
 	case e.State == belay.Pending && e.Ready() != 0 && e.Ready() <= x.now:
 		x.queued(e)
 	default:

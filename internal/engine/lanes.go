@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ type lane struct {
 	timer  machine.Time // when the lane's timer fires, no later than a hint in the future; 0 if none is set
 	told   uint64       // number of the newest news about the lane (see dispatcher.news)
 	used   machine.Time // time of the newest news about the lane
+	shut   belay.GateID // the gate that kept the lane shut at the last look; empty for none
 	takers map[*session]struct{}
 }
 
@@ -26,7 +28,7 @@ type lane struct {
 // in the lane does not contradict this: it may have read too early.
 func (d *dispatcher) readyLocked(l *lane, at, now machine.Time) {
 	d.news++
-	l.told, l.used = d.news, now
+	l.told, l.used, l.shut = d.news, now, ""
 	if l.hint == 0 || l.hint > at {
 		d.hintLocked(l, at, now)
 	}
@@ -208,6 +210,7 @@ func (d *dispatcher) observe(b *batch) {
 		d.laneLocked(l).used = now
 	}
 	d.foundLocked(b)
+	d.unshutLocked(b)
 	for _, e := range b.changes.Executions {
 		if at := e.Ready(); at != 0 {
 			if l := d.knownLocked(e.Lane); l != nil {
@@ -231,9 +234,10 @@ func (d *dispatcher) observe(b *batch) {
 // foundLocked updates the hints from the ready executions that a batch found.
 func (d *dispatcher) foundLocked(b *batch) {
 	now := b.rows.Now
+	shut := d.shutLocked(b)
 	for i, q := range b.need.Ready {
 		l := d.lanes[q.Lane]
-		if l == nil || i >= len(b.rows.Ready) {
+		if l == nil || i >= len(b.rows.Ready) || shut[l] {
 			continue
 		}
 		next := b.rows.Ready[i].Next
@@ -252,10 +256,51 @@ func (d *dispatcher) foundLocked(b *batch) {
 	}
 	for _, e := range b.rows.Executions { // due executions that no claim took
 		if at := e.Ready(); at != 0 && at <= now {
-			if l := d.knownLocked(e.Lane); l != nil {
+			if l := d.knownLocked(e.Lane); l != nil && !shut[l] {
 				d.readyLocked(l, at, now)
 				l.rouse()
 			}
+		}
+	}
+}
+
+// shutLocked notes the lanes whose gates let nothing through, and gives them. A gate that
+// may have opened since the batch began does not count.
+func (d *dispatcher) shutLocked(b *batch) map[*lane]bool {
+	var all map[*lane]bool
+	for i := range b.replies {
+		for _, s := range b.replies[i].Shut {
+			l := d.lanes[s.Lane]
+			if l == nil || l.told > b.began.lanes {
+				continue
+			}
+			if all == nil {
+				all = make(map[*lane]bool)
+			}
+			all[l] = true
+			l.shut = s.Gate
+			d.hintLocked(l, cmp.Or(s.Until, b.rows.Now.Add(d.engine.opt.SlowPoll)), b.rows.Now)
+		}
+	}
+	return all
+}
+
+// unshutLocked has lanes looked at again whose gates may let something through: their rows
+// were changed, or a place was left.
+func (d *dispatcher) unshutLocked(b *batch) {
+	if len(b.changes.Objects)+len(b.changes.Places) == 0 {
+		return
+	}
+	opened := make(map[belay.GateID]bool)
+	for _, o := range b.changes.Objects {
+		opened[belay.GateID(o.Name)] = o.Kind == machine.GateObject
+	}
+	for _, p := range b.changes.Places {
+		opened[p.Gate] = opened[p.Gate] || p.Gone
+	}
+	for _, l := range d.lanes {
+		if l.shut != "" && opened[l.shut] {
+			d.readyLocked(l, b.rows.Now, b.rows.Now)
 		}
 	}
 }

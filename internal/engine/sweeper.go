@@ -151,7 +151,7 @@ func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 		return retry, !away
 	}
 	at := s.engine.store.Now().Add(s.engine.opt.SlowPoll)
-	for _, t := range []machine.Time{due.NextWorker, due.NextCheck} {
+	for _, t := range []machine.Time{due.NextWorker, due.NextCheck, due.NextObject} {
 		if t != 0 {
 			at = min(at, t)
 		}
@@ -183,6 +183,11 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 	}
 	for i := range due.Parted {
 		out = append(out, &due.Parted[i])
+	}
+	for _, ref := range due.Objects {
+		if ref.Kind == machine.GateObject {
+			out = append(out, &machine.Admit{Gate: belay.GateID(ref.Name), Heads: machine.MaxHeads})
+		}
 	}
 	return out
 }
@@ -299,6 +304,9 @@ func (s *sweeper) observe(b *batch) {
 		if e.Parting() != 0 {
 			at(now)
 		}
+	}
+	for _, o := range c.Objects {
+		at(o.NextAt)
 	}
 	if sooner {
 		s.nudge()

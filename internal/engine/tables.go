@@ -23,7 +23,7 @@ func reads(n *machine.Need) store.Tables {
 		{len(n.Signals), store.TableSignals},
 		{len(n.Chunks) + len(n.Drops) + len(n.Sums), store.TableChunks},
 		{len(n.Checkpoints), store.TableCheckpoints},
-		{len(n.Objects), store.TableObjects},
+		{len(n.Objects) + len(n.LaneGates) + len(n.Counts), store.TableObjects},
 	} {
 		if x.named > 0 {
 			t |= x.tables
@@ -35,7 +35,7 @@ func reads(n *machine.Need) store.Tables {
 // writes returns the tables that a command with such a need may write.
 func writes(c machine.Command, n *machine.Need) store.Tables {
 	const all, ends = store.TableAll, store.TableExecutions | store.TableRuns | store.TableSignals | store.TableLetters
-	if len(n.Objects) > 0 && len(n.Executions) == 0 {
+	if len(n.Objects) > 0 && len(n.Executions) == 0 { // keys
 		return all | store.TableObjects
 	}
 	switch c := c.(type) {
@@ -60,6 +60,8 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 		return all | store.TableExecutions
 	case *machine.Settle:
 		return all | ends
+	case *machine.SetGate, *machine.Admit, *machine.Outcome:
+		return all | store.TableExecutions | store.TableObjects
 	}
 	return all | ends | store.TableActions // commands of the engine or an operator
 }

@@ -31,8 +31,8 @@ func oneByOne(before, together *keeper, commands []Command, replies []Reply) err
 		}
 	}
 	if !reflect.DeepEqual(k.workers, together.workers) || !reflect.DeepEqual(k.keys, together.keys) ||
-		len(k.records) != len(together.records) {
-		return fmt.Errorf("alone, sessions, keys or executions have another end state")
+		len(k.records) != len(together.records) || !reflect.DeepEqual(k.places, together.places) {
+		return fmt.Errorf("alone, sessions, keys, places or executions have another end state")
 	}
 	return nil
 }
@@ -56,6 +56,7 @@ func answer(r Reply) string {
 	if r.Execution != nil {
 		x := *r.Execution
 		x.New, x.Attention, x.Policy = false, false, nil // these fields belong to the fold
+		x.Gates = nil
 		e = fmt.Sprintf("%+v", x)
 	}
 	return fmt.Sprintf("%s seq %d repeated %v drain %v in %s err %v %v %s %s",

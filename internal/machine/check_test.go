@@ -41,6 +41,7 @@ func (k *keeper) check() error {
 			f.add("G4", "%s counts %d checkpoints and has %d", id, r.execution.Checkpoints, saved)
 		}
 	}
+	checkGates(&f, k)
 	checkHistories(&f, k)
 	for id, x := range k.workers {
 		if x.State.Ended() != (x.EndedAt != 0) || x.State == 0 || x.ExpiresAt < x.HeartbeatAt || x.ID != id {
@@ -161,6 +162,9 @@ func wantCheckAt(e *Execution) Time {
 		}
 	case e.State == belay.Scheduled:
 		at = append(at, e.ScheduledAt.Add(scheduled))
+	case e.Gate != "": // waits in a line
+	case e.AdmitBy != 0:
+		at = append(at, e.AdmitBy)
 	case e.State == belay.Pending || e.PausedFrom == belay.Pending:
 		if p.StartTimeout != 0 && e.DueAt != 0 {
 			at = append(at, e.DueAt.Add(p.StartTimeout.D()))

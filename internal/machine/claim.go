@@ -29,7 +29,34 @@ func (c *Claim) Need(n *Need) {
 	}
 	for _, l := range c.Lanes {
 		n.addReady(l.ID, max(0, c.Slots))
+		n.addLaneGate(belay.Gate(belay.GateQueue, l.Queue))
+		n.addLaneGate(belay.Gate(belay.GateWorkflow, l.Workflow))
 	}
+}
+
+// addLaneGate names a gate of a queue or workflow, once.
+func (n *Need) addLaneGate(id belay.GateID) {
+	if n.laneGates == nil {
+		n.laneGates = make(map[belay.GateID]bool)
+	}
+	if !n.laneGates[id] {
+		n.laneGates[id] = true
+		n.LaneGates = append(n.LaneGates, id)
+	}
+}
+
+// addLine asks for the head of the line of a gate.
+func (n *Need) addLine(gate belay.GateID, limit int) {
+	i, there := n.lines[gate]
+	if !there {
+		if n.lines == nil {
+			n.lines = make(map[belay.GateID]int)
+		}
+		i = len(n.Lines)
+		n.lines[gate] = i
+		n.Lines = append(n.Lines, LineQuery{Gate: gate})
+	}
+	n.Lines[i].Limit = min(n.Lines[i].Limit+limit, MaxHeads)
 }
 
 func (n *Need) addReady(lane LaneID, limit int) {
@@ -75,7 +102,37 @@ func (c *Claim) apply(w *world) (Reply, error) {
 		x.ClaimNo = c.Number
 		w.changedWorker(x)
 	}
-	return Reply{Claims: won}, nil
+	return Reply{Claims: won, Shut: c.shut(w)}, nil
+}
+
+// shut are the lanes of the claim whose gates let nothing through.
+func (c *Claim) shut(w *world) []ShutLane {
+	var shut []ShutLane
+	for _, l := range c.Lanes {
+		if g := w.shutBy(l.Queue, l.Workflow); g != nil {
+			_, until := g.shut(w.Now)
+			if until == 0 && !g.paused(w.Now) { // a place may be left at any time
+				until = w.Now.Add(lineLook)
+			}
+			shut = append(shut, ShutLane{l.ID, g.id, until})
+		}
+	}
+	return shut
+}
+
+// shutBy is the gate of a queue or workflow that lets nothing through, nil if none does.
+func (w *world) shutBy(queue, workflow string) *gate {
+	if w.gateless() {
+		return nil
+	}
+	for _, id := range [...]belay.GateID{
+		belay.Gate(belay.GateQueue, queue), belay.Gate(belay.GateWorkflow, workflow),
+	} {
+		if g := w.gate(id); g != nil && (g.room(w.Now) == 0 || g.Limit != nil && !g.counted) {
+			return g
+		}
+	}
+	return nil
 }
 
 // again answers a claim that was decided before, with the runs that the claim won and the worker
@@ -145,6 +202,9 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 			j++
 		}
 		suspect := w.longestDue(c.Lanes[i:j], c.mayRunAlone)
+		for suspect != nil && !w.mayPass(suspect, c.Lanes[i].Priority) {
+			suspect = w.longestDue(c.Lanes[i:j], c.mayRunAlone)
+		}
 		if suspect != nil && len(won) == 0 && (c.Idle || c.Number%2 == 0) {
 			return append(won, c.take(w, x, suspect, 0))
 		}
@@ -154,7 +214,9 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 			if e == nil {
 				break
 			}
-			won = append(won, c.take(w, x, e, len(won)))
+			if w.mayPass(e, c.Lanes[i].Priority) {
+				won = append(won, c.take(w, x, e, len(won)))
+			}
 		}
 		if suspect != nil && len(won) == 0 {
 			return append(won, c.take(w, x, suspect, 0))
@@ -164,9 +226,29 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	return won
 }
 
+// mayPass reports whether a due execution may start a run. If a gate keeps it, it is the
+// head of its lane no more.
+func (w *world) mayPass(e *Execution, priority int) bool {
+	if e.Gates == nil {
+		return true
+	}
+	switch w.ask(e, priority) {
+	case open:
+		return true
+	case unknown:
+		if w.unasked == nil {
+			w.unasked = make(map[*Execution]bool)
+		}
+		w.unasked[e] = true
+	case parked:
+	}
+	return false
+}
+
 // take starts the run of an execution, with the nth secret of the claim.
 func (c *Claim) take(w *world, x *Worker, e *Execution, n int) Claimed {
 	first := e.Token == 0
+	w.enter(e)
 	e.Secret, e.ClaimNo = c.Secrets[n], c.Number
 	w.assign(e, x)
 	w.start(e)
@@ -237,6 +319,9 @@ func (t *turns) next(w *world) *Execution {
 func (w *world) longestDue(lanes []Lane, fits func(*world, *Execution) bool) *Execution {
 	var best *Execution
 	for _, l := range lanes {
+		if w.shutBy(l.Queue, l.Workflow) != nil {
+			continue
+		}
 		if e := w.head(l.ID); e != nil && fits(w, e) && (best == nil || before(e, best)) {
 			best = e
 		}
@@ -263,7 +348,7 @@ func (w *world) head(lane LaneID) *Execution {
 		if len(q[lane]) == 0 {
 			return nil
 		}
-		if e := q[lane][0]; e.Ready().over(w.Now) {
+		if e := q[lane][0]; e.Ready().over(w.Now) && !w.unasked[e] {
 			return e
 		}
 		q[lane] = q[lane][1:]
@@ -306,6 +391,7 @@ type Schedule struct {
 func (c *Schedule) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Workers = append(n.Workers, c.Worker)
+	n.Entering = append(n.Entering, c.Execution)
 }
 
 func (c *Schedule) apply(w *world) (Reply, error) {
@@ -327,6 +413,10 @@ func (c *Schedule) apply(w *world) (Reply, error) {
 	if !e.Ready().over(w.Now) {
 		return Reply{}, w.illegal(op, e, "it is not due")
 	}
+	if err := w.mayEnter(op, e); err != nil {
+		return Reply{}, err
+	}
+	w.enter(e)
 	e.Secret, e.ClaimNo = c.Secret, 0
 	w.assign(e, x)
 	e.State, e.DueAt, e.ScheduledAt = belay.Scheduled, 0, w.Now

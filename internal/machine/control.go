@@ -154,6 +154,7 @@ func (c *Act) pause(w *world, e *Execution) error {
 		return nil
 	}
 	c.record(w, e)
+	w.withdraw(e)
 	e.PausedFrom, e.State = e.State, belay.Paused
 	return nil
 }
@@ -209,6 +210,7 @@ func (c *Act) reopen(w *world, e *Execution) error {
 			ResolvedAt: w.Now,
 		})
 	}
+	w.join(e)
 	w.markDue(e)
 	return nil
 }

@@ -36,13 +36,39 @@ type Need struct {
 	Sums  []SumRef
 	// Checkpoints asks for all checkpoints of an execution, to fork it.
 	Checkpoints []belay.ExecutionID
+	// Lines asks for the executions at the head of the lines of gates, those that another
+	// transaction holds left out.
+	Lines []LineQuery
 	// Objects are locked last.
 	Objects []ObjectRef
-	// Refer, if set, names the objects to which the loaded rows refer. The store loads these
-	// objects too, before it reads its clock. The store may call Refer more than once.
-	Refer func(*Rows) []ObjectRef
+	// LaneGates are gates of queues and workflows, most of which are not there. A store looks
+	// without a lock which of them are there, and then loads those by Further.
+	LaneGates []belay.GateID
+	// Counts asks for gates and what they hold, and Members who names a limit. All gates are
+	// locked together, by Further, so that batches of several servers cannot deadlock. Counts and
+	// Members are read after that.
+	Counts  []belay.GateID
+	Members []MemberQuery
+	// Entering are executions that an owner may be given: all their gates are loaded.
+	Entering []belay.ExecutionID
 
-	ready map[LaneID]int // index of a lane's query in Ready
+	laneGates map[belay.GateID]bool // those in LaneGates
+	ready     map[LaneID]int        // index of a lane's query in Ready
+	lines     map[belay.GateID]int  // index of a gate's query in Lines
+}
+
+// LineQuery asks for up to Limit executions that are parked at a gate, in the order of its
+// line: by rank, by the moment since which they are due, by id.
+type LineQuery struct {
+	Gate  belay.GateID
+	Limit int
+}
+
+// MemberQuery asks for up to Limit executions that name a limit and have not ended, the
+// oldest first.
+type MemberQuery struct {
+	Gate  belay.GateID
+	Limit int
 }
 
 // ReadyQuery asks for up to Limit executions of a lane, the longest due first.
@@ -81,6 +107,16 @@ type Rows struct {
 	Sums        []*Sum
 	Checkpoints []*Checkpoint
 	Objects     []*Object
+	LaneGates   []belay.GateID // of the need, those that are there
+	Lines       []GateLine     // one for each query, in its order
+	Counts      []GateCount
+	Members     []Place
+}
+
+// GateLine answers a LineQuery.
+type GateLine struct {
+	Gate  belay.GateID
+	Heads []belay.ExecutionID
 }
 
 // ReadyLane answers a ReadyQuery.
@@ -111,6 +147,7 @@ type Changes struct {
 	Sums        []*Sum
 	Objects     []*Object
 	Audit       []*Audit
+	Places      []*Place // as they stand after the fold, each once
 	// Grace, if not 0, extends every session that has not ended by this much, and at least to its
 	// own TTL from now. Sessions in Workers are extended already.
 	Grace time.Duration
@@ -138,7 +175,7 @@ type ChunkDrop struct {
 func (c *Changes) Empty() bool {
 	return len(c.Executions)+len(c.Specs)+len(c.Runs)+len(c.Checkpoints)+len(c.Signals)+len(c.Consumed)+
 		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops)+len(c.Sums)+
-		len(c.Objects)+len(c.Audit) == 0 && c.Grace == 0 && !c.Mark
+		len(c.Objects)+len(c.Audit)+len(c.Places) == 0 && c.Grace == 0 && !c.Mark
 }
 
 // Vital reports whether writing the changes proves that sessions can be written: the changes
@@ -168,10 +205,20 @@ type Reply struct {
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply
 	Object    *Object // a copy, in its state after the command
+	// Shut are lanes of a claim whose gates let nothing through.
+	Shut []ShutLane
 	// Follow are follow-up commands for other rows. Their cause stands in rows, so a sweep finds
 	// it if this process dies before the commands are sent.
 	Follow []Command
 	Err    error
+}
+
+// ShutLane is a lane whose queue or workflow has a gate that lets nothing through.
+type ShutLane struct {
+	Lane LaneID
+	Gate belay.GateID
+	// Until is when it is worth to look again, 0 where an operator has to open the gate.
+	Until Time
 }
 
 // Claimed is one execution that a claim won.
@@ -191,7 +238,7 @@ type Claimed struct {
 
 // NeedOf names the rows that a batch of commands must see.
 func NeedOf(commands []Command) Need {
-	need := Need{Refer: Refer}
+	var need Need
 	for _, c := range commands {
 		c.Need(&need)
 	}
@@ -203,12 +250,15 @@ func Fold(rows *Rows, commands []Command) (*Changes, []Reply) {
 	w := newWorld(rows)
 	replies := make([]Reply, len(commands))
 	for i, c := range commands {
+		w.following = nil
 		r, err := c.apply(w)
 		if err != nil {
 			r = Reply{Err: err}
 		}
+		r.Follow = append(r.Follow, w.following...)
 		replies[i] = r
 	}
+	w.writeGates()
 	for _, e := range w.dirty {
 		e.CheckAt = checkAt(e)
 	}

@@ -42,7 +42,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	f := &Execution{
 		ID: c.Fork, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, Lane: e.Lane.Shared(), Policy: e.Policy,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: w.Now, DueAt: w.Now, New: true,
-		Reason: "reopened", ReasonText: "forked from " + e.ID.String(), External: e.External,
+		Reason: "reopened", ReasonText: "forked from " + e.ID.String(), External: e.External, Gates: e.Gates,
 	}
 	spec := *s
 	spec.Execution, spec.Generation, spec.Key = f.ID, 1, ""
@@ -63,6 +63,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		})
 	}
 	c.record(w, e)
+	w.join(f)
 	w.markDue(f)
 	return Reply{ID: f.ID, Execution: w.copyOf(f), Spec: w.specs[f.ID], Seq: e.Seq}, nil
 }

@@ -25,6 +25,7 @@ type keeper struct {
 	keys    map[Key]KeyRow
 	objects map[ObjectRef]*Object
 	audit   []*Audit
+	places  map[PlaceKey]bool // true if the execution has the place
 
 	folding []Command // the commands of the present fold
 
@@ -54,6 +55,7 @@ func newKeeper() *keeper {
 		now: began, mark: began, beat: 3 * time.Second,
 		records: make(map[belay.ExecutionID]record), workers: make(map[belay.WorkerID]*Worker),
 		lanes: make(map[LaneID]Lane), keys: make(map[Key]KeyRow), objects: make(map[ObjectRef]*Object),
+		places: make(map[PlaceKey]bool),
 	}
 }
 
@@ -61,6 +63,7 @@ func (k *keeper) clone() *keeper {
 	c := *k
 	c.records, c.workers = maps.Clone(k.records), maps.Clone(k.workers)
 	c.lanes, c.keys, c.objects = maps.Clone(k.lanes), maps.Clone(k.keys), maps.Clone(k.objects)
+	c.places = maps.Clone(k.places)
 	return &c
 }
 
@@ -109,6 +112,16 @@ func (k *keeper) load(n *Need) *Rows {
 		rows.Ready = append(rows.Ready, lane)
 		executions = append(executions, lane.Due...)
 		specs = append(specs, lane.Due...)
+	}
+	for _, q := range n.Lines {
+		line := GateLine{Gate: q.Gate}
+		for _, e := range k.parked(q.Gate) {
+			if len(line.Heads) < q.Limit {
+				line.Heads = append(line.Heads, e.ID)
+			}
+		}
+		rows.Lines = append(rows.Lines, line)
+		executions = append(executions, line.Heads...)
 	}
 	for _, id := range unique(k.withAncestors(executions)) {
 		rows.Executions = append(rows.Executions, copied(k.records[id].execution))
@@ -173,11 +186,22 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 			}
 		}
 	}
-	for _, ref := range unique(append(slices.Clip(n.Objects), n.Further(rows)...)) {
-		if o := k.objects[ref]; o != nil {
-			rows.Objects = append(rows.Objects, copied(o))
+	load := func(refs []ObjectRef) {
+		for _, ref := range refs {
+			if o := k.objects[ref]; o != nil {
+				rows.Objects = append(rows.Objects, copied(o))
+			}
 		}
 	}
+	load(unique(n.Objects))
+	for _, id := range n.LaneGates {
+		if k.objects[GateRef(id)] != nil {
+			rows.LaneGates = append(rows.LaneGates, id)
+		}
+	}
+	more := n.Further(rows)
+	load(more.Objects)
+	k.count(rows, more.Counts, n.Members)
 	for _, id := range unique(n.Checkpoints) {
 		rows.Checkpoints = append(rows.Checkpoints, copies(k.records[id].checkpoints)...)
 	}

@@ -47,6 +47,14 @@ func (k *keeper) write(c *Changes) error {
 		}
 	}
 	k.audit = append(slices.Clip(k.audit), c.Audit...)
+	for _, p := range c.Places {
+		key := PlaceKey{p.Gate, p.Execution}
+		if p.Gone {
+			delete(k.places, key)
+		} else {
+			k.places[key] = p.Held
+		}
+	}
 	return k.writeChunks(c)
 }
 

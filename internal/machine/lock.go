@@ -22,6 +22,7 @@ func (c *Lock) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Specs = append(n.Specs, c.Execution)
 	n.Owners = append(n.Owners, c.Execution)
+	n.Entering = append(n.Entering, c.Execution)
 }
 
 func (c *Lock) apply(w *world) (Reply, error) {
@@ -39,6 +40,9 @@ func (c *Lock) apply(w *world) (Reply, error) {
 	if err := c.lockable(w, op, e); err != nil {
 		return Reply{}, err
 	}
+	if err := w.mayEnter(op, e); err != nil {
+		return Reply{}, err
+	}
 	if e.State.Terminal() {
 		by := &Act{belay.Control{Action: belay.ActionRetry, Actor: c.Owner, Reason: "to own it from outside"}}
 		if err := by.reopen(w, e); err != nil {
@@ -48,6 +52,7 @@ func (c *Lock) apply(w *world) (Reply, error) {
 	x := &Worker{ID: c.ID, Spec: c.spec(), State: belay.WorkerOpen, OpenedAt: w.Now, New: true}
 	w.workers[x.ID] = x
 	w.renew(x)
+	w.enter(e)
 	e.Secret, e.ClaimNo = c.Secret, 0
 	w.assign(e, x)
 	w.start(e)

@@ -58,12 +58,10 @@ func TestALockBeforeItsTimeIsRefused(t *testing.T) {
 		"resume") {
 		t.Errorf("paused: %v", err)
 	}
-	gated := s.submit()
-	behind := copied(s.row(gated))
-	behind.Gate = "breaker:mail"
-	_ = s.change(gated, func(r *record) error { r.execution = behind; return nil })
+	s.do(s.set("target:mail", belay.GateForceOpen))
+	gated := s.submit(target("mail"))
 	if err := s.refused(s.lock(belay.WorkerID(s.id()), gated), belay.CodeConflict); !strings.Contains(err.Message,
-		"breaker:mail") {
+		"target:mail") {
 		t.Errorf("behind its breaker: %v", err)
 	}
 }

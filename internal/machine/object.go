@@ -49,24 +49,67 @@ type Audit struct {
 	Op             belay.OpID
 }
 
-// Refer names the objects to which rows refer. A store first loads the rows that commands name,
-// then calls Refer once and loads the objects it names, before it reads its clock. If Refer names
-// nothing, the store makes no further trip. No row refers to an object yet.
-func Refer(*Rows) []ObjectRef { return nil }
+// Further is what the rows of a batch refer to that were loaded first: a store locks, loads
+// and counts it in a second step, before it reads its clock.
+type Further struct {
+	// Objects are locked in the order of their kinds and names.
+	Objects []ObjectRef
+	// Counts asks what gates hold, after they were locked.
+	Counts []belay.GateID
+}
 
-// Further lists the objects, each once, to which the loaded rows refer and which the need does
-// not name already.
-func (n *Need) Further(rows *Rows) []ObjectRef {
-	if n.Refer == nil {
-		return nil
-	}
-	var more []ObjectRef
-	for _, ref := range n.Refer(rows) {
-		if !slices.Contains(n.Objects, ref) && !slices.Contains(more, ref) {
-			more = append(more, ref)
+// None reports whether there is nothing more to load.
+func (f Further) None() bool { return len(f.Objects)+len(f.Counts) == 0 }
+
+// Further is what is to be loaded beside what the need names, each once.
+func (n *Need) Further(rows *Rows) Further {
+	var f Further
+	gate := func(id belay.GateID) {
+		if !slices.Contains(f.Counts, id) {
+			f.Counts, f.Objects = append(f.Counts, id), append(f.Objects, GateRef(id))
 		}
 	}
-	return more
+	for _, id := range n.Counts {
+		gate(id)
+	}
+	named := func(e *Execution, all bool) {
+		for _, p := range e.ownGates() {
+			gate(e.gateOf(p))
+		}
+		if all {
+			gate(e.gateOf(PlaceQueue))
+			gate(e.gateOf(PlaceWorkflow))
+		}
+	}
+	var ready map[belay.ExecutionID]bool
+	for _, e := range rows.Executions {
+		switch {
+		case slices.Contains(n.Entering, e.ID):
+			named(e, true)
+		case e.Gates != nil:
+			if ready == nil {
+				ready = rows.due()
+			}
+			if ready[e.ID] {
+				named(e, false)
+			}
+		}
+	}
+	for _, id := range rows.LaneGates {
+		gate(id)
+	}
+	return f
+}
+
+// due are the executions that claims may take.
+func (r *Rows) due() map[belay.ExecutionID]bool {
+	all := make(map[belay.ExecutionID]bool)
+	for i := range r.Ready {
+		for _, id := range r.Ready[i].Due {
+			all[id] = true
+		}
+	}
+	return all
 }
 
 // codec encodes and decodes the bodies of one kind of object. Bodies are JSON so that migrations
@@ -138,19 +181,27 @@ func (w *world) put(op string, p put) (Reply, error) {
 	case o != nil && o.Version != p.expected:
 		return Reply{}, refuse(belay.CodeConflict, op, "the %s %s has version %d by now, not %d: read it again",
 			p.ref.Kind, p.ref.Name, o.Version, p.expected)
-	case o == nil:
-		o = &Object{ObjectRef: p.ref}
+	}
+	o = w.rewrite(p.ref)
+	o.Version, o.NextAt, o.UpdatedAt, o.UpdatedBy, o.Body = o.Version+1, p.next, w.Now, p.actor, p.body
+	w.out.Audit = append(w.out.Audit, &Audit{
+		At: w.Now, Actor: p.actor, ObjectRef: p.ref, Version: o.Version, Action: p.action, Reason: p.reason, Op: p.op,
+	})
+	return Reply{Object: o.copy()}, nil
+}
+
+// rewrite is the row of an object, to be changed; a new one if there is none.
+func (w *world) rewrite(ref ObjectRef) *Object {
+	o := w.object(ref)
+	if o == nil {
+		o = &Object{ObjectRef: ref}
 	}
 	if !slices.Contains(w.out.Objects, o) {
 		c := *o // the loaded row stays unchanged
 		o, c.Was = &c, c.Version
 		w.out.Objects = append(w.out.Objects, o)
 	}
-	o.Version, o.NextAt, o.UpdatedAt, o.UpdatedBy, o.Body = o.Version+1, p.next, w.Now, p.actor, p.body
-	w.out.Audit = append(w.out.Audit, &Audit{
-		At: w.Now, Actor: p.actor, ObjectRef: p.ref, Version: o.Version, Action: p.action, Reason: p.reason, Op: p.op,
-	})
-	return Reply{Object: o.copy()}, nil
+	return o
 }
 
 // copy is a copy of the row for a reply, which later commands of the fold must not change.

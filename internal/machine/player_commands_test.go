@@ -30,7 +30,8 @@ func (p *player) step() {
 		p.submit, p.submit, p.child, p.child, p.claim, p.claim, p.claim, p.claim, p.schedule, p.accept,
 		p.save, p.save, p.consume, p.settle, p.settle, p.settle, p.signal, p.beat, p.beat, p.act, p.act,
 		p.lock, p.lock, p.renew, p.renew, p.vacate,
-		p.takeBack, p.takeBack, p.session, p.session, p.repeat, p.repeat, p.append, p.append, p.sweep, p.sweep,
+		p.gate, p.gate, p.gate, p.takeBack, p.takeBack, p.session, p.session, p.repeat, p.repeat, p.append,
+		p.append, p.sweep, p.sweep,
 	}
 	steps[p.n(len(steps))]()
 }
@@ -51,8 +52,54 @@ func (p *player) submit() {
 			s.ID = id // most likely with another body
 		}
 	}
+	s.Gates = p.gates()
 	if len(p.executions) < maxExecutions {
-		p.send(&Submit{Submission: s})
+		p.send(&Submit{Submission: s, Joined: p.n(8) == 0})
+	}
+}
+
+// gates are those that an execution names: none more often than not, else few, so that
+// executions meet at them.
+func (p *player) gates() (g belay.Gates) {
+	which := p.n(16)
+	if which&1 != 0 && which < 12 {
+		g.Concurrency = &belay.Concurrency{Name: string(rune('x' + p.n(2))), Max: 1 + p.n(2)}
+		if p.n(3) == 0 {
+			g.Concurrency.WhenFull = []belay.WhenFull{belay.RejectWhenFull, belay.ReplaceWhenFull}[p.n(2)]
+		}
+	}
+	if which&2 != 0 && which < 12 {
+		g.Rate = &belay.Rate{Name: "r", Max: 1 + p.n(2), Per: within(time.Second)}
+	}
+	if which&4 != 0 && which < 12 {
+		g.Target = string(rune('t' + p.n(2)))
+	}
+	return g
+}
+
+// gate is what an operator does to a gate, or a sweep.
+func (p *player) gate() {
+	c := belay.GateChange{
+		Gate: []belay.GateID{
+			"limit:x", "limit:y", "rate:r", "target:t", "target:u", "queue:default", "workflow:job",
+		}[p.n(7)],
+		Action: []belay.GateAction{
+			belay.GatePause, belay.GateResume, belay.GateResume, belay.GateSetLimit, belay.GateUnsetLimit,
+			belay.GateSetRate,
+			belay.GateUnsetRate, belay.GateForceOpen, belay.GateForceClosed, belay.GateAutomatic, belay.GateAutomatic,
+		}[p.n(11)],
+		Max: 1 + p.n(3), Per: within(time.Second), Op: p.op(),
+	}
+	if c.Action == belay.GatePause && p.n(2) == 0 {
+		c.Until = p.now.Add(time.Duration(1+p.n(20)) * time.Second).Time()
+	}
+	switch p.n(4) {
+	case 0:
+		p.send(&Admit{Gate: c.Gate, Heads: 1 + p.n(3)})
+	case 1:
+		p.send(&Outcome{Target: c.Gate.Name(), Failed: p.n(4) > 0, Probe: p.n(2) == 0})
+	default:
+		p.send(&SetGate{c})
 	}
 }
 
@@ -65,7 +112,7 @@ func (p *player) child() {
 	k := string(rune('x' + p.n(3)))
 	p.send(&Submit{Submission: belay.Submission{
 		ID: belay.ChildID(l.Execution, e.Generation, k), Workflow: "job", Parent: &l, ParentKey: k,
-		Policy: policies[p.n(len(policies))],
+		Policy: policies[p.n(len(policies))], Gates: p.gates(),
 	}})
 }
 
@@ -153,6 +200,9 @@ func (p *player) settle() {
 		s.Wait = time.Duration(p.n(10)) * time.Second
 	case 1:
 		s.Failure = &belay.Failure{Class: belay.Class(p.n(6)), Message: "m"}
+		if p.n(2) == 0 {
+			s.Outcome = belay.OutcomeFailed
+		}
 	case 2:
 		s.RetryAfter = time.Duration(p.n(10)) * time.Second
 	}
@@ -290,6 +340,11 @@ func (p *player) sweep() {
 	}
 	for _, e := range p.where(func(e *Execution) bool { return e.Parting() != 0 }) {
 		p.send(&Part{e.ID, e.Parting()})
+	}
+	for _, ref := range slices.SortedFunc(maps.Keys(p.objects), ObjectRef.Compare) {
+		if o := p.objects[ref]; ref.Kind == GateObject && o.NextAt.over(p.now) {
+			p.send(&Admit{Gate: belay.GateID(ref.Name), Heads: MaxHeads})
+		}
 	}
 }
 

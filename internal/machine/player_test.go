@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -243,7 +245,24 @@ func (p *player) heal() error {
 	p.send(&Open{belay.WorkerSpec{
 		ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(1000 * hour),
 	}})
-	for round := range 60 {
+	for _, ref := range slices.SortedFunc(maps.Keys(p.objects), ObjectRef.Compare) {
+		if ref.Kind != GateObject {
+			continue
+		}
+		gate, actions := belay.GateID(ref.Name), []belay.GateAction{belay.GateResume}
+		switch gate.Kind() {
+		case belay.GateTarget:
+			actions = append(actions, belay.GateForceClosed)
+		case belay.GateLimit:
+			actions = append(actions, belay.GateUnsetLimit)
+		case belay.GateRate:
+			actions = append(actions, belay.GateUnsetRate)
+		}
+		for _, a := range actions {
+			p.send(&SetGate{belay.GateChange{Gate: gate, Action: a, Op: p.op()}})
+		}
+	}
+	for round := range 90 {
 		open := p.where(func(e *Execution) bool { return !e.State.Terminal() })
 		if len(open) == 0 {
 			return nil
@@ -263,6 +282,9 @@ func (p *player) heal() error {
 			}
 		}
 		p.sweep()
+		if err := p.flush(); err != nil { // what gates let through has to be claimed soon
+			return err
+		}
 		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: int64(round + 1), Slots: 2 * maxExecutions}}
 		if p.keeper.workers[w] != nil {
 			p.fillClaim(c)

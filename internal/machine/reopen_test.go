@@ -162,12 +162,10 @@ func TestFailReopenAndClaimInOneFold(t *testing.T) {
 // A reopening removes the gate that parked the earlier generation.
 func TestReopenRemovesTheGate(t *testing.T) {
 	s := newStage(t)
-	id := s.submit()
-	_ = s.change(id, func(r *record) error {
-		r.execution = copied(r.execution)
-		r.execution.Gate = "breaker:mail"
-		return nil
-	})
+	w := s.worker("w")
+	s.do(s.set("target:mail", belay.GateForceOpen))
+	id := s.submit(target("mail"))
+	s.do(s.claims(w, 1))
 	s.is(id, "pending(gated)")
 	s.do(s.act(id, belay.ActionCancel))
 	s.do(s.act(id, belay.ActionRetry))

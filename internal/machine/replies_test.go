@@ -32,6 +32,7 @@ func (t *replyLog) step(before, after *keeper, commands []Command, replies []Rep
 	for id, x := range before.workers {
 		stepSession(&f, before, after, x, after.workers[id], commands)
 	}
+	checkLimits(&f, before, after)
 	latest := make(map[belay.ExecutionID]belay.Token)
 	for id, r := range before.records {
 		latest[id] = r.execution.Token
@@ -149,6 +150,9 @@ func (t *replyLog) answer(f *faults, before, after *keeper, latest map[belay.Exe
 // operation checks G2 and G3: an acknowledged operation is in the rows, and each repetition gets
 // the same answer.
 func (t *replyLog) operation(f *faults, written int64, op belay.OpID, r Reply) {
+	if op.IsZero() { // a command that followed another one
+		return
+	}
 	if written == 0 || written != r.Seq {
 		f.add("G3", "operation %s was acknowledged as seq %d and written as %d", op, r.Seq, written)
 	}
@@ -228,8 +232,8 @@ func stepClaim(f *faults, before, after *keeper, b, a record) {
 	early := was.DueAt == 0 || was.DueAt > before.now
 	locked := after.outside(a.runs[i].Worker)
 	switch {
-	case was.Gate != "", was.External && !locked:
-		f.add("G8", "%s was claimed behind its gate", was.ID)
+	case was.External && !locked:
+		f.add("G8", "%s is for owners from outside and was claimed", was.ID)
 	case was.State == belay.Pending && early:
 		f.add("G8", "%s was claimed %s early", was.ID, was.DueAt.Sub(before.now))
 	case was.State == belay.Waiting && early && !signalled && !locked:

@@ -23,11 +23,15 @@ type Execution struct {
 	Queue     string
 	Lane      LaneID
 	Policy    *belay.Policy // nil for the defaults; never changed in place
+	Gates     *belay.Gates  // that the execution names; nil for none, never changed in place
 	External  bool          // only external owners may own it; never changed
 
 	State      belay.State
 	PausedFrom belay.State  // while paused: the state to which resume returns
 	Gate       belay.GateID // the gate that keeps it from workers; empty for none
+	GateRank   int          // the rank in the line of that gate: the lower rank goes first
+	Places     Places       // the places in gates that the execution has
+	AdmitBy    Time         // when the execution loses places that no run has used; 0 for none
 	Reason     string       // a code, for programs
 	ReasonText string
 
@@ -146,6 +150,30 @@ func ParsePolicy(b []byte) (*belay.Policy, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// GatesText is the gates that an execution names as stores keep them; empty for none.
+func GatesText(g *belay.Gates) []byte {
+	if g == nil || g.IsZero() {
+		return nil
+	}
+	b, err := json.Marshal(g)
+	if err != nil {
+		panic(err) // it holds names and numbers
+	}
+	return b
+}
+
+// ParseGates reads what GatesText wrote; nil for nothing.
+func ParseGates(b []byte) (*belay.Gates, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	g := new(belay.Gates)
+	if err := json.Unmarshal(b, g); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // Spec is the part of a submission that does not change. There is one row for each input; a

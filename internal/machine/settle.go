@@ -71,10 +71,18 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	f := c.failure()
 	x := w.workers[c.Lease.Worker]
 	outside := x.Spec.External
+	w.report(e, c.Outcome, f.Class)
 	switch c.Outcome {
 	case belay.OutcomeSucceeded:
 		w.finish(e, belay.Succeeded, ended{outcome: c.Outcome})
 	case belay.OutcomeFailed, belay.OutcomeTimedOut:
+		if f.Class == belay.ClassCircuitOpen { // its target is known to be out of order: nothing is charged
+			w.handBack(e, ended{outcome: belay.OutcomeReleased, failure: f}, "circuit_open", clip(f.Message, 300))
+			if !e.State.Terminal() { // no cancel was asked for
+				e.DueAt = w.Now.Add(max(c.RetryAfter, circuitWait))
+			}
+			break
+		}
 		w.attemptFailed(e, ended{outcome: c.Outcome, failure: f}, c.RetryAfter, c.Jitter)
 	case belay.OutcomeSuspended:
 		s := c.Settlement
@@ -94,6 +102,22 @@ func (c *Settle) apply(w *world) (Reply, error) {
 		w.endSession(x, belay.WorkerClosed, "its run has ended: "+c.Outcome.String())
 	}
 	return Reply{Seq: e.Seq}, nil
+}
+
+// circuitWait is how long an execution waits whose run met an open circuit breaker, unless
+// it names the target itself: then it waits at its gate.
+const circuitWait = 5 * time.Second
+
+// report adds a command that notes the outcome of a run that called a target.
+func (w *world) report(e *Execution, outcome belay.Outcome, class belay.Class) {
+	if e.Gates == nil || e.Gates.Target == "" {
+		return
+	}
+	probe := e.Places&PlaceTarget != 0
+	failed := (outcome == belay.OutcomeFailed || outcome == belay.OutcomeTimedOut) && blamesTarget(class)
+	if failed || probe && outcome == belay.OutcomeSucceeded {
+		w.follow(&Outcome{Target: e.Gates.Target, Failed: failed, Probe: probe})
+	}
 }
 
 // repetition finds the settlement if it was carried out before. A settlement that is not marked as a
@@ -167,6 +191,9 @@ func (w *world) end(e *Execution, how ended) {
 			d.Token = e.Token
 		}
 	}
+	if owned {
+		w.leave(e, runPlaces)
+	}
 	e.Worker, e.Secret, e.ClaimNo = belay.WorkerID{}, belay.Secret{}, 0
 	e.RunAt, e.ScheduledAt, e.Preempting = 0, 0, false
 }
@@ -184,7 +211,7 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 	w.end(e, how)
 	e.State, e.FinishedAt = state, w.Now
 	e.DueAt, e.CancelBy, e.PauseRequested, e.PausedFrom = 0, 0, false, 0
-	e.Gate = ""
+	w.leaveAll(e)
 	e.Reason, e.ReasonText, e.Class, e.Message = "", "", 0, ""
 	if how.deed != "" {
 		w.out.Deeds[len(w.out.Deeds)-1].Final = true

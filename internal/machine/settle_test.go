@@ -109,7 +109,6 @@ func TestFailureClasses(t *testing.T) {
 		{belay.OutcomeFailed, belay.ClassTransient, belay.ClassTransient, "max_retries"},
 		{belay.OutcomeFailed, belay.ClassPermanent, belay.ClassPermanent, "permanent_error"},
 		{belay.OutcomeFailed, belay.ClassTimeout, belay.ClassTimeout, "timeout"},
-		{belay.OutcomeFailed, belay.ClassCircuitOpen, belay.ClassCircuitOpen, "max_retries"},
 		{belay.OutcomeFailed, belay.ClassLost, belay.ClassTransient, "max_retries"},
 		{belay.OutcomeFailed, 99, belay.ClassTransient, "max_retries"},
 		{belay.OutcomeTimedOut, belay.ClassPermanent, belay.ClassTimeout, "timeout"},

@@ -58,13 +58,12 @@ func (x *subject) outside(p belay.Policy) {
 	x.lease = leaseOf(&x.do(x.lock(x.owner, x.id)).Claims[0].Execution)
 }
 
-// parked puts the execution behind a gate.
-func (x *subject) parked(by belay.GateID) {
-	_ = x.change(x.id, func(r *record) error {
-		r.execution = copied(r.execution)
-		r.execution.Gate = by
-		return nil
-	})
+// parked puts the execution in the line of a limit that another one has filled.
+func (x *subject) parked() {
+	first := x.worker("first")
+	x.run(first, limit("crawler", 1))
+	x.submitted(belay.Policy{}, limit("crawler", 1))
+	x.do(x.claims(first, 1))
 }
 
 func external(s *belay.Submission) { s.External = true }
@@ -122,8 +121,7 @@ var situations = []situation{
 		x.submitted(belay.Policy{}, func(s *belay.Submission) { s.External = true })
 	}},
 	{"pending/gated", "due, and parked by a gate", func(x *subject) {
-		x.submitted(belay.Policy{})
-		x.parked("limit:crawler")
+		x.parked()
 	}},
 	{"pending/retrying", "a run failed, its backoff lasts", func(x *subject) {
 		x.running(belay.Policy{})

@@ -34,9 +34,12 @@ func (s *stage) id() [16]byte {
 // batch folds the commands together.
 func (s *stage) batch(commands ...Command) (*Changes, []Reply) {
 	s.t.Helper()
+	before := s.clone()
 	changes, replies, err := s.fold(commands...)
 	if err == nil {
-		err = s.check()
+		var f faults
+		checkLimits(&f, before, s.keeper)
+		err = errors.Join(s.check(), errors.Join(f...))
 	}
 	if err != nil {
 		s.t.Fatalf("after %T: %v", commands, err)

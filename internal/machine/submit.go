@@ -13,6 +13,9 @@ import (
 // Submit accepts an execution. Its ID must be set and serves as the operation's id.
 type Submit struct {
 	belay.Submission
+	// Joined says that the submission is written in a transaction of its application, which
+	// may stay open for long: it must not hold the gates that it names.
+	Joined bool
 	judged *judged // nil before Judge
 }
 
@@ -37,6 +40,13 @@ func (c *Submit) Need(n *Need) {
 	if c.Parent != nil {
 		needLease(n, *c.Parent)
 	}
+	if l := c.Concurrency; l != nil && !c.Joined {
+		id := belay.Gate(belay.GateLimit, l.Name)
+		n.Counts = append(n.Counts, id)
+		if l.WhenFull == belay.ReplaceWhenFull {
+			n.Members = append(n.Members, MemberQuery{id, MaxHeads})
+		}
+	}
 }
 
 func (c *Submit) key() Key { return Key{c.Workflow, c.IdempotencyKey} }
@@ -60,6 +70,9 @@ func (c *Submit) apply(w *world) (Reply, error) {
 			return Reply{}, refuse(belay.CodeInvalid, "submit", "the id is not that of the child %q", c.ParentKey)
 		}
 		parent = p
+	}
+	if err := c.atLimit(w, parent); err != nil {
+		return Reply{}, err
 	}
 	lane := c.lane()
 	e := c.execution(lane.ID, w.Now)
@@ -90,6 +103,7 @@ func (c *Submit) apply(w *world) (Reply, error) {
 		}
 		w.changed(parent)
 	}
+	w.join(e)
 	w.markDue(e)
 	return Reply{ID: e.ID}, nil
 }
@@ -123,6 +137,10 @@ func (c *Submit) execution(lane LaneID, now Time) *Execution {
 	}
 	if e.DueAt > now {
 		e.Reason, e.ReasonText = "delayed", "submitted to run later"
+	}
+	if !c.Gates.IsZero() {
+		g := c.Gates
+		e.Gates = &g
 	}
 	if c.Policy != (belay.Policy{}) {
 		p := c.Policy
@@ -172,7 +190,106 @@ func (c *Submit) check() error {
 	if err := checkPolicy(op, c.Policy); err != nil {
 		return err
 	}
+	if err := c.checkGates(op); err != nil {
+		return err
+	}
 	return CheckPayload(op, "the input", c.Input, belay.MaxPayload)
+}
+
+func (c *Submit) checkGates(op string) error {
+	if l := c.Concurrency; l != nil {
+		if err := checkName(op, "the limit's name", l.Name, true); err != nil {
+			return err
+		}
+		if err := checkLimit(op, l.Max); err != nil {
+			return err
+		}
+		switch l.WhenFull {
+		case "", belay.WaitWhenFull:
+		case belay.RejectWhenFull, belay.ReplaceWhenFull:
+			if c.Joined {
+				return refuse(belay.CodeInvalid, op,
+					"when_full %s cannot be decided in a transaction of the application; submit it after the commit",
+					l.WhenFull)
+			}
+			if l.WhenFull == belay.ReplaceWhenFull && l.Max > MaxHeads {
+				return refuse(belay.CodeInvalid, op, "when_full replace takes a limit of at most %d, not %d",
+					MaxHeads, l.Max)
+			}
+		default:
+			return refuse(belay.CodeInvalid, op, "when_full is %q; it can be wait, reject or replace", l.WhenFull)
+		}
+	}
+	if r := c.Rate; r != nil {
+		if err := checkName(op, "the rate's name", r.Name, true); err != nil {
+			return err
+		}
+		if err := checkRate(op, r.Max, r.Per); err != nil {
+			return err
+		}
+	}
+	return checkName(op, "the target", c.Target, false)
+}
+
+// atLimit decides about a submission that names a limit.
+func (c *Submit) atLimit(w *world, parent *Execution) error {
+	l := c.Concurrency
+	if l == nil {
+		return nil
+	}
+	for p := parent; p != nil; p = w.execs[p.Parent] {
+		if p.Gates != nil && p.Gates.Concurrency != nil && p.Gates.Concurrency.Name == l.Name && !p.State.Terminal() {
+			return refuse(belay.CodeConflict, "submit",
+				"%s, from which this descends, is under the limit %q itself: each would wait for the other", p.ID,
+				l.Name)
+		}
+	}
+	if c.Joined {
+		return nil
+	}
+	g := w.gate(belay.Gate(belay.GateLimit, l.Name))
+	switch {
+	case g == nil:
+		return refuse(belay.CodeInternal, "submit", "the limit %q was not read", l.Name)
+	case g.err != nil:
+		return g.err
+	case g.Limit == nil || g.Limit.Named != l.Max && g.members == 0:
+		next := Limit{Named: l.Max}
+		if g.Limit != nil {
+			next.Set = g.Limit.Set
+		}
+		g.Limit, g.dirty = &next, true
+	case g.Limit.Set == 0 && g.Limit.Named != 0 && g.Limit.Named != l.Max:
+		return refuse(belay.CodeConflict, "submit",
+			"the limit %q allows %d, not %d, while %d executions under it have not ended; an operator may set it",
+			l.Name, g.Limit.Named, l.Max, g.members)
+	}
+	over := g.members + 1 - g.Limit.max()
+	if over <= 0 {
+		return nil
+	}
+	switch l.WhenFull {
+	case belay.RejectWhenFull:
+		return refuse(belay.CodeConflict, "submit", "the limit %q is full: %d executions under it have not ended",
+			l.Name, g.members)
+	case belay.ReplaceWhenFull:
+		w.replace(g, over, c.ID)
+	case "", belay.WaitWhenFull:
+	}
+	return nil
+}
+
+// replace has the oldest members of a limit cancelled, whose places the submission takes.
+func (w *world) replace(g *gate, n int, by belay.ExecutionID) {
+	for _, m := range w.Members {
+		if m.Gate == g.id && m.Execution != by && n > 0 {
+			n--
+			w.follow(&Act{belay.Control{
+				Execution: m.Execution, Action: belay.ActionCancel, Actor: System,
+				Reason: "replaced by " + by.String() + " under the limit " + g.id.Name(),
+			}})
+		}
+	}
 }
 
 func (c *Submit) lane() Lane {
@@ -199,6 +316,9 @@ func (c *Submit) hash(version byte) [32]byte {
 	b = appendString(b, string(c.Policy.Text()))
 	if c.External {
 		b = append(b, 1)
+	}
+	if !c.Gates.IsZero() {
+		b = appendString(b, string(GatesText(&c.Gates)))
 	}
 	if version == plainInput {
 		return sha256.Sum256(appendJSON(b, c.Input))

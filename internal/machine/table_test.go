@@ -116,6 +116,9 @@ func (x *subject) resubmit(input string) Command {
 	if e.Policy != nil {
 		s.Policy = *e.Policy
 	}
+	if e.Gates != nil {
+		s.Gates = *e.Gates
+	}
 	if e.Reason == "delayed" {
 		s.DueAt = e.DueAt.Time()
 	}
@@ -170,6 +173,9 @@ func TestTheTableIsComplete(t *testing.T) {
 	}
 	for _, d := range keyCommands {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(belay.KeyID{1})), "*machine.")] = true
+	}
+	for _, d := range gateDeals {
+		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(x.stage, "limit:x")), "*machine.")] = true
 	}
 	for _, name := range commandTypes(t) {
 		if !have[name] {

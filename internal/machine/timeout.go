@@ -27,7 +27,7 @@ func (c *Tick) Need(n *Need) {
 // times are the moments at which the rules about time act on an execution; 0 if a rule does not
 // apply.
 type times struct {
-	cancel, total, run, idle, scheduled, start Time
+	cancel, total, run, idle, scheduled, start, admit Time
 }
 
 func (e *Execution) times() times {
@@ -42,7 +42,7 @@ func (e *Execution) times() times {
 		}
 		return from.Add(d.D())
 	}
-	t.total = after(e.StartedAt, p.Timeout)
+	t.total, t.admit = after(e.StartedAt, p.Timeout), e.AdmitBy
 	switch {
 	case e.State == belay.Running:
 		// The worker should end the run in time; the grace is for a worker that does not.
@@ -52,6 +52,7 @@ func (e *Execution) times() times {
 		t.idle = after(e.ProgressAt, p.IdleTimeout)
 	case e.State == belay.Scheduled:
 		t.scheduled = after(e.ScheduledAt, p.ScheduledTimeout)
+	case e.Gate != "" || e.AdmitBy != 0: // time in the line of a gate is no delay
 	case e.State == belay.Pending, e.PausedFrom == belay.Pending:
 		t.start = after(e.DueAt, p.StartTimeout)
 	}
@@ -59,11 +60,13 @@ func (e *Execution) times() times {
 }
 
 // first is the earliest of the times, 0 if no rule applies.
-func (t times) first() Time { return first(t.cancel, t.total, t.run, t.idle, t.scheduled, t.start) }
+func (t times) first() Time {
+	return first(t.cancel, t.total, t.run, t.idle, t.scheduled, t.start, t.admit)
+}
 
 // checkAt is the next moment at which a rule about time may act on the execution.
 func checkAt(e *Execution) Time {
-	if e.Policy == nil && e.CancelBy == 0 && e.State != belay.Scheduled {
+	if e.Policy == nil && e.CancelBy == 0 && e.State != belay.Scheduled && e.AdmitBy == 0 {
 		return 0 // the default policy has no other deadlines
 	}
 	return e.times().first()
@@ -98,6 +101,8 @@ func (c *Tick) apply(w *world) (Reply, error) {
 		w.attemptFailed(e, ended{
 			outcome: belay.OutcomeTimedOut, failure: timeout("no progress for %s", p.IdleTimeout.D()),
 		}, 0, c.Jitter)
+	case t.admit.over(w.Now):
+		w.lapse(e)
 	case t.scheduled.over(w.Now):
 		w.scheduleTimeout(e, p)
 	case t.start.over(w.Now):

@@ -24,7 +24,12 @@ type world struct {
 	isDirty      map[*Execution]bool
 	dirtyRuns    map[*Run]bool
 	dirtyWorkers []*Worker
-	gap          time.Duration // added to sessions if the batch writes a mark of life
+	gates        map[belay.GateID]*gate
+	gateOrder    []*gate // in the order of their first use
+	lines        map[belay.GateID][]*Execution
+	unasked      map[*Execution]bool // due executions of which the fold has not read a gate
+	following    []Command           // commands that follow the one that is applied
+	gap          time.Duration       // added to sessions if the batch writes a mark of life
 	out          *Changes
 }
 
@@ -44,6 +49,7 @@ func newWorld(rows *Rows) *world {
 		isDirty: make(map[*Execution]bool, n),
 
 		dirtyRuns: make(map[*Run]bool, n),
+		gates:     make(map[belay.GateID]*gate),
 		out:       &Changes{},
 	}
 	for _, e := range rows.Executions {
@@ -71,9 +77,22 @@ func newWorld(rows *Rows) *world {
 			}
 		}
 	}
+	for _, line := range rows.Lines {
+		if w.lines == nil {
+			w.lines = make(map[belay.GateID][]*Execution)
+		}
+		for _, id := range line.Heads {
+			if e := w.execs[id]; e != nil {
+				w.lines[line.Gate] = append(w.lines[line.Gate], e)
+			}
+		}
+	}
 	w.extendSessions()
 	return w
 }
+
+// follow adds a command to send after the batch.
+func (w *world) follow(c Command) { w.following = append(w.following, c) }
 
 // extendSessions extends every session by the gap since the last mark of life, if the servers have missed
 // three beats: while no server answers, no worker can renew its session. If the clock leapt

@@ -20,12 +20,16 @@ const (
 	Objects Listing = iota + 1
 	// Trail lists the audit, newest first.
 	Trail
+	// OneGate is the gate named by Query.Gate, with so many of the executions that have its
+	// places and of those that wait for one as Limit says. It has one part.
+	OneGate
 )
 
 // Query asks for one part of a list.
 type Query struct {
 	Of   Listing
 	Kind machine.ObjectKind
+	Gate belay.GateID
 	// After is the cursor from the previous part, empty for the first part.
 	After string
 	// Limit is the most rows of the part: 100 if it is 0, and never more than 1,000. Bytes is
@@ -37,8 +41,17 @@ type Query struct {
 type Found struct {
 	Objects []*machine.Object
 	Trail   []*machine.Audit
+	Gate    GateRow
 	// Next is the cursor for the next part, empty at the end of the list.
 	Next string
+}
+
+// GateRow is a gate with what it holds.
+type GateRow struct {
+	Object  *machine.Object // nil if there is none
+	Count   machine.GateCount
+	Holders []belay.ExecutionID // by id
+	Heads   []belay.ExecutionID // in the order of its line
 }
 
 // Bounds are the most rows and bytes of the part.
@@ -104,7 +117,7 @@ func auditCursor(a *machine.Audit) string {
 // fields by which the audit is ordered are set.
 func (q Query) Start() (*machine.Audit, error) {
 	switch {
-	case q.Of == Objects:
+	case q.Of == Objects || q.Of == OneGate:
 		return nil, nil
 	case q.Of != Trail:
 		return nil, &belay.Error{

@@ -184,9 +184,12 @@ type Due struct {
 	// child left, which no command has noted yet. Parents are examined in the order of their ids,
 	// up to the limit, until their parting is noted.
 	Parted []machine.Part
-	// NextWorker and NextCheck are the earliest later times, 0 for none.
+	// Objects are those whose NextAt has come.
+	Objects []machine.ObjectRef
+	// NextWorker, NextCheck and NextObject are the earliest later times, 0 for none.
 	NextWorker machine.Time
 	NextCheck  machine.Time
+	NextObject machine.Time
 	// MinTTL is the shortest TTL of the sessions that have not ended, 0 if there is none.
 	MinTTL time.Duration
 }

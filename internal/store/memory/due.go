@@ -21,6 +21,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
 	s.dueWorkers(&due, now, limit)
 	s.dueChecks(&due, now, limit)
+	s.dueObjects(&due, now, limit)
 
 	ownerless := s.where(func(e *machine.Execution) bool { return !e.Worker.IsZero() && !s.lives(e.Worker) })
 	slices.SortStableFunc(ownerless, func(a, b *machine.Execution) int { return compareWorkers(a.Worker, b.Worker) })

@@ -30,6 +30,11 @@ func (s *Store) load(need machine.Need) *machine.Rows {
 		executions = append(executions, s.withAncestors(lane.Due)...)
 		due = append(due, lane.Due...)
 	}
+	for _, q := range need.Lines {
+		line := s.line(q)
+		rows.Lines = append(rows.Lines, line)
+		executions = append(executions, s.withAncestors(line.Heads)...)
+	}
 	for _, id := range unique(executions) {
 		rows.Executions = append(rows.Executions, copyExecution(s.records[id].execution))
 	}
@@ -106,7 +111,14 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 		}
 	}
 	s.loadObjects(rows, unique(need.Objects))
-	s.loadObjects(rows, need.Further(rows))
+	for _, id := range unique(need.LaneGates) {
+		if s.objects[machine.GateRef(id)] != nil {
+			rows.LaneGates = append(rows.LaneGates, id)
+		}
+	}
+	more := need.Further(rows)
+	s.loadObjects(rows, more.Objects)
+	s.loadGates(rows, more.Counts, need.Members)
 }
 
 // of is the record of an execution, an empty one if there is none.

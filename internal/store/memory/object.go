@@ -66,6 +66,10 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 		s.listObjects(q, f)
 		return f.Found, nil
 	}
+	if q.Of == store.OneGate {
+		s.showGate(q, f)
+		return f.Found, nil
+	}
 	for _, a := range slices.Backward(s.audit) {
 		if compareAudit(a, last) < 0 && !f.Audit(copyOf(a)) {
 			break

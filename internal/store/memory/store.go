@@ -30,7 +30,8 @@ type Store struct {
 	workers map[belay.WorkerID]*machine.Worker
 	keys    map[machine.Key]keyRow
 	objects map[machine.ObjectRef]*machine.Object
-	audit   []*machine.Audit // in the order of the audit, oldest first
+	audit   []*machine.Audit  // in the order of the audit, oldest first
+	places  map[placeKey]bool // true if the execution has one of the places of the gate
 }
 
 // record is all rows of one execution, each list sorted by its key.
@@ -68,6 +69,7 @@ func New(clock func() time.Time, steady ...func() time.Duration) *Store {
 		workers: make(map[belay.WorkerID]*machine.Worker),
 		keys:    make(map[machine.Key]keyRow),
 		objects: make(map[machine.ObjectRef]*machine.Object),
+		places:  make(map[placeKey]bool),
 	}
 }
 

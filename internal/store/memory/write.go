@@ -219,6 +219,7 @@ func (t *tx) publish(c *machine.Changes) {
 		t.keys[k.Key] = keyRow{KeyRow: k}
 	}
 	t.writeObjects(c)
+	t.writePlaces(c)
 }
 
 func refused(what string, id any) error {

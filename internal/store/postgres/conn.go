@@ -24,6 +24,7 @@ type conn struct {
 	identity identity // identity of the database that a writer is connected to
 	guest    bool     // an application's connection, on which no statements are prepared
 	policies table.Parsed[belay.Policy]
+	gates    table.Parsed[belay.Gates]
 	specs    table.Parsed[belay.WorkerSpec]
 	interner interner
 	buffer   buffer

@@ -93,6 +93,10 @@ func (c *conn) scan(r columns) (stored, error) {
 	if err != nil {
 		return stored{}, err
 	}
-	e, runSeq := table.ScanExecution(internedRow{r, &c.interner}, policy)
+	gates, err := table.Parse(&c.gates, "gates", r[table.ExecutionGates])
+	if err != nil {
+		return stored{}, err
+	}
+	e, runSeq := table.ScanExecution(internedRow{r, &c.interner}, policy, gates)
 	return stored{e, runSeq}, nil
 }

@@ -83,6 +83,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 		look.sessions(p, &due, most)
 		look.checked(p, &due, most)
 		look.owned(p, &due, most)
+		look.objects(p, &due, most)
 		s.readTime(p) // an idle server has no other reading of the clock
 	})
 	if err == nil {

@@ -78,17 +78,47 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 			}
 		}
 	}
-	t.objects = t.objects || len(c.Objects) > 0
+	t.noteGates(rows, c)
 	if len(t.changed)+len(t.ended) > mostExecutions {
 		t.changed, t.ended, t.anyChanged = nil, nil, true
 	}
 }
 
-func (t *outgoing) ready(e *machine.Execution) {
-	at := e.Ready()
-	if at == 0 {
-		return
+// noteGates adds what a commit did to objects and gates. Where an operator has changed the
+// gate of a queue or workflow, any of its lanes may be open; where a run has left a place,
+// its own lane.
+func (t *outgoing) noteGates(rows *machine.Rows, c *machine.Changes) {
+	for _, o := range c.Objects {
+		if o.Kind != machine.GateObject {
+			t.objects = true
+			continue
+		}
+		t.soonest(o.NextAt)
+		byOperator := slices.ContainsFunc(c.Audit, func(a *machine.Audit) bool { return a.ObjectRef == o.ObjectRef })
+		if kind := belay.GateID(o.Name).Kind(); rows != nil && byOperator &&
+			(kind == belay.GateQueue || kind == belay.GateWorkflow) {
+			t.lanes, t.anyLane = nil, rows.Now
+		}
 	}
+	for _, p := range c.Places {
+		if kind := p.Gate.Kind(); p.Gone && rows != nil && (kind == belay.GateQueue || kind == belay.GateWorkflow) {
+			for _, e := range c.Executions {
+				if e.ID == p.Execution {
+					t.lane(e.Lane, rows.Now)
+				}
+			}
+		}
+	}
+}
+
+func (t *outgoing) ready(e *machine.Execution) {
+	if at := e.Ready(); at != 0 {
+		t.lane(e.Lane, at)
+	}
+}
+
+// lane adds a lane in which something may be claimed from a moment on.
+func (t *outgoing) lane(id machine.LaneID, at machine.Time) {
 	if t.anyLane != 0 {
 		t.anyLane = min(t.anyLane, at)
 		return
@@ -96,10 +126,10 @@ func (t *outgoing) ready(e *machine.Execution) {
 	if t.lanes == nil {
 		t.lanes = make(map[machine.LaneID]machine.Time)
 	}
-	if have, there := t.lanes[e.Lane]; there && have <= at {
+	if have, there := t.lanes[id]; there && have <= at {
 		return
 	}
-	if t.lanes[e.Lane] = at; len(t.lanes) > mostLanes {
+	if t.lanes[id] = at; len(t.lanes) > mostLanes {
 		t.anyLane = at
 		for _, at := range t.lanes {
 			t.anyLane = min(t.anyLane, at)

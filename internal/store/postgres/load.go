@@ -38,6 +38,7 @@ func (t *tx) first(ctx context.Context, need machine.Need) error {
 	t.loadHeld(p, need.Held)
 	t.loadOwners(p, need.Owners)
 	t.lockReady(p, need.Ready)
+	t.lockLines(p, need.Lines)
 	t.loadNamed(p, need)
 	t.readClock(p)
 	return p.run(ctx)

@@ -19,6 +19,7 @@ func (t *tx) loadNamed(p *pipe, need machine.Need) {
 	t.loadSums(p, unique(need.Sums))
 	t.loadCheckpoints(p, unique(need.Checkpoints))
 	t.loadObjects(p, unique(need.Objects))
+	t.findLaneGates(p, unique(need.LaneGates))
 }
 
 const selectKeys = `

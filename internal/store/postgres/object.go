@@ -40,15 +40,16 @@ func (t *tx) loadObjects(p *pipe, refs []machine.ObjectRef) {
 	texts(s, refs, func(r machine.ObjectRef) string { return r.Name })
 }
 
-// loadReferred makes a round trip for objects to which the loaded rows refer, if they are not loaded yet.
+// loadReferred makes a round trip for objects and gates to which the loaded rows refer.
 // The clock is read again after the new locks.
 func (t *tx) loadReferred(ctx context.Context, need machine.Need) error {
-	refs := need.Further(t.rows)
-	if len(refs) == 0 {
+	more := need.Further(t.rows)
+	if more.None() && len(need.Members) == 0 {
 		return nil
 	}
 	p := t.pipe()
-	t.loadObjects(p, refs)
+	t.loadObjects(p, more.Objects)
+	t.countGates(p, more.Counts, need.Members)
 	t.readClock(p)
 	return p.run(ctx)
 }
@@ -104,6 +105,10 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	limit++ // to know whether there is one more
 	err = s.query(ctx, func(p *pipe) {
 		f = q.Fill()
+		if q.Of == store.OneGate {
+			showGate(p, q, f, limit-1)
+			return
+		}
 		full := false
 		if q.Of == store.Objects {
 			p.add(listObjects, func(r columns) error {

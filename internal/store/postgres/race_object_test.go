@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -38,23 +37,23 @@ func TestAnObjectIsChangedByOneServerAtATime(t *testing.T) {
 	}
 }
 
-// A commit also locks the objects to which its rows refer, and reads the clock after that.
-func TestReferredObjectsAreLocked(t *testing.T) {
-	a, b, clock := two(t)
-	a.ok(createKey(1))
-	before := a.Now()
-	need := machine.Need{Refer: func(*machine.Rows) []machine.ObjectRef {
-		clock.Advance(time.Second)
-		return []machine.ObjectRef{machine.KeyRef(belay.KeyID{1})}
-	}}
+// A commit locks the gates that its rows refer to as it locks the objects that it names,
+// and counts what they hold after that.
+func TestGatesAreHeld(t *testing.T) {
+	a, b, _ := two(t)
+	limit := func(n int) *machine.SetGate {
+		return &machine.SetGate{GateChange: belay.GateChange{Gate: "limit:x", Action: belay.GateSetLimit, Max: n}}
+	}
+	a.ok(limit(1))
 	var end func()
-	err := a.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes {
-		if len(rows.Objects) != 1 || rows.Now < before.Add(time.Second) {
-			t.Errorf("%d objects at %d, and it was %d before", len(rows.Objects), rows.Now, before)
-		}
-		end = b.waits(func() { b.ok(&machine.RevokeKey{Revocation: belay.Revocation{Key: belay.KeyID{1}}}) })
-		return nil
-	})
+	err := a.Commit(t.Context(), machine.Need{Counts: []belay.GateID{"limit:x"}},
+		func(rows *machine.Rows) *machine.Changes {
+			if len(rows.Objects) != 1 || len(rows.Counts) != 1 {
+				t.Errorf("%d objects and %d counts", len(rows.Objects), len(rows.Counts))
+			}
+			end = b.waits(func() { b.ok(limit(2)) })
+			return nil
+		})
 	if end(); err != nil {
 		t.Error(err)
 	}

@@ -20,7 +20,8 @@ func (t *tx) write(p *pipe, c *machine.Changes) error {
 	}
 	for _, step := range []func(*pipe, *machine.Changes) error{
 		t.delayOwned, t.writeExecutions, t.writeKeys, t.writeSpecs, t.writeRuns, t.writeCheckpoints, t.writeSignals,
-		t.writeDeeds, t.writeLetters, t.writeChunks, t.writeSums, t.writeObjects, t.writeGrace, t.writeWorkers,
+		t.writeDeeds, t.writeLetters, t.writeChunks, t.writeSums, t.writeObjects, t.writePlaces, t.writeGrace,
+		t.writeWorkers,
 	} {
 		if err := step(p, c); err != nil {
 			return err

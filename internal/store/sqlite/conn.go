@@ -19,6 +19,7 @@ type conn struct {
 	driver.Conn
 	statements map[string]driver.Stmt
 	policies   table.Parsed[belay.Policy]
+	gates      table.Parsed[belay.Gates]
 	specs      table.Parsed[belay.WorkerSpec]
 	args       args
 	dest       []driver.Value

@@ -63,7 +63,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 		if limit <= 0 {
 			d.limit = math.MaxInt64
 		}
-		return firstOf(d.workers(&due), d.checks(&due), d.owned(&due))
+		return firstOf(d.workers(&due), d.checks(&due), d.owned(&due), d.objects(&due))
 	})
 	return due, classify("due", err)
 }

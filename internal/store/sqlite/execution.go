@@ -3,7 +3,6 @@ package sqlite
 import (
 	"strings"
 
-	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store/table"
 )
@@ -43,11 +42,15 @@ func bindHot(a *args, m table.Mask, h *table.HotRow) {
 }
 
 // scanExecution reads a row of selectExecutions.
-func scanExecution(r columns, policies *table.Parsed[belay.Policy]) (*machine.Execution, error) {
-	policy, err := table.Parse(policies, "a policy", r.text(table.ExecutionPolicy))
+func (c *conn) scanExecution(r columns) (*machine.Execution, error) {
+	policy, err := table.Parse(&c.policies, "a policy", r.text(table.ExecutionPolicy))
 	if err != nil {
 		return nil, err
 	}
-	e, _ := table.ScanExecution(r, policy)
+	gates, err := table.Parse(&c.gates, "gates", r.text(table.ExecutionGates))
+	if err != nil {
+		return nil, err
+	}
+	e, _ := table.ScanExecution(r, policy, gates)
 	return e, nil
 }

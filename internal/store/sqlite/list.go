@@ -119,7 +119,7 @@ func (l *listing) list(from string) error {
 	l.args.int(most(l.Limit))
 	text := strings.Replace(selectExecutions, "FROM executions", "FROM "+from, 1) + " AND " + where
 	return l.query(l.ctx, text+" ORDER BY id DESC LIMIT ?", func(r columns) error {
-		e, err := scanExecution(r, &l.policies)
+		e, err := l.scanExecution(r)
 		l.found = append(l.found, &machine.Record{Execution: e})
 		return err
 	})

@@ -23,6 +23,14 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 		ids = append(ids, lane.Due...)
 		due = append(due, lane.Due...)
 	}
+	for _, q := range need.Lines {
+		line, err := t.line(q)
+		if err != nil {
+			return nil, fmt.Errorf("look for the head of the line of a gate: %w", err)
+		}
+		rows.Lines = append(rows.Lines, line)
+		ids = append(ids, line.Heads...)
+	}
 	for _, load := range []func() error{
 		func() error { return t.loadWorkers(rows, need.Workers) },
 		func() error { return t.loadHeld(rows, need.Held) },
@@ -105,7 +113,7 @@ func (t *tx) fetch(ids []belay.ExecutionID, found func(*machine.Execution)) erro
 		}
 	}
 	return some(t.ctx, t.conn, selectExecutions+" WHERE id IN ", unread, func(r columns) error {
-		e, err := scanExecution(r, &t.policies)
+		e, err := t.scanExecution(r)
 		if err == nil {
 			t.store.cache.put(e)
 			found(e)

@@ -22,7 +22,14 @@ func (t *tx) loadObjects(rows *machine.Rows, need machine.Need) error {
 	if err := t.loadThese(rows, unique(need.Objects)); err != nil {
 		return err
 	}
-	return t.loadThese(rows, need.Further(rows))
+	if err := t.findLaneGates(rows, unique(need.LaneGates)); err != nil {
+		return err
+	}
+	more := need.Further(rows)
+	if err := t.loadThese(rows, more.Objects); err != nil {
+		return err
+	}
+	return t.loadGates(rows, more.Counts, need.Members)
 }
 
 func (t *tx) loadThese(rows *machine.Rows, refs []machine.ObjectRef) error {
@@ -78,6 +85,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 }
 
 func (c *conn) list(ctx context.Context, q store.Query, last *machine.Audit, f *store.Filling, limit int64) error {
+	if q.Of == store.OneGate {
+		return c.showGate(ctx, q, f, limit-1)
+	}
 	if q.Of == store.Objects {
 		c.args.text(string(q.Kind))
 		c.args.text(q.After)

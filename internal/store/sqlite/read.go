@@ -70,7 +70,7 @@ func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, er
 	r := reading{conn: c, ctx: ctx, id: q.Execution}
 	rec := &machine.Record{}
 	err := r.query(selectExecutions+" WHERE id = ?", nil, func(row columns) (err error) {
-		rec.Execution, err = scanExecution(row, &c.policies)
+		rec.Execution, err = c.scanExecution(row)
 		return err
 	})
 	if err != nil {

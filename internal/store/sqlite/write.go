@@ -15,7 +15,7 @@ func (t *tx) apply(c *machine.Changes) error {
 	for _, step := range []func(*machine.Changes) error{
 		t.delayOwned, t.writeExecutions, t.writeSpecs, t.writeKeys, t.writeRuns, t.writeCheckpoints,
 		t.writeSignals, t.writeDeeds, t.writeLetters, t.writeGrace, t.writeWorkers, t.writeChunks,
-		t.writeSums, t.writeObjects,
+		t.writeSums, t.writeObjects, t.writePlaces,
 	} {
 		if err := step(c); err != nil {
 			return err

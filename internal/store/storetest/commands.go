@@ -26,7 +26,8 @@ func (w *walker) command() machine.Command {
 		w.heartbeat)
 	seldom := one(w, w.lock, w.lock, w.renew, w.renew, w.vacate, w.openWorker, w.schedule, w.accept, w.accept,
 		w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
-	rarely := one(w, w.createKey, w.revokeKey, w.openWorker, w.end, w.expire, w.drain)
+	rarely := one(w, w.setGate, w.setGate, w.admit, w.outcome, w.createKey, w.revokeKey, w.openWorker, w.end, w.expire,
+		w.drain)
 	c := one(w, often, often, often, often, often, seldom, seldom, rarely)()
 	w.sent = append(w.sent, c)
 	return c
@@ -58,6 +59,9 @@ func (w *walker) submit() machine.Command {
 	}
 	if w.chance(8) {
 		s.ID = w.execution(0)
+	}
+	if w.chance(3) {
+		s.Gates = w.gates()
 	}
 	if w.chance(4) {
 		s.IdempotencyKey, s.Input = one(w, "k0", "k1"), nil
@@ -163,6 +167,44 @@ func (w *walker) renew() machine.Command {
 }
 
 func (w *walker) vacate() machine.Command { return &machine.Vacate{Worker: w.worker(), Why: "taken"} }
+
+// gates are those that an execution names.
+func (w *walker) gates() (g belay.Gates) {
+	if w.chance(2) {
+		g.Concurrency = &belay.Concurrency{
+			Name: one(w, "x", "y"), Max: w.number(1, 2),
+			WhenFull: one(w, "", belay.WaitWhenFull, belay.RejectWhenFull, belay.ReplaceWhenFull),
+		}
+	}
+	if w.chance(4) {
+		g.Rate = &belay.Rate{Name: "r", Max: w.number(1, 3), Per: belay.Duration(time.Second)}
+	}
+	if w.chance(3) {
+		g.Target = one(w, "t", "u")
+	}
+	return g
+}
+
+func (w *walker) gate() belay.GateID {
+	return one[belay.GateID](w, "limit:x", "limit:y", "rate:r", "target:t", "target:u", "queue:default", "queue:q",
+		"workflow:w")
+}
+
+func (w *walker) setGate() machine.Command {
+	return &machine.SetGate{GateChange: belay.GateChange{
+		Gate: w.gate(), Max: w.number(1, 3), Per: belay.Duration(time.Second), Actor: one(w, "", "ann"),
+		Action: one(w, belay.GatePause, belay.GateResume, belay.GateResume, belay.GateSetLimit, belay.GateUnsetLimit,
+			belay.GateSetRate, belay.GateUnsetRate, belay.GateForceOpen, belay.GateForceClosed, belay.GateAutomatic),
+	}}
+}
+
+func (w *walker) admit() machine.Command {
+	return &machine.Admit{Gate: w.gate(), Heads: w.number(1, 3)}
+}
+
+func (w *walker) outcome() machine.Command {
+	return &machine.Outcome{Target: one(w, "t", "u"), Failed: w.chance(2), Probe: w.chance(2)}
+}
 
 func (w *walker) createKey() machine.Command {
 	return &machine.CreateKey{

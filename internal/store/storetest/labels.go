@@ -19,7 +19,7 @@ var labels = []string{
 	"signal", "repeated signal", "cancel", "pause", "resume", "retry", "requeue", "fork", "steal", "preempt",
 	"repeated cancel",
 	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key",
-	"repeated revoke key",
+	"repeated revoke key", "submit with gates", "set gate", "repeated set gate", "admit", "outcome",
 }
 
 // label names the kind of a command.
@@ -31,6 +31,8 @@ func label(c machine.Command) string {
 			return "submit child"
 		case c.IdempotencyKey != "":
 			return "submit with key"
+		case !c.Gates.IsZero():
+			return "submit with gates"
 		}
 		return "submit"
 	case *machine.Save:
@@ -90,6 +92,12 @@ func label(c machine.Command) string {
 		return "create key"
 	case *machine.RevokeKey:
 		return "revoke key"
+	case *machine.SetGate:
+		return "set gate"
+	case *machine.Admit:
+		return "admit"
+	case *machine.Outcome:
+		return "outcome"
 	}
 	panic("storetest: a command without a label")
 }

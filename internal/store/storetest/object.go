@@ -240,26 +240,4 @@ var objectCases = []testCase{
 			e.Errorf("no list: %v", err)
 		}
 	}},
-	{"the objects to which rows refer are loaded with them, each once", func(e *env) {
-		all := []*machine.Object{object("a", "x", "1"), object("a", "y", "2"), object("a", "z", "3")}
-		e.mustWrite(&machine.Changes{Objects: all})
-		id := e.submit()
-		asked := 0
-		rows := e.rows(machine.Need{
-			Executions: []belay.ExecutionID{id}, Objects: []machine.ObjectRef{all[0].ObjectRef},
-			Refer: func(rows *machine.Rows) []machine.ObjectRef {
-				if asked++; len(rows.Executions) != 1 || rows.Executions[0].ID != id || len(rows.Objects) != 1 {
-					e.Errorf("asked with %d executions and %d objects", len(rows.Executions), len(rows.Objects))
-				}
-				return []machine.ObjectRef{
-					all[2].ObjectRef, all[0].ObjectRef, {Kind: "a", Name: "nothing"}, all[2].ObjectRef,
-				}
-			},
-		})
-		sortRows(rows)
-		e.same("objects", []*machine.Object{all[0], all[2]}, rows.Objects)
-		if asked == 0 || rows.Now == 0 {
-			e.Errorf("asked %d times, at %d", asked, rows.Now)
-		}
-	}},
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -22,6 +23,7 @@ type snapshot struct {
 	Ready   []store.LaneHint
 	Lanes   []machine.Lane
 	Objects []*machine.Object
+	Gates   []*machine.Object
 	Trail   []*machine.Audit
 	Due     store.Due
 	Counts  store.Counts
@@ -134,6 +136,15 @@ func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need
 	for _, o := range snap.Objects {
 		need.Objects = append(need.Objects, o.ObjectRef)
 	}
+	if snap.Gates, err = store.All(ctx, s, machine.GateObject); err != nil {
+		return err
+	}
+	for _, o := range snap.Gates {
+		id := belay.GateID(o.Name)
+		need.Counts = append(need.Counts, id)
+		need.Lines = append(need.Lines, machine.LineQuery{Gate: id, Limit: 2})
+		need.Members = append(need.Members, machine.MemberQuery{Gate: id, Limit: 3})
+	}
 	trail, err := s.Query(ctx, store.Query{Of: store.Trail, Limit: 1000})
 	if snap.Trail = trail.Trail; err != nil {
 		return err
@@ -167,5 +178,7 @@ func sortRows(rows *machine.Rows) {
 	slices.SortFunc(rows.Owners, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(rows.Specs, func(a, b *machine.Spec) int { return a.Execution.Compare(b.Execution) })
 	slices.SortFunc(rows.Objects, func(a, b *machine.Object) int { return a.Compare(b.ObjectRef) })
+	slices.SortFunc(rows.Counts, func(a, b machine.GateCount) int { return cmp.Compare(a.Gate, b.Gate) })
+	slices.SortStableFunc(rows.Members, func(a, b machine.Place) int { return cmp.Compare(a.Gate, b.Gate) })
 	maps.DeleteFunc(rows.Held, func(_ belay.WorkerID, held []*machine.Execution) bool { return len(held) == 0 })
 }

@@ -55,6 +55,9 @@ func (w *walker) sweep(rt *rapid.T) {
 	for _, id := range due.Children {
 		commands = append(commands, &machine.CancelChild{Execution: id})
 	}
+	for _, ref := range due.Objects {
+		commands = append(commands, &machine.Admit{Gate: belay.GateID(ref.Name), Heads: w.number(1, 3)})
+	}
 	if len(commands) == 0 {
 		rt.Skip("nothing is due")
 	}

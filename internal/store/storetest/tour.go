@@ -28,11 +28,45 @@ func tour(w *walker) {
 	g.control(worker)
 	g.outside()
 	g.keys()
+	g.gated(worker)
 	g.sessions(worker)
 	w.clock.Advance(time.Hour)
 	w.latest = w.clock.Now()
 	w.prune(w.rt)
 	w.compare(w.rt, allExecutions)
+}
+
+// gated is what gates decide.
+func (g *guide) gated(worker belay.WorkerID) {
+	limited := func() belay.ExecutionID {
+		return g.must(&machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", Gates: belay.Gates{
+			Concurrency: &belay.Concurrency{Name: "x", Max: 1}, Target: "t",
+			Rate: &belay.Rate{Name: "r", Max: 5, Per: belay.Duration(time.Second)},
+		}}}).ID
+	}
+	limited()
+	first := g.next(worker)
+	limited()
+	g.claims++
+	g.must(&machine.Claim{
+		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: g.claims, Slots: 1}, Lanes: lanes,
+		Secrets: []belay.Secret{g.fresh()},
+	})
+	end := &machine.Settle{Settlement: belay.Settlement{Lease: first, Op: g.fresh(), Outcome: belay.OutcomeSucceeded}}
+	for _, c := range g.must(end).Follow {
+		g.must(c)
+	}
+	pause := &machine.SetGate{
+		GateChange: belay.GateChange{Gate: "queue:default", Action: belay.GatePause, Op: g.fresh()},
+	}
+	g.must(pause)
+	g.must(pause)
+	g.must(&machine.SetGate{GateChange: belay.GateChange{Gate: "queue:default", Action: belay.GateResume}})
+	g.must(&machine.Outcome{Target: "t", Failed: true})
+	g.must(&machine.Settle{Settlement: belay.Settlement{
+		Lease: g.next(worker), Op: g.fresh(), Outcome: belay.OutcomeFailed,
+		Failure: &belay.Failure{Class: belay.ClassPermanent},
+	}})
 }
 
 // must sends a command that must not be refused.

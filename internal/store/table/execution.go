@@ -20,6 +20,9 @@ var Executions = &Table[machine.Execution]{"executions", []Column[machine.Execut
 	{Name: "policy", Kind: String, Zero: Null, Text: policyText},
 	integer("created_at", Int8, Kept, func(e *machine.Execution) *machine.Time { return &e.CreatedAt }),
 	{Name: "external", Kind: Int2, Zero: Lean, Int: func(e *machine.Execution) int64 { return Number(e.External) }},
+	{Name: "gates", Kind: String, Zero: Null, Text: func(e *machine.Execution) string {
+		return string(machine.GatesText(e.Gates))
+	}},
 }}
 
 func policyText(e *machine.Execution) string {
@@ -29,11 +32,14 @@ func policyText(e *machine.Execution) string {
 	return string(e.Policy.Text())
 }
 
-// ExecutionPolicy is the index of the policy in an execution's row.
-const ExecutionPolicy = 7
+// The indexes of the policy and the gates in an execution's row.
+const (
+	ExecutionPolicy = 7
+	ExecutionGates  = 10
+)
 
 // fixed is the number of columns that never change.
-const fixed = 10
+const fixed = 11
 
 // The columns of an execution that change. In a row they follow the columns that never change, in
 // this order.
@@ -70,6 +76,9 @@ const (
 	Preempting
 	Class
 	Parted
+	GateRank
+	Places
+	AdmitBy
 	RunSeq // only in PostgreSQL: the seq at which the present run began, if that run has no row of its own
 	Ints   // the columns from here on are no integers
 )
@@ -105,7 +114,8 @@ var Hot = [HotCount]Column[machine.Execution]{
 	CancelBy:   number("cancel_by", Int8, Null), PauseRequested: number("pause_requested", Boolean, Lean),
 	Preempting: number("preempting", Boolean, Lean), Class: number("class", Int2, Lean), Parted: number("parted", Int8,
 		Lean),
-	RunSeq: number("run_seq", Int8, Null),
+	GateRank: number("gate_rank", Int4, Lean), Places: number("places", Int2, Lean),
+	AdmitBy: number("admit_by", Int8, Null), RunSeq: number("run_seq", Int8, Null),
 
 	Reason:     text("reason", Null, func(e *machine.Execution) *string { return &e.Reason }),
 	ReasonText: text("reason_text", Null, func(e *machine.Execution) *string { return &e.ReasonText }),
@@ -139,7 +149,7 @@ func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 		RunAt:      int64(e.RunAt),
 		ProgressAt: int64(e.ProgressAt), FinishedAt: int64(e.FinishedAt), CancelBy: int64(e.CancelBy),
 		PauseRequested: Number(e.PauseRequested), Preempting: Number(e.Preempting), Class: int64(e.Class),
-		Parted: e.Parted,
+		Parted: e.Parted, GateRank: int64(e.GateRank), Places: int64(e.Places), AdmitBy: int64(e.AdmitBy),
 		RunSeq: runSeq,
 	}
 }
@@ -184,11 +194,12 @@ func (m Mask) All(yield func(int) bool) {
 	}
 }
 
-// ScanExecution reads an execution and its RunSeq from a row. The caller has parsed the policy.
-func ScanExecution[C Row](row C, policy *belay.Policy) (*machine.Execution, int64) {
+// ScanExecution reads an execution and its RunSeq from a row. The caller has parsed the policy and
+// the gates.
+func ScanExecution[C Row](row C, policy *belay.Policy, gates *belay.Gates) (*machine.Execution, int64) {
 	e := &machine.Execution{
 		Child: row.Text(2), ParentGen: int(row.Int(3)), Workflow: row.Word(4), Version: row.Word(5), Queue: row.Word(6),
-		Policy: policy, CreatedAt: machine.Time(row.Int(8)), External: row.Int(9) != 0,
+		Policy: policy, Gates: gates, CreatedAt: machine.Time(row.Int(8)), External: row.Int(9) != 0,
 	}
 	copy(e.ID[:], row.Raw(0))
 	copy(e.Parent[:], row.Raw(1))
@@ -208,6 +219,7 @@ func ScanExecution[C Row](row C, policy *belay.Policy) (*machine.Execution, int6
 		belay.Class(number(Class))
 	e.Reason, e.ReasonText, e.Message = row.Word(fixed+Reason), row.Text(fixed+ReasonText), row.Text(fixed+Message)
 	e.Gate = belay.GateID(row.Word(fixed + Gate))
+	e.GateRank, e.Places, e.AdmitBy = int(number(GateRank)), machine.Places(number(Places)), at(AdmitBy)
 	copy(e.Worker[:], row.Raw(fixed+Worker))
 	copy(e.Secret[:], row.Raw(fixed+Secret))
 	return e, number(RunSeq)

@@ -10,7 +10,9 @@ import (
 )
 
 // Beside lists the tables whose rows are deleted with their execution.
-var Beside = [...]string{"specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "blobs", "blob_sums"}
+var Beside = [...]string{
+	"specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "blobs", "blob_sums", "places",
+}
 
 // TallyExecutions counts executions that have not ended. Such an execution has a ready time, an
 // owner, or neither; for each of these cases there is an index that contains only these rows.

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// gateOf reads the gate that keeps a due execution from its workers: the one at which it is
+// parked, or that of its queue or workflow. It gives nil if none does.
+func (r *Reader) gateOf(ctx context.Context, e *machine.Execution) (*belay.GateDetail, error) {
+	ids := []belay.GateID{e.Gate}
+	if e.Gate == "" {
+		ids = []belay.GateID{belay.Gate(belay.GateQueue, e.Queue), belay.Gate(belay.GateWorkflow, e.Workflow)}
+	}
+	for _, id := range ids {
+		g, err := r.Gate(ctx, id)
+		if err != nil || !g.Open || e.Gate != "" {
+			return &g, err
+		}
+	}
+	return nil, nil
+}
+
+// gated explains an execution that a gate keeps from its workers.
+func (x *explainer) gated(g *belay.GateDetail) {
+	e := x.rec.Execution
+	name := fmt.Sprintf("%s %q", g.Kind, g.Name)
+	switch {
+	case g.Pause != nil:
+		x.out.Summary = fmt.Sprintf("It waits, since %s is paused.", name)
+		x.paused(g)
+	case g.Breaker != nil && g.Breaker.State != string(machine.BreakerClosed):
+		x.out.Summary = fmt.Sprintf("It waits, since the circuit breaker of %s is %s.", name,
+			strings.ReplaceAll(g.Breaker.State, "_", " "))
+		x.broken(g)
+	case g.Limit != nil && g.Held >= g.Limit.Max:
+		x.out.Summary = fmt.Sprintf("It waits for a place in %s: %d of %d are taken.", name, g.Held, g.Limit.Max)
+	case g.Rate != nil && g.Rate.Tokens == 0:
+		x.out.Summary = fmt.Sprintf("It waits for %s: its %d runs per %s have started.", name, g.Rate.Max,
+			g.Rate.Per.D())
+	default:
+		x.out.Summary = fmt.Sprintf("It waits for its turn at %s, which is open.", name)
+	}
+	if !g.Until.IsZero() {
+		x.fact("the gate opens by itself in %s", ago(machine.At(g.Until), x.now))
+	}
+	if n := slices.Index(g.Line, e.ID); n >= 0 {
+		x.fact("its place in the line is %d of %s", n+1, many(g.Waiting))
+	} else if e.Gate != "" {
+		x.fact("more than %d executions are before it in the line", len(g.Line))
+	}
+	for _, id := range g.Holders[:min(len(g.Holders), maxChildren)] {
+		x.fact("%s has a place", id)
+	}
+	if g.Held > maxChildren {
+		x.fact("%d more have a place", g.Held-maxChildren)
+	}
+	if e.DueAt != 0 && e.DueAt < x.now {
+		x.fact("it has been due for %s; the wait counts as no delay, and no attempt is charged", ago(x.now, e.DueAt))
+	}
+}
+
+func (x *explainer) paused(g *belay.GateDetail) {
+	by := "an operator"
+	if g.Pause.By != "" {
+		by = g.Pause.By
+	}
+	text := fmt.Sprintf("%s paused it %s ago", by, ago(x.now, machine.At(g.Pause.Since)))
+	if g.Pause.Reason != "" {
+		text += ": " + g.Pause.Reason
+	}
+	x.fact("%s", text)
+	x.fact("`belay resume --%s %s` ends the pause", g.Kind, shellWord(g.Name))
+}
+
+func (x *explainer) broken(g *belay.GateDetail) {
+	b := g.Breaker
+	switch {
+	case b.Forced:
+		x.fact("an operator opened it %s ago; `belay breakers auto %s` gives it back to the rules",
+			ago(x.now, machine.At(b.OpenedAt)), shellWord(g.Name))
+	case b.State == string(machine.BreakerHalfOpen):
+		x.fact("a few runs are let through to try the target; %d of them have succeeded", b.SuccessCount)
+	default:
+		x.fact("it opened %s ago, after %d failures; the last was %s ago", ago(x.now, machine.At(b.OpenedAt)),
+			b.FailureCount, ago(x.now, machine.At(b.LastFailedAt)))
+	}
+}
+
+// many is a count of a line, which ends a little above a hundred.
+func many(n int) string {
+	if n > machine.MaxHeads {
+		return fmt.Sprintf("more than %d", machine.MaxHeads)
+	}
+	return fmt.Sprint(n)
+}
+
+// shellWord is a name as a person types it in a shell.
+func shellWord(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@", r)
+	}) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
+}

@@ -1,0 +1,130 @@
+package engine_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/store/memory"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// gatedCases are executions that a gate keeps from their worker, one for each kind of gate and
+// each of its parts.
+var gatedCases = []struct {
+	name string
+	gate belay.GateChange
+	own  belay.Gates
+	// before are executions that are submitted first, and fail how many of them fail.
+	before, fail int
+}{
+	{name: "a limit is full", own: belay.Gates{Concurrency: &belay.Concurrency{Name: "crawler", Max: 1}}, before: 3},
+	{name: "a rate is used up", before: 2,
+		own: belay.Gates{Rate: &belay.Rate{Name: "api", Max: 1, Per: belay.Duration(time.Hour)}}},
+	{name: "a target is down", own: belay.Gates{Target: "payments:charge"}, before: 5, fail: 5},
+	{name: "a target was opened by an operator", own: belay.Gates{Target: "payments:charge"},
+		gate: belay.GateChange{Gate: "target:payments:charge", Action: belay.GateForceOpen, Actor: "ann"}},
+	{name: "a target is paused", own: belay.Gates{Target: "payments:charge"},
+		gate: belay.GateChange{
+			Gate: "target:payments:charge", Action: belay.GatePause, Actor: "ann", Reason: "they migrate",
+		}},
+	{name: "a limit is paused", own: belay.Gates{Concurrency: &belay.Concurrency{Name: "crawler", Max: 1}},
+		gate: belay.GateChange{Gate: "limit:crawler", Action: belay.GatePause}},
+	{name: "a queue is paused", gate: belay.GateChange{
+		Gate: "queue:default", Action: belay.GatePause, Actor: "ann", Reason: "a deploy",
+	}},
+	{name: "a workflow is limited", before: 2, gate: belay.GateChange{
+		Gate: "workflow:w", Action: belay.GateSetLimit, Max: 1,
+	}},
+	{name: "a queue has a rate", before: 1, gate: belay.GateChange{
+		Gate: "queue:default", Action: belay.GateSetRate, Max: 1, Per: belay.Duration(time.Minute),
+	}},
+	{name: "a workflow is paused for a time", gate: belay.GateChange{
+		Gate: "workflow:w", Action: belay.GatePause, Actor: "ann",
+	}},
+}
+
+var anID = regexp.MustCompile(`ex_[0-9a-z]{26}`)
+
+// Rule: explain says of an execution that a gate keeps back what the gate is, since when, who did
+// it, what is next, the place in the line, and what to do.
+func TestGatesAreExplained(t *testing.T) {
+	var all strings.Builder
+	for _, c := range gatedCases {
+		synctest.Test(t, func(t *testing.T) {
+			e := engine.New(memory.New(time.Now), engine.Options{})
+			defer e.Close()
+			ctx, stop := context.WithCancel(t.Context())
+			if c.gate.Gate != "" {
+				if strings.HasSuffix(c.name, "for a time") {
+					c.gate.Until = time.Now().Add(time.Hour)
+				}
+				must[belay.GateDetail](t)(e.ChangeGate(ctx, c.gate))
+			}
+			s := must[belay.Session](t)(e.OpenWorker(ctx, belay.WorkerSpec{
+				Name: "w", Workflows: noop, Capacity: 9, TTL: belay.MaxTTL,
+			}))
+			number := int64(0)
+			claim := func() belay.ClaimReply {
+				number++
+				return must[belay.ClaimReply](t)(e.Claim(ctx, belay.ClaimRequest{
+					Worker: s.ID, Number: number, Slots: 1, Wait: time.Second,
+				}))
+			}
+			var last belay.ExecutionID
+			for i := range c.before + 1 {
+				out := must[[]belay.Submitted](t)(e.Submit(ctx, belay.Submission{
+					Workflow: "w", Gates: c.own, Policy: belay.Policy{MaxAttempts: 1},
+				}))
+				last = out[0].ID
+				r := claim()
+				for range 2 { // an answer may say that its worker has news
+					if len(r.Assignments) == 0 {
+						r = claim()
+					}
+				}
+				if i < c.fail {
+					end := belay.Settlement{Lease: r.Assignments[0].Lease, Outcome: belay.OutcomeFailed}
+					if err := e.Settle(ctx, end); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+			}
+			time.Sleep(5 * time.Second)
+			x := must[belay.Explanation](t)(e.Explain(ctx, last))
+			fmt.Fprintf(&all, "%s\n\n    %s\n", c.name, x.Summary)
+			for _, f := range x.Facts {
+				fmt.Fprintf(&all, "    - %s\n", anID.ReplaceAllString(f, "ex_…"))
+			}
+			all.WriteString("\n")
+			stop()
+			synctest.Wait()
+		})
+	}
+	const golden = "testdata/explained-gates.txt"
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(golden, []byte(all.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := all.String(); got != string(want) {
+		t.Errorf("explained as\n%s\nwant\n%s", got, want)
+	}
+}

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// ChangeGate carries out what an operator does to a gate.
+func (e *Engine) ChangeGate(ctx context.Context, c belay.GateChange) (belay.GateDetail, error) {
+	if _, err := e.do(ctx, &machine.SetGate{GateChange: c}); err != nil {
+		return belay.GateDetail{}, err
+	}
+	return e.Gate(ctx, c.Gate)
+}
+
+// gateNames is how many executions a gate is shown with.
+const gateNames = 100
+
+// Gate reads a gate with what it holds. A gate that nobody has set or named is open.
+func (r *Reader) Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, error) {
+	if err := machine.CheckGate("read gate", id); err != nil {
+		return belay.GateDetail{}, err
+	}
+	found, err := r.store.Query(ctx, store.Query{Of: store.OneGate, Gate: id, Limit: gateNames})
+	if err != nil {
+		return belay.GateDetail{}, err
+	}
+	g := &found.Gate
+	info, err := machine.GateView(id, g.Object, &g.Count, r.store.Now())
+	d := belay.GateDetail{GateInfo: info, Holders: g.Holders, Line: g.Heads}
+	if d.Holders == nil {
+		d.Holders = []belay.ExecutionID{}
+	}
+	if d.Line == nil {
+		d.Line = []belay.ExecutionID{}
+	}
+	return d, err
+}
+
+// Gates lists the gates that were set or named, without what they hold.
+func (r *Reader) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error) {
+	page := belay.GatePage{Gates: []belay.GateInfo{}}
+	q := store.Query{Of: store.Objects, Kind: machine.GateObject, After: f.Cursor, Limit: f.Limit}
+	if f.Kind != "" {
+		if err := machine.CheckGate("list gates", belay.Gate(f.Kind, "any")); err != nil {
+			return page, err
+		}
+		q.After = max(q.After, f.Kind+":")
+	}
+	found, err := r.store.Query(ctx, q)
+	if err != nil {
+		return page, err
+	}
+	now := r.store.Now()
+	page.Next = found.Next
+	for _, o := range found.Objects {
+		if f.Kind != "" && !strings.HasPrefix(o.Name, f.Kind+":") {
+			page.Next = "" // the kinds after it
+			break
+		}
+		v, err := machine.GateView(belay.GateID(o.Name), o, nil, now)
+		if err != nil {
+			return page, err
+		}
+		page.Gates = append(page.Gates, v)
+	}
+	return page, nil
+}

@@ -1,0 +1,101 @@
+package machine
+
+import "github.com/belaydev/belay"
+
+// checkGates holds all gates and the places in them against G16: a gate never lets more
+// through than it may, each place belongs to an execution that may have it, and an
+// execution waits only at a gate that the rules look at again.
+func checkGates(f *faults, k *keeper) {
+	next := make(map[belay.GateID]Time)
+	for ref, o := range k.objects {
+		if ref.Kind != GateObject {
+			continue
+		}
+		if _, err := ReadGate(o); err != nil {
+			f.add("G16", "gate %s cannot be read: %v", o.Name, err)
+			continue
+		}
+		next[belay.GateID(o.Name)] = o.NextAt
+	}
+	for key, has := range k.places {
+		e := k.records[key.execution].execution
+		if e == nil {
+			f.add("G16", "%s has a place of %s, which is not there", key.gate, key.execution)
+			continue
+		}
+		fits := false
+		for p := PlaceLimit; p <= PlaceWorkflow; p <<= 1 {
+			if mayHave(e, p) && e.gateOf(p) == key.gate {
+				fits = has == (e.Places&p != 0) && (has || p == PlaceLimit)
+			}
+		}
+		if !fits || e.State.Terminal() {
+			f.add("G16", "%s has a row of %s (held %t), which is %s with places %b", key.gate, e.ID, has, e.State,
+				e.Places)
+		}
+	}
+	for _, e := range k.where(func(*Execution) bool { return true }) {
+		k.checkEntered(f, e, next)
+	}
+}
+
+// checkLimits holds the places that a fold gave out against the limits. A limit that was
+// lowered takes nothing back.
+func checkLimits(f *faults, before, after *keeper) {
+	for ref, o := range after.objects {
+		if ref.Kind != GateObject {
+			continue
+		}
+		gate := belay.GateID(ref.Name)
+		g, err := ReadGate(o)
+		had, _ := before.held(gate)
+		has, _ := after.held(gate)
+		if err == nil && g.Limit != nil && len(has) > g.Limit.max() && len(has) > len(had) {
+			f.add("G16", "%s has %d places, and %d are taken, %d before", gate, g.Limit.max(), len(has), len(had))
+		}
+	}
+}
+
+// checkEntered holds one execution against what gates have of it.
+func (k *keeper) checkEntered(f *faults, e *Execution, next map[belay.GateID]Time) {
+	owned := e.State == belay.Running || e.State == belay.Scheduled
+	for p := PlaceLimit; p <= PlaceWorkflow; p <<= 1 {
+		if e.Places&p != 0 && (!mayHave(e, p) || !k.places[PlaceKey{e.gateOf(p), e.ID}]) {
+			f.add("G16", "%s has the place %b and no row of it", e.ID, p)
+		}
+	}
+	if e.Gates != nil && e.Gates.Concurrency != nil && !e.State.Terminal() {
+		if _, there := k.places[PlaceKey{e.gateOf(PlaceLimit), e.ID}]; !there {
+			f.add("G16", "%s is not among the members of its limit", e.ID)
+		}
+	}
+	rests := e.State == belay.Pending || e.State == belay.Waiting
+	switch {
+	case owned && e.Gates != nil && e.Gates.Concurrency != nil && e.Places&PlaceLimit == 0:
+		f.add("G16", "%s runs without a place in its limit", e.ID)
+	case !owned && e.Places&(PlaceQueue|PlaceWorkflow) != 0:
+		f.add("G16", "%s does not run and has places of a run: %b", e.ID, e.Places)
+	case !owned && e.Places&(PlaceRate|PlaceTarget) != 0 && (e.AdmitBy == 0 || e.CheckAt == 0) && e.Gate == "":
+		f.add("G16", "%s was let through for ever: %b", e.ID, e.Places)
+	case e.AdmitBy != 0 && (!rests || e.Gate != "" || e.CheckAt == 0 || e.CheckAt > e.AdmitBy):
+		f.add("G16", "%s is let through until %d and %s, gate %q, checked at %d", e.ID, e.AdmitBy, e.State, e.Gate,
+			e.CheckAt)
+	case e.Gate != "" && (!rests || e.DueAt == 0):
+		f.add("G16", "%s is parked at %s and %s", e.ID, e.Gate, e.State)
+	case e.Gate != "" && next[e.Gate] == 0:
+		f.add("G5", "%s is parked at %s, at which nothing looks again", e.ID, e.Gate)
+	}
+}
+
+// mayHave reports whether an execution may have a place of a kind at all.
+func mayHave(e *Execution, p Places) bool {
+	switch g := e.Gates; p {
+	case PlaceLimit:
+		return g != nil && g.Concurrency != nil
+	case PlaceRate:
+		return g != nil && g.Rate != nil
+	case PlaceTarget:
+		return g != nil && g.Target != ""
+	}
+	return true
+}

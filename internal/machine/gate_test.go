@@ -1,0 +1,534 @@
+package machine
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+)
+
+func limit(name string, n int) func(*belay.Submission) {
+	return func(b *belay.Submission) { b.Concurrency = &belay.Concurrency{Name: name, Max: n} }
+}
+
+func full(when belay.WhenFull) func(*belay.Submission) {
+	return func(b *belay.Submission) { b.Concurrency.WhenFull = when }
+}
+
+func rate(name string, n int, per time.Duration) func(*belay.Submission) {
+	return func(b *belay.Submission) { b.Rate = &belay.Rate{Name: name, Max: n, Per: belay.Duration(per)} }
+}
+
+func target(name string) func(*belay.Submission) {
+	return func(b *belay.Submission) { b.Target = name }
+}
+
+// set is a change to a gate by an operator.
+func (s *stage) set(gate belay.GateID, a belay.GateAction, with ...func(*belay.GateChange)) *SetGate {
+	c := belay.GateChange{Gate: gate, Action: a, Actor: "ann", Reason: "because", Op: s.op()}
+	for _, w := range with {
+		w(&c)
+	}
+	return &SetGate{c}
+}
+
+// settled carries out a command with all that follows from it.
+func (s *stage) settled(c Command) Reply {
+	s.t.Helper()
+	r := s.do(c)
+	for queue := r.Follow; len(queue) > 0; queue = queue[1:] {
+		queue = append(queue, s.do(queue[0]).Follow...)
+	}
+	return r
+}
+
+// sweepGates looks at each gate that is to be looked at, as the sweeper does.
+func (s *stage) sweepGates() {
+	s.t.Helper()
+	for ref, o := range s.objects {
+		if ref.Kind == GateObject && o.NextAt.over(s.now) {
+			s.settled(&Admit{Gate: belay.GateID(o.Name), Heads: MaxHeads})
+		}
+	}
+}
+
+// all claims everything that a worker gets.
+func (s *stage) all(w belay.WorkerID) (leases []belay.Lease) {
+	s.t.Helper()
+	for _, c := range s.settled(s.claims(w, 10)).Claims {
+		leases = append(leases, leaseOf(&c.Execution))
+	}
+	return leases
+}
+
+func executionsOf(leases []belay.Lease) (ids []belay.ExecutionID) {
+	for _, l := range leases {
+		ids = append(ids, l.Execution)
+	}
+	return ids
+}
+
+// Rule: a limit lets as many executions be under way as it allows. The others wait in the
+// order of their priority and of the moment since which they are due, and each place that
+// is left lets one of them through.
+func TestALimitLetsSoManyBeUnderWay(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	var ids []belay.ExecutionID
+	for range 4 {
+		ids = append(ids, s.submit(limit("crawler", 2)))
+	}
+	urgent := s.submit(limit("crawler", 2), priority(-1)) // behind the others: they are claimed first
+	free := s.submit()
+	won := s.all(w)
+	if diff := cmp.Diff([]belay.ExecutionID{ids[0], ids[1], free}, executionsOf(won)); diff != "" {
+		t.Fatalf("claimed (-want +got):\n%s", diff)
+	}
+	if e := s.row(ids[2]); e.Gate != "limit:crawler" || e.DueAt == 0 || e.Ready() != 0 || e.Attempts != 0 {
+		t.Errorf("it is not parked: %+v", *e)
+	}
+	s.settled(s.settle(won[0], belay.OutcomeSucceeded))
+	won = append(won[1:], s.all(w)...)
+	if got := won[len(won)-1].Execution; got != ids[2] {
+		t.Errorf("then %s got the place, want %s", got, ids[2])
+	}
+	s.settled(s.settle(won[0], belay.OutcomeFailed)) // it keeps its place for its next attempt
+	if again := s.all(w); len(again) > 0 {
+		t.Errorf("an execution that is retried gave its place to %v", executionsOf(again))
+	}
+	s.settled(s.act(ids[1], belay.ActionCancel))
+	if again := executionsOf(s.all(w)); cmp.Diff([]belay.ExecutionID{ids[3]}, again) != "" {
+		t.Errorf("a cancelled execution gave its place to %v", again)
+	}
+	if e := s.row(urgent); e.Gate == "" {
+		t.Errorf("the last one is not parked: %+v", *e)
+	}
+	held, members := s.held("limit:crawler")
+	if len(held) != 2 || len(members) != 3 {
+		t.Errorf("%d hold a place of %d members", len(held), len(members))
+	}
+}
+
+// Rule: the line of a gate is in the order of priority, then of the moment since which
+// executions are due, and one that arrives goes behind it, though a place is free.
+func TestTheLineOfAGateIsInOrder(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	one := limit("one", 1)
+	first := s.run(w, one)
+	low, later := s.submit(one, priority(-1)), s.submit(one)
+	s.pass(time.Second)
+	high := s.submit(one, priority(1))
+	if won := s.all(w); len(won) > 0 {
+		t.Fatalf("won %v", won)
+	}
+	r := s.do(s.settle(first, belay.OutcomeSucceeded)) // what follows is not carried out yet
+	late := s.submit(one, priority(2))
+	if won := s.do(s.claims(w, 5)); len(won.Claims) > 0 {
+		t.Fatalf("%v overtook the line", executionsOf([]belay.Lease{leaseOf(&won.Claims[0].Execution)}))
+	}
+	s.follow(r)
+	for _, want := range []belay.ExecutionID{late, high, later, low} {
+		won := s.all(w)
+		if len(won) != 1 || won[0].Execution != want {
+			t.Fatalf("won %v, want %s", executionsOf(won), want)
+		}
+		s.settled(s.settle(won[0], belay.OutcomeSucceeded))
+	}
+}
+
+// Rule: when_full reject refuses a submission while as many executions as the limit allows
+// have not ended, those that wait included; replace cancels the oldest of them.
+func TestWhenALimitIsFull(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	a := s.submit(limit("x", 1)) // no worker has claimed it
+	s.refused(s.submission(limit("x", 1), full(belay.RejectWhenFull)), belay.CodeConflict)
+	l := s.win(w)
+	s.refused(s.submission(limit("x", 1), full(belay.RejectWhenFull)), belay.CodeConflict)
+	b := s.submission(limit("x", 1), full(belay.ReplaceWhenFull))
+	s.settled(b)
+	if e := s.row(a); e.CancelBy == 0 {
+		t.Errorf("the oldest goes on: %+v", *e)
+	}
+	c := s.submission(limit("x", 1), full(belay.ReplaceWhenFull))
+	s.settled(c)
+	if e := s.row(b.ID); e.State != belay.Cancelled {
+		t.Errorf("the one that waited goes on: %+v", *e)
+	}
+	s.settled(s.settle(l, belay.OutcomeCancelled))
+	if won := executionsOf(s.all(w)); cmp.Diff([]belay.ExecutionID{c.ID}, won) != "" {
+		t.Errorf("won %v, want %s", won, c.ID)
+	}
+	s.refused(s.submission(limit("x", 2)), belay.CodeConflict) // another max while one has not ended
+	s.settled(s.act(c.ID, belay.ActionCancel, func(c *belay.Control) { c.Grace = within(time.Second) }))
+	s.pass(2 * time.Second)
+	s.settled(&Tick{Execution: c.ID})
+	s.submit(limit("x", 2), full(belay.RejectWhenFull))
+	s.submit(limit("x", 2), full(belay.RejectWhenFull))
+	s.refused(s.submission(limit("x", 2), full(belay.RejectWhenFull)), belay.CodeConflict)
+}
+
+// Rule: a child does not name a limit under which one of its ancestors is.
+func TestAChildIsNotUnderTheLimitOfItsAncestor(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	root := s.run(w, limit("x", 5))
+	child := s.submission(s.childOf(root, "c"))
+	s.do(child)
+	l := s.win(w)
+	s.refused(s.submission(s.childOf(l, "d"), limit("x", 5)), belay.CodeConflict)
+	s.submit(s.childOf(l, "d"), limit("y", 5))
+}
+
+// Rule: an execution that was let through and that no worker claims gives its place back;
+// it stays due, and its time in the line counts as no delay.
+func TestAPlaceThatNobodyClaimsIsGivenBack(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	l := s.run(w, limit("x", 1))
+	waits := s.submit(limit("x", 1), policy(belay.Policy{StartTimeout: within(10 * time.Second)}))
+	s.all(w)
+	s.pass(time.Minute)
+	s.do(&Tick{Execution: waits})
+	s.settled(s.settle(l, belay.OutcomeSucceeded))
+	e := s.row(waits)
+	if e.Gate != "" || e.Places != PlaceLimit || e.AdmitBy != s.now.Add(admitFor) || e.CheckAt != e.AdmitBy {
+		t.Fatalf("it was not let through: %+v", *e)
+	}
+	s.pass(admitFor)
+	s.do(&Tick{Execution: waits})
+	e = s.row(waits)
+	if e.Places != 0 || e.State != belay.Pending || e.Ready() == 0 || e.CheckAt != s.now.Add(8*time.Second) {
+		t.Fatalf("its place was not taken back: %+v", *e)
+	}
+	if won := s.all(w); len(won) != 1 {
+		t.Errorf("won %v", won)
+	}
+}
+
+// Rule: what is paused or cancelled waits at no gate and keeps no place that it has not
+// used; what is resumed asks anew.
+func TestWhatIsPausedLeavesTheLine(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w, limit("x", 1))
+	a, b := s.submit(limit("x", 1)), s.submit(limit("x", 1))
+	s.all(w)
+	s.settled(s.act(a, belay.ActionPause))
+	s.settled(s.settle(l, belay.OutcomeSucceeded))
+	if e := s.row(b); e.Places != PlaceLimit {
+		t.Fatalf("it was not let through: %+v", *e)
+	}
+	s.settled(s.act(b, belay.ActionPause))
+	s.settled(s.act(a, belay.ActionResume))
+	if won := executionsOf(s.all(w)); cmp.Diff([]belay.ExecutionID{a}, won) != "" {
+		t.Errorf("won %v, want %s", won, a)
+	}
+	s.settled(s.act(b, belay.ActionResume))
+	if won := s.all(w); len(won) > 0 || s.row(b).Gate == "" {
+		t.Errorf("won %v, and it stands so: %+v", won, *s.row(b))
+	}
+}
+
+// Rule: in any time d a rate lets at most max + max·d/per runs start. The others wait, and
+// start as tokens come.
+func TestARateLetsRunsStartAtItsPace(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	for range 30 {
+		s.submit(rate("api", 5, time.Second))
+	}
+	var begun []Time
+	for range 40 {
+		s.sweepGates()
+		for range s.all(w) {
+			begun = append(begun, s.now)
+		}
+		s.pass(100 * time.Millisecond)
+	}
+	if len(begun) < 23 {
+		t.Errorf("%d runs began in four seconds", len(begun))
+	}
+	for i, from := range begun {
+		for j := i; j < len(begun); j++ {
+			if most := 5 + int(5*begun[j].Sub(from)/time.Second); j-i+1 > most {
+				t.Fatalf("%d runs began within %s", j-i+1, begun[j].Sub(from))
+			}
+		}
+	}
+}
+
+// Rule: a bucket that was filled under a clock which has been set since is empty, not shut
+// for as long as the clock was set by.
+func TestARateOutlivesAClockThatIsSet(t *testing.T) {
+	r := &Rate{Named: &Pace{5, belay.Duration(time.Second)}, Full: began.Add(time.Hour)}
+	if n, next := r.tokens(began), r.next(began); n != 0 || next != began.Add(200*time.Millisecond) {
+		t.Errorf("%d tokens, the next at %s", n, next.Sub(began))
+	}
+	if n := r.tokens(began.Add(2 * time.Hour)); n != 5 {
+		t.Errorf("%d tokens when it is full", n)
+	}
+}
+
+// Rule: an operator pauses a queue or a workflow. Nothing of it starts, nothing changes of
+// its executions, and it goes on when the pause is ended or its time is over.
+func TestAPausedQueueStartsNothing(t *testing.T) {
+	for _, gate := range []belay.GateID{"queue:default", "workflow:job"} {
+		s := newStage(t)
+		w := s.worker("w", ttl(time.Hour))
+		s.do(s.set(gate, belay.GatePause))
+		id := s.submit()
+		r := s.do(s.claims(w, 5))
+		if len(r.Claims) > 0 || len(r.Shut) != 1 || r.Shut[0].Gate != gate || r.Shut[0].Until != 0 {
+			t.Fatalf("%s: won %v, shut %v", gate, won(r), r.Shut)
+		}
+		if e := s.row(id); e.Gate != "" || e.Ready() == 0 || e.Seq != 1 {
+			t.Errorf("%s: it changed: %+v", gate, *e)
+		}
+		s.refused(&Schedule{id, w, belay.Secret{1}}, belay.CodeConflict)
+		s.refused(s.lock(belay.WorkerID(s.id()), id), belay.CodeConflict)
+		s.do(s.set(gate, belay.GateResume))
+		l := s.win(w)
+		s.do(s.set(gate, belay.GatePause, func(c *belay.GateChange) { c.Until = s.now.Add(time.Minute).Time() }))
+		s.do(s.settle(l, belay.OutcomeReleased)) // what runs goes on
+		if r := s.do(s.claims(w, 5)); len(r.Claims) > 0 || r.Shut[0].Until != s.now.Add(time.Minute) {
+			t.Errorf("%s: won %v, shut %v", gate, won(r), r.Shut)
+		}
+		s.pass(time.Minute)
+		s.win(w)
+		s.sweepGates()
+		if g, err := ReadGate(s.objects[GateRef(gate)]); err != nil || g.Pause != nil {
+			t.Errorf("%s: the pause is there still: %+v, %v", gate, g.Pause, err)
+		}
+		s.refused(s.set(gate, belay.GatePause, func(c *belay.GateChange) { c.Until = s.now.Time() }), belay.CodeInvalid)
+	}
+}
+
+// Rule: an operator's limit on a queue or workflow counts runs: each leaves its place when
+// it ends. It counts those that began under it.
+func TestALimitOfAWorkflowCountsRuns(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	before := s.run(w)
+	gate := belay.GateID("workflow:job")
+	two := func(c *belay.GateChange) { c.Max = 2 }
+	s.do(s.set(gate, belay.GateSetLimit, two))
+	for range 4 {
+		s.submit()
+	}
+	leases := s.all(w)
+	if len(leases) != 2 {
+		t.Fatalf("%d runs began", len(leases))
+	}
+	s.do(s.settle(before, belay.OutcomeSucceeded)) // it has no place
+	if won := s.all(w); len(won) > 0 {
+		t.Fatalf("%d more began", len(won))
+	}
+	s.do(s.settle(leases[0], belay.OutcomeSuspended, func(c *belay.Settlement) { c.Wait = time.Hour }))
+	if won := s.all(w); len(won) != 1 {
+		t.Fatalf("%d began in the place of one", len(won))
+	}
+	s.do(s.set(gate, belay.GateUnsetLimit))
+	if won := s.all(w); len(won) != 1 {
+		t.Fatalf("%d began without a limit", len(won))
+	}
+}
+
+// Rule: five failures within a minute open the breaker of a target. Nothing that names the
+// target starts then, and nothing is charged; after 30 s two probes are let through, and
+// when both have succeeded all go on.
+func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	gate := belay.GateID("target:payments:charge")
+	var ids []belay.ExecutionID
+	for range 12 {
+		ids = append(ids, s.submit(target("payments:charge"), policy(belay.Policy{MaxAttempts: 3})))
+	}
+	calls := 0
+	try := func(o belay.Outcome, slots int) {
+		t.Helper()
+		for _, c := range s.settled(s.claims(w, slots)).Claims {
+			calls++
+			s.settled(s.settle(leaseOf(&c.Execution), o))
+		}
+	}
+	for range 5 {
+		try(belay.OutcomeFailed, 1)
+	}
+	breaker := func() Breaker {
+		t.Helper()
+		g, err := ReadGate(s.objects[GateRef(gate)])
+		if err != nil || g.Breaker == nil {
+			t.Fatalf("there is no breaker: %v", err)
+		}
+		return *g.Breaker
+	}
+	if b := breaker(); b.State != BreakerOpen || b.NextRetryAt != s.now.Add(breakerOpenFor) {
+		t.Fatalf("after five failures it is %+v", b)
+	}
+	try(belay.OutcomeFailed, 10)
+	if calls != 5 || len(s.parked(gate)) < 7 {
+		t.Fatalf("%d calls, and %d are parked", calls, len(s.parked(gate)))
+	}
+	for range 2 { // the probes fail
+		s.pass(breakerOpenFor)
+		s.sweepGates()
+		if n := len(s.parked(gate)); n > 10 {
+			t.Fatalf("%d are parked", n)
+		}
+		try(belay.OutcomeFailed, 10)
+		if b := breaker(); b.State != BreakerOpen {
+			t.Fatalf("after failed probes it is %+v", b)
+		}
+	}
+	if calls > 10 {
+		t.Errorf("%d calls reached a target that was down for 65 s", calls)
+	}
+	s.pass(breakerOpenFor)
+	for range 20 {
+		s.sweepGates()
+		try(belay.OutcomeSucceeded, 10)
+		s.pass(time.Second)
+	}
+	if b := breaker(); b.State != BreakerClosed {
+		t.Errorf("it is %+v", b)
+	}
+	for _, id := range ids {
+		if e := s.row(id); e.State != belay.Succeeded {
+			t.Errorf("%s is %s after %d attempts, gate %q", id, e.State, e.Attempts, e.Gate)
+		}
+	}
+}
+
+// Rule: the state that an operator forces stays, whatever runs report, until the operator
+// gives the breaker back to the rules.
+func TestAForcedBreakerStays(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	gate := belay.GateID("target:x")
+	s.do(s.set(gate, belay.GateForceOpen))
+	id := s.submit(target("x"))
+	s.pass(30 * time.Minute)
+	if won := s.all(w); len(won) > 0 || s.row(id).Gate != gate {
+		t.Fatalf("it started: %v", won)
+	}
+	s.sweepGates()
+	if s.row(id).Gate != gate {
+		t.Fatal("time let it through")
+	}
+	s.settled(s.set(gate, belay.GateForceClosed))
+	for range 8 {
+		l := s.run(w, target("x"))
+		s.settled(s.settle(l, belay.OutcomeFailed))
+	}
+	s.settled(s.set(gate, belay.GateAutomatic))
+	for i := range 6 {
+		s.pass(time.Second)
+		if leases := s.all(w); len(leases) > 0 {
+			s.settled(s.settle(leases[0], belay.OutcomeFailed, func(c *belay.Settlement) {
+				c.Failure = &belay.Failure{Class: belay.ClassPermanent, Message: "a bad request"}
+			}))
+		} else if i == 0 {
+			t.Fatal("nothing was claimed")
+		}
+	}
+	if g, err := ReadGate(s.objects[GateRef(gate)]); err != nil || g.Breaker.State != BreakerClosed {
+		t.Errorf("failures that are not the target's opened it: %+v %v", g.Breaker, err)
+	}
+}
+
+// Rule: a run that ends because a circuit is open is not charged.
+func TestAnOpenCircuitIsNotCharged(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"), policy(belay.Policy{MaxAttempts: 1}))
+	s.do(s.settle(l, belay.OutcomeFailed, func(c *belay.Settlement) {
+		c.Failure = &belay.Failure{Class: belay.ClassCircuitOpen, Message: "payments:charge is down"}
+	}))
+	if e := s.row(l.Execution); e.State != belay.Pending || e.Attempts != 0 || e.DueAt != s.now.Add(circuitWait) {
+		t.Errorf("it is %+v", *e)
+	}
+}
+
+// Rule: an execution of which a cancel was asked for is cancelled when its run ends at an open
+// circuit, and is not due again.
+func TestACancelCountsAtAnOpenCircuit(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"))
+	s.do(s.act(l.Execution, belay.ActionCancel))
+	s.do(s.settle(l, belay.OutcomeFailed, func(c *belay.Settlement) {
+		c.Failure = &belay.Failure{Class: belay.ClassCircuitOpen, Message: "payments:charge is down"}
+	}))
+	if e := s.row(l.Execution); e.State != belay.Cancelled || e.DueAt != 0 {
+		t.Errorf("it is %+v", *e)
+	}
+}
+
+// Rule: a limit or a pause that an operator sets counts for claims of the same commit.
+func TestAChangedGateCountsAtOnce(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	s.submit()
+	s.submit()
+	_, replies := s.batch(s.set("workflow:job", belay.GateSetLimit, func(c *belay.GateChange) { c.Max = 1 }),
+		s.claims(w, 2))
+	if n := len(replies[1].Claims); n != 1 {
+		t.Errorf("%d runs began under a limit of 1", n)
+	}
+	_, replies = s.batch(s.set("queue:default", belay.GatePause), s.claims(s.worker("x"), 2))
+	if n := len(replies[1].Claims); n != 0 {
+		t.Errorf("%d runs began in a paused queue", n)
+	}
+}
+
+// Rule: a pause that is asked for again, as after a lost reply, keeps the moment since which the gate
+// is paused.
+func TestARepeatedPauseKeepsItsBeginning(t *testing.T) {
+	s := newStage(t)
+	pause := s.set("queue:default", belay.GatePause)
+	s.do(pause)
+	since := s.now
+	s.pass(time.Minute)
+	if r := s.do(pause); !r.Replayed {
+		t.Errorf("the repetition is no repetition: %+v", r)
+	}
+	s.do(s.set("queue:default", belay.GatePause, func(c *belay.GateChange) { c.Reason = "another" }))
+	if g, err := ReadGate(s.objects[GateRef("queue:default")]); err != nil || g.Pause.Since != since ||
+		g.Pause.Reason != "another" {
+		t.Errorf("it is paused as %+v, %v", g.Pause, err)
+	}
+}
+
+// Rule: a batch locks all its gates together, after its other rows. If a command named its gate among
+// the objects, which are locked first, batches of two servers could wait for each other.
+func TestGatesAreLockedTogether(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	s.do(s.set("queue:default", belay.GateSetLimit, func(c *belay.GateChange) { c.Max = 5 }))
+	id := s.submit(limit("x", 1), target("y"))
+	need := NeedOf([]Command{
+		s.submission(limit("z", 1)), s.claims(w, 1), &Schedule{id, w, belay.Secret{1}},
+		s.lock(belay.WorkerID(s.id()), id),
+		s.set("workflow:job", belay.GatePause), &Admit{Gate: "limit:a", Heads: 1}, &Outcome{Target: "b"},
+	})
+	if len(need.Objects) > 0 {
+		t.Errorf("%v are locked first", need.Objects)
+	}
+	more := need.Further(s.load(&need))
+	want := []belay.GateID{
+		"limit:a", "limit:x", "limit:z", "queue:default", "target:b", "target:y", "workflow:job",
+	}
+	var objects []belay.GateID
+	for _, o := range more.Objects {
+		objects = append(objects, belay.GateID(o.Name))
+	}
+	slices.Sort(objects)
+	slices.Sort(more.Counts)
+	if !slices.Equal(objects, want) || !slices.Equal(more.Counts, want) {
+		t.Errorf("locked together: %v; counted: %v; want %v", objects, more.Counts, want)
+	}
+}

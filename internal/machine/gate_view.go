@@ -1,0 +1,40 @@
+package machine
+
+import "github.com/belaydev/belay"
+
+// GateView is a gate as belay shows it: the object, nil if there is none, and what it
+// holds, if that was counted.
+func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.GateInfo, error) {
+	v := belay.GateInfo{ID: id, Kind: id.Kind(), Name: id.Name()}
+	g := &gate{id: id}
+	if o != nil {
+		body, err := ReadGate(o)
+		if err != nil {
+			return v, err
+		}
+		g.Gate, v.UpdatedAt, v.UpdatedBy = *body, o.UpdatedAt.Time(), o.UpdatedBy
+	}
+	if count != nil {
+		g.held, g.line = count.Held, count.Line
+		v.Held, v.Waiting = count.Held, count.Line
+	}
+	why, until := g.shut(now)
+	v.Open, v.Why, v.Until = why == "", why, until.Time()
+	if p := g.Pause; p != nil && g.paused(now) {
+		v.Pause = &belay.GatePaused{Since: p.Since.Time(), Until: p.Until.Time(), By: p.By, Reason: p.Reason}
+	}
+	if l := g.Limit; l != nil {
+		v.Limit = &belay.GateLimited{Max: l.max(), Named: l.Named, Set: l.Set}
+	}
+	if r := g.Rate; r != nil {
+		v.Rate = &belay.GatePace{Max: r.pace().Max, Per: r.pace().Per, Set: r.Set != nil, Tokens: r.tokens(now)}
+	}
+	if b := g.Breaker; b != nil {
+		v.Breaker = &belay.Breaker{
+			State: string(b.State), Forced: b.Forced, FailureCount: b.Failures, SuccessCount: b.Successes,
+			WindowStart: b.WindowStart.Time(), LastFailedAt: b.LastFailedAt.Time(), OpenedAt: b.OpenedAt.Time(),
+			NextRetryAt: b.NextRetryAt.Time(),
+		}
+	}
+	return v, nil
+}

@@ -1,0 +1,247 @@
+package machine
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/belaydev/belay"
+)
+
+// SetGate changes a gate because an operator says so.
+type SetGate struct{ belay.GateChange }
+
+// Need names the gate and what it holds.
+func (c *SetGate) Need(n *Need) { n.Counts = append(n.Counts, c.Gate) }
+
+func (c *SetGate) apply(w *world) (Reply, error) {
+	op := string(c.Action) + " gate"
+	if err := c.check(op); err != nil {
+		return Reply{}, err
+	}
+	g := w.gate(c.Gate)
+	switch {
+	case g == nil:
+		return Reply{}, refuse(belay.CodeInternal, op, "the gate %s was not read", c.Gate)
+	case g.err != nil:
+		return Reply{}, g.err
+	}
+	g.pass(w.Now)
+	was, err := gateCodec.encode(&g.Gate)
+	if err != nil {
+		return Reply{}, err
+	}
+	changed := g.Gate
+	if err := c.change(w, op, &changed); err != nil {
+		return Reply{}, err
+	}
+	body, err := gateCodec.encode(&changed)
+	if err != nil {
+		return Reply{}, err
+	}
+	if bytes.Equal(body, was) {
+		r := Reply{Replayed: true, Object: &Object{ObjectRef: GateRef(g.id), Body: body}}
+		if g.row != nil {
+			r.Object = g.row.copy()
+		}
+		return r, nil
+	}
+	g.Gate = changed
+	expected := int64(0)
+	if g.row != nil {
+		expected = w.object(g.row.ObjectRef).Version
+	}
+	r, err := w.put(op, put{
+		ref: GateRef(g.id), expected: expected, next: g.nextAt(), body: body, action: string(c.Action), actor: c.Actor,
+		reason: c.Reason, op: c.Op,
+	})
+	if err != nil {
+		return Reply{}, err
+	}
+	g.row, g.dirty = w.object(GateRef(g.id)), false
+	if g.line > 0 && g.room(w.Now) > 0 {
+		r.Follow = append(r.Follow, &Admit{Gate: g.id, Heads: MaxHeads})
+	}
+	return r, nil
+}
+
+// parts says which actions change which kinds of gates.
+var parts = map[belay.GateAction][]string{
+	belay.GatePause:       gateKinds,
+	belay.GateResume:      gateKinds,
+	belay.GateSetLimit:    {belay.GateLimit, belay.GateQueue, belay.GateWorkflow},
+	belay.GateUnsetLimit:  {belay.GateLimit, belay.GateQueue, belay.GateWorkflow},
+	belay.GateSetRate:     {belay.GateRate, belay.GateQueue, belay.GateWorkflow},
+	belay.GateUnsetRate:   {belay.GateRate, belay.GateQueue, belay.GateWorkflow},
+	belay.GateForceOpen:   {belay.GateTarget},
+	belay.GateForceClosed: {belay.GateTarget},
+	belay.GateAutomatic:   {belay.GateTarget},
+}
+
+var gateKinds = []string{belay.GateLimit, belay.GateRate, belay.GateTarget, belay.GateQueue, belay.GateWorkflow}
+
+func (c *SetGate) check(op string) error {
+	kinds, there := parts[c.Action]
+	if !there {
+		return refuse(belay.CodeInvalid, op, "there is no action %q on a gate", c.Action)
+	}
+	fits := false
+	for _, k := range kinds {
+		fits = fits || k == c.Gate.Kind()
+	}
+	if !fits {
+		return refuse(belay.CodeInvalid, op, "a gate of kind %q has nothing to %s; those of kind %s have",
+			c.Gate.Kind(), c.Action, oneOf(kinds))
+	}
+	for _, n := range []struct {
+		what, s string
+		needed  bool
+	}{{"the gate's name", c.Gate.Name(), true}, {"the actor", c.Actor, false}, {"the reason", c.Reason, false}} {
+		if err := checkName(op, n.what, n.s, n.needed); err != nil {
+			return err
+		}
+	}
+	switch c.Action {
+	case belay.GateSetLimit:
+		return checkLimit(op, c.Max)
+	case belay.GateSetRate:
+		return checkRate(op, c.Max, c.Per)
+	case belay.GatePause:
+		if c.Until.After(latest.Time()) {
+			return refuse(belay.CodeInvalid, op, "until lies beyond the year 9999")
+		}
+	default:
+	}
+	return nil
+}
+
+// change carries the action out on the gate's parts.
+func (c *SetGate) change(w *world, op string, g *Gate) error {
+	switch c.Action {
+	case belay.GatePause:
+		until := At(c.Until)
+		if until != 0 && until <= w.Now {
+			return refuse(belay.CodeInvalid, op, "until %s is over", c.Until.UTC().Format("2006-01-02 15:04:05 MST"))
+		}
+		since := w.Now
+		if g.Pause != nil { // a repetition, or another reason
+			since = g.Pause.Since
+		}
+		g.Pause = &Pause{Since: since, Until: until, By: c.Actor, Reason: c.Reason}
+	case belay.GateResume:
+		g.Pause = nil
+	case belay.GateSetLimit, belay.GateUnsetLimit:
+		l := Limit{}
+		if g.Limit != nil {
+			l = *g.Limit
+		}
+		l.Set = c.Max
+		if g.Limit = &l; c.Action == belay.GateUnsetLimit {
+			l.Set = 0
+		}
+		if l == (Limit{}) {
+			g.Limit = nil
+		}
+	case belay.GateSetRate, belay.GateUnsetRate:
+		r := Rate{}
+		if g.Rate != nil {
+			r = *g.Rate
+		}
+		r.Set = &Pace{c.Max, c.Per}
+		if g.Rate = &r; c.Action == belay.GateUnsetRate {
+			r.Set = nil
+		}
+		if r.Set == nil && r.Named == nil {
+			g.Rate = nil
+		}
+	case belay.GateForceOpen, belay.GateForceClosed, belay.GateAutomatic:
+		b := Breaker{State: BreakerClosed}
+		if g.Breaker != nil {
+			b = *g.Breaker
+		}
+		b.force(c.Action, w.Now)
+		g.Breaker = &b
+	}
+	return nil
+}
+
+// CheckGate refuses what names no gate.
+func CheckGate(op string, id belay.GateID) error {
+	if !slices.Contains(gateKinds, id.Kind()) {
+		return refuse(belay.CodeInvalid, op, "%q is no gate: it begins with its kind, which is %s, and a colon", id,
+			oneOf(gateKinds))
+	}
+	return checkName(op, "the gate's name", id.Name(), true)
+}
+
+func oneOf(words []string) string {
+	text := words[0]
+	for i, w := range words[1:] {
+		if i == len(words)-2 {
+			text += " and " + w
+		} else {
+			text += ", " + w
+		}
+	}
+	return text
+}
+
+func checkLimit(op string, limit int) error {
+	if limit < 1 || limit > belay.MaxConcurrency {
+		return refuse(belay.CodeInvalid, op, "a limit of %d is not within 1 and %d", limit, belay.MaxConcurrency)
+	}
+	return nil
+}
+
+func checkRate(op string, n int, per belay.Duration) error {
+	if n < 1 || n > belay.MaxRate {
+		return refuse(belay.CodeInvalid, op, "a rate of %d is not within 1 and %d", n, belay.MaxRate)
+	}
+	if per < belay.MinRatePer || per > belay.MaxRatePer {
+		return refuse(belay.CodeInvalid, op, "the time of a rate, %s, is not within %s and %s", per.D(),
+			belay.MinRatePer.D(), belay.MaxRatePer.D())
+	}
+	return nil
+}
+
+// Outcome notes how a run ended that called a target. It follows the end of the run; if it
+// is lost, a failure is not counted and a probe is looked at when its time is over.
+type Outcome struct {
+	Target string
+	Failed bool
+	// Probe says that the run was let through while the breaker was half open.
+	Probe bool
+}
+
+// Need names the target's gate and what it holds.
+func (c *Outcome) Need(n *Need) {
+	n.Counts = append(n.Counts, belay.Gate(belay.GateTarget, c.Target))
+}
+
+func (c *Outcome) apply(w *world) (Reply, error) {
+	g := w.gate(belay.Gate(belay.GateTarget, c.Target))
+	if g == nil {
+		return Reply{}, nil
+	}
+	if g.err != nil {
+		return Reply{}, g.err
+	}
+	b := Breaker{State: BreakerClosed}
+	if g.Breaker != nil {
+		b = *g.Breaker
+	}
+	b.pass(w.Now)
+	switch {
+	case c.Failed && (c.Probe || b.State == BreakerClosed):
+		b.failed(w.Now)
+	case !c.Failed && c.Probe:
+		b.succeeded()
+	}
+	if g.Breaker == nil && b.Failures == 0 && b.State == BreakerClosed || g.Breaker != nil && b == *g.Breaker {
+		return Reply{}, nil
+	}
+	g.Breaker, g.dirty = &b, true
+	if g.line > 0 && g.room(w.Now) > 0 {
+		w.follow(&Admit{Gate: g.id, Heads: MaxHeads})
+	}
+	return Reply{}, nil
+}

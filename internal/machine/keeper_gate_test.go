@@ -1,0 +1,55 @@
+package machine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/belaydev/belay"
+)
+
+// PlaceKey names a row of an execution in a gate.
+type PlaceKey struct {
+	gate      belay.GateID
+	execution belay.ExecutionID
+}
+
+// parked are the executions in the line of a gate, in order.
+func (k *keeper) parked(gate belay.GateID) []*Execution {
+	all := k.where(func(e *Execution) bool { return e.Gate == gate })
+	slices.SortStableFunc(all, func(a, b *Execution) int {
+		return cmp.Or(cmp.Compare(a.GateRank, b.GateRank), cmp.Compare(a.DueAt, b.DueAt))
+	})
+	return all
+}
+
+// held are the executions that have a place in a gate, by id.
+func (k *keeper) held(gate belay.GateID) (held, members []belay.ExecutionID) {
+	for key, has := range k.places {
+		if key.gate == gate {
+			members = append(members, key.execution)
+			if has {
+				held = append(held, key.execution)
+			}
+		}
+	}
+	slices.SortFunc(held, belay.ExecutionID.Compare)
+	slices.SortFunc(members, belay.ExecutionID.Compare)
+	return held, members
+}
+
+// count counts what gates hold.
+func (k *keeper) count(rows *Rows, counts []belay.GateID, queries []MemberQuery) {
+	for _, id := range counts {
+		held, members := k.held(id)
+		rows.Counts = append(rows.Counts, GateCount{
+			Gate: id, Held: len(held), Members: len(members), Line: min(len(k.parked(id)), MaxHeads+1),
+		})
+	}
+	for _, q := range queries {
+		_, members := k.held(q.Gate)
+		for _, id := range members[:min(len(members), q.Limit)] {
+			held := k.places[PlaceKey{q.Gate, id}]
+			rows.Members = append(rows.Members, Place{Gate: q.Gate, Execution: id, Held: held})
+		}
+	}
+}
