@@ -31,8 +31,12 @@ func (k *keeper) check() error {
 		checkRow(&f, k, r.execution)
 		checkConsumed(&f, r)
 		checkSums(&f, r)
-		saved := 0
+		saved, ops := 0, make(map[belay.OpID]bool)
 		for _, c := range r.checkpoints {
+			if ops[c.Op] && !c.Op.IsZero() {
+				f.add("G3", "%s has two checkpoints of operation %s", id, c.Op)
+			}
+			ops[c.Op] = true
 			if c.Seq > r.execution.BaseSeq {
 				saved++
 			}

@@ -52,6 +52,7 @@ type Need struct {
 	// Entering are executions that an owner may be given: all their gates are loaded.
 	Entering []belay.ExecutionID
 
+	first     []OpRef               // operations of which this is the first try, if none was repeated
 	laneGates map[belay.GateID]bool // those in LaneGates
 	ready     map[LaneID]int        // index of a lane's query in Ready
 	lines     map[belay.GateID]int  // index of a gate's query in Lines

@@ -149,11 +149,7 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 			}
 		}
 	}
-	for _, ref := range unique(n.Ops) {
-		if o := k.records[ref.Execution].op(ref); o.Seq != 0 {
-			rows.Ops = append(rows.Ops, o)
-		}
-	}
+	k.loadOps(rows, unique(n.Ops))
 	for _, ref := range unique(n.Signals) {
 		for _, s := range k.records[ref.Execution].signals {
 			if s.Seq == ref.Seq {
@@ -201,9 +197,18 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 	}
 	more := n.Further(rows)
 	load(more.Objects)
+	k.loadOps(rows, more.Ops)
 	k.count(rows, more.Counts, n.Members)
 	for _, id := range unique(n.Checkpoints) {
 		rows.Checkpoints = append(rows.Checkpoints, copies(k.records[id].checkpoints)...)
+	}
+}
+
+func (k *keeper) loadOps(rows *Rows, refs []OpRef) {
+	for _, ref := range refs {
+		if o := k.records[ref.Execution].op(ref); o.Seq != 0 {
+			rows.Ops = append(rows.Ops, o)
+		}
 	}
 }
 

@@ -56,10 +56,12 @@ type Further struct {
 	Objects []ObjectRef
 	// Counts asks what gates hold, after they were locked.
 	Counts []belay.GateID
+	// Ops are the operations of runs that have repeated a write.
+	Ops []OpRef
 }
 
 // None reports whether there is nothing more to load.
-func (f Further) None() bool { return len(f.Objects)+len(f.Counts) == 0 }
+func (f Further) None() bool { return len(f.Objects)+len(f.Counts)+len(f.Ops) == 0 }
 
 // Further is what is to be loaded beside what the need names, each once.
 func (n *Need) Further(rows *Rows) Further {
@@ -98,7 +100,26 @@ func (n *Need) Further(rows *Rows) Further {
 	for _, id := range rows.LaneGates {
 		gate(id)
 	}
+	f.Ops = n.repeatedOps(rows)
 	return f
+}
+
+// repeatedOps are the operations whose repetition may have been carried out before them.
+func (n *Need) repeatedOps(rows *Rows) (ops []OpRef) {
+	if len(n.first) == 0 {
+		return nil
+	}
+	for _, e := range rows.Executions {
+		if e.Repeated == 0 || e.Repeated != e.Token {
+			continue
+		}
+		for _, ref := range n.first {
+			if ref.Execution == e.ID && !slices.Contains(n.Ops, ref) && !slices.Contains(ops, ref) {
+				ops = append(ops, ref)
+			}
+		}
+	}
+	return ops
 }
 
 // due are the executions that claims may take.

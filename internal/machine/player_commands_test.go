@@ -30,7 +30,7 @@ func (p *player) step() {
 		p.submit, p.submit, p.child, p.child, p.claim, p.claim, p.claim, p.claim, p.schedule, p.accept,
 		p.save, p.save, p.consume, p.settle, p.settle, p.settle, p.signal, p.beat, p.beat, p.act, p.act,
 		p.lock, p.lock, p.renew, p.renew, p.vacate,
-		p.gate, p.gate, p.gate, p.takeBack, p.takeBack, p.session, p.session, p.repeat, p.repeat, p.append,
+		p.gate, p.gate, p.gate, p.takeBack, p.takeBack, p.session, p.session, p.repeat, p.repeat, p.arrive, p.append,
 		p.append, p.sweep, p.sweep,
 	}
 	steps[p.n(len(steps))]()
@@ -237,9 +237,25 @@ func (p *player) act() {
 }
 
 // operate sends a command and remembers it for a repetition.
+// operate sends an operation. Sometimes its repetition arrives first, and the first try later.
 func (p *player) operate(c Command) {
+	if save, is := c.(*Save); is && p.n(4) == 0 {
+		again := *save
+		again.Repeat = true
+		p.late = append(p.late, c)
+		p.past = append(p.past, &again)
+		p.send(&again)
+		return
+	}
 	p.past = append(p.past, c)
 	p.send(c)
+}
+
+// arrive sends a first try that its repetition overtook.
+func (p *player) arrive() {
+	if len(p.late) > 0 {
+		p.send(recent(p, p.late))
+	}
 }
 
 func (p *player) repeat() {

@@ -26,6 +26,7 @@ type player struct {
 	workers    [4]belay.WorkerID
 	claims     map[belay.WorkerID]*Claim
 	past       []Command // operations to repeat
+	late       []Command // first tries that their repetition overtook
 	queue      []Command
 
 	replies     replyLog

@@ -52,6 +52,9 @@ type Execution struct {
 	Losses      int // lost runs in a row without a new checkpoint
 	Checkpoints int // number saved; 0 means that a claim has nothing to load
 	StateSeq    int64
+	// Repeated is the token of the newest run whose checkpoint was written by a repetition. The first
+	// try of that checkpoint may arrive later.
+	Repeated    belay.Token
 	SignalSeq   int64 // newest signal delivered
 	SignalSeen  int64 // newest signal that the last suspended run had seen
 	Signals     int   // kept and not consumed by a checkpoint, without the ends of children

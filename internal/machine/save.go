@@ -24,8 +24,10 @@ func (c *Save) Judge() {
 // consumed signal.
 func (c *Save) Need(n *Need) {
 	needLease(n, c.Lease)
-	if c.Repeat {
-		n.Ops = append(n.Ops, OpRef{c.Lease.Execution, c.Op})
+	if ref := (OpRef{c.Lease.Execution, c.Op}); c.Repeat {
+		n.Ops = append(n.Ops, ref)
+	} else if !c.Op.IsZero() {
+		n.first = append(n.first, ref)
 	}
 	if c.Consumes != 0 {
 		n.Signals = append(n.Signals, SignalRef{c.Lease.Execution, c.Consumes})
@@ -35,7 +37,7 @@ func (c *Save) Need(n *Need) {
 func (c *Save) apply(w *world) (Reply, error) {
 	const op = "save"
 	c.Judge()
-	if c.Repeat {
+	if c.Repeat || w.overtaken(c.Lease) {
 		if seq, ok, err := w.repetition(op, c.Lease.Execution, c.Op, c.judged.sum); ok {
 			return Reply{Seq: seq, Replayed: err == nil}, err
 		}
@@ -61,6 +63,9 @@ func (c *Save) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	w.advance(e)
+	if c.Repeat {
+		e.Repeated = e.Token
+	}
 	if taken != nil {
 		taken.ConsumedBy = e.Seq
 		if taken.Child.IsZero() { // signals kept by older servers were not counted
@@ -83,6 +88,15 @@ func (c *Save) apply(w *world) (Reply, error) {
 		Data: c.Data, Cost: c.CostTokens,
 	})
 	return Reply{Seq: e.Seq}, nil
+}
+
+// overtaken reports whether a checkpoint of the run was written by a repetition. A write that is not
+// marked as a repetition may then be the first try of such a checkpoint: it stopped on its way, the
+// owner repeated it on another connection or server, and has written newer checkpoints since. Carried
+// out again, it would restore an older state.
+func (w *world) overtaken(l belay.Lease) bool {
+	e := w.execs[l.Execution]
+	return e != nil && e.Repeated != 0 && e.Repeated == l.Token
 }
 
 // consume finds the signal that the checkpoint consumes. A signal can be consumed once.

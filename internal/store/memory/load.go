@@ -78,11 +78,7 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 			rows.Runs = append(rows.Runs, copyRun(s.of(id.Execution).runs[i], true))
 		}
 	}
-	for _, ref := range unique(need.Ops) {
-		if o, ok := s.of(ref.Execution).op(ref); ok {
-			rows.Ops = append(rows.Ops, o)
-		}
-	}
+	s.loadOps(rows, unique(need.Ops))
 	for _, ref := range unique(need.Signals) {
 		if i, ok := find(s.of(ref.Execution).signals, bySignal, ref.Seq); ok {
 			rows.Signals = append(rows.Signals, copySignal(s.of(ref.Execution).signals[i], true))
@@ -118,7 +114,16 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 	}
 	more := need.Further(rows)
 	s.loadObjects(rows, more.Objects)
+	s.loadOps(rows, more.Ops)
 	s.loadGates(rows, more.Counts, need.Members)
+}
+
+func (s *Store) loadOps(rows *machine.Rows, refs []machine.OpRef) {
+	for _, ref := range refs {
+		if o, ok := s.of(ref.Execution).op(ref); ok {
+			rows.Ops = append(rows.Ops, o)
+		}
+	}
 }
 
 // of is the record of an execution, an empty one if there is none.

@@ -29,6 +29,9 @@ func (t *tx) loadObjects(rows *machine.Rows, need machine.Need) error {
 	if err := t.loadThese(rows, more.Objects); err != nil {
 		return err
 	}
+	if err := t.loadOps(rows, more.Ops); err != nil {
+		return err
+	}
 	return t.loadGates(rows, more.Counts, need.Members)
 }
 

@@ -236,11 +236,20 @@ func (w *walker) accept() machine.Command {
 }
 
 func (w *walker) save() machine.Command {
+	if len(w.late) > 0 && w.chance(3) {
+		return &machine.Save{Save: one(w, w.late...)}
+	}
 	s := belay.Save{
 		Lease: w.lease(), Kind: belay.CheckpointKind(w.number(1, 3)), Key: one(w, "a", "b", "c"), Data: w.payload(),
 		CostTokens: int64(w.number(0, 1)),
 	}
+	used := len(w.ops)
 	s.Op, s.Repeat = w.op()
+	if s.Repeat && len(w.ops) > used { // the first try arrives later
+		first := s
+		first.Repeat = false
+		w.late = append(w.late, first)
+	}
 	if w.chance(4) {
 		s.Kind, s.Consumes = belay.KindWait, w.signalSeq(s.Lease.Execution)
 	}

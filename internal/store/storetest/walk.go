@@ -119,6 +119,7 @@ type walker struct {
 	workers   []belay.WorkerID
 	leases    []belay.Lease // all leases that were ever won
 	ops       []belay.OpID
+	late      []belay.Save // first tries that their repetition overtook
 	following []machine.Command
 }
 

@@ -79,6 +79,7 @@ const (
 	GateRank
 	Places
 	AdmitBy
+	Repeated
 	RunSeq // only in PostgreSQL: the seq at which the present run began, if that run has no row of its own
 	Ints   // the columns from here on are no integers
 )
@@ -115,7 +116,7 @@ var Hot = [HotCount]Column[machine.Execution]{
 	Preempting: number("preempting", Boolean, Lean), Class: number("class", Int2, Lean), Parted: number("parted", Int8,
 		Lean),
 	GateRank: number("gate_rank", Int4, Lean), Places: number("places", Int2, Lean),
-	AdmitBy: number("admit_by", Int8, Null), RunSeq: number("run_seq", Int8, Null),
+	AdmitBy: number("admit_by", Int8, Null), Repeated: number("repeated", Int8, Lean), RunSeq: number("run_seq", Int8, Null),
 
 	Reason:     text("reason", Null, func(e *machine.Execution) *string { return &e.Reason }),
 	ReasonText: text("reason_text", Null, func(e *machine.Execution) *string { return &e.ReasonText }),
@@ -150,7 +151,7 @@ func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 		ProgressAt: int64(e.ProgressAt), FinishedAt: int64(e.FinishedAt), CancelBy: int64(e.CancelBy),
 		PauseRequested: Number(e.PauseRequested), Preempting: Number(e.Preempting), Class: int64(e.Class),
 		Parted: e.Parted, GateRank: int64(e.GateRank), Places: int64(e.Places), AdmitBy: int64(e.AdmitBy),
-		RunSeq: runSeq,
+		Repeated: int64(e.Repeated), RunSeq: runSeq,
 	}
 }
 
@@ -220,6 +221,7 @@ func ScanExecution[C Row](row C, policy *belay.Policy, gates *belay.Gates) (*mac
 	e.Reason, e.ReasonText, e.Message = row.Word(fixed+Reason), row.Text(fixed+ReasonText), row.Text(fixed+Message)
 	e.Gate = belay.GateID(row.Word(fixed + Gate))
 	e.GateRank, e.Places, e.AdmitBy = int(number(GateRank)), machine.Places(number(Places)), at(AdmitBy)
+	e.Repeated = belay.Token(number(Repeated))
 	copy(e.Worker[:], row.Raw(fixed+Worker))
 	copy(e.Secret[:], row.Raw(fixed+Secret))
 	return e, number(RunSeq)

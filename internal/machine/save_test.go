@@ -1,0 +1,69 @@
+package machine
+
+import (
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// G3: a checkpoint is written once, although its repetition arrives before its first try: the first
+// try stopped in a server that stands still or on a slow connection, the owner repeated it elsewhere
+// and has written a newer state since. The first try is answered as the repetition was, and restores
+// no older state.
+func TestTheFirstTryOfACheckpointArrivesAfterItsRepetition(t *testing.T) {
+	for name, together := range map[string]bool{"in a later batch": false, "in the same batch": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			l := s.run(s.worker("w"))
+			first := s.save(l, belay.KindState, "old")
+			again := &Save{Save: first.Save}
+			again.Repeat = true
+			newer := s.save(l, belay.KindState, "new")
+			var replies []Reply
+			if together {
+				_, replies = s.batch(again, newer, first)
+			} else {
+				for _, c := range []Command{again, newer, first} {
+					_, r := s.batch(c)
+					replies = append(replies, r...)
+				}
+			}
+			for i, r := range replies {
+				if r.Err != nil {
+					t.Fatalf("write %d: %v", i, r.Err)
+				}
+			}
+			if last := replies[2]; last.Seq != replies[0].Seq || !last.Replayed {
+				t.Errorf("the first try was answered with %+v, its repetition with %+v", last, replies[0])
+			}
+			if e := s.row(l.Execution); e.StateSeq != replies[1].Seq {
+				t.Errorf("the state has seq %d, the newest is %d", e.StateSeq, replies[1].Seq)
+			}
+		})
+	}
+}
+
+// G3: the rule above ends with the run: the next owner's writes are looked up only if one of them was
+// repeated.
+func TestOnlyTheRunThatRepeatedAWriteIsLookedUp(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	again := s.save(l, belay.KindStep, "a")
+	again.Repeat = true
+	s.do(again)
+	s.do(s.settle(l, belay.OutcomeReleased))
+	next := s.win(w)
+	need := NeedOf([]Command{s.save(next, belay.KindStep, "b")})
+	if ops := need.Further(s.load(&need)).Ops; len(ops) != 0 {
+		t.Errorf("the write of the next run looks up %v", ops)
+	}
+	again = s.save(next, belay.KindStep, "c")
+	again.Repeat = true
+	s.do(again)
+	b := s.save(next, belay.KindStep, "d")
+	need = NeedOf([]Command{b})
+	if ops := need.Further(s.load(&need)).Ops; len(ops) != 1 || ops[0] != (OpRef{next.Execution, b.Op}) {
+		t.Errorf("the write after a repetition looks up %v", ops)
+	}
+}
