@@ -7,7 +7,8 @@
 // workflows; bare workers, which violate the protocol on purpose; outsiders, which are external
 // owners; clients; and watchers. All of them run in one testing/synctest bubble: time is virtual,
 // and this package alone decides how it passes. A plan, drawn from the seed, says how many of them
-// there are and which faults happen.
+// there are, whether a node commits several batches at the same time, after which time the nodes
+// delete ended executions, and which faults happen.
 //
 // # The gate
 //

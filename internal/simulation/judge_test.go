@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"strings"
 	"time"
 )
 
@@ -17,6 +18,9 @@ func (w *world) judge(t *ticket) (fate, time.Duration) {
 		}
 		return goes, 0
 	case atStore:
+		if strings.Contains(t.name, answered) {
+			return goes, 0
+		}
 		if !w.healing.Load() && t.until == 0 && w.rng.Float64() < w.plan.storeSlow {
 			d := between(w.rng, 50*time.Millisecond, 3*time.Second)
 			w.history.fault("store slow")

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/belaydev/belay"
@@ -42,12 +43,15 @@ type life struct {
 	// goroutines wait.
 	heed func(store.Hint)
 	late store.Hint
+
+	mu    sync.Mutex
+	names map[string]bool // see unique
 }
 
 // start begins a new life.
 func (n *node) start() {
 	n.lives++
-	x := &life{node: n, name: n.name, closed: make(chan struct{})}
+	x := &life{node: n, name: n.name, closed: make(chan struct{}), names: make(map[string]bool)}
 	x.store = &gated{Store: n.w.store, w: n.w, life: x}
 	random := n.w.random(fmt.Sprintf("%s life %d", n.name, n.lives))
 	opt := engine.Options{
@@ -57,6 +61,7 @@ func (n *node) start() {
 		Random: func(b []byte) { n.w.fill(b, x.name, x.ids.Add(1)) },
 		Jitter: random.Float64,
 		Gather: x.gather, Order: n.w.order(n.lives),
+		Committers: n.w.plan.committers, Pulse: n.w.plan.pulse,
 	}
 	if n.w.plan.proves {
 		opt.Self = belay.Process{Host: "host", PID: 1}
@@ -81,7 +86,7 @@ func (n *node) crash(executed func() bool) {
 		f := dies
 		if t.place == atStore && executed() {
 			f = unheard
-			if t.place == atStore && strings.HasSuffix(t.name, "commit") {
+			if t.place == atStore && strings.Contains(t.name, " commit") {
 				n.w.history.fault("node died in a commit")
 			}
 		}
@@ -103,10 +108,34 @@ func (n *node) stop() {
 	}()
 }
 
-// gather stops the committer until the commands of the next batch have arrived.
-func (x *life) gather(bool) {
-	if !x.dead.Load() {
-		x.store.w.gate.pass(context.Background(), &ticket{place: atBatch, name: x.name, life: x})
+// gather stops a committer until the commands of the next batch have arrived.
+func (x *life) gather(urgent bool) {
+	if x.dead.Load() {
+		return
+	}
+	name := x.name
+	if urgent {
+		name += " pulse"
+	}
+	name, free := x.unique(name)
+	defer free()
+	x.store.w.gate.pass(context.Background(), &ticket{place: atBatch, name: name, life: x})
+}
+
+// unique returns a name that no other goroutine of this life uses until it calls free: committers
+// that wait at the same time have names in the order in which they arrived.
+func (x *life) unique(base string) (name string, free func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	name = base
+	for n := 2; x.names[name]; n++ {
+		name = fmt.Sprint(base, " ", n)
+	}
+	x.names[name] = true
+	return name, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		delete(x.names, name)
 	}
 }
 

@@ -14,6 +14,8 @@ type plan struct {
 	safety                        time.Duration // duration of the phase with faults
 	slowPoll, hintPoll            time.Duration
 	retention                     time.Duration // below 0: executions are kept
+	committers                    int           // batches of a node that are committed at the same time
+	pulse                         bool          // heartbeats are committed beside all other batches
 	proves                        bool          // a node can prove that a process on its host has died
 	hints                         bool          // nodes send hints to each other
 
@@ -78,6 +80,10 @@ func newPlan(r *rand.Rand) plan {
 	if p.hints && p.calm() { // then only the poll for lost hints can find due work in time
 		p.slowPoll = 20 * time.Second
 	}
+	p.committers, p.pulse = 1+r.IntN(4)/3, r.IntN(4) == 0
+	if p.overlapping() {
+		p.merged = 0
+	}
 	p.retention = -1
 	if r.IntN(5) == 0 {
 		p.withRetention(between(r, leastRetention, mostRetention))
@@ -95,6 +101,9 @@ func (p *plan) calmDown() {
 	p.nodeCrash, p.cut, p.clockStep, p.allDown, p.workerFreeze = 0, 0, 0, 0, 0
 	p.workerCrash, p.slowPoll = 2*time.Second, min(p.slowPoll, 800*time.Millisecond)
 }
+
+// overlapping reports whether a node commits several batches at the same time.
+func (p *plan) overlapping() bool { return p.committers > 1 || p.pulse }
 
 // calm reports whether the plan has only faults of workers. With such a plan, no fault excuses a
 // late server.

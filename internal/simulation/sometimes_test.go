@@ -79,7 +79,7 @@ func (b *book) tallyRows(s *story) {
 }
 
 func (b *book) tallyCalls() {
-	told := make(map[belay.OpID]time.Duration) // operations whose caller got the error that the outcome is unknown
+	unknown := make(map[belay.OpID]time.Duration) // operations whose caller did not learn the outcome
 	for _, c := range b.calls {
 		var op belay.OpID
 		switch r := c.request.(type) {
@@ -104,11 +104,11 @@ func (b *book) tallyCalls() {
 		if op.IsZero() {
 			continue
 		}
-		if _, before := told[op]; before && c.end == promise.OK {
+		if _, before := unknown[op]; before && c.end == promise.OK {
 			b.count("repeated write answered")
 		}
 		if c.end == promise.Unknown {
-			told[op] = c.from
+			unknown[op] = c.from
 		}
 	}
 	b.sometimes["node died in a commit"] += b.faults["node died in a commit"]

@@ -46,7 +46,9 @@ func (s *gated) hold(ctx context.Context, op string) (told func(error) error, er
 
 // Commit implements store.Store.
 func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
-	told, err := s.hold(ctx, "commit")
+	op, free := s.life.unique("commit")
+	defer free()
+	told, err := s.hold(ctx, op)
 	if err != nil {
 		return err
 	}
@@ -68,8 +70,17 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		s.w.traceCommit(c)
 		s.w.giveHints(s.life, found, c.changes)
 	}
+	if s.w.plan.overlapping() {
+		// The answers of two commits may arrive in another order than that in which they were written.
+		if _, dead := s.hold(ctx, op+answered); dead != nil {
+			return dead
+		}
+	}
 	return told(err)
 }
+
+// answered ends the name of a commit that was written and whose answer is on the way.
+const answered = " answer"
 
 // Read implements store.Store.
 func (s *gated) Read(ctx context.Context, q store.Read) (*machine.Record, error) {
