@@ -64,7 +64,7 @@ SHARING := ConcurrentPrepares BaseIsLockedForCopyingOnly PrepareWaitsForItsPlace
 # tests makes the pattern of the tests with the given names; heavy is the pattern of all tests that process much.
 empty :=
 tests  = ^Test($(subst $(empty) ,|,$(strip $(1))))$$
-heavy := $(call tests,$(HEAVY))|^Test(HTTP)?Memory$$/^Output$$
+heavy := $(call tests,$(HEAVY))|^Test(HTTP)?Memory$$/^(Output|Waits)$$
 
 # The programs that unit tests need; with BELAY_TEST_REQUIRE a test fails if a program is missing.
 NEEDED := git git-crypt curl initdb:postgresql pgbouncer

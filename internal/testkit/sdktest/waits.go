@@ -293,7 +293,7 @@ var waits = []testCase{
 		want(e, id, "abcd")
 	}},
 
-	{"a run continues from more checkpoints and signals than fit into one reply", func(e *env) {
+	{"a run continues from more checkpoints and signals than fit into one reply", large(func(e *env) {
 		const steps, letters = 10, 30
 		begun := make(map[string]int)
 		e.hire(register("w", func(ctx context.Context, in string) (string, error) {
@@ -335,7 +335,7 @@ var waits = []testCase{
 		if begun["run"] != 2 || begun["step 0"] != 1 || len(begun) != steps+1 {
 			e.Errorf("begun: %v", begun)
 		}
-	}},
+	})},
 
 	{"a signal whose checkpoint's reply was lost is not consumed twice", func(e *env) {
 		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
