@@ -208,11 +208,11 @@ func (p place) clear() error {
 		return os.MkdirAll(p.at, 0o755) //nolint:gosec // the run's user must be able to pass the directory
 	}
 	// the run's user must be able to pass the directory
-	if err := os.MkdirAll(filepath.Dir(p.at), 0o755); err != nil { //nolint:gosec
+	if err := os.MkdirAll(filepath.Dir(p.at), 0o755); err != nil { //nolint:gosec // the run's user must pass it
 		return err
 	}
 	// the run's user must be able to read the file
-	f, err := os.OpenFile(p.at, os.O_CREATE|os.O_RDONLY, 0o444) //nolint:gosec
+	f, err := os.OpenFile(p.at, os.O_CREATE|os.O_RDONLY, 0o444) //nolint:gosec // the run's user may read it
 	if err != nil && !errors.Is(err, unix.EROFS) {
 		return err
 	}

@@ -111,7 +111,7 @@ func (m *Manager) makePassable() (opened bool) {
 		dir := filepath.Join(m.dir, sub)
 		if info, err := os.Lstat(dir); err == nil && info.Mode().Perm() == 0o700 {
 			// other users can pass through the directory but cannot list it
-			if os.Chmod(dir, 0o711) == nil { //nolint:gosec
+			if os.Chmod(dir, 0o711) == nil { //nolint:gosec // the job's user must pass it
 				opened = true
 			}
 		}
