@@ -103,6 +103,8 @@ func reportVerdict(t *testing.T, r *record, file string) {
 // run carries out the whole run and reads the results into the record.
 func (w *world) run(ctx context.Context, r *record) {
 	w.t.Helper()
+	took := stages{began: time.Now()}
+	defer func() { w.t.Logf("%s took %s", w.store, took.text()) }()
 	c := w.newCrowd()
 	for i := range 3 {
 		if err := w.jobs.begin(ctx, fmt.Sprint("command", i)); err != nil {
@@ -118,6 +120,7 @@ func (w *world) run(ctx context.Context, r *record) {
 	w.t.Logf("%s, seed %d: %d faults in %s, %.0f executions a second of %.0f", w.store, w.seed, len(p), r.For,
 		r.Load.Asked, r.Load.Measured)
 
+	took.end("beginning and measurement")
 	harmed, calm := context.WithCancel(ctx)
 	healed, over := context.WithCancel(ctx)
 	var looking sync.WaitGroup
@@ -131,25 +134,48 @@ func (w *world) run(ctx context.Context, r *record) {
 	calm()
 	loading.Wait()
 	w.heal()
+	took.end("faults")
 	r.Healed = time.Now()
 	w.jobs.end()
 	r.Open = w.settle(ctx)
 	r.Settled = time.Now()
+	took.end("settling")
 	w.probe(ctx, r)
+	took.end("probes")
 	time.AfterFunc(settling/4, over) // a watcher needs less time than that to receive the end of its execution
 	c.lives.Wait()
 	beside.Wait()
 	over()
 	looking.Wait()
+	took.end("watchers")
 	w.stop(ctx)
+	took.end("stop of the workers")
 	if err := w.read(ctx, r); err != nil {
 		w.t.Errorf("read the store: %v", err)
 	}
+	took.end("reading")
 	if err := w.retire(ctx, r); err != nil {
 		w.t.Errorf("delete ended executions: %v", err)
 	}
+	took.end("deletion")
 	w.end()
+	took.end("end")
 }
+
+// stages records how long the stages of a run took.
+type stages struct {
+	began time.Time // of the current stage
+	all   []string
+}
+
+// end ends the current stage.
+func (s *stages) end(name string) {
+	now := time.Now()
+	s.all = append(s.all, fmt.Sprintf("%s %.1f s", name, now.Sub(s.began).Seconds()))
+	s.began = now
+}
+
+func (s *stages) text() string { return strings.Join(s.all, ", ") }
 
 // beside starts everything that runs at the same time as the load.
 func (w *world) beside(harmed, healed context.Context, c *crowd, length time.Duration) *sync.WaitGroup {
