@@ -113,9 +113,9 @@ func TestAJobContinuesOnAnotherMachine(t *testing.T) {
 	if e := p.execution(parse(t, id)); e.Token&0xffffffff != 2 || e.Attempt != 1 {
 		t.Errorf("the job ended with token %d as attempt %d", e.Token, e.Attempt)
 	}
-	if r := back.belay("workspaces", "ls").want(0); !strings.Contains(r.out, "kept") {
-		t.Errorf("the first machine's workspace is gone\n%s", r)
-	}
+	until(t, "the first machine has kept the work of its workspace", func() bool {
+		return strings.Contains(back.belay("workspaces", "ls").want(0).out, "kept")
+	})
 	two.stopWorker()
 	back.stopWorker()
 	s.stop()

@@ -267,7 +267,7 @@ func TestRefusedBackupsAndRestores(t *testing.T) {
 		{"a backup over a file", []string{"backup", p.path("b.db")}, belay.CodeConflict.Exit(), "--force"},
 		{"a backup through a server", []string{
 			"backup", p.path("c.db"), "--server", "http://127.0.0.1:1",
-		}, belay.CodeConflict.Exit(), "where the server keeps its data"},
+		}, belay.CodeConflict.Exit(), "on the machine that has the server's data"},
 		{"a backup of PostgreSQL", []string{"backup", p.path("c.db"), "--store", "postgres://nobody@127.0.0.1:1/x"},
 			codeInvalid, "pg_dump"},
 		{"a backup beside its data", []string{"backup", filepath.Join(p.data, "b.db")}, codeInvalid, "elsewhere"},

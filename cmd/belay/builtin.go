@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -15,6 +16,7 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/host"
+	"github.com/belaydev/belay/internal/retry"
 	"github.com/belaydev/belay/worker"
 )
 
@@ -62,7 +64,7 @@ func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup
 // commands makes a worker for at most most commands at a time.
 func (b *builtins) commands(ctx context.Context, most int) *worker.Worker {
 	r := b.ofCommands
-	r.sweep(ctx, b.log)
+	r.sweepAll(ctx, b.log)
 	// Other users submit the commands. Therefore the configuration limits the variables of the
 	// environment and the repositories that a command may request: no variable unless the
 	// configuration names one.
@@ -76,7 +78,7 @@ func (b *builtins) commands(ctx context.Context, most int) *worker.Worker {
 // over logs how long workspaces waited for the set-up lock of their repository.
 func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Worker, over func()) {
 	a, r := b.cfg.Agent, b.ofAgents
-	r.sweep(ctx, b.log)
+	r.sweepAll(ctx, b.log)
 	if why := setup.Unpermitted(r.Walled); why != "" {
 		b.log.Warn("the agent is bounded", "why", why)
 	}
@@ -112,6 +114,33 @@ func (j *jobs) sweep(ctx context.Context, log *slog.Logger) {
 	if err := j.Workspaces.Sweep(ctx, func(string) bool { return true }); err != nil {
 		log.Warn("remove the workspaces of earlier jobs", "error", err)
 	}
+}
+
+// The delays between two sweeps while the first sweep has left something.
+const (
+	sweepAgain = time.Second
+	sweepLimit = time.Minute
+)
+
+// sweepAll sweeps, and sweeps again in the background until no workspace of a dead process is left:
+// a sweep leaves a workspace whose system user has been given to a running job since, and a workspace
+// whose work cannot be salvaged for now.
+func (j *jobs) sweepAll(ctx context.Context, log *slog.Logger) {
+	j.sweep(ctx, log)
+	if !j.leftover() {
+		return
+	}
+	go func() {
+		for d := sweepAgain; retry.Sleep(ctx, d) && j.leftover(); d = min(2*d, sweepLimit) {
+			j.sweep(ctx, log)
+		}
+	}()
+}
+
+// leftover reports whether there is a workspace of a dead process.
+func (j *jobs) leftover() bool {
+	all, err := j.Workspaces.Garbage(func(string) bool { return true })
+	return err != nil || slices.ContainsFunc(all, func(g workspace.Garbage) bool { return g.Kind == workspace.Dead })
 }
 
 // jobRunner makes the runner of jobs that the configuration describes, for at most most jobs at a

@@ -180,7 +180,7 @@ var layers = map[string]layer{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
 			"internal/agent/process",
 			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/config",
-			"internal/peer", "internal/screen",
+			"internal/peer", "internal/retry", "internal/screen",
 			"internal/secret", "internal/server", "internal/socket",
 			"internal/datadir", "internal/demo",
 		},

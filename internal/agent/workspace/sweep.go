@@ -24,9 +24,11 @@ type Garbage struct {
 	discard func(ctx context.Context) error
 }
 
-// The kinds of garbage.
+// Dead is the kind of workspaces whose process is gone.
+const Dead = "workspace"
+
+// The other kinds of garbage.
 const (
-	kindWorkspace = "workspace"
 	kindBase      = "base"
 	kindKept      = "kept"
 	kindLeftover  = "leftover"
@@ -73,7 +75,7 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 	for _, e := range entries {
 		name, root := e.Name(), filepath.Join(jobs, e.Name())
 		mine := m.liveAt(name)
-		g := Garbage{Path: root, Kind: kindWorkspace, ID: name}
+		g := Garbage{Path: root, Kind: Dead, ID: name}
 		if o, err := readOwner(root); err == nil {
 			g.ID = o.ID
 		}
