@@ -232,9 +232,9 @@ func TestAWorkerWithContradictoryOptionsIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	for says, args := range map[string][]string{
-		"leaves nothing to do": {"--concurrency", "0"},
-		"--server":             {"--config", p.path("belay.yaml")},
-		"is not valid":         {"--agent-users", "5-7"},
+		"no agent is configured": {"--concurrency", "0"},
+		"--server":               {"--config", p.path("belay.yaml")},
+		"is not valid":           {"--agent-users", "5-7"},
 	} {
 		if err := os.WriteFile(p.path("belay.yaml"), []byte("store: postgres://belay@127.0.0.1:1/belay\n"),
 			0o600); err != nil {

@@ -139,7 +139,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
 	}
-	x.says("the heartbeat gets through again")
+	x.says("a heartbeat has reached the server again")
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func TestRootWithoutCapabilities(t *testing.T) {
 	}
 	for _, users := range [][]string{nil, {"--agent-users", "1879100000-1879100009"}} {
 		r := small(users...).wait(patience)
-		if r.code == 0 || !strings.Contains(r.err, "jobs cannot have users of their own here") ||
+		if r.code == 0 || !strings.Contains(r.err, "jobs cannot have users of their own") ||
 			!strings.Contains(r.err, "agent.users: none") {
 			t.Errorf("%s", r)
 		}

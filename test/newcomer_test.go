@@ -50,7 +50,7 @@ func TestExecutionsHaveShortNames(t *testing.T) {
 		t.Errorf("@last is not the newest\n%s", r)
 	}
 	p.belay("get", "ex_01").want(66).saying("no execution has the id")
-	p.belay("get", first[:7]).want(64).saying("fits 2 executions")
+	p.belay("get", first[:7]).want(64).saying("matches 2 executions")
 }
 
 // Rule: if no engine runs, ls, get and explain say that they show the states from the time when the

@@ -20,7 +20,7 @@ func newAnnounced(b belay.Backend, v *view) *announced {
 	return &announced{outages: outages{
 		Backend: b,
 		began:   func(_ int, err error) { v.say("the heartbeat fails, so the command will be frozen soon: %v", err) },
-		ended:   func(int) { v.say("the heartbeat gets through again") },
+		ended:   func(int) { v.say("a heartbeat has reached the server again") },
 	}}
 }
 

@@ -194,13 +194,13 @@ func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 		}
 	case ctx.Err() != nil:
 	case errors.As(err, &missing):
-		return fmt.Errorf("jobs cannot be isolated as %s demands; without this setting they run without that wall: %w",
-			settingOf[missing.Wall], err)
+		return fmt.Errorf("this machine cannot isolate jobs as the setting %s requires; without the setting, jobs run "+
+			"without that restriction: %w", settingOf[missing.Wall], err)
 	case r.Workspaces.Users != nil && withoutUsers(ctx, r):
-		return fmt.Errorf("jobs cannot have users of their own here (%w): with agent.users: none they run as the "+
-			"user of this process, root", err)
+		return fmt.Errorf("on this machine jobs cannot have users of their own (%w): with agent.users: none jobs run as "+
+			"the user of this process, root", err)
 	default:
-		log.Warn("the trial job of the sandbox has failed, and so may other jobs", "error", err)
+		log.Warn("the trial job of the sandbox has failed, so other jobs may fail too", "error", err)
 	}
 	return nil //nolint:nilerr // a job whose sandbox cannot be made fails and names the reason
 }
@@ -211,14 +211,15 @@ var settingOf = map[process.Wall]string{process.WallNetwork: "agent.egress", pro
 // lacking lists the walls of the sandbox that this machine does not provide.
 func lacking(r *agent.Runner, w process.Walls) (why []string) {
 	if os.Geteuid() == 0 && r.Workspaces.Users == nil {
-		why = append(why, "they run as root: agent.users is none")
+		why = append(why, "jobs run as root, because agent.users is none")
 	}
 	if r.Seal && w.Seal == "" {
-		why = append(why, "they can write wherever their user may: this machine has no user namespaces and no Landlock")
+		why = append(why, "jobs can write wherever their user may, because this machine has no user namespaces and no "+
+			"Landlock")
 	}
 	if w.Landlock == 0 {
-		why = append(why, "this machine has no Landlock: signals and abstract sockets of the same user are not "+
-			"closed to them everywhere")
+		why = append(why, "this machine has no Landlock, so jobs may be able to use signals and abstract sockets of "+
+			"other processes of their user")
 	}
 	return why
 }

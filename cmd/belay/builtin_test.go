@@ -41,7 +41,7 @@ func TestNoJobRunsWithoutAWallThatIsDemanded(t *testing.T) {
 	}
 	want := process.Walls{}
 	if got := strings.Join(lacking(r, want), "; "); !strings.Contains(got, "no Landlock") ||
-		!strings.Contains(got, "they can write wherever") {
+		!strings.Contains(got, "jobs can write wherever") {
 		t.Errorf("without anything: %q", got)
 	}
 }

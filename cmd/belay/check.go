@@ -153,7 +153,7 @@ func checkListen(ctx context.Context, c *config.Config) error {
 	}
 	if !has {
 		return &belay.Error{Code: belay.CodeConflict, Op: "listen on " + c.Listen,
-			Message: "others can reach this address, and there is no API key yet; make one with: " +
+			Message: "other machines can reach this address, and there is no API key yet; make a key with: " +
 				"belay keys create --name NAME --scope read,submit,worker --data " +
 				screen.Words([]string{c.DataDir()}) +
 				", or allow access without a key with --insecure-no-auth"}

@@ -47,8 +47,8 @@ func reserveUserOf(ctx context.Context, user host.User, id string) (func(context
 // are for jobs. No job ever gets the first user.
 func splitUsers(users process.Range) (*host.User, process.Range, error) {
 	if users.Count < 2 {
-		return nil, users, fmt.Errorf("the users %s of jobs: at least two are needed, one for the base clones and one "+
-			"for a job", users)
+		return nil, users, fmt.Errorf("the range %s of users for jobs is too small: it must have at least two users, "+
+			"one for the base clones and one for a job", users)
 	}
 	if _, err := process.OpenPool(userJournal, process.Range{First: users.First, Count: 1}); err != nil {
 		return nil, users, err // another process has this user in use

@@ -70,7 +70,7 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 			failed(err)
 			return
 		}
-		k.say("no heartbeat gets through: the command is frozen")
+		k.say("no heartbeat reaches the server, so the command is frozen")
 	}, func() {
 		if err := tree.Thaw(context.Background()); err != nil {
 			failed(err)
@@ -145,8 +145,8 @@ func (k *keeper) heard(tree *process.Tree, fence *runs.Fence, end context.Cancel
 		end(errors.New("the execution was cancelled"))
 	case (len(r.Pause) > 0 || len(r.Preempt) > 0 || r.Drain) && !k.released:
 		k.released = true
-		k.say("an operator asks for the execution: the command is stopped")
-		end(errors.New("an operator asks for the execution"))
+		k.say("an operator has paused, preempted or drained the execution, so the command is stopped")
+		end(errors.New("an operator has paused, preempted or drained the execution"))
 	}
 	return k.held.Heartbeat
 }

@@ -214,7 +214,7 @@ func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, e
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return belay.ExecutionID{}, usage("%q fits %d executions; give the whole id of one, as `belay ls` shows it",
+		return belay.ExecutionID{}, usage("%q matches %d executions; give the complete id of one, as `belay ls` shows it",
 			arg, len(found))
 	}
 	return belay.ExecutionID{}, &belay.Error{

@@ -43,7 +43,7 @@ func (a *app) restoreCommand() *cobra.Command {
 				return usage("--epoch is for a store that has been restored already: name the store with " +
 					"--store, and give no file")
 			case epoch && verify:
-				return usage("--epoch does not go with --verify")
+				return usage("give --epoch or --verify, not both")
 			case epoch:
 				return nil
 			}

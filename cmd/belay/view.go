@@ -137,7 +137,7 @@ func (v *view) Prepared(commit string, dirty bool) {
 // Skipped says that a step has finished in an earlier run and does not run again.
 func (v *view) Skipped(s agent.StepResult) {
 	v.ranHere()
-	v.say("%s is done already (%s); the files that it changed are in the workspace again", stepName(s.Name),
+	v.say("%s is done already (%s); belay has restored the files that it changed", stepName(s.Name),
 		screen.Short(s.Duration()))
 }
 

@@ -146,10 +146,10 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 	case o.concurrency < 0 || o.concurrency > 10_000:
 		return usage("--concurrency is %d; it can be 0 to 10000", o.concurrency)
 	case o.concurrency == 0 && !o.cfg.Agents():
-		return usage("--concurrency 0 leaves nothing to do, unless an agent is configured: --agent-command or " +
-			"--agent-preset")
+		return usage("with --concurrency 0 the worker runs only agents, and no agent is configured: use " +
+			"--agent-command or --agent-preset")
 	case o.cfg.Shared() && a.server == "":
-		return usage("a worker does not connect to a database; name a server of this database with --server")
+		return usage("a worker connects to a server, not to a database; name a server of this database with --server")
 	}
 	return nil
 }

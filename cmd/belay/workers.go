@@ -147,7 +147,7 @@ func (a *app) workerID(ctx context.Context, arg string) (belay.WorkerID, error) 
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return belay.WorkerID{}, usage("%q fits %d workers; give the whole id of one, as `belay workers ls` shows it",
+		return belay.WorkerID{}, usage("%q matches %d workers; give the complete id of one, as `belay workers ls` shows it",
 			arg, len(found))
 	}
 	return belay.WorkerID{}, &belay.Error{

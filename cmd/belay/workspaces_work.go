@@ -108,7 +108,7 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 	switch {
 	case home != "" && len(w.salvage.Home) == 0:
 		return &belay.Error{
-			Code: belay.CodeNotFound, Message: "its HOME was not kept: Belay keeps only the HOME of an interrupted run",
+			Code: belay.CodeNotFound, Message: "this execution has no saved HOME: Belay saves HOME only for an interrupted run",
 		}
 	case w.Repo == "":
 		return usage("the repository of the work is not known; name it with --repo")
@@ -153,8 +153,8 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 func checkEmpty(dir string) error {
 	if entries, err := os.ReadDir(dir); dir != "" && err == nil && len(entries) > 0 {
 		return &belay.Error{
-			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is empty or not "+
-				"there yet", dir),
+			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is empty or "+
+				"does not exist", dir),
 		}
 	}
 	return nil
