@@ -197,8 +197,8 @@ func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 		return fmt.Errorf("this machine cannot isolate jobs as the setting %s requires; without the setting, jobs run "+
 			"without that restriction: %w", settingOf[missing.Wall], err)
 	case r.Workspaces.Users != nil && withoutUsers(ctx, r):
-		return fmt.Errorf("on this machine jobs cannot have users of their own (%w): with agent.users: none jobs run as "+
-			"the user of this process, root", err)
+		return fmt.Errorf("on this machine jobs cannot have users of their own (%w): with agent.users: none jobs "+
+			"run as the user of this process, root", err)
 	default:
 		log.Warn("the trial job of the sandbox has failed, so other jobs may fail too", "error", err)
 	}
