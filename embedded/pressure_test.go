@@ -123,7 +123,7 @@ func stores(t *testing.T, do func(t *testing.T, url string)) {
 }
 
 // A session whose worker sends heartbeats on time stays open while other clients submit as fast as
-// the store can accept, for longer than the TTL (G6).
+// the store can accept, for longer than the TTL (guarantee G6).
 func TestASessionSurvivesAFloodOfSubmissions(t *testing.T) {
 	stores(t, func(t *testing.T, url string) {
 		b := openOn(t, url)

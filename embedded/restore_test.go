@@ -78,7 +78,7 @@ func (h *hand) claim() belay.Lease {
 
 // A restored store has the data of the backup, gives out only tokens that are larger than all
 // earlier tokens, and has ended all sessions: workers from before the restore get CodeLeaseLost,
-// and other workers continue their executions (G1, G2, G3).
+// and other workers continue their executions (guarantees G1, G2 and G3).
 func TestARestoreRaisesTokensAndEndsSessions(t *testing.T) {
 	dir, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "b.db")
 	b := open(t, dir)

@@ -47,7 +47,7 @@ func submitTx(t *testing.T, c *pgx.Conn, end error, s ...belay.Submission) []bel
 
 // A worker that waits at another connection claims an execution submitted in a transaction as soon
 // as the transaction is committed, long before any poll. After a rollback the execution does not
-// exist (G4).
+// exist (guarantee G4).
 func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
@@ -93,7 +93,7 @@ func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 // A submission in a transaction follows the same rules as any other submission: its idempotency key
 // finds the execution that an earlier submission created, and Belay refuses another body under that
 // key and an invalid submission. The other submissions of the call and the transaction are not
-// affected (G9).
+// affected (guarantee G9).
 func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)

@@ -61,7 +61,7 @@ func (d *database) close() {
 // Rule: the procedure of docs/operations.md for PostgreSQL, with PostgreSQL's own tools, has the
 // same result as the restore of a data directory: every write that was acknowledged before the dump
 // is kept, the engine gives out no token twice, and no lease from before the dump is valid any more
-// (G1, G2, G3).
+// (guarantees G1, G2 and G3).
 func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Shared(t)

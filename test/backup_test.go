@@ -101,7 +101,7 @@ func (l *load) kill() {
 // Rule: a backup made under load, while the server is killed, contains every write that was
 // acknowledged before the backup began. After the restore, the server gives out no token a second
 // time, not even one that it gave out after the backup, and reclaims the executions that had owners
-// (G1, G3, G4).
+// (guarantees G1, G3 and G4).
 func TestABackupUnderLoadIsRestored(t *testing.T) {
 	t.Parallel()
 	r := dice(t)

@@ -111,7 +111,7 @@ func leader(thread int) (int, error) {
 
 // Rule: wherever a kill hits the real binary between two writes, every write that the binary has
 // acknowledged is in the store, each transition is there completely or not at all, and the same
-// command can continue (G3, G4).
+// command can continue (guarantees G3 and G4).
 func TestKillAtTheNthSync(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -158,7 +158,7 @@ func (p *place) transitionsAreWhole() {
 
 // Rule: wherever a kill hits a program with the engine in its own process between two writes, the
 // store contains every write that the program printed as acknowledged, byte for byte: submissions
-// with their input, and steps with their result (G3, G4).
+// with their input, and steps with their result (guarantees G3 and G4).
 func TestKillAtTheNthSyncKeepsEveryByte(t *testing.T) {
 	t.Parallel()
 	r := dice(t)

@@ -119,7 +119,8 @@ func fill(t *testing.T, disk string) string {
 }
 
 // Rule: when the disk fills up while a command runs, belay freezes the command and says so in one
-// line, and nothing is lost: when the disk has room again, the job continues to its end (G3).
+// line, and nothing is lost: when the disk has room again, the job continues to its end (guarantee
+// G3).
 func TestDiskFullInTheMiddle(t *testing.T) {
 	t.Parallel()
 	needsMount(t)

@@ -25,7 +25,7 @@ func (p *place) result(id belay.ExecutionID) agent.Result {
 }
 
 // Rule: a job ends within its grace period even if a process of it has left the session, ignores
-// signals and keeps the output open. No process is left (G7).
+// signals and keeps the output open. No process is left (guarantee G7).
 func TestASetsidGrandchildEndsWithinTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	const grace = 2 * time.Second
@@ -164,7 +164,7 @@ func TestTimeoutCountsFromTheStart(t *testing.T) {
 }
 
 // Rule: an execution whose process has died can be cancelled from another terminal although no
-// engine runs; the cancellation is final (G7).
+// engine runs; the cancellation is final (guarantee G7).
 func TestCancelWithoutAnEngine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

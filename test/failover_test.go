@@ -119,7 +119,7 @@ func (s *standby) caughtUp() {
 }
 
 // Rule: if an operator promotes two standbys of one primary, one after the other, the second gives
-// out only tokens that are greater than those of the first (G1).
+// out only tokens that are greater than those of the first (guarantee G1).
 func TestSiblingStandbysTakeOver(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})
@@ -169,7 +169,7 @@ func TestSiblingStandbysTakeOver(t *testing.T) {
 
 // Rule: a standby that lacks the newest commits of its primary takes over while a server runs. All
 // replicated writes are there, and no owner gets a token that another owner already got, not even a
-// token that only the primary had stored (G1).
+// token that only the primary had stored (guarantee G1).
 func TestAStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})

@@ -168,8 +168,8 @@ func (j *journey) compareWithStore(r result) {
 }
 
 // Rule: after kill -9 at any moment the same command line continues the same execution at once. No
-// finished step begins again, no acknowledged step is lost, and no process or file is left (G1, G3,
-// G4, G6, G7).
+// finished step begins again, no acknowledged step is lost, and no process or file is left
+// (guarantees G1, G3, G4, G6 and G7).
 func TestKillAtTwentyMoments(t *testing.T) {
 	t.Parallel()
 	r := dice(t)

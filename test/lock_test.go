@@ -63,9 +63,9 @@ curl -sS --fail-with-body -X PUT ` + a.url +
 	p.clean()
 }
 
-// Rule: an execution has one owner at a time (G1). The refusal of a second owner names the current
-// owner and the remaining time. An operator may steal the lock, with a reason: Belay then kills the
-// first command before the next command owns the execution, with a greater token.
+// Rule: an execution has one owner at a time (guarantee G1). The refusal of a second owner names
+// the current owner and the remaining time. An operator may steal the lock, with a reason: Belay
+// then kills the first command before the next command owns the execution, with a greater token.
 func TestALockIsStolen(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -126,8 +126,8 @@ func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
 	p.clean()
 }
 
-// Rule: if an outside owner dies, Belay notices it when the owner's lock expires (G6), and the
-// owner's command is killed. Unless the execution has another policy, it has failed.
+// Rule: if an outside owner dies, Belay notices it when the owner's lock expires (guarantee G6),
+// and the owner's command is killed. Unless the execution has another policy, it has failed.
 func TestAnOwnerOfACommandIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -122,7 +122,7 @@ func (d *divided) randomFault(r *rand.Rand) {
 
 // Rule: whatever happens to a worker over HTTP or to the network between worker and server, only
 // one owner writes at a time, no stale write is accepted, no acknowledged write is lost, a loss is
-// noticed within the TTL plus one second, and watchers miss nothing (G1 to G7, G15).
+// noticed within the TTL plus one second, and watchers miss nothing (guarantees G1 to G7 and G15).
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -182,7 +182,8 @@ func TestLostClaimReply(t *testing.T) {
 
 // Rule: a worker freezes an agent's process tree when it cannot trust its lease any longer, and
 // thaws the tree if the lease turns out to be still valid: after a pause of the server, which is
-// not charged to the workers, and after a cut of the network that is shorter than the lease (G2).
+// not charged to the workers, and after a cut of the network that is shorter than the lease
+// (guarantee G2).
 func TestFrozenAtTheFenceAndThawed(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second

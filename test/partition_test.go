@@ -251,8 +251,9 @@ func (d *divided) staleRefused() (n int) {
 
 // conserved checks in the store that the count is complete: each number is there once and in order,
 // under the token of the worker that saved it, so that no step was lost or repeated, and none was
-// made by a worker that did not have the number before (G1, G2, G4). It also checks that every
-// write that the server acknowledged to a worker is there, under the same token (G3).
+// made by a worker that did not have the number before (guarantees G1, G2 and G4). It also checks
+// that every write that the server acknowledged to a worker is there, under the same token
+// (guarantee G3).
 func (d *divided) conserved() {
 	d.t.Helper()
 	saved := map[int]belay.Token{}

@@ -191,7 +191,8 @@ type race struct {
 }
 
 // Rule: whichever of two simultaneous calls comes first, no wake-up and no end of an execution is
-// lost (G4, G5, G7). The test repeats each race on SQLite until both orders have happened.
+// lost (guarantees G4, G5 and G7). The test repeats each race on SQLite until both orders have
+// happened.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	r := dice(t)

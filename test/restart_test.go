@@ -99,7 +99,7 @@ func (f *fleet) owned(w belay.Worker) (found belay.Execution, ok bool) {
 // Rule: an engine that starts after an outage longer than every TTL takes no execution from a
 // worker that is alive. If a worker died during the outage, the engine declares it lost at once,
 // because it can prove the death; if a worker only sends nothing, the engine declares it lost one
-// TTL after the recovery, at most a second late, and never earlier (G2, G5, G6).
+// TTL after the recovery, at most a second late, and never earlier (guarantees G2, G5 and G6).
 func TestEngineRestartKeepsLiveWorkers(t *testing.T) {
 	t.Parallel()
 	f := &fleet{place: newPlace(t)}

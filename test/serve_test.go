@@ -59,7 +59,7 @@ func (a api) hammer(all *sync.WaitGroup, told *acknowledgements, clients int) {
 }
 
 // Rule: every submission that the server acknowledged is in the store after any number of kill -9,
-// and after a graceful shutdown (G3).
+// and after a graceful shutdown (guarantee G3).
 func TestAcknowledgedSubmissionsSurviveKills(t *testing.T) {
 	t.Parallel()
 	r := dice(t)

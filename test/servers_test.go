@@ -108,7 +108,7 @@ func (m *member) goesOn(id belay.ExecutionID) {
 
 // Rule: any server can serve any request: a worker of one server runs the execution that was
 // submitted to another server, and a kill of the servers and of their database loses no
-// acknowledged write (G1, G2, G3).
+// acknowledged write (guarantees G1, G2 and G3).
 func TestServersShareADatabase(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgtest.Options{})
@@ -181,7 +181,7 @@ func (f *group) counted(id belay.ExecutionID, n int, name string) {
 }
 
 // Rule: every submission that any of the servers acknowledged is in the store after the servers and
-// the database were killed at any moment (G3).
+// the database were killed at any moment (guarantee G3).
 func TestSubmissionsAcknowledgedByAnyServerSurviveKills(t *testing.T) {
 	t.Parallel()
 	r := dice(t)

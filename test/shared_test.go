@@ -95,7 +95,7 @@ func (g *gated) undisturbed() {
 }
 
 // watched starts a belay watch on an execution. The returned function checks that the watch got
-// every event of the execution (G15).
+// every event of the execution (guarantee G15).
 func (p *place) watched(id belay.ExecutionID, more ...string) (check func()) {
 	x := p.start(p.command(append([]string{"watch", id.String(), "-o", "json"}, more...)...))
 	return func() {
@@ -184,7 +184,7 @@ func TestOperatorCommandsReachEveryProcess(t *testing.T) {
 // Rule: kill -9 of the process that has the engine disturbs no other process: another process takes
 // the engine over within a moment, and continues its own execution. The command of the killed
 // process is killed too; the same command line continues its execution without repeating finished
-// steps (G3, G4, G7).
+// steps (guarantees G3, G4 and G7).
 func TestTheHostIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -287,8 +287,8 @@ func TestHostsAreKilledInTurn(t *testing.T) {
 	p.sound()
 }
 
-// Rule: two processes that use the same key at the same time have one execution (G9): the second
-// process waits for the execution's end, and takes it over if the first process dies.
+// Rule: two processes that use the same key at the same time have one execution (guarantee G9): the
+// second process waits for the execution's end, and takes it over if the first process dies.
 func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // Rule: belay submit stores a submission unchanged and prints only the execution's id. A second
-// submission with the same key finds the same execution (G9).
+// submission with the same key finds the same execution (guarantee G9).
 func TestSubmit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -90,9 +90,9 @@ const schema = "SELECT max(version_id) FROM goose_db_version"
 // Rule: while work goes on, an operator can replace servers and workers one at a time. Both
 // versions serve one database side by side, workers of one version run executions that were
 // submitted to the other version, and every acknowledged execution ends once, with its result,
-// under one owner at a time (G1, G2, G3, G15). The earlier version of this test is the last version
-// that does not know the newest migration or, if that version may not run beside this one, the
-// first version that knows the migration.
+// under one owner at a time (guarantees G1, G2, G3 and G15). The earlier version of this test is
+// the last version that does not know the newest migration or, if that version may not run beside
+// this one, the first version that knows the migration.
 func TestServersAreReplacedOneAtATime(t *testing.T) {
 	t.Parallel()
 	newest, shared := newestMigration(t)

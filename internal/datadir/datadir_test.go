@@ -221,7 +221,7 @@ func TestClientsLeaveTheLockToTheNextHost(t *testing.T) {
 }
 
 // Rule: any number of processes may open and close the directory at the same time; no acknowledged
-// submission is lost (G3).
+// submission is lost (guarantee G3).
 func TestManyProcessesOpenAndCloseWithoutLoss(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex

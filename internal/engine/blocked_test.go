@@ -210,9 +210,9 @@ func TestALockedTableDelaysOnlyItsUsers(t *testing.T) {
 	})
 }
 
-// G6: a session whose row another transaction has locked is not ended while its heartbeat waits for
-// the row, although other sessions can be renewed. The heartbeat counts from the time at which it
-// arrived.
+// Guarantee G6 (losses are detected in time): a session whose row another transaction has locked is
+// not ended while its heartbeat waits for the row, although other sessions can be renewed. The
+// heartbeat counts from the time at which it arrived.
 func TestASessionLivesWhileItsHeartbeatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second

@@ -174,9 +174,9 @@ func TestHeartbeatsAreWrittenBesideAStuckBatch(t *testing.T) {
 	})
 }
 
-// G6: a heartbeat that this server received in time counts, however long it was delayed here, and
-// so do the writes of its worker meanwhile. No session is judged while a received heartbeat of it
-// is unwritten.
+// Guarantee G6 (losses are detected in time): a heartbeat that this server received in time counts,
+// however long it was delayed here, and so do the writes of its worker meanwhile. No session is
+// judged while a received heartbeat of it is unwritten.
 func TestAHeartbeatCountsFromWhenItIsReceived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second

@@ -196,8 +196,8 @@ func TestCloseCommitsTheQueueAndRefusesNewCommands(t *testing.T) {
 	})
 }
 
-// G2: a write that was committed is never refused as stale. While the store cannot tell whether a
-// repeated write was committed, its outcome is unknown.
+// Guarantee G2 (no stale write): a write that was committed is never refused as stale. While the
+// store cannot tell whether a repeated write was committed, its outcome is unknown.
 func TestARepeatedWriteThatCannotBeLookedUpIsUnavailable(t *testing.T) {
 	f := &faulty{Store: memory.New(time.Now)}
 	e := engine.New(f, engine.Options{})

@@ -52,7 +52,7 @@ func TestAnOutageOfTheDatabaseCostsNoLease(t *testing.T) {
 }
 
 // The end of one server is no outage: another server, which has never seen the session, ends it
-// when its TTL is over (G6), before its own slow poll.
+// when its TTL is over (guarantee G6), before its own slow poll.
 func TestAnotherServerEndsAnExpiredSession(t *testing.T) {
 	const ttl = 2 * time.Second
 	a, b := two(t)

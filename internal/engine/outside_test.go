@@ -76,9 +76,9 @@ func TestALockGivesTheExecutionAndItsCheckpoint(t *testing.T) {
 	})
 }
 
-// G6: the lock of an external owner without heartbeats ends in [TTL, TTL + 1 s]. The execution
-// fails and names the lost owner, unless its policy is to requeue it. A watcher sees the end at
-// once, and the owner's writes are refused.
+// Guarantee G6 (losses are detected in time): the lock of an external owner without heartbeats ends
+// in [TTL, TTL + 1 s]. The execution fails and names the lost owner, unless its policy is to
+// requeue it. A watcher sees the end at once, and the owner's writes are refused.
 func TestALockWithoutHeartbeatsEnds(t *testing.T) {
 	for _, p := range []belay.Policy{{}, {OnLost: belay.Requeue}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -87,8 +87,8 @@ func (x server) ended(t testing.TB, id belay.WorkerID) belay.Worker {
 	}
 }
 
-// history checks that the tokens of an execution rise with each run (G1), and returns the runs,
-// oldest first.
+// history checks that the tokens of an execution rise with each run (guarantee G1), and returns the
+// runs, oldest first.
 func (x server) history(t testing.TB, id belay.ExecutionID) []belay.RunRecord {
 	t.Helper()
 	runs, err := x.Runs(t.Context(), id)
@@ -196,7 +196,7 @@ func TestRaceOfALateHeartbeatAndTheReaper(t *testing.T) {
 }
 
 // A drain at one server races claims at another: a claim that is sent after the answer to the drain
-// wins nothing (G11).
+// wins nothing (guarantee G11).
 func TestRaceOfADrainAndClaims(t *testing.T) {
 	a, b := two(t)
 	for range 10 {

@@ -348,8 +348,8 @@ func eventually(t testing.TB, within time.Duration, what string, f func() bool) 
 	}
 }
 
-// Losing every hint changes only how long things take (G14): servers that receive no hints find
-// everything by polling.
+// Losing every hint changes only how long things take (guarantee G14): servers that receive no
+// hints find everything by polling.
 func TestServersWithoutHintsFindEverything(t *testing.T) {
 	url := database(t)
 	slow := func(o *engine.Options) { o.SlowPoll = 300 * time.Millisecond }

@@ -47,7 +47,8 @@ func state(t *testing.T, e *engine.Engine, id belay.ExecutionID) belay.State {
 	return must[belay.Execution](t)(e.Execution(t.Context(), id)).State
 }
 
-// G6: the session of a worker without heartbeats ends in [TTL, TTL + 1 s], never earlier.
+// Guarantee G6 (losses are detected in time): the session of a worker without heartbeats ends in
+// [TTL, TTL + 1 s], never earlier.
 func TestASessionWithoutHeartbeatsEndsAtItsTTL(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 15 * time.Second, 30 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -139,7 +140,7 @@ func TestARepeatedClaimGetsItsExecutions(t *testing.T) {
 }
 
 // A cancel reaches the owner at once, through its waiting claim and its next heartbeat. When the
-// grace period is over, the execution ends by force (G7).
+// grace period is over, the execution ends by force (guarantee G7).
 func TestACancelReachesTheOwnerAndEndsByForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -341,8 +342,8 @@ func (s *slowDue) Due(ctx context.Context, limit int) (store.Due, error) {
 	return due, err
 }
 
-// G6: a session that is opened while the sweeper reads the store ends within a second after its
-// time, like any other.
+// Guarantee G6 (losses are detected in time): a session that is opened while the sweeper reads the
+// store ends within a second after its time, like any other.
 func TestASessionOpenedDuringASweepEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowDue{Store: memory.New(time.Now), looked: make(chan struct{}, 100), answer: make(chan struct{})}

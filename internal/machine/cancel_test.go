@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G7: during the grace period the owner's writes are accepted. After it they are refused, and
-// Tick ends the execution.
+// Guarantee G7 (ends and cancels are final): during the grace period the owner's writes are
+// accepted. After it they are refused, and Tick ends the execution.
 func TestCancelGivesAGracePeriod(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w", ttl(hour)), policy(belay.Policy{CancelGrace: belay.Duration(time.Second)}))
@@ -27,7 +27,8 @@ func TestCancelGivesAGracePeriod(t *testing.T) {
 	s.is(l.Execution, "cancelled")
 }
 
-// G7: an execution whose cancel was acknowledged ends as cancelled, however its run ends.
+// Guarantee G7 (ends and cancels are final): an execution whose cancel was acknowledged ends as
+// cancelled, however its run ends.
 func TestEveryEndOfACancelledRunIsCancelled(t *testing.T) {
 	ends := map[string]func(*stage, belay.Lease){
 		"loss": func(s *stage, l belay.Lease) { s.lose(l) },

@@ -7,9 +7,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G4: the end of a child and the signal to its parent are written in one fold, in whatever state
-// the parent is. The signal wakes a waiting parent, also a paused one. A parent that has ended is
-// not changed.
+// Guarantee G4 (transitions are atomic): the end of a child and the signal to its parent are
+// written in one fold, in whatever state the parent is. The signal wakes a waiting parent, also a
+// paused one. A parent that has ended is not changed.
 func TestAChildsEndReachesItsParent(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -131,7 +131,7 @@ func TestAChildOutlivesAPrunedParent(t *testing.T) {
 	s.is(child.Execution, "succeeded")
 }
 
-// Only root executions leave dead letters (G10): the parent handles a child's failure.
+// Only root executions leave dead letters (guarantee G10): the parent handles a child's failure.
 func TestAChildLeavesNoDeadLetter(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

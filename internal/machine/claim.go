@@ -355,7 +355,7 @@ func (w *world) head(lane LaneID) *Execution {
 	}
 }
 
-// assign binds a due execution to a session under a new token (G1).
+// assign binds a due execution to a session under a new token (guarantee G1).
 func (w *world) assign(e *Execution, x *Worker) {
 	e.Token = token(e.Token, w.Epoch)
 	e.Worker = x.ID

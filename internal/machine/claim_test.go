@@ -23,8 +23,8 @@ func anyJob(s *belay.WorkerSpec) {
 	s.Workflows = []belay.Registration{{Workflow: "job"}, {Workflow: "other"}}
 }
 
-// G12: the higher priority is claimed first. Within one priority the longest due is claimed
-// first, over all lanes; among executions due at one moment, the older one.
+// Guarantee G12 (order of claims): the higher priority is claimed first. Within one priority the
+// longest due is claimed first, over all lanes; among executions due at one moment, the older one.
 func TestClaimsFollowPriorityThenDueTime(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", anyJob)
@@ -140,7 +140,8 @@ func TestAClaimSeesEarlierChangesOfItsFold(t *testing.T) {
 	}
 }
 
-// G1: an execution that became due twice in one fold is won once, even if slots are left.
+// Guarantee G1 (one writer): an execution that became due twice in one fold is won once, even if
+// slots are left.
 func TestClaimWinsNothingTwice(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -315,8 +316,8 @@ func TestAClaimBeginsAFreshRun(t *testing.T) {
 	}
 }
 
-// A scheduled execution is accepted once, by the named worker with its token. A repetition gets
-// the same lease; any other accept is refused (G14).
+// A scheduled execution is accepted once, by the named worker with its token. A repetition gets the
+// same lease; any other accept is refused (guarantee G14).
 func TestScheduleAndAccept(t *testing.T) {
 	s := newStage(t)
 	w, other := s.worker("w"), s.worker("other")

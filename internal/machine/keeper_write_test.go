@@ -202,7 +202,7 @@ func (k *keeper) writeHistory(c *Changes) error {
 	return err
 }
 
-// writeLetter adds a dead letter, or resolves one at most once (G10).
+// writeLetter adds a dead letter, or resolves one at most once (guarantee G10).
 func (k *keeper) writeLetter(d *DeadLetter) error {
 	return k.change(d.Execution, func(r *record) error {
 		if d.New {

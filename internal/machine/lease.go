@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// owner is the execution of a valid lease. Every write of an owner is checked here first (G1,
-// G2).
+// owner is the execution of a valid lease. Every write of an owner is checked here first
+// (guarantees G1 and G2).
 func (w *world) owner(op string, l belay.Lease) (*Execution, error) { return w.ownerAt(op, l, w.Now) }
 
 // ownerAt is like owner, but the session must not have expired at the moment at.

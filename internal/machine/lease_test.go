@@ -22,8 +22,8 @@ func (s *stage) ownerWrites(l belay.Lease) []Command {
 	return all
 }
 
-// G1, G2: in every situation, every write under a lease that differs from the present one in any
-// field is refused.
+// Guarantees G1 (one writer) and G2 (no stale write): in every situation, every write under a lease
+// that differs from the present one in any field is refused.
 func TestEveryWriteUnderAWrongLeaseIsRefused(t *testing.T) {
 	wrong := map[string]func(*belay.Lease, *subject){
 		"an older token": func(l *belay.Lease, _ *subject) { l.Token-- },
@@ -73,8 +73,8 @@ func TestTheRefusalOfAStaleWriteGivesTheCause(t *testing.T) {
 	s.refused(s.save(ended, belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseFinished)
 }
 
-// G6: a lease is valid until the last microsecond of its session and refused from expires_at on,
-// whether the reaper has run or not.
+// Guarantee G6 (losses are detected in time): a lease is valid until the last microsecond of its
+// session and refused from expires_at on, whether the reaper has run or not.
 func TestLeaseEndsWithItsSession(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(2*time.Second))
@@ -90,8 +90,8 @@ func TestLeaseEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// G1: tokens of one execution grow with every claim and every assignment, across generations and
-// losses, and jump up with an epoch. They never fall.
+// Guarantee G1 (one writer): tokens of one execution grow with every claim and every assignment,
+// across generations and losses, and jump up with an epoch. They never fall.
 func TestTokensGrowForEver(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -127,8 +127,8 @@ func TestTokensGrowForEver(t *testing.T) {
 	}
 }
 
-// G2: a repeated operation gets its first answer again, also after the execution has changed its
-// owner or its state.
+// Guarantee G2 (no stale write): a repeated operation gets its first answer again, also after the
+// execution has changed its owner or its state.
 func TestRepeatedOperationsGetTheirFirstAnswer(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))

@@ -59,8 +59,8 @@ func (c *Lose) blames(e *Execution, x *Worker) bool {
 
 // takeBack takes an execution from its owner x, whose session has ended; x is nil if even the
 // session's row is gone. If the session was closed or drained, the execution is due again at no
-// cost (G11). blamed says that a loss counts against the execution, and together that other
-// executions were lost with it.
+// cost (guarantee G11). blamed says that a loss counts against the execution, and together that
+// other executions were lost with it.
 func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
 		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "the session of its worker was closed")
@@ -69,12 +69,12 @@ func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 	w.lose(e, x, blamed, together)
 }
 
-// lose ends a run whose owner was lost. Losses have a limit of their own: after MaxLosses in a
-// row without a new checkpoint the execution fails, since a job that kills its workers must not
-// loop for ever (G8). From the third loss on, only those that are blamed on the execution count,
-// since executions that ran beside such a job are innocent. An execution with an external owner
-// fails at its first loss unless its policy says otherwise, since only the lost owner knows how
-// to continue.
+// lose ends a run whose owner was lost. Losses have a limit of their own: after MaxLosses in a row
+// without a new checkpoint the execution fails, since a job that kills its workers must not loop
+// for ever (guarantee G8). From the third loss on, only those that are blamed on the execution
+// count, since executions that ran beside such a job are innocent. An execution with an external
+// owner fails at its first loss unless its policy says otherwise, since only the lost owner knows
+// how to continue.
 func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	p, text, outside := e.policy(), lostOwner(x, e.Worker), x != nil && x.Spec.External
 	if outside && (e.Policy == nil || e.Policy.OnLost == "") {

@@ -16,8 +16,8 @@ func (s *stage) lose(l belay.Lease) {
 	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 }
 
-// G8: losses in a row are counted; only a checkpoint resets the count. At the limit the execution
-// fails with a dead letter.
+// Guarantee G8 (retries obey the policy): losses in a row are counted; only a checkpoint resets the
+// count. At the limit the execution fails with a dead letter.
 func TestLossesInARowAreCountedUntilACheckpoint(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(policy(belay.Policy{MaxLosses: 3}))

@@ -239,8 +239,8 @@ func (p *player) addExecution(id belay.ExecutionID) {
 	p.executions = append(p.executions, id)
 }
 
-// heal ends a history: faults stop, operators resume paused executions, a worker with enough
-// slots finishes every execution, and signals arrive. Then every execution must end (G5).
+// heal ends a history: faults stop, operators resume paused executions, a worker with enough slots
+// finishes every execution, and signals arrive. Then every execution must end (guarantee G5).
 func (p *player) heal() error {
 	w := belay.WorkerID(p.id())
 	p.send(&Open{belay.WorkerSpec{

@@ -219,7 +219,7 @@ func stepExecution(f *faults, before, after *keeper, b, a record) {
 }
 
 // stepClaim checks the first claim of an execution in a fold: the execution was due, and neither
-// gated, waiting nor paused (G8, G11).
+// gated, waiting nor paused (guarantees G8 and G11).
 func stepClaim(f *faults, before, after *keeper, b, a record) {
 	was := b.execution
 	i := slices.IndexFunc(a.runs, func(r *Run) bool { return r.Token > was.Token })
@@ -250,8 +250,8 @@ func stepClaim(f *faults, before, after *keeper, b, a record) {
 	}
 }
 
-// stepSession: a session that ended stays ended, no session is ended before it expires (G6), and
-// claim numbers only grow.
+// stepSession: a session that ended stays ended, no session is ended before it expires (guarantee
+// G6), and claim numbers only grow.
 func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []Command) {
 	switch {
 	case is == nil:

@@ -6,10 +6,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G3: a checkpoint is written once, although its repetition arrives before its first try: the first
-// try stopped in a server that stands still or on a slow connection, the owner repeated it elsewhere
-// and has written a newer state since. The first try is answered as the repetition was, and restores
-// no older state.
+// Guarantee G3 (nothing acknowledged is lost): a checkpoint is written once, although its
+// repetition arrives before its first try: the first try stopped in a server that stands still or
+// on a slow connection, the owner repeated it elsewhere and has written a newer state since. The
+// first try is answered as the repetition was, and restores no older state.
 func TestTheFirstTryOfACheckpointArrivesAfterItsRepetition(t *testing.T) {
 	for name, together := range map[string]bool{"in a later batch": false, "in the same batch": true} {
 		t.Run(name, func(t *testing.T) {
@@ -43,8 +43,8 @@ func TestTheFirstTryOfACheckpointArrivesAfterItsRepetition(t *testing.T) {
 	}
 }
 
-// G3: the rule above ends with the run: the next owner's writes are looked up only if one of them was
-// repeated.
+// Guarantee G3 (nothing acknowledged is lost): the rule above ends with the run: the next owner's
+// writes are looked up only if one of them was repeated.
 func TestOnlyTheRunThatRepeatedAWriteIsLookedUp(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

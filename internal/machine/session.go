@@ -267,8 +267,8 @@ func (*Mark) apply(w *world) (Reply, error) {
 	return Reply{}, nil
 }
 
-// Drain stops new claims of a worker (G11) and takes back the executions scheduled to it. The
-// worker's next heartbeat takes them back too, if Drain's follow-ups are lost.
+// Drain stops new claims of a worker (guarantee G11) and takes back the executions scheduled to it.
+// The worker's next heartbeat takes them back too, if Drain's follow-ups are lost.
 type Drain struct{ Worker belay.WorkerID }
 
 // Need names the session and what it owns.

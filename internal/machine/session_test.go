@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G6: a heartbeat at or after expires_at is refused and ends the session, whether or not the
-// reaper has run; a microsecond earlier it is accepted.
+// Guarantee G6 (losses are detected in time): a heartbeat at or after expires_at is refused and
+// ends the session, whether or not the reaper has run; a microsecond earlier it is accepted.
 func TestLateHeartbeat(t *testing.T) {
 	s := newStage(t)
 	early, late := s.worker("early", ttl(5*time.Second)), s.worker("late", ttl(5*time.Second))
@@ -38,9 +38,9 @@ func TestLateHeartbeat(t *testing.T) {
 	s.is(l.Execution, "pending(lost)")
 }
 
-// G11: a draining worker wins no claims, and its heartbeat says so. Its runs may finish, an
-// execution scheduled to it is taken back, and runs left at its end are released: due at once,
-// with no attempt counted.
+// Guarantee G11 (draining loses nothing): a draining worker wins no claims, and its heartbeat says
+// so. Its runs may finish, an execution scheduled to it is taken back, and runs left at its end are
+// released: due at once, with no attempt counted.
 func TestADrainingWorkerClaimsNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

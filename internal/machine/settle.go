@@ -199,7 +199,7 @@ func (w *world) end(e *Execution, how ended) {
 }
 
 // finish ends the execution for good, together with its run if it has one. An execution that was
-// being cancelled ends as cancelled whatever the outcome of its run (G7).
+// being cancelled ends as cancelled whatever the outcome of its run (guarantee G7).
 func (w *world) finish(e *Execution, state belay.State, how ended) {
 	if e.CancelBy != 0 {
 		state = belay.Cancelled
@@ -223,7 +223,8 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 	w.tellParent(e)
 }
 
-// writeDeadLetter writes the dead letter of a root execution that failed, in the same commit (G10).
+// writeDeadLetter writes the dead letter of a root execution that failed, in the same commit
+// (guarantee G10).
 func (w *world) writeDeadLetter(e *Execution, ran bool) {
 	if !e.Parent.IsZero() || e.policy().NoDeadLetters {
 		return
@@ -284,7 +285,7 @@ func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, ji
 
 // Backoff is the wait after the n-th failure: base·2^(n-1) up to the cap, plus up to a quarter as
 // jitter. So no retry comes before its backoff is over, and retries of many executions are spread
-// out (G8).
+// out (guarantee G8).
 func Backoff(p belay.Policy, n int, jitter float64) time.Duration {
 	p = Defaults(p)
 	d := p.BackoffBase.D()

@@ -10,7 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G8: the wait after the n-th failure is base·2^(n-1), capped, plus up to a quarter.
+// Guarantee G8 (retries obey the policy): the wait after the n-th failure is base·2^(n-1), capped,
+// plus up to a quarter.
 func TestBackoff(t *testing.T) {
 	p := belay.Policy{BackoffBase: belay.Duration(time.Second), BackoffCap: belay.Duration(30 * time.Second)}
 	most := belay.Policy{BackoffBase: 1, BackoffCap: math.MaxInt64}
@@ -38,8 +39,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// G8: no claim wins a failed execution before its backoff is over, each failure counts as one
-// attempt, and the last one ends the execution with a dead letter.
+// Guarantee G8 (retries obey the policy): no claim wins a failed execution before its backoff is
+// over, each failure counts as one attempt, and the last one ends the execution with a dead letter.
 func TestRetriesWaitForTheirBackoff(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

@@ -108,7 +108,7 @@ func (c *Submit) apply(w *world) (Reply, error) {
 	return Reply{ID: e.ID}, nil
 }
 
-// replay answers a submission that was accepted before, found by its key or its id (G9).
+// replay answers a submission that was accepted before, found by its key or its id (guarantee G9).
 func (c *Submit) replay(w *world) (Reply, bool, error) {
 	if row, ok := w.keys[c.key()]; ok && c.IdempotencyKey != "" {
 		if !c.says(row.Hash) {

@@ -14,7 +14,7 @@ func key(k string) func(*belay.Submission) {
 	return func(s *belay.Submission) { s.IdempotencyKey = k }
 }
 
-// G9: an idempotency key of a workflow leads to one execution.
+// Guarantee G9 (one execution per key): an idempotency key of a workflow leads to one execution.
 func TestSubmitOncePerKey(t *testing.T) {
 	s := newStage(t)
 	first := s.submit(key("k"))

@@ -194,7 +194,7 @@ func TestTimeoutsAreExplainedInHistory(t *testing.T) {
 	}
 }
 
-// A run whose session was closed is released without counting an attempt (G11), even if a
+// A run whose session was closed is released without counting an attempt (guarantee G11), even if a
 // deadline of the run passes before the run is taken back.
 func TestARunWhoseSessionEndedDoesNotTimeOut(t *testing.T) {
 	for name, p := range map[string]belay.Policy{

@@ -89,7 +89,7 @@ func reason(e *Execution) *belay.Reason {
 }
 
 // Events merges an execution's rows after a seq into its history, which is ordered, without
-// duplicates and without gaps (G15). The result has at most limit events.
+// duplicates and without gaps (guarantee G15). The result has at most limit events.
 func Events(r *Record, after int64, limit int) []belay.Event {
 	by := make(map[int64]belay.Event)
 	put := func(ev belay.Event) {

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G15: the history is the merge of the rows by seq: ordered, without duplicates or gaps, and
-// resumable from any seq.
+// Guarantee G15 (watchers miss nothing): the history is the merge of the rows by seq: ordered,
+// without duplicates or gaps, and resumable from any seq.
 func TestTheHistoryIsTheMergeOfAllRows(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

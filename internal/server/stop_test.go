@@ -55,7 +55,7 @@ func (s *stream) rest() error {
 func (s *stream) Close() { _ = s.body.Close() }
 
 // During a graceful shutdown under load, streams end without an error, long polls are answered
-// early, and every acknowledged submission is in the store (G3).
+// early, and every acknowledged submission is in the store (guarantee G3).
 func TestAStopUnderLoadLosesNothing(t *testing.T) {
 	polling := make(chan struct{}, 20)
 	r := start(t, setup{engine: func(b *embedded.Backend) server.Engine { return &polled{b, polling} }})

@@ -231,7 +231,7 @@ func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []s
 	return looked, missed
 }
 
-// Rule: after a power cut, the store has every acknowledged write, byte for byte (G3).
+// Rule: after a power cut, the store has every acknowledged write, byte for byte (guarantee G3).
 func TestAPowerCutLosesNothing(t *testing.T) {
 	needsLoop(t)
 	cuts := 2

@@ -31,27 +31,25 @@
 // No decision uses a row that is not locked, except data that never changes and data that is
 // checked again under a lock:
 //
-//   - A single fenced writer and no stale effect (G1, G2): an execution is read under
-//     its lock, and everything that belongs to it (runs, checkpoints, signals,
-//     actions, logs) is written only under that lock. The session of its owner is
-//     locked FOR KEY SHARE until the commit. A session ends, and begins to drain,
-//     only under FOR UPDATE, which waits for that lock. The clock is read after all
-//     locks.
+//   - A single fenced writer and no stale effect (guarantees G1 and G2): an execution is read under
+//     its lock, and everything that belongs to it (runs, checkpoints, signals, actions, logs) is
+//     written only under that lock. The session of its owner is locked FOR KEY SHARE until the
+//     commit. A session ends, and begins to drain, only under FOR UPDATE, which waits for that
+//     lock. The clock is read after all locks.
 //   - Several transactions may renew a session, and count its claims, at the same
 //     time, each with a shared lock. Such a write names the version of the row that
 //     was read. If another transaction has changed the row meanwhile, the batch is
 //     repeated with an exclusive lock on the row.
-//   - Nothing acknowledged is lost, transitions are atomic (G3, G4): a batch is one
-//     transaction. A child's end and its parent's progress are in one batch, whose
-//     executions are locked together with all their ancestors. The ancestors are
-//     read first, without a lock, since parents never change. If an ancestor turns
-//     up that was not read first, the batch begins again.
-//   - No limbo (G5): the executions of a worker are read without a lock; each is
-//     changed by a command of its own, which is decided under the lock. PostgreSQL
-//     reads a ready row again if it changed between the index and its lock, and
-//     leaves it out if it is not ready any more. Rows that other transactions have
-//     locked are looked at again soon.
-//   - A single execution for a key (G9): keys are unique in the database. If two batches
+//   - Nothing acknowledged is lost, transitions are atomic (guarantees G3 and G4): a batch is one
+//     transaction. A child's end and its parent's progress are in one batch, whose executions are
+//     locked together with all their ancestors. The ancestors are read first, without a lock, since
+//     parents never change. If an ancestor turns up that was not read first, the batch begins
+//     again.
+//   - No limbo (guarantee G5): the executions of a worker are read without a lock; each is changed
+//     by a command of its own, which is decided under the lock. PostgreSQL reads a ready row again
+//     if it changed between the index and its lock, and leaves it out if it is not ready any more.
+//     Rows that other transactions have locked are looked at again soon.
+//   - A single execution for a key (guarantee G9): keys are unique in the database. If two batches
 //     add the same key, the second one fails, begins again and finds the key.
 //   - After an outage, the first transaction that finds all servers' marks too old
 //     begins again under an advisory lock, with all living sessions locked, so that

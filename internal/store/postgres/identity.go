@@ -43,15 +43,16 @@ FROM pg_control_system() s, meta m, pg_stat_bgwriter b`
 	writeEpoch  = "UPDATE meta SET epoch = $1::bigint, floor = $2::bigint, system = $3::text, timeline = " +
 		"$4::text, lineage = $5::uuid"
 
-	// An acknowledged write survives a crash (G3). So a database that is set to answer before it
-	// has written must not do that on this connection.
+	// An acknowledged write survives a crash (guarantee G3). So a database that is set to answer
+	// before it has written must not do that on this connection.
 	writeFirst = "SELECT set_config('synchronous_commit', 'on', false) WHERE " +
 		"current_setting('synchronous_commit') = 'off'"
 )
 
 // identify checks which database a writer's new connection leads to. If it is not the one in which
 // the epoch was given out, some commits may be lost and their tokens given out again. Then the
-// epoch is raised before anything is written (G1). begun is the new epoch, 0 if none began.
+// epoch is raised before anything is written (guarantee G1). begun is the new epoch, 0 if none
+// began.
 func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	var was place
 	p := c.pipe()
@@ -146,7 +147,7 @@ const (
 
 // outcome asks the database for the outcome of a transaction whose COMMIT was not answered. A
 // committed transaction is acknowledged only after another commit, so that it has reached
-// everything that a commit must reach (G3).
+// everything that a commit must reach (guarantee G3).
 func (s *Store) outcome(ctx context.Context, c *slot, u *unanswered) (committed, known bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askFor)
 	defer cancel()

@@ -24,7 +24,7 @@ func join(s *postgres.Store, tx pgx.Tx, c *machine.Submit) (r machine.Reply, err
 }
 
 // A submission in an application's transaction exists if and when that transaction is committed,
-// and all servers get a hint (G4).
+// and all servers get a hint (guarantee G4).
 func TestSubmissionsJoinATransaction(t *testing.T) {
 	url := database(t)
 	s := open(t, url, postgres.Options{})

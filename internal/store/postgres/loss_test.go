@@ -56,7 +56,7 @@ func submit(n byte) *machine.Submit {
 }
 
 // If the server process of a connection is terminated during COMMIT, the caller gets the truth: the
-// commit was written, or its outcome is unknown (G3).
+// commit was written, or its outcome is unknown (guarantee G3).
 func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	srv, url := alone(t)
 	s := open(t, url, postgres.Options{Writers: 1})
@@ -190,7 +190,7 @@ func TestLocksOfAStoppedServerEnd(t *testing.T) {
 }
 
 // The epoch grows when the database is another one than before: restored into another server, or
-// promoted (G1).
+// promoted (guarantee G1).
 func TestTheEpochGrowsWithAnotherDatabase(t *testing.T) {
 	url := database(t)
 	epoch := func(s *postgres.Store) (epoch belay.Token) {

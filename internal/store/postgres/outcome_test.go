@@ -14,7 +14,7 @@ import (
 // After a crash a database gives out the number of a transaction again if the transaction left no
 // trace in its log. After a crash the store therefore does not ask for the outcome of a transaction
 // from before the crash: it could take another transaction's commit for its own, although its own
-// is lost (G3). If only the connection has ended, the store asks.
+// is lost (guarantee G3). If only the connection has ended, the store asks.
 func TestNoOutcomeIsAskedForAcrossACrash(t *testing.T) {
 	server := pgtest.Start(t, pgtest.Options{})
 	url := server.Database(t)

@@ -231,8 +231,8 @@ func TestRowsLockedByOthersAreLookedAtAgain(t *testing.T) {
 	}
 }
 
-// If two servers accept one idempotency key at the same time, there is one execution (G9). The same
-// is true of one id.
+// If two servers accept one idempotency key at the same time, there is one execution (guarantee
+// G9). The same is true of one id.
 func TestOneSubmissionToTwoServersIsOneExecution(t *testing.T) {
 	a, b, _ := two(t)
 	keyed := func(n byte) *machine.Submit {
@@ -296,7 +296,7 @@ func noDeadlock(t *testing.T) {
 }
 
 // If a session ends on one server while another server gives it an execution, one of the two comes
-// first (G2). If the claim comes first, the sweep finds the execution (G5).
+// first (guarantee G2). If the claim comes first, the sweep finds the execution (guarantee G5).
 func TestClaimAgainstTheEndOfASession(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)
@@ -369,7 +369,7 @@ func TestLateHeartbeatAgainstTheReaper(t *testing.T) {
 	}
 }
 
-// After a drain on one server, a claim on another wins nothing (G11).
+// After a drain on one server, a claim on another wins nothing (guarantee G11).
 func TestDrainAgainstClaim(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)
@@ -393,7 +393,7 @@ func TestDrainAgainstClaim(t *testing.T) {
 }
 
 // If two children of one parent end on two servers at the same time, the parent gets both ends
-// (G4).
+// (guarantee G4).
 func TestTwoChildrenOfOneParentEndAtOnce(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)

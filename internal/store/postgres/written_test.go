@@ -9,7 +9,7 @@ import (
 )
 
 // A writer's connection waits for its commits to be written even if the database is set to
-// acknowledge them before (G3).
+// acknowledge them before (guarantee G3).
 func TestAcknowledgedCommitsAreWritten(t *testing.T) {
 	server := pgtest.Shared(t)
 	url := server.Database(t)

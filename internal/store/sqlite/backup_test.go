@@ -30,7 +30,7 @@ func fill(t *testing.T, path string, n uint64) *sqlite.Store {
 }
 
 // A backup contains everything that was acknowledged before it began, and later commits completely
-// or not at all. The store goes on meanwhile (G3, G4).
+// or not at all. The store goes on meanwhile (guarantees G3 and G4).
 func TestABackupBesideAWriter(t *testing.T) {
 	path, to := filepath.Join(t.TempDir(), "belay.db"), filepath.Join(t.TempDir(), "b.db")
 	const before = 300
@@ -215,7 +215,7 @@ func TestACancelledBackupLeavesNoFile(t *testing.T) {
 }
 
 // Tokens after a restore are higher than all tokens given before: before the backup, after it, and
-// after an earlier restore of the same backup (G1).
+// after an earlier restore of the same backup (guarantee G1).
 func TestTokensAfterARestore(t *testing.T) {
 	dir := t.TempDir()
 	path, backup := filepath.Join(dir, "belay.db"), filepath.Join(dir, "backup.db")

@@ -57,7 +57,8 @@ func TestChildWrites(t *testing.T) {
 	}
 }
 
-// Everything that was acknowledged before a kill is in the database, complete (G3, G4).
+// Everything that was acknowledged before a kill is in the database, complete (guarantees G3 and
+// G4).
 func TestAKillLosesNoAcknowledgedCommit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	last := uint64(0)

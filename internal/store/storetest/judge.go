@@ -71,7 +71,7 @@ func (j *judge) check(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*m
 }
 
 // final reports an end that was not final: after an end only a new generation changes the
-// execution, except the number of open children (G7). A token never falls (G1).
+// execution, except the number of open children (guarantee G7). A token never falls (guarantee G1).
 func final(rt *rapid.T, was, is *machine.Execution) {
 	if is.Token < was.Token {
 		rt.Fatalf("G1: the token of %s fell from %d to %d", is.ID, was.Token, is.Token)
@@ -89,7 +89,7 @@ func final(rt *rapid.T, was, is *machine.Execution) {
 }
 
 // effects checks the accepted writes of owners: the session was alive, or ended in the same step,
-// and each write is stored under the owner's token (G1, G2).
+// and each write is stored under the owner's token (guarantees G1 and G2).
 func (j *judge) effects(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*machine.Record) {
 	now := s.Rows.Now
 	for _, d := range j.writes {
