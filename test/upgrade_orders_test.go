@@ -19,8 +19,8 @@ import (
 type order struct {
 	id belay.ExecutionID
 	// via is the version of the server that got the submission, at is the version of the server
-	// that the order's worker uses, and by is the version of that worker. Each is empty if the
-	// process was replaced before the order's end.
+	// that the order's worker uses, and by is the version of that worker. A field is empty if its
+	// server or worker was replaced before the order ended.
 	via, at, by string
 }
 

@@ -48,8 +48,9 @@ func (a *app) reading(ctx context.Context, f func(reader) error) error {
 		defer r.Close()
 		return f(r)
 	}
-	// The store may be of another version or belong to another user; the process with the engine
-	// can read it.
+	// This program may be unable to read the store: another version of Belay wrote it, or another
+	// user owns its files. A process that runs the engine of this data directory can read it, so
+	// belay asks that process.
 	if belay.CodeOf(err) != belay.CodeNotFound {
 		if b, derr := datadir.Dial(ctx, a.data, datadir.Options{InJob: process.InJob}); derr == nil {
 			return closing(b, f(b))

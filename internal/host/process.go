@@ -84,8 +84,8 @@ type Status struct {
 	Parent int
 	// State is the kernel's letter: R, S, D, T (stopped), t (traced), Z (zombie), X.
 	State byte
-	// Threads is the number of threads that still exist; at most one for a zombie whose threads
-	// have all ended.
+	// Threads is the kernel's count of the threads that still exist. The kernel may still count one
+	// for a zombie whose threads have all ended.
 	Threads int
 	Start   uint64
 }

@@ -55,8 +55,8 @@ func (k *keeper) check() error {
 	return errors.Join(f...)
 }
 
-// checkRow checks one execution against the invariants of its state and against G5: every
-// execution that has not ended has a way to go on.
+// checkRow checks one execution against the invariants of its state, and against guarantee G5 (no
+// execution is stuck).
 func checkRow(f *faults, k *keeper, e *Execution) {
 	owned := e.State == belay.Running || e.State == belay.Scheduled
 	running, terminal := e.State == belay.Running, e.State.Terminal()
@@ -93,7 +93,8 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 	checkLimbo(f, k, e)
 }
 
-// checkLimbo checks G5 as far as rows show it.
+// checkLimbo checks the part of guarantee G5 that the rows show: each execution that has not ended
+// has an owner with a session, or a reason and a time or event that moves it on.
 func checkLimbo(f *faults, k *keeper, e *Execution) {
 	switch e.State {
 	case belay.Running, belay.Scheduled:

@@ -94,7 +94,8 @@ func TestReopenWithAnotherInput(t *testing.T) {
 	}
 }
 
-// The id still finds the execution when the original submission is repeated.
+// After a requeue with another input, a repetition of the original submission still finds the
+// execution by its id. A submission of that id with the new input is refused.
 func TestSubmitAgainAfterARequeue(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -108,7 +108,8 @@ func (c *Settle) apply(w *world) (Reply, error) {
 // it names the target itself: then it waits at its gate.
 const circuitWait = 5 * time.Second
 
-// report adds a command that notes the outcome of a run that called a target.
+// report adds a command that tells a target's circuit breaker how a run ended. A target is the name
+// of an external service that a run calls, such as "payments:charge".
 func (w *world) report(e *Execution, outcome belay.Outcome, class belay.Class) {
 	if e.Gates == nil || e.Gates.Target == "" {
 		return

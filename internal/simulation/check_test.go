@@ -9,10 +9,10 @@ import (
 // check is the checker of one promise.
 type check struct {
 	promise string
-	// the things that the checker counts, in words for the verdict
+	// what names the things that the checker counts, for the text of the verdict.
 	what string
-	// shared checks the public history, and own checks commits and rows. Each is nil if the checker
-	// does not have that part.
+	// shared checks the public history, with code of package promise; own checks commits and rows.
+	// A checker may have only one of the two functions, and the other one is nil.
 	shared func(*promise.Finding)
 	own    func(*finding)
 }

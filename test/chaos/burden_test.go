@@ -114,9 +114,9 @@ func cancelledBy(s *story, seq int64) bool {
 	return s.Find(string(belay.ActionCancel), func(ev *belay.Event) bool { return ev.Seq < seq }) != nil
 }
 
-// poison checks that an execution that kills its workers fails, and harms no other execution. No
-// other execution fails because its workers were lost too often. The checker ignores executions of
-// ghosts, since ghosts lose them on purpose.
+// poison checks that an execution that kills its workers fails, and that no other execution fails
+// because its workers were lost too often. The checker ignores executions of ghosts (workers that
+// lose their executions on purpose).
 func poison(f *finding) {
 	for _, s := range f.stories {
 		if s.Script == nil {

@@ -56,8 +56,8 @@ type report struct {
 	Text string
 	// In unstarted, Code is the exit code that a shell would return.
 	Code int
-	// In started: Freezer, the directory Cgroup with its Version (empty without a cgroup), and
-	// Walls.
+	// Freezer, Cgroup, Version and Walls are set in started. Cgroup is the directory of the cgroup,
+	// and Version is the version of cgroups; both are empty without a cgroup.
 	Freezer, Cgroup string
 	Version         int
 	Walls           Walls
@@ -68,7 +68,7 @@ type report struct {
 	Status  uint32
 	Stopped bool
 	Elapsed time.Duration
-	// In gone: Stragglers, Usage and the limits that were Exceeded.
+	// Stragglers, Usage and Exceeded (the limits that the command exceeded) are set in gone.
 	Stragglers int
 	Usage      Usage
 	Exceeded   string

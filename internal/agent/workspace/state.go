@@ -26,7 +26,7 @@ const stateRef = "refs/belay/state"
 
 const stateTitle = "where a workspace stood"
 
-// record is the content of a bundle beside its commits.
+// record is the state of a workspace that a bundle contains beside the commits of its branches.
 type record struct {
 	head  head
 	refs  map[string]string // all branches, and other refs that changed
@@ -44,7 +44,8 @@ type record struct {
 	modern bool
 }
 
-// The names of files in the record, and of entries in the tree of the commit.
+// The names of the entries in the tree of stateRef's commit, and of the files in the tar archive
+// that is the entry "record".
 const (
 	recordFile, stagedDir, objectsDir          = "record", "staged", "objects"
 	specialFile, logsFile, settingsFile, gitIn = "special", "logs", "settings", "git/"

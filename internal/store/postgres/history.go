@@ -59,8 +59,8 @@ func onlyStarted(r *machine.Run) bool {
 		r.ConfigHash == nil
 }
 
-// begun returns the executions whose run begins in these changes and gets no row until it ends,
-// with the seq of the run's start.
+// begun returns the executions whose run begins in these changes and gets its row in the table of
+// runs only when the run ends. The value for each execution is the seq of the run's start.
 func (t *tx) begun(c *machine.Changes) map[belay.ExecutionID]int64 {
 	var tokens map[belay.ExecutionID]belay.Token
 	begun := make(map[belay.ExecutionID]int64, len(c.Runs))

@@ -75,7 +75,8 @@ func (s *Store) join(ctx context.Context, c *conn, m mode, need machine.Need,
 	}
 	var outbox outgoing
 	outbox.note(t.rows, &all)
-	// the id of no server, so that this server is informed too
+	// A server ignores hints with its own id. The zero id belongs to no server, so that all servers
+	// use this hint, including this one.
 	texts(p.add(notify, nil), outbox.payloads(belay.OpID{}), func(text string) string { return text })
 	p.add("RELEASE SAVEPOINT belay", nil)
 	return p.run(ctx)

@@ -21,7 +21,8 @@ import (
 // childPath is the environment variable with the database that a copy of this test program writes.
 const childPath = "BELAY_TEST_CHILD"
 
-// child starts a copy of this program that runs one test, which is a program of its own there.
+// child starts a copy of this test program that runs only the named test. That test does the work
+// of the child process; in the parent it returns at once.
 func child(t *testing.T, test, path string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.v")

@@ -59,7 +59,8 @@ type Run struct {
 	Generation   int
 	// Base is a seq. Checkpoints up to this seq belong to an earlier input and do not count.
 	Base int64
-	// Asked is the least delay before the next run that the run's settlement requested.
+	// Asked is the delay that the run's owner requested when it settled the run: the next run
+	// begins no earlier.
 	Asked time.Duration
 
 	// Failed is the number of runs of the same generation that had failed before the run.
