@@ -108,7 +108,8 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 	switch {
 	case home != "" && len(w.salvage.Home) == 0:
 		return &belay.Error{
-			Code: belay.CodeNotFound, Message: "this execution has no saved HOME: Belay saves HOME only for an interrupted run",
+			Code:    belay.CodeNotFound,
+			Message: "this execution has no saved HOME: Belay saves HOME only for an interrupted run",
 		}
 	case w.Repo == "":
 		return usage("the repository of the work is not known; name it with --repo")

@@ -116,7 +116,8 @@ var Hot = [HotCount]Column[machine.Execution]{
 	Preempting: number("preempting", Boolean, Lean), Class: number("class", Int2, Lean), Parted: number("parted", Int8,
 		Lean),
 	GateRank: number("gate_rank", Int4, Lean), Places: number("places", Int2, Lean),
-	AdmitBy: number("admit_by", Int8, Null), Repeated: number("repeated", Int8, Lean), RunSeq: number("run_seq", Int8, Null),
+	AdmitBy: number("admit_by", Int8, Null), Repeated: number("repeated", Int8, Lean),
+	RunSeq: number("run_seq", Int8, Null),
 
 	Reason:     text("reason", Null, func(e *machine.Execution) *string { return &e.Reason }),
 	ReasonText: text("reason_text", Null, func(e *machine.Execution) *string { return &e.ReasonText }),
