@@ -23,8 +23,8 @@ type Backend interface {
 // Client has the calls for programs that submit, control and watch executions.
 type Client interface {
 	// Submit accepts executions. It accepts or refuses each submission independently of the others;
-	// the Err of a refused submission's Submitted says why. An error of the call itself means that
-	// no submission is known to have been accepted.
+	// the Err of a refused submission's Submitted says why. If Submit itself returns an error, the
+	// caller does not know whether any of the submissions was accepted.
 	Submit(ctx context.Context, s ...Submission) ([]Submitted, error)
 	// Control carries out an action. It returns CodeConflict if the action is not legal in the
 	// execution's state. Repeating an action that was already carried out is no error.
@@ -40,8 +40,8 @@ type Client interface {
 	// Executions lists executions, the newest first.
 	Executions(ctx context.Context, f Filter) (Page, error)
 	// Events reads the history of an execution: ordered by seq, without duplicates or gaps. With
-	// Wait, the call is a long poll: it returns as soon as there is an event, and without events
-	// after the time Wait.
+	// Wait, the call is a long poll: it returns as soon as there is an event, or with no event when
+	// the time Wait has passed.
 	Events(ctx context.Context, q EventQuery) ([]Event, error)
 	// Runs reads the runs (attempts) of an execution, the newest first, 200 at most. It returns
 	// CodeNotFound if no execution has the id.
@@ -90,15 +90,15 @@ type Owner interface {
 	// Append writes a chunk of a log or artifact under a lease. It returns CodeLeaseLost if the
 	// lease is not valid any more.
 	Append(ctx context.Context, c Chunk) error
-	// Lock makes the caller, a program that is not a worker, the owner of one execution. A single
-	// transaction returns the new token, the execution and its checkpoints. The execution must be
-	// due or waiting, and must have no owner. Lock returns CodeLeaseHeld, with the Holder, while
+	// Lock makes the caller, a program that is not a worker, the owner of one execution. The reply
+	// has the new token, the execution and its checkpoints, all read in the transaction that takes
+	// the lock. The execution must be due or waiting, and must have no owner. Lock returns CodeLeaseHeld, with the Holder, while
 	// the execution has an owner, and CodeConflict if it cannot be locked for another reason. After
 	// Lock, the owner uses Renew, Save, Append and Settle.
 	Lock(ctx context.Context, r LockRequest) (Lock, error)
-	// Renew is the heartbeat of one run: it renews the session to which the lease belongs, and
-	// counts as progress of the run. Unlike Heartbeat, it does not compare the owner's list of runs
-	// with the store's list. If the lease has no token, its secret identifies it. Renew returns
+	// Renew is the heartbeat of one run: it renews the session to which the lease belongs, and it
+	// counts as progress of the run. Unlike Heartbeat, Renew does not compare the owner's list of
+	// runs with the store's list. If the lease has no token, its secret identifies it. Renew returns
 	// CodeLeaseLost if the lease is not valid any more.
 	Renew(ctx context.Context, l Lease) (HeartbeatReply, error)
 }

@@ -33,8 +33,8 @@ const (
 	CodeInternal            Code = "internal"
 )
 
-// codes maps each code to its HTTP status and to its exit code of the command line. No other code
-// maps them.
+// codes maps each code of an Error to an HTTP status and to an exit code of the command line. All
+// conversions use this table.
 var codes = []struct {
 	Code   Code
 	Status int

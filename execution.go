@@ -122,7 +122,7 @@ type Submission struct {
 	ParentKey string `json:"parent_key,omitempty"`
 }
 
-// Submitted is the answer to one Submission.
+// Submitted is the answer of the Backend to one Submission.
 type Submitted struct {
 	ID ExecutionID `json:"id"`
 	// Replayed says that an earlier submission created the execution.
@@ -182,9 +182,10 @@ type Page struct {
 	Executions []Execution `json:"executions"`
 	// Next is the cursor of the next page. It is empty at the end of the list.
 	Next string `json:"next,omitempty"`
-	// SearchedUntil is set if the page has fewer executions than the caller requested and the
-	// search is not over, since one call reads a bounded number of executions. The search has read
-	// all executions created since this time. To continue the search, request the page Next.
+	// SearchedUntil is set if the page has fewer executions than the caller requested, because the
+	// call stopped its search after it had read the largest number of executions that one call
+	// reads. The call has searched all executions created since this time. To continue the search,
+	// request the page with the cursor Next.
 	SearchedUntil time.Time `json:"searched_until,omitzero" doc:"Set where the page has fewer executions than were asked for and the search is not over. The search has looked at all executions created since this time. Go on with next."`
 }
 
@@ -235,8 +236,8 @@ type Control struct {
 	Op        OpID            `json:"op,omitzero"`
 	Grace     Duration        `json:"grace,omitempty"` // for cancel: how long the run may take to end
 	Input     json.RawMessage `json:"input,omitempty"` // for requeue and fork: the new input
-	// UpTo is the seq up to which a fork keeps the checkpoints of its source; 0 keeps all
-	// checkpoints.
+	// UpTo is the seq up to which a fork, the new execution, gets the checkpoints of the forked
+	// execution; 0 means all checkpoints.
 	UpTo int64 `json:"up_to,omitempty"`
 	// Fork is the id of the new execution. If it is zero, the Backend makes an id.
 	Fork ExecutionID `json:"fork,omitzero"`

@@ -5,13 +5,15 @@ import (
 	"time"
 )
 
-// GateID names a gate by its kind and its name, as in "limit:crawler". A gate decides
-// whether an execution that is due may start a run. There are five kinds:
+// GateID names a gate by its kind and its name, as in "limit:crawler". A gate decides whether an
+// execution that is due may start a run. There are five kinds of gates:
 //
-//   - limit: how many executions that name it may be under way ([Concurrency])
-//   - rate: how many runs that name it may start in a time ([Rate])
-//   - target: the circuit breaker of something that runs call, and its pause
-//   - queue and workflow: the pause, limit and rate that an operator has set for all
+//   - limit: bounds how many of the executions that name the limit are in progress at the same time
+//     ([Concurrency])
+//   - rate: bounds how often runs of the executions that name the rate start ([Rate])
+//   - target: stops runs while the circuit breaker of a system that they call is open, or while an
+//     operator has paused the target
+//   - queue and workflow: apply the pause, the limit and the rate that an operator has set to all
 //     executions of a queue or of a workflow
 type GateID string
 
@@ -24,81 +26,85 @@ const (
 	GateWorkflow = "workflow"
 )
 
-// Gate is the id of the gate of a kind with a name.
+// Gate returns the id of the gate that has this kind and this name.
 func Gate(kind, name string) GateID { return GateID(kind + ":" + name) }
 
-// Kind is the part of the id before the first colon.
+// Kind returns the kind of the gate: the part of the id before the first colon.
 func (g GateID) Kind() string { kind, _, _ := strings.Cut(string(g), ":"); return kind }
 
-// Name is the part of the id after the first colon.
+// Name returns the name of the gate: the part of the id after the first colon.
 func (g GateID) Name() string { _, name, _ := strings.Cut(string(g), ":"); return name }
 
-// WhenFull says how a submission is treated whose limit is full.
+// WhenFull says how the Backend treats a submission that names a full limit: a limit under which as
+// many executions as it allows have been submitted and have not ended.
 type WhenFull string
 
-// The ways of a submission at a full limit.
+// The values of WhenFull. The empty string means WaitWhenFull.
 const (
-	// WaitWhenFull keeps the execution until the limit has room. It is the default.
+	// WaitWhenFull accepts the submission. The execution waits until the limit has room.
 	WaitWhenFull WhenFull = "wait"
-	// RejectWhenFull refuses the submission with CodeConflict while as many executions as
-	// the limit allows have not ended.
+	// RejectWhenFull refuses the submission with CodeConflict.
 	RejectWhenFull WhenFull = "reject"
-	// ReplaceWhenFull cancels the oldest of the executions under the limit that have not
-	// ended, as many as there are too many of, and waits for their end.
+	// ReplaceWhenFull accepts the submission and cancels the oldest executions under the limit that
+	// have not ended, as many as exceed the limit with the new execution. The new execution waits
+	// until the cancelled executions have ended.
 	ReplaceWhenFull WhenFull = "replace"
 )
 
-// MaxConcurrency is the most executions that a limit may allow.
+// MaxConcurrency is the largest value of Concurrency.Max.
 const MaxConcurrency = 10_000
 
-// Concurrency allows at most Max executions of the same Name to be under way. An
-// execution takes its place when its first run starts, and keeps it through retries,
-// waits and pauses until it has ended. An execution that is run again takes a new place.
+// Concurrency is a limit: at most Max executions that name the same limit are in progress at the
+// same time. An execution occupies a place of the limit from the start of its first run until its
+// end, retries, waits and pauses included. If an operator reopens it, it needs a place again.
 type Concurrency struct {
-	// Name is shared by all executions that the limit counts. At most MaxName bytes.
+	// Name is the name of the limit, at most MaxName bytes. The limit counts all executions that
+	// have this Name.
 	Name string `json:"name"`
-	// Max is between 1 and MaxConcurrency. While executions of the name have not ended,
-	// another Max is refused with CodeConflict, unless an operator changes the limit.
+	// Max is between 1 and MaxConcurrency. While an execution of the same Name has not ended, the
+	// Backend refuses a submission with another Max with CodeConflict, unless an operator has set
+	// the limit.
 	Max      int      `json:"max"`
 	WhenFull WhenFull `json:"when_full,omitempty"`
 }
 
-// Rate allows runs of the same Name to start at an even pace: in any time d at most
-// Max + Max·d/Per of them, by the store's clock.
+// Rate bounds how often runs of the executions that name the same rate start: within any period of
+// the length d, at most Max + Max·d/Per of these runs start, by the store's clock.
 type Rate struct {
-	// Name is shared by all executions that the rate counts. At most MaxName bytes.
+	// Name is the name of the rate, at most MaxName bytes. The rate counts the runs of all executions
+	// that have this Name.
 	Name string `json:"name"`
-	// Max is between 1 and MaxRate, and Per between a millisecond and a day.
+	// Max is between 1 and MaxRate, and Per is between MinRatePer and MaxRatePer.
 	Max int      `json:"max"`
 	Per Duration `json:"per"`
 }
 
-// MaxRate is the most runs that a rate may let start within its time.
+// MaxRate is the largest value of Rate.Max.
 const MaxRate = 1_000_000
 
-// Gates are the gates that an execution names itself. Each of its runs starts only while
-// all of them are open.
+// Gates are the gates that a submission names for its execution. A run of the execution starts only
+// if all of these gates are open.
 type Gates struct {
 	Concurrency *Concurrency `json:"concurrency,omitempty"`
 	Rate        *Rate        `json:"rate,omitempty"`
-	// Target is what the execution calls, as in "payments:charge". While the circuit
-	// breaker of that target is open the execution waits, and nothing is charged to it.
+	// Target names the system that the execution calls, as in "payments:charge". While the circuit
+	// breaker of that target is open, the execution waits, and its retry budget is not charged.
 	Target string `json:"target,omitempty"`
 }
 
-// IsZero reports whether no gate is named.
+// IsZero reports whether the submission names no gate.
 func (g Gates) IsZero() bool { return g == Gates{} }
 
-// The least and the longest time of a rate.
+// The smallest and the largest value of Rate.Per.
 const (
 	MinRatePer = Duration(time.Millisecond)
 	MaxRatePer = Duration(24 * time.Hour)
 )
 
-// GateAction is what an operator does to a gate.
+// GateAction is an operator's action on a gate.
 type GateAction string
 
-// The actions on gates.
+// The actions of operators on gates.
 const (
 	GatePause       GateAction = "pause"
 	GateResume      GateAction = "resume"
@@ -111,42 +117,44 @@ const (
 	GateAutomatic   GateAction = "auto"
 )
 
-// GateChange asks to change a gate.
+// GateChange requests an action on a gate.
 type GateChange struct {
 	Gate   GateID     `json:"gate"`
 	Action GateAction `json:"action"`
-	// Until ends a pause; zero means that an operator ends it.
+	// Until is the time at which a pause ends. If it is zero, the pause lasts until an operator ends
+	// it.
 	Until time.Time `json:"until,omitzero"`
-	// Max is the limit, or how many runs may start within Per.
+	// Max is the new limit, or, together with Per, the new rate (see Rate).
 	Max int      `json:"max,omitempty"`
 	Per Duration `json:"per,omitempty"`
-	// Actor and Reason are kept in the audit. At most MaxName bytes.
+	// Actor and Reason are recorded in the audit log. Each has at most MaxName bytes.
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Op is the operation's id.
+	// Op identifies the operation: a repeated request with the same Op changes nothing more.
 	Op OpID `json:"op,omitzero"`
 }
 
-// GateInfo is a gate as it stands.
+// GateInfo is a gate, read from the store at one moment.
 type GateInfo struct {
 	ID   GateID `json:"id"`
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// Open says that the gate would let an execution through at this moment; Why says
-	// why not, and Until when time alone opens it.
+	// Open reports whether the gate would let an execution through now. If it would not, Why is the
+	// reason, and Until is the time at which the gate opens by itself, or zero if it will not.
 	Open  bool      `json:"open"`
 	Why   string    `json:"why,omitempty"`
 	Until time.Time `json:"until,omitzero"`
-	// Pause, Limit, Rate and Breaker are its parts.
+	// Pause, Limit, Rate and Breaker are the conditions of the gate; nil if it has no such condition.
 	Pause   *GatePaused  `json:"pause,omitempty"`
 	Limit   *GateLimited `json:"limit,omitempty"`
 	Rate    *GatePace    `json:"rate,omitempty"`
 	Breaker *Breaker     `json:"breaker,omitempty"`
-	// Held is how many of its places are taken, and Waiting how many executions are parked
-	// at it, counted up to a hundred and one. Both are left out of lists.
+	// Held is the number of executions that occupy a place of the gate. Waiting is the number of
+	// executions that wait at the gate, or 101 if more than 100 wait. Lists leave out both.
 	Held    int `json:"held,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
-	// UpdatedAt and UpdatedBy are of the newest change by an operator or by the rules.
+	// UpdatedAt is the time of the newest change of the gate by an operator or by the engine.
+	// UpdatedBy is the operator who changed the gate last.
 	UpdatedAt time.Time `json:"updated_at,omitzero"`
 	UpdatedBy string    `json:"updated_by,omitempty"`
 }
@@ -159,26 +167,28 @@ type GatePaused struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// GateLimited is a limit. Set, by an operator, counts before Named, by the executions.
+// GateLimited is the limit of a gate. Named is the limit that submissions name, and Set is the limit
+// that an operator has set, or 0. Max is the limit in force: Set, or Named if Set is 0.
 type GateLimited struct {
 	Max   int `json:"max"`
 	Named int `json:"named,omitempty"`
 	Set   int `json:"set,omitempty"`
 }
 
-// GatePace is a rate.
+// GatePace is the rate of a gate: Max and Per of the Rate in force.
 type GatePace struct {
 	Max int      `json:"max"`
 	Per Duration `json:"per"`
-	// Set says that an operator has set it.
+	// Set says that an operator has set the rate. Otherwise submissions have named it.
 	Set bool `json:"set,omitempty"`
-	// Tokens is how many runs may start at this moment.
+	// Tokens is the number of runs that may start now.
 	Tokens int `json:"tokens"`
 }
 
 // Breaker is the circuit breaker of a target.
 type Breaker struct {
-	// State is closed, open or half_open. Forced says that an operator has set it.
+	// State is closed (runs start), open (no run starts) or half_open (a few runs start, as probes).
+	// Forced says that an operator has set State.
 	State        string    `json:"state"`
 	Forced       bool      `json:"forced,omitempty"`
 	FailureCount int       `json:"failure_count"`
@@ -191,26 +201,27 @@ type Breaker struct {
 
 // GateFilter selects gates.
 type GateFilter struct {
-	// Kind is one of the kinds; empty for all.
+	// Kind selects the gates of one kind. If it is empty, gates of every kind are listed.
 	Kind string
-	// Cursor is the Next of the part before, empty for the first part.
+	// Cursor is the Next of the page before, or empty for the first page.
 	Cursor string
-	// Limit is how many there are at most: 100 if it is 0, and never more than 1,000.
+	// Limit is the largest number of gates in the page, at most 1,000; 0 means 100.
 	Limit int
 }
 
-// GatePage is a part of a list of gates, in the order of their ids.
+// GatePage is one page of a list of gates, in the order of their ids.
 type GatePage struct {
 	Gates []GateInfo `json:"gates"`
-	// Next is the cursor at which the list goes on, empty if this was all of it.
+	// Next is the cursor of the next page. It is empty at the end of the list.
 	Next string `json:"next,omitempty"`
 }
 
-// GateDetail is a gate with those that have its places and those that wait for one.
+// GateDetail is a gate with the executions that occupy its places and the executions that wait at it.
 type GateDetail struct {
 	GateInfo
-	// Holders are executions that have a place, by id, and Line those that are parked at
-	// the gate, the next to be let through first: a hundred of each at most.
+	// Holders has at most 100 executions that occupy a place of the gate, in the order of their ids.
+	// Line has at most 100 executions that wait at the gate, in the order in which the gate will let
+	// them through.
 	Holders []ExecutionID `json:"holders"`
 	Line    []ExecutionID `json:"line"`
 }

@@ -33,8 +33,8 @@ type RunID struct {
 	Token     Token
 }
 
-// Token is the fencing token: epoch·2^32 + n, below 2^53 and strictly increasing with every claim
-// of one execution, for ever. Send it along with writes to other systems, so that they can refuse a
+// Token is the fencing token, a number below 2^53 that grows with every claim of one execution and
+// is never reset. Send the token along with writes to other systems, so that they can refuse a
 // writer with an older token.
 type Token int64
 

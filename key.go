@@ -64,7 +64,8 @@ type KeySpec struct {
 // Revocation names the key to revoke.
 type Revocation struct {
 	Key KeyID `json:"key"`
-	// Actor is the person or program that revokes the key, as for the Actor of a KeySpec.
+	// Actor is the person or program that revokes the key, for the audit log. Over HTTP, it is the
+	// name of the key with which the request was sent, if there was one.
 	Actor string `json:"actor,omitempty"`
 }
 

@@ -38,8 +38,8 @@ const (
 	MaxSignals     = 10_000
 	MaxSignalBytes = 320 << 20
 	// MaxLog is the largest number of bytes that the store keeps of one log: its first MiB and its
-	// end. If chunks in the middle of a name were dropped, the name counts as a log, not as an
-	// artifact.
+	// end. If chunks from the middle of an output were dropped, the output counts as a log,
+	// otherwise as an artifact.
 	MaxLog = 16 << 20
 	// MaxArtifact is the largest size of one artifact, and of all the data that one run writes
 	// under one name, in bytes. The store may keep an artifact of an earlier run until the artifact

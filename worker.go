@@ -158,9 +158,9 @@ type Assignment struct {
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
 	// Signals has the signals that no checkpoint has consumed yet, in order of seq.
 	Signals []Signal `json:"signals,omitempty"`
-	// More says that the reply had no room for everything: Checkpoints and Signals have only the
-	// first ones, and if neither has any, Input may be missing too. Owner.Resume reads the missing
-	// data.
+	// More says that the reply had no room for all data: checkpoints or signals with a higher seq
+	// than those in the reply are missing. If the reply has no checkpoint and no signal, the input
+	// may be missing too. Owner.Resume reads the missing data.
 	More bool `json:"more,omitempty"`
 	// SignalSeq is the seq of the newest signal, even if this reply has no room for that signal.
 	SignalSeq int64 `json:"signal_seq,omitempty"`
@@ -233,8 +233,9 @@ type Checkpoint struct {
 	Kind CheckpointKind  `json:"kind"`
 	Key  string          `json:"key"`
 	Data json.RawMessage `json:"data,omitempty"`
-	// Age is how long before the store read the checkpoint it was saved, by the store's clock. If
-	// the checkpoint began a sleep, Age of that sleep has already passed.
+	// Age is the time, by the store's clock, from the moment at which the checkpoint was saved to
+	// the moment at which the store read it. If the checkpoint marks the beginning of a sleep, Age
+	// is the part of the sleep that has already passed.
 	Age time.Duration `json:"-"`
 }
 
@@ -245,7 +246,8 @@ type Save struct {
 	Kind  CheckpointKind  `json:"kind"`
 	Key   string          `json:"key"`
 	Data  json.RawMessage `json:"data,omitempty"`
-	// Consumes is the seq of the signal that the wait received; 0 for none.
+	// Consumes is the seq of the signal that this checkpoint, the end of a wait, consumes; 0 means
+	// none.
 	Consumes int64 `json:"consumes,omitempty"`
 	// CostTokens is added to the execution's cost.
 	CostTokens int64 `json:"cost_tokens,omitempty"`
@@ -284,8 +286,8 @@ type Settlement struct {
 	Repeat     bool  `json:"repeat,omitempty"`
 }
 
-// Held names a run that a worker has. A worker has a run from the reply to its claim until the
-// settlement is acknowledged.
+// Held names a run that a worker has. A worker has a run from the moment at which it receives the
+// reply to its claim until the store has acknowledged the run's settlement.
 type Held struct {
 	Execution ExecutionID `json:"execution"`
 	Token     Token       `json:"token"`
