@@ -43,7 +43,7 @@ func TestGeneratedGoClient(t *testing.T) {
 // TypeScript program that submits, watches and chats.
 func TestGeneratedTypeScriptClient(t *testing.T) {
 	t.Parallel()
-	dir, run := npmProject(t, typescript, "package.json", "package-lock.json", "tsconfig.json")
+	dir, run := typescriptProject(t)
 	if err := os.Mkdir(filepath.Join(dir, "src"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +51,8 @@ func TestGeneratedTypeScriptClient(t *testing.T) {
 	args := generator(t)
 	tool := func(name string) string { return filepath.Join(dir, "node_modules", ".bin", name) }
 	run(tool(args[0]), append(args[1:], "--output", filepath.Join(dir, "src/generated.ts"))...)
-	run(tool("tsc"))
-	session(t, "node", filepath.Join(dir, "dist/src/session.js"))
+	run(tool("tsc"), "--types", "node")
+	session(t, "node", filepath.Join(dir, "dist/esm/session.js"))
 }
 
 // session runs a program against a server with agents.

@@ -5,8 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -15,28 +17,170 @@ const (
 	contract   = "../internal/httpapi/testdata/openapi.json"
 )
 
-// Rule: the TypeScript client has the types of the server's contract and compiles. Against the real
-// belay, the client submits, watches through a crash of the server, owns executions as an outside
-// owner, and gets a refusal for a stale lock.
+// Rule: the TypeScript client has the types of the server's contract. The package that npm would
+// publish has all files that it needs and no others, and its types are right for ES modules and for
+// CommonJS. The tests of the client pass in Node as ES modules and as CommonJS, and in Chromium:
+// the client submits, watches through a crash of the real belay, runs workers that the tests kill,
+// owns executions as an outside owner, and gets a refusal for a stale lock.
 func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
-	dir, run := npmProject(t, typescript, "package.json", "package-lock.json", "tsconfig.json", "src", "test")
-	tool := func(name string) string { return filepath.Join(dir, "node_modules", ".bin", name) }
-	generated := filepath.Join(dir, "generated.ts")
-	args := generator(t)
-	run(tool(args[0]), append(args[1:], "--output", generated)...)
-	if read(t, generated) != read(t, filepath.Join(typescript, "src/schema.ts")) {
-		t.Error("clients/typescript/src/schema.ts differs from the current contract: run npm run generate there")
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Fatalf("chromium is needed: %v (scripts/need.sh chromium)", err)
 	}
-	run(tool("tsc"))
-	tests, err := filepath.Glob(filepath.Join(dir, "dist/test/*.test.js"))
-	if err != nil || len(tests) == 0 {
-		t.Fatalf("no compiled tests: %v", err)
+	dir, run := typescriptProject(t, "LICENSE", "README.md", "scripts", "src", "test")
+	npm := func(script string) { run("npm", "run", "--silent", script) }
+	npm("build")
+	npm("build:test")
+	tarball := pack(t, dir, run)
+	consumer := filepath.Join(dir, "consumer")
+	consume(t, dir, consumer, tarball)
+	suite := func(name string, args ...string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report := runIn(t, consumer, args...)
+			for _, want := range []string{"# fail 0", "# pass"} {
+				if !strings.Contains(report, want) {
+					t.Errorf("the client's tests: no %q in\n%s", want, clip(report))
+				}
+			}
+			if strings.Contains(report, "# pass 0") || strings.Contains(report, "# skipped") && !strings.Contains(report, "# skipped 0") {
+				t.Errorf("the client's tests were not run:\n%s", clip(report))
+			}
+		})
 	}
-	report := run("node", append([]string{"--test", "--test-reporter=tap"}, tests...)...)
-	if !strings.Contains(report, "# fail 0") || !strings.Contains(report, "# skipped 0") ||
-		strings.Contains(report, "# pass 0") {
-		t.Errorf("the client's tests:\n%s", clip(report))
+	for _, kind := range []string{"esm", "cjs"} {
+		tests, err := filepath.Glob(filepath.Join(consumer, kind, "*.test.js"))
+		if err != nil || len(tests) == 0 {
+			t.Fatalf("no compiled tests: %v", err)
+		}
+		suite(kind, append([]string{"node", "--test", "--test-concurrency=8", "--test-reporter=tap"}, tests...)...)
+	}
+	suite("chromium", "node", filepath.Join(consumer, "esm/browser/run.js"))
+	t.Run("contract", func(t *testing.T) {
+		t.Parallel()
+		args := generator(t)
+		generated := filepath.Join(t.TempDir(), "generated.ts")
+		runIn(t, dir, append([]string{filepath.Join(dir, "node_modules/.bin", args[0])}, append(args[1:], "--output", generated)...)...)
+		if read(t, generated) != read(t, filepath.Join(typescript, "src/schema.ts")) {
+			t.Error("clients/typescript/src/schema.ts differs from the current contract: run npm run generate there")
+		}
+	})
+	t.Run("published", func(t *testing.T) {
+		t.Parallel()
+		runIn(t, dir, "node", "scripts/published.mjs", tarball)
+	})
+}
+
+// published are the files of the package that npm publishes.
+var published = regexp.MustCompile(`^(LICENSE|README\.md|package\.json|dist/cjs/package\.json|dist/(esm|cjs)/(worker/)?[a-z]+(\.d\.ts|\.js))$`)
+
+// pack makes the package that npm would publish, and checks its files.
+func pack(t *testing.T, dir string, run func(name string, args ...string) string) (tarball string) {
+	t.Helper()
+	out := run("npm", "pack", "--ignore-scripts", "--json", "--silent")
+	var packs []struct {
+		Filename string
+		Files    []struct{ Path string }
+	}
+	if err := json.Unmarshal([]byte(out[max(0, strings.Index(out, "[")):]), &packs); err != nil || len(packs) != 1 {
+		t.Fatalf("npm pack: %v\n%s", err, clip(out))
+	}
+	var paths []string
+	for _, f := range packs[0].Files {
+		paths = append(paths, f.Path)
+		if !published.MatchString(f.Path) {
+			t.Errorf("the package contains %s", f.Path)
+		}
+	}
+	for _, want := range []string{"LICENSE", "README.md", "package.json", "dist/esm/index.js", "dist/esm/index.d.ts",
+		"dist/cjs/index.js", "dist/cjs/index.d.ts", "dist/esm/worker.js", "dist/cjs/worker.d.ts", "dist/cjs/package.json"} {
+		if !slices.Contains(paths, want) {
+			t.Errorf("the package does not contain %s", want)
+		}
+	}
+	if read(t, filepath.Join(dir, "LICENSE")) != read(t, "../LICENSE") {
+		t.Error("clients/typescript/LICENSE differs from LICENSE")
+	}
+	return filepath.Join(dir, packs[0].Filename)
+}
+
+// consume makes a project that uses the package as npm would install it, with the compiled tests.
+func consume(t *testing.T, dir, consumer, tarball string) {
+	t.Helper()
+	modules := filepath.Join(consumer, "node_modules")
+	if err := os.MkdirAll(filepath.Join(modules, "belay-client"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	runIn(t, dir, "tar", "--extract", "--gzip", "--file", tarball, "--strip-components=1", "--directory",
+		filepath.Join(modules, "belay-client"))
+	for _, name := range []string{"openapi-fetch", "openapi-typescript-helpers"} {
+		if err := os.Symlink(filepath.Join(dir, "node_modules", name), filepath.Join(modules, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, kind := range []string{"esm", "cjs"} {
+		if err := os.Rename(filepath.Join(dir, "build", kind), filepath.Join(consumer, kind)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(consumer, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runIn runs a program in a directory. The environment variable BELAY names the real belay.
+func runIn(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	c.Dir = dir
+	c.Env = append(os.Environ(), "BELAY="+binary(t))
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, failures(string(out)))
+	}
+	return string(out)
+}
+
+// failures is the part of a report of tests that begins with the first failed test.
+func failures(report string) string {
+	if i := strings.Index(report, "\nnot ok"); i >= 0 {
+		report = report[i:]
+	}
+	return clip(report)
+}
+
+// typescriptPackages has the packages of the TypeScript client, which all tests share.
+var typescriptPackages struct {
+	once sync.Once
+	dir  string
+}
+
+// typescriptProject copies parts of the TypeScript client into a new directory with its packages.
+func typescriptProject(t *testing.T, parts ...string) (dir string, run func(name string, args ...string) string) {
+	t.Helper()
+	base := []string{"package.json", "package-lock.json", "tsconfig.json"}
+	typescriptPackages.once.Do(func() {
+		binary(t) // makes the directory that is removed after all tests
+		at := filepath.Join(built.dir, "typescript")
+		if err := os.Mkdir(at, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		install(t, typescript, at, base...)
+		typescriptPackages.dir = at
+	})
+	if typescriptPackages.dir == "" {
+		t.Fatal("the packages of the TypeScript client could not be installed")
+	}
+	dir = t.TempDir()
+	for _, name := range append(base, parts...) {
+		copyInto(t, filepath.Join(typescript, name), filepath.Join(dir, name))
+	}
+	if err := os.Symlink(filepath.Join(typescriptPackages.dir, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	return dir, func(name string, args ...string) string {
+		t.Helper()
+		return runIn(t, dir, append([]string{name}, args...)...)
 	}
 }
 
@@ -44,28 +188,26 @@ func TestTypeScriptClient(t *testing.T) {
 // file, and returns the directory and a function that runs programs in it.
 func npmProject(t *testing.T, from string, parts ...string) (dir string, run func(name string, args ...string) string) {
 	t.Helper()
+	dir = t.TempDir()
+	install(t, from, dir, parts...)
+	return dir, func(name string, args ...string) string {
+		t.Helper()
+		return runIn(t, dir, append([]string{name}, args...)...)
+	}
+}
+
+// install copies parts of a project into a directory, and installs the packages of its lock file there.
+func install(t *testing.T, from, dir string, parts ...string) {
+	t.Helper()
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Fatalf("%s is needed: %v (scripts/need.sh node:nodejs npm)", tool, err)
 		}
 	}
-	dir = t.TempDir()
 	for _, name := range parts {
 		copyInto(t, filepath.Join(from, name), filepath.Join(dir, name))
 	}
-	run = func(name string, args ...string) string {
-		t.Helper()
-		c := exec.CommandContext(t.Context(), name, args...)
-		c.Dir = dir
-		c.Env = append(os.Environ(), "BELAY="+binary(t))
-		out, err := c.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, clip(string(out)))
-		}
-		return string(out)
-	}
-	run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
-	return dir, run
+	runIn(t, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
 }
 
 // generator returns the command of package.json that makes the types, with the path of the contract

@@ -1,73 +1,94 @@
-import createClient, { type Client } from "openapi-fetch";
-import { refusal } from "./error.js";
+import createClient from "openapi-fetch";
+import { awaitMany, type Ended } from "./await.js";
+import { named, submitMany, type Op, type Result, type Submission, type Submitted } from "./batch.js";
+import { accepted, answer, type Api } from "./call.js";
+import { chat, chatStream, type ChatOptions, type ChatRequest, type Completion } from "./chat.js";
+import { unreadable } from "./error.js";
 import { patient, type Fetch } from "./fetch.js";
-import { newExecutionId } from "./id.js";
-import { Lock, Moment, type Owner } from "./lock.js";
+import { newExecutionId, newKey } from "./id.js";
+import { Jobs } from "./jobs.js";
+import { Lock, type Owner } from "./lock.js";
+import { baseOf, fill, header } from "./path.js";
 import type { components, operations, paths } from "./schema.js";
+import type { Source, StreamOptions } from "./stream.js";
+import { Moment } from "./time.js";
 import { watch, type End, type Event, type Execution, type WatchOptions } from "./watch.js";
 
 type Schemas = components["schemas"];
 
 export interface Options {
-  /** Where the server is, as in http://127.0.0.1:7420. */
+  /** The address of the server, such as http://127.0.0.1:7420. */
   url: string;
-  /** The key, bly_…, if the server wants one. */
+  /** The key, bly_…, if the server requires one. */
   key?: string | undefined;
   /** For how long, in milliseconds, a call that is safe to repeat is repeated while the server is away; 30 s by default. */
   patienceMs?: number;
-  /** What carries requests out instead of the global fetch. */
+  /** The largest size of an answer that the client reads, in bytes; 256 MiB by default. */
+  maxAnswerBytes?: number;
+  /** Carries requests out instead of the global fetch. */
   fetch?: Fetch;
 }
 
 export type Submit = Omit<Schemas["Submit"], "workflow">;
 
 export interface LockOptions {
-  /** Says to people who the owner is. */
+  /** The name of the owner, for people. */
   owner: string;
-  /** How long the lock lives after a heartbeat, as in "30s". */
+  /** How long the lock is valid after a heartbeat, as in "30s". */
   ttl?: string;
   /** Opens a failed or cancelled execution again in the same commit. */
   reopen?: boolean;
 }
 
-/** What an operator says about an action. */
+/** The person or program that acts on an execution, and the reason. */
 export interface Why {
   actor?: string;
   reason?: string;
 }
 
-/** The longest that one request may wait for an end, and how long a try may take that does. */
+/** The longest that one request may wait for an end, in seconds, and how long a try of such a request may take. */
 const longestWait = 60;
 const longestTryMs = 90_000;
 
 /**
- * Belay speaks to a server. Each method is one request, made again while the server is away if that is safe, and throws
- * BelayError. What has no method here is reached through api, with the types of the server's own contract.
+ * Belay is a client of one server. Each method sends one request, and sends it again while the server is away if that is
+ * safe. It throws BelayError. The property api has all routes, with the types of the server's own contract.
  */
 export class Belay {
-  /** Every route, typed: `belay.api.GET("/v1/workers")`. Refusals come back as `error` there. */
-  readonly api: Client<paths>;
-  readonly #url: string;
-  readonly #headers: Headers;
-  readonly #fetch: Fetch;
+  /** Every route, typed: `belay.api.GET("/v1/workers")`. A refusal is the `error` of the result there. */
+  readonly api: Api;
+  /** The jobs of the agent service. */
+  readonly jobs: Jobs;
+  readonly #source: Source;
+  readonly #patienceMs: number;
+  /** Repeats a POST too; for requests that name themselves in their body. */
   readonly #repeating: Fetch;
+  /** Waits for an answer without a limit. */
+  readonly #unhurried: Fetch;
 
   constructor(o: Options) {
-    this.#url = o.url.replace(/\/+$/, "");
-    this.#headers = new Headers(o.key === undefined ? {} : { Authorization: `Bearer ${o.key}` });
-    this.#fetch = o.fetch ?? ((request) => globalThis.fetch(request));
-    const patience = { patienceMs: o.patienceMs ?? 30_000, tryMs: longestTryMs };
-    this.#repeating = patient(this.#fetch, patience, () => true);
+    const url = baseOf(o.url);
+    const headers = new Headers();
+    if (o.key !== undefined) headers.set("Authorization", `Bearer ${header("the key", o.key.trim())}`);
+    const fetch: Fetch = o.fetch ?? ((request) => globalThis.fetch(request));
+    const maxAnswerBytes = o.maxAnswerBytes ?? 256 * 2 ** 20;
+    this.#patienceMs = o.patienceMs ?? 30_000;
+    this.#source = { url, headers, fetch, maxAnswerBytes };
+    const patience = { patienceMs: this.#patienceMs, tryMs: longestTryMs, maxAnswerBytes };
+    this.#repeating = patient(fetch, patience, () => true);
+    this.#unhurried = patient(fetch, { ...patience, tryMs: Infinity });
     this.api = createClient<paths>({
-      baseUrl: this.#url,
-      headers: Object.fromEntries(this.#headers),
-      fetch: patient(this.#fetch, patience),
+      baseUrl: url,
+      headers: Object.fromEntries(headers),
+      pathSerializer: fill,
+      fetch: patient(fetch, patience),
     });
+    this.jobs = new Jobs(this.api, this.#source);
   }
 
   /**
-   * submit asks for an execution, and answers when it is on disk. Sent again after a lost answer it finds the same one;
-   * with an idempotency_key so does every later submit of the same workflow and key.
+   * submit submits an execution, and returns it when it is on disk. If the answer is lost, the repeated request finds the
+   * same execution. Every later submit with the same workflow and idempotency_key finds it too.
    */
   submit(workflow: string, s: Submit = {}): Promise<Execution> {
     const known = s.id !== undefined || s.idempotency_key !== undefined;
@@ -75,37 +96,78 @@ export class Belay {
     return answer(this.api.POST("/v1/executions", { body, fetch: this.#repeating }));
   }
 
-  /** get reads one execution. */
-  get(id: string): Promise<Execution> {
-    return answer(this.api.GET("/v1/executions/{id}", { params: { path: { id } } }));
+  /**
+   * submitMany submits executions in few requests. The answers have the order of the submissions; one refused submission
+   * does not make the others fail.
+   */
+  submitMany(list: readonly Submission[]): Promise<Submitted[]> {
+    return submitMany((ops, roots) => this.#batch(ops, roots), list, this.#patienceMs);
   }
 
-  /** list reads executions, newest first; next continues. */
+  /**
+   * batch carries out at most 1000 operations in one request. Each succeeds or fails alone, and has its own answer, in the
+   * order of the operations. The client gives ids to operations that have none, so that the request is safe to repeat.
+   */
+  batch(ops: readonly Op[]): Promise<Result[]> {
+    return this.#batch(ops.map(named), false);
+  }
+
+  async #batch(ops: Op[], roots: boolean): Promise<Result[]> {
+    const params = roots ? { header: { "Belay-Only": "submit" as const } } : {};
+    const { results } = await answer(this.api.POST("/v1/batch", { params, body: { ops }, fetch: this.#repeating }));
+    if (!Array.isArray(results) || results.length !== ops.length) throw unreadable();
+    return results;
+  }
+
+  /** get reads one execution. */
+  get(id: string, signal?: AbortSignal): Promise<Execution> {
+    return answer(this.api.GET("/v1/executions/{id}", { params: { path: { id } }, ...(signal ? { signal } : {}) }));
+  }
+
+  /** list reads a page of executions, newest first; `list({ cursor: page.next })` reads the next page. */
   list(query: NonNullable<operations["listExecutions"]["parameters"]["query"]> = {}): Promise<Schemas["Page"]> {
     return answer(this.api.GET("/v1/executions", { params: { query } }));
   }
 
-  /** result waits for the end of an execution, however long that takes, and answers with it. */
+  /** result waits for the end of an execution, however long that takes, and returns the execution. */
   async result(id: string, signal?: AbortSignal): Promise<Execution> {
     for (;;) {
       signal?.throwIfAborted();
-      const header = { Prefer: `wait=${longestWait}` };
-      const x = await answer(this.api.GET("/v1/executions/{id}", { params: { path: { id }, header }, ...(signal ? { signal } : {}) }));
-      if (x.state === "succeeded" || x.state === "failed" || x.state === "cancelled") return this.get(id);
+      const params = { path: { id }, header: { Prefer: `wait=${longestWait}` } };
+      const x = await answer(this.api.GET("/v1/executions/{id}", { params, ...(signal ? { signal } : {}) }));
+      if (x.state === "succeeded" || x.state === "failed" || x.state === "cancelled") return this.get(id, signal);
     }
+  }
+
+  /**
+   * awaitMany yields the end of each execution once, in the order in which they end, whatever the number of executions. One
+   * request waits for a thousand of them. An execution that the server cannot find has an error instead.
+   */
+  awaitMany(ids: Iterable<string>, o?: StreamOptions): AsyncGenerator<Ended, void, undefined> {
+    return awaitMany(this.#source, ids, o);
+  }
+
+  /** results waits for the ends of executions, and returns them in the order of the ids. */
+  async results(ids: readonly string[], o?: StreamOptions): Promise<Execution[]> {
+    const ended = new Map<string, Execution>();
+    for await (const e of this.awaitMany(ids, o)) {
+      if (e.error) throw e.error;
+      ended.set(e.id, e.execution);
+    }
+    return ids.map((id) => ended.get(id)!);
   }
 
   /** watch yields the events of an execution until it ends, across broken connections. */
   watch(id: string, o?: WatchOptions): AsyncGenerator<Event, End, undefined> {
-    return watch({ url: this.#url, headers: this.#headers, fetch: this.#fetch }, id, o);
+    return watch(this.#source, id, (signal) => this.get(id, signal), o);
   }
 
-  /** explain says in sentences why an execution is where it is. */
+  /** explain gives the reason for the state of an execution in sentences. */
   explain(id: string): Promise<Schemas["Explanation"]> {
     return answer(this.api.GET("/v1/executions/{id}/explain", { params: { path: { id } } }));
   }
 
-  /** signal delivers a signal; it is kept if nobody waits for it yet. */
+  /** signal delivers a signal. The server keeps it until the execution waits for it. */
   async signal(id: string, name: string, payload?: unknown): Promise<void> {
     await accepted(
       this.api.POST("/v1/executions/{id}/signal", {
@@ -120,30 +182,45 @@ export class Belay {
     return answer(this.api.POST("/v1/executions/{id}/cancel", { params: { path: { id }, header: once() }, body: why }));
   }
 
-  /** pause holds an execution at its next safe point. */
+  /** pause stops an execution at its next safe point. */
   pause(id: string, why: Why = {}): Promise<Execution> {
     return answer(this.api.POST("/v1/executions/{id}/pause", { params: { path: { id }, header: once() }, body: why }));
   }
 
-  /** resume lets a paused execution go on. */
+  /** resume continues a paused execution. */
   resume(id: string, why: Why = {}): Promise<Execution> {
     return answer(this.api.POST("/v1/executions/{id}/resume", { params: { path: { id }, header: once() }, body: why }));
   }
 
-  /** retry reopens a failed or cancelled execution; finished steps count. */
+  /** retry runs a failed or cancelled execution again; it keeps the finished steps. */
   retry(id: string, why: Why = {}): Promise<Execution> {
     return answer(this.api.POST("/v1/executions/{id}/retry", { params: { path: { id }, header: once() }, body: why }));
   }
 
-  /** lock makes the caller the owner of an execution. LeaseHeld says who is, if somebody else is. */
-  async lock(id: string, o: LockOptions): Promise<Lock> {
-    const asked = Moment.now();
-    const reply = await answer(this.api.POST("/v1/executions/{id}/lock", { params: { path: { id }, header: once() }, body: o }));
-    return new Lock(this.#owner, await this.#rest(reply), asked);
+  /**
+   * chat sends a text or messages to the agent, and returns its answer when the agent has ended. Node ends a request after
+   * five minutes without an answer; chatStream has no such limit.
+   */
+  chat(request: ChatRequest | string, o: ChatOptions = {}): Promise<Completion> {
+    return chat(this.api, this.#unhurried, request, o);
   }
 
-  /** rest reads the checkpoints and signals that a lock's answer had no room for. */
-  async #rest(reply: components["schemas"]["LockReply"]): Promise<components["schemas"]["LockReply"]> {
+  /** chatStream sends a text or messages to the agent, and yields the pieces of its answer while the agent works. */
+  chatStream(request: ChatRequest | string, o: ChatOptions = {}): AsyncGenerator<Completion, void, undefined> {
+    return chatStream(this.#source, request, o);
+  }
+
+  /** lock makes the caller the owner of an execution. If it has another owner, the error is LeaseHeld. */
+  async lock(id: string, o: LockOptions): Promise<Lock> {
+    const sent = Moment.now();
+    const params = { path: { id }, header: once() };
+    const reply = await answer(this.api.POST("/v1/executions/{id}/lock", { params, body: o }));
+    if (typeof reply.lease !== "object" || typeof reply.execution !== "object") throw unreadable();
+    return new Lock(this.#owner, await this.#rest(reply), sent);
+  }
+
+  /** rest reads the checkpoints and signals for which the answer to a lock had no room. */
+  async #rest(reply: Schemas["LockReply"]): Promise<Schemas["LockReply"]> {
     if (reply.more !== true) return reply;
     const checkpoints = [...(reply.checkpoints ?? [])];
     const signals = [...(reply.signals ?? [])];
@@ -151,7 +228,8 @@ export class Belay {
     const header = { "Lease-Id": reply.lease.lock_id, "Lease-Token": reply.lease.token };
     for (let more: boolean | undefined = true; more === true; ) {
       const after = Math.max(0, checkpoints.at(-1)?.seq ?? 0, signals.at(-1)?.seq ?? 0);
-      const part = await answer(this.api.GET("/v1/executions/{id}/checkpoints", { params: { path, header, query: { after } } }));
+      const params = { path, header, query: { after } };
+      const part = await answer(this.api.GET("/v1/executions/{id}/checkpoints", { params }));
       checkpoints.push(...(part.checkpoints ?? []));
       signals.push(...(part.signals ?? []));
       more = part.more;
@@ -160,34 +238,22 @@ export class Belay {
   }
 
   readonly #owner: Owner = {
-    renew: (id, lock_id) => answer(this.api.PUT("/v1/executions/{id}/lock/{lock_id}", { params: { path: { id, lock_id } } })),
+    renew: (id, lock_id, signal) => {
+      const params = { path: { id, lock_id } };
+      return answer(this.api.PUT("/v1/executions/{id}/lock/{lock_id}", { params, signal }));
+    },
     checkpoint: async (id, lock, token, body) => {
       const header = { ...once(), "Lease-Id": lock, "Lease-Token": token };
-      const saved = await answer(this.api.PUT("/v1/executions/{id}/checkpoint", { params: { path: { id }, header }, body }));
+      const params = { path: { id }, header };
+      const saved = await answer(this.api.PUT("/v1/executions/{id}/checkpoint", { params, body }));
       return saved.seq;
     },
     release: (id, lock_id, token, body) => {
-      const header = { ...once(), "Lease-Token": token };
-      return answer(this.api.POST("/v1/executions/{id}/lock/{lock_id}/release", { params: { path: { id, lock_id }, header }, body }));
+      const params = { path: { id, lock_id }, header: { ...once(), "Lease-Token": token } };
+      return answer(this.api.POST("/v1/executions/{id}/lock/{lock_id}/release", { params, body }));
     },
   };
 }
 
 /** once names a write, so that it is done once however often it is sent. */
-const once = (): { "Idempotency-Key": string } => ({ "Idempotency-Key": crypto.randomUUID() });
-
-/** Call is what openapi-fetch answers with. */
-type Call<T> = Promise<{ data?: T; error?: unknown; response: Response }>;
-
-/** answer is the body of a call's answer, or its refusal thrown. */
-async function answer<T>(call: Call<T>): Promise<NonNullable<T>> {
-  const { data, error, response } = await call;
-  if (!response.ok || data === undefined || data === null) throw refusal(response, error);
-  return data;
-}
-
-/** accepted throws if a call was refused. */
-async function accepted(call: Call<unknown>): Promise<void> {
-  const { error, response } = await call;
-  if (!response.ok) throw refusal(response, error);
-}
+const once = (): { "Idempotency-Key": string } => ({ "Idempotency-Key": newKey() });

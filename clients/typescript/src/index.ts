@@ -1,7 +1,12 @@
+export type { Ended } from "./await.js";
+export type { Op, Result, Submission, Submitted } from "./batch.js";
+export { spoken, type ChatOptions, type ChatRequest, type Completion } from "./chat.js";
 export { Belay, type LockOptions, type Options, type Submit, type Why } from "./client.js";
 export { BelayError, LeaseHeld, LeaseLost, type Code, type Holder, type LostBecause, type Problem } from "./error.js";
 export type { Fetch } from "./fetch.js";
 export { newExecutionId } from "./id.js";
+export { Jobs, type Execute, type FollowOptions, type Job, type JobEnd, type JobEvent } from "./jobs.js";
 export { Lock, type Thrown } from "./lock.js";
 export type { components, operations, paths } from "./schema.js";
+export type { StreamOptions } from "./stream.js";
 export type { End, Event, Execution, WatchOptions } from "./watch.js";

@@ -1,6 +1,6 @@
 import { LeaseLost } from "./error.js";
-import { pause } from "./fetch.js";
 import type { components } from "./schema.js";
+import { fence, Moment, pause } from "./time.js";
 
 type LockReply = components["schemas"]["LockReply"];
 type Renewal = components["schemas"]["Renewal"];
@@ -8,43 +8,43 @@ type Release = components["schemas"]["Release"];
 type Failure = components["schemas"]["Failure"];
 type Execution = components["schemas"]["Execution"];
 
-/** What a lock needs of its client. */
+/** Owner has the calls of the client that a lock uses. */
 export interface Owner {
-  renew(execution: string, lock: string): Promise<Renewal>;
+  renew(execution: string, lock: string, signal: AbortSignal): Promise<Renewal>;
   checkpoint(execution: string, lock: string, token: number, body: components["schemas"]["Progress"]): Promise<number>;
   release(execution: string, lock: string, token: number, body: Release): Promise<Execution>;
 }
 
-/** A failure, or what was thrown. */
+/** A failure, or the value that was thrown. */
 export type Thrown = Failure | Error | string;
 
 /**
- * Lock is the exclusive, expiring right to be one execution's owner. Once it is lost nothing can be written any more: every
- * call throws LeaseLost, and signal is aborted with it.
+ * Lock is the exclusive right to be the owner of one execution, which expires without heartbeats. Once the lock is lost,
+ * nothing can be written under it: every call throws LeaseLost, and signal is aborted with that error as its reason.
  */
 export class Lock {
   readonly #owner: Owner;
   readonly #lost = new AbortController();
-  readonly #over = new AbortController(); // it was given back, or is lost
+  readonly #over = new AbortController(); // aborted when the lock was released, or is lost
   #until: Moment;
 
   /** The execution as it was when the lock was won, with its input. */
   readonly execution: Execution;
-  /** The secret that proves to be the owner. Never log it. */
+  /** The secret with which the owner proves that it is the owner. Never log it. */
   readonly id: string;
-  /** The fencing token: hand it to whatever can refuse a stale writer. */
+  /** The fencing token: send it to systems that can refuse a stale owner. */
   readonly token: number;
-  /** What the last owner saved; undefined if nothing. */
+  /** The newest checkpoint of the last owner; undefined if there is none. */
   readonly checkpoint: unknown;
   /** The newest checkpoint of each key. */
   readonly checkpoints: readonly components["schemas"]["Checkpoint"][];
-  /** Signals that nobody has taken yet. */
+  /** The signals that no checkpoint has consumed. */
   readonly signals: readonly components["schemas"]["Signal"][];
-  /** How often to renew it. */
+  /** The interval between heartbeats, in milliseconds. */
   readonly heartbeatMs: number;
 
-  /** asked is when the request for the lock was sent. */
-  constructor(owner: Owner, reply: LockReply, asked: Moment) {
+  /** sent is when the request for the lock was sent. */
+  constructor(owner: Owner, reply: LockReply, sent: Moment) {
     this.#owner = owner;
     this.execution = reply.execution;
     this.id = reply.lease.lock_id;
@@ -52,18 +52,18 @@ export class Lock {
     this.checkpoint = reply.checkpoint?.data;
     this.checkpoints = reply.checkpoints ?? [];
     this.signals = reply.signals ?? [];
-    this.heartbeatMs = reply.lease.heartbeat_interval_ms;
-    this.#until = asked.plus(fence(reply.lease.expires_in_ms));
+    this.heartbeatMs = Math.max(reply.lease.heartbeat_interval_ms, 10);
+    this.#until = sent.plus(fence(reply.lease.expires_in_ms));
   }
 
-  /** Aborted, with LeaseLost as the reason, as soon as the lock is known to be lost. Pass it to whatever works under it. */
+  /** Aborted as soon as the lock is known to be lost, with LeaseLost as the reason. Pass it to all work under the lock. */
   get signal(): AbortSignal {
     return this.#lost.signal;
   }
 
   /**
-   * guard throws if the lock is lost, or may be: if no heartbeat was answered for so long that another owner may get
-   * the execution soon. Call it right before every effect on the world outside.
+   * guard throws if the lock is lost, or if no heartbeat was answered for so long that another owner may get the execution
+   * soon. Call it right before every effect on other systems.
    */
   guard(): void {
     this.#lost.signal.throwIfAborted();
@@ -72,18 +72,18 @@ export class Lock {
     }
   }
 
-  /** heartbeat renews the lock. Its answer says what the owner is asked to do: cancel, pause. */
+  /** heartbeat renews the lock. The answer has the requests of operators, such as cancel and pause. */
   async heartbeat(): Promise<Renewal> {
     this.#lost.signal.throwIfAborted();
-    const asked = Moment.now();
-    const renewal = await this.#fenced(() => this.#owner.renew(this.execution.id, this.id));
-    this.#until = asked.plus(fence(renewal.expires_in_ms));
+    const sent = Moment.now();
+    const renewal = await this.#fenced(() => this.#owner.renew(this.execution.id, this.id, this.#over.signal));
+    this.#until = sent.plus(fence(renewal.expires_in_ms));
     return renewal;
   }
 
   /**
-   * keepAlive renews the lock until it is given back or lost, and resolves then; signal says which. What a heartbeat asks the
-   * owner to do is passed to onRenewal.
+   * keepAlive sends heartbeats until the lock is released or lost, and resolves then; signal is aborted only if the lock is
+   * lost. onRenewal gets the answer to each heartbeat.
    */
   async keepAlive(onRenewal: (r: Renewal) => void = () => {}): Promise<void> {
     let wait = this.heartbeatMs;
@@ -92,32 +92,33 @@ export class Lock {
       if (this.#over.signal.aborted) return;
       const late = pause(this.#until.left() + 1, this.#over.signal).then(() => undefined, () => undefined);
       const renewal = await Promise.race([this.heartbeat().catch(() => undefined), late]);
-      wait = renewal === undefined ? this.heartbeatMs / 5 : this.heartbeatMs; // as long as it holds, it is tried again
+      wait = renewal === undefined ? this.heartbeatMs / 5 : this.heartbeatMs; // a failed heartbeat is tried again soon
       if (renewal !== undefined) onRenewal(renewal);
       else if (this.#until.left() <= 0) this.#lose(this.#late());
     }
   }
 
   /**
-   * save writes a checkpoint and answers with its seq. Without a key it is the execution's one state, which replaces the
-   * one before; with a key it stands beside the others.
+   * save writes a checkpoint and returns its seq. Without a key the checkpoint is the state of the execution, and replaces
+   * the state saved before. With a key it replaces only the checkpoint with that key.
    */
-  save(data: unknown, key?: string): Promise<number> {
+  async save(data: unknown, key?: string): Promise<number> {
     this.guard();
-    return this.#fenced(() => this.#owner.checkpoint(this.execution.id, this.id, this.token, key === undefined ? { data } : { data, key }));
+    const body = key === undefined ? { data } : { data, key };
+    return this.#fenced(() => this.#owner.checkpoint(this.execution.id, this.id, this.token, body));
   }
 
-  /** complete ends the execution well. */
+  /** complete ends the execution as succeeded. */
   complete(output?: unknown): Promise<Execution> {
     return this.#release({ outcome: "complete", ...(output === undefined ? {} : { output }) });
   }
 
-  /** fail ends this attempt badly; the execution's policy says what follows. */
+  /** fail ends this attempt as failed; the execution's policy decides whether another attempt follows. */
   fail(error: Thrown, output?: unknown): Promise<Execution> {
     return this.#release({ outcome: "fail", error: failure(error), ...(output === undefined ? {} : { output }) });
   }
 
-  /** suspend gives the lock back until somebody locks the execution again. wait ("15m") is when it is due by itself. */
+  /** suspend releases the lock; the execution waits for its next owner, or for the time wait, such as "15m". */
   suspend(o: { wait?: string; waitText?: string } = {}): Promise<Execution> {
     return this.#release({
       outcome: "suspend",
@@ -126,7 +127,7 @@ export class Lock {
     });
   }
 
-  /** requeue gives the lock back for the next owner to have at once. */
+  /** requeue releases the lock, so that the next owner can have the execution at once. */
   requeue(): Promise<Execution> {
     return this.#release({ outcome: "requeue" });
   }
@@ -138,7 +139,7 @@ export class Lock {
     return execution;
   }
 
-  /** fenced makes a call under the lock, and takes note if the answer is that it is lost. */
+  /** fenced makes a call under the lock, and ends the lock if the server answers that it is lost. */
   async #fenced<T>(call: () => Promise<T>): Promise<T> {
     try {
       return await call();
@@ -159,35 +160,8 @@ export class Lock {
   }
 }
 
-/** fence is how much of a lease's life its owner counts on. A third is left for what cannot be called back. */
-const fence = (expiresInMs: number): number => (expiresInMs * 2) / 3;
-
 function failure(thrown: Thrown): Failure {
   if (typeof thrown === "string") return { class: "transient", message: thrown };
   if (!(thrown instanceof Error)) return thrown;
   return { class: "transient", message: `${thrown.name}: ${thrown.message}`, ...(thrown.stack === undefined ? {} : { stack: thrown.stack.slice(0, 16_000) }) };
-}
-
-/**
- * Moment is a point in time by both clocks: the monotonic one, which may stand still while the machine sleeps, and the
- * wall's, which may be set. What is left is what the one that is ahead says.
- */
-export class Moment {
-  private constructor(
-    private readonly monotonic: number,
-    private readonly wall: number,
-  ) {}
-
-  static now(): Moment {
-    return new Moment(performance.now(), Date.now());
-  }
-
-  plus(ms: number): Moment {
-    return new Moment(this.monotonic + ms, this.wall + ms);
-  }
-
-  /** left is how many milliseconds are left until then, by the clock that is ahead. */
-  left(): number {
-    return Math.min(this.monotonic - performance.now(), this.wall - Date.now());
-  }
 }

@@ -1,28 +1,29 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Belay, BelayError, LeaseHeld, LeaseLost, type End, type Event } from "../src/index.js";
-import { Server } from "./server.js";
+import { Belay, BelayError, LeaseHeld, LeaseLost, type End, type Event } from "belay-client";
+import { shared, start } from "./kit.js";
 
 const outside = { dispatch: "external", on_lost: "requeue" } as const;
 
-test("submit, watch through a crash of the server, own from outside, finish", async (t) => {
-  const server = await Server.start(t);
+test("submit, watch through a crash of the server, own an execution from outside, finish it", async (t) => {
+  const server = await start(t);
   const belay = new Belay({ url: server.url });
-  const x = await belay.submit("conversation", { ...outside, input: { topic: "tea" }, idempotency_key: "talk-1" });
+  const talk = { ...outside, idempotency_key: "talk-1" };
+  const x = await belay.submit("conversation", { ...talk, input: { topic: "tea" } });
   assert.equal(x.state, "pending");
-  assert.equal((await belay.submit("conversation", { ...outside, input: { topic: "tea" }, idempotency_key: "talk-1" })).id, x.id);
-  await refused("idempotency_mismatch", belay.submit("conversation", { ...outside, input: { topic: "rum" }, idempotency_key: "talk-1" }));
+  assert.equal((await belay.submit("conversation", { ...talk, input: { topic: "tea" } })).id, x.id);
+  await refused("idempotency_mismatch", belay.submit("conversation", { ...talk, input: { topic: "rum" } }));
 
   const seen: Event[] = [];
   const saved = new Set<number>();
-  let told = () => {};
+  let onEvent = () => {};
   const watched = (async (): Promise<End> => {
     const events = belay.watch(x.id);
     for (;;) {
       const next = await events.next();
       if (next.done) return next.value;
       seen.push(next.value);
-      told();
+      onEvent();
     }
   })();
 
@@ -30,11 +31,11 @@ test("submit, watch through a crash of the server, own from outside, finish", as
   assert.deepEqual([lock.execution.input, lock.checkpoint], [{ topic: "tea" }, undefined]);
   saved.add(await lock.save({ said: ["hello"] }));
   await new Promise<void>((resolve) => {
-    told = () => void (seen.some((e) => saved.has(e.seq)) && resolve());
-    told();
+    onEvent = () => void (seen.some((e) => saved.has(e.seq)) && resolve());
+    onEvent();
   });
   await server.kill();
-  const late = lock.save({ said: ["hello", "anybody there?"] }); // repeated until the server is back
+  const late = lock.save({ said: ["hello", "is anybody there?"] }); // repeated until the server is back
   await server.up();
   saved.add(await late);
   assert.ok((await lock.heartbeat()).expires_in_ms > 0);
@@ -51,18 +52,17 @@ test("submit, watch through a crash of the server, own from outside, finish", as
   await refused("not_found", belay.get("ex_" + "0".repeat(25) + "1"));
 });
 
-test("a stale owner is refused everything, and knows why", async (t) => {
-  const server = await Server.start(t);
-  const belay = new Belay({ url: server.url });
-  const { id } = await belay.submit("conversation", outside);
+test("a stale owner is refused every write, and gets the reason", async () => {
+  const belay = new Belay({ url: await shared() });
+  const { id } = await belay.submit("stale", outside);
   const first = await belay.lock(id, { owner: "first" });
   const alive = first.keepAlive();
   await first.save({ turn: 1 });
   const held = await belay.lock(id, { owner: "second" }).catch((e: unknown) => e);
   assert.ok(held instanceof LeaseHeld && held.holder?.owner === "first" && held.holder.token === first.token, String(held));
 
-  const taken = await belay.api.POST("/v1/executions/{id}/lock/steal", { params: { path: { id } }, body: { reason: "it hangs" } });
-  assert.ok(taken.response.ok);
+  const stolen = await belay.api.POST("/v1/executions/{id}/lock/steal", { params: { path: { id } }, body: { reason: "it hangs" } });
+  assert.ok(stolen.response.ok);
   const second = await belay.lock(id, { owner: "second" });
   assert.deepEqual(second.checkpoint, { turn: 1 });
   assert.ok(second.token > first.token);
@@ -78,16 +78,15 @@ test("a stale owner is refused everything, and knows why", async (t) => {
   await second.complete();
 });
 
-test("a lock lives as long as its heartbeats, and not longer", async (t) => {
-  const server = await Server.start(t);
-  const belay = new Belay({ url: server.url });
-  const { id } = await belay.submit("conversation", { dispatch: "external" });
-  const lock = await belay.lock(id, { owner: "typescript", ttl: "1s" });
+test("a lock is valid as long as its heartbeats come, and not longer", async () => {
+  const belay = new Belay({ url: await shared() });
+  const { id } = await belay.submit("silent", { dispatch: "external" });
+  const lock = await belay.lock(id, { owner: "typescript", ttl: "5s" });
   let beats = 0;
   let enough = () => {};
-  const five = new Promise<void>((resolve) => (enough = resolve));
-  const alive = lock.keepAlive(() => ++beats === 5 && enough()); // longer than the TTL
-  await five;
+  const enoughBeats = new Promise<void>((resolve) => (enough = resolve));
+  const alive = lock.keepAlive(() => ++beats === 4 && enough()); // longer than the TTL
+  await Promise.race([enoughBeats, alive.then(() => assert.fail(`the lock was lost after ${beats} heartbeats`))]);
   lock.guard();
   await lock.suspend({ waitText: "the next lock" });
   await alive;
@@ -101,13 +100,27 @@ test("a lock lives as long as its heartbeats, and not longer", async (t) => {
 });
 
 test("a key has its scopes and no others", async (t) => {
-  const server = await Server.start(t);
+  const server = await start(t);
   const { data } = await new Belay({ url: server.url }).api.POST("/v1/keys", { body: { name: "reader", scopes: ["read"] } });
   assert.ok(data);
   const reader = new Belay({ url: server.url, key: data.secret });
   assert.deepEqual((await reader.list()).executions, []);
   await refused("forbidden", reader.submit("w"));
   await refused("unauthorized", new Belay({ url: server.url, key: "bly_wrong" }).list());
+});
+
+test("signals, pause, resume, cancel and retry reach the execution", async () => {
+  const belay = new Belay({ url: await shared() });
+  const { id } = await belay.submit("operated");
+  await belay.signal(id, "go", { by: "ann" });
+  const { data } = await belay.api.GET("/v1/executions/{id}/signals", { params: { path: { id } } });
+  assert.deepEqual(data?.signals.map((s) => [s.name, s.payload]), [["go", { by: "ann" }]]);
+  assert.equal((await belay.pause(id, { actor: "ann", reason: "lunch" })).state, "paused");
+  assert.equal((await belay.resume(id)).state, "pending");
+  assert.equal((await belay.cancel(id)).state, "cancelled");
+  assert.equal((await belay.retry(id)).state, "pending");
+  await refused("conflict", belay.retry(id));
+  await belay.cancel(id);
 });
 
 async function refused(code: string, call: Promise<unknown>): Promise<void> {

@@ -1,0 +1,73 @@
+import type { components } from "../schema.js";
+
+/** Retry configures how often and after which delay a step is tried again within its run. */
+export interface Retry {
+  /** The number of tries in all; 1 by default. */
+  attempts: number;
+  /** The delay after the first failure, which doubles up to capMs. */
+  baseMs: number;
+  capMs?: number;
+}
+
+/**
+ * Run is one attempt at an execution. If its worker crashes, another worker calls the function again from its beginning:
+ * steps that were saved return their saved results, and the code between steps runs again. There is no replay of anything
+ * else.
+ *
+ * Steps and waits have keys, which are unique within an execution and stay the same when the program changes. Do not use
+ * time or randomness for keys.
+ */
+export interface Run {
+  /** The id of the execution. */
+  readonly execution: string;
+  readonly workflow: string;
+  readonly version: string | undefined;
+  readonly queue: string;
+  /** The number of the attempt, from 1. */
+  readonly attempt: number;
+  /** The fencing token: send it to systems that can refuse a stale owner. */
+  readonly token: number;
+  /** The lease, such as for operations of a batch. It contains a secret: never log it. */
+  readonly lease: components["schemas"]["Lease"];
+  /**
+   * Aborted when the function must end. Its reason is LeaseLost, Cancelled, TimedOut or Stopping. Pass it to all requests of
+   * the function.
+   */
+  readonly signal: AbortSignal;
+  /** The state that saveState saved last, in this run or an earlier one; undefined if there is none. */
+  readonly state: unknown;
+
+  /**
+   * step calls fn and saves its result, or returns the result that an earlier run saved under the key. It returns a copy of
+   * the result as JSON represents it. If the worker crashes between fn and its saved result, another worker calls fn again.
+   */
+  step<T>(key: string, fn: (signal: AbortSignal) => T | Promise<T>, retry?: Retry): Promise<T>;
+
+  /** saveState saves any JSON in place of the state saved before. */
+  saveState(state: unknown): Promise<void>;
+
+  /**
+   * sleep waits until ms have passed since the first run of the execution called it, by the clock of the server. A wait of
+   * more than a second frees the worker: the function is called again when the time is over.
+   */
+  sleep(key: string, ms: number): Promise<void>;
+
+  /**
+   * waitSignal waits for a signal, consumes it and returns its payload. A wait of more than a second frees the worker: the
+   * function is called again when the signal comes. With timeoutMs it throws WaitTimeout once this time has passed since
+   * the first run of the execution called it. The key is the name of the signal, unless o has another one.
+   */
+  waitSignal<T = unknown>(name: string, o?: { key?: string; timeoutMs?: number }): Promise<T>;
+
+  /**
+   * guard throws if the lease is lost, or if no heartbeat was answered for so long that another worker may get the execution
+   * soon. Call it right before effects on other systems; step and saveState do so.
+   */
+  guard(): void;
+
+  /** progress shows that the function makes progress, for executions with an idle timeout. */
+  progress(): void;
+
+  /** addCost adds tokens to the cost of the execution. They are saved with the next step or the end. */
+  addCost(tokens: number): void;
+}
