@@ -67,7 +67,7 @@ var plainWords = []struct {
 var plainAllowed = map[string]string{}
 
 // plainLater lists the folders whose texts have not been revised for plain words yet.
-var plainLater = []string{"clients/"}
+var plainLater []string
 
 // Rule: comments, texts for users and documents are plain, as far as a pattern can check that.
 // CONTRIBUTING.md has the other rules of plain English.
@@ -114,6 +114,14 @@ func TestWordsArePlain(t *testing.T) {
 		})
 	}
 	for _, name := range repoFiles(t) {
+		if strings.HasSuffix(name, ".ts") && !later(name) && !strings.Contains("/"+name, "/testdata/") {
+			text := read(t, name)
+			for _, at := range tsComment.FindAllStringIndex(text, -1) {
+				for _, part := range paragraphs(tsMarks.ReplaceAllString(text[at[0]:at[1]], "")) {
+					check(name, 1+strings.Count(text[:at[0]], "\n"), part)
+				}
+			}
+		}
 		if !strings.HasSuffix(name, ".md") || later(name) || strings.Contains("/"+name, "/testdata/") {
 			continue
 		}
@@ -129,6 +137,12 @@ func TestWordsArePlain(t *testing.T) {
 		}
 	}
 }
+
+// tsComment matches a comment of TypeScript, and tsMarks the marks of its lines.
+var (
+	tsComment = regexp.MustCompile(`(?s)/\*.*?\*/|(?m:^\s*//[^\n]*(?:\n\s*//[^\n]*)*)`)
+	tsMarks   = regexp.MustCompile(`(?m)^\s*(?:/\*\*?|//|\*/|\*)[ \t]?|\s*\*/$`)
+)
 
 var blank = regexp.MustCompile(`\n\s*(?:\n|[*+-] )`)
 

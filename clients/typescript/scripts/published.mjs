@@ -1,5 +1,5 @@
-// Checks a package as npm would publish it: node scripts/published.mjs TARBALL. publint looks for errors of package.json,
-// and arethetypeswrong compares the types with the modules, as ES module and as CommonJS.
+// Checks a package as npm would publish it: node scripts/published.mjs TARBALL. publint looks for errors of
+// package.json, and arethetypeswrong compares the types with the modules, as ES module and as CommonJS.
 import { checkPackage, createPackageFromTarballData } from "@arethetypeswrong/core";
 import { readFileSync } from "node:fs";
 import { publint } from "publint";

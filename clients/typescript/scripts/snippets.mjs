@@ -9,7 +9,8 @@ mkdirSync(folder, { recursive: true });
 const text = readFileSync(page, "utf8");
 const programs = [...text.matchAll(/^<!-- program: (\S+) -->\n```ts\n(.*?)^```$/gms)];
 const blocks = text.match(/^```ts$/gm) ?? [];
-if (programs.length !== blocks.length) throw new Error(`${page} has ${blocks.length} blocks of ts and ${programs.length} programs`);
+if (programs.length !== blocks.length)
+  throw new Error(`${page} has ${blocks.length} blocks of ts and ${programs.length} programs`);
 for (const [, name, code] of programs) {
   writeFileSync(join(folder, `${name}.ts`), code.replaceAll('"http://127.0.0.1:7420"', 'process.env["BELAY_URL"]!'));
 }

@@ -16,7 +16,7 @@ const longWaitMs = 60_000;
 const shortWaitMs = 1_000;
 
 /**
- * awaitMany yields each execution once, when it has ended. One request waits for a thousand of them; if there are more,
+ * awaitMany yields each execution once, when it has ended. A request waits for a thousand of them; if there are more,
  * the requests take turns of a second.
  */
 export async function* awaitMany(

@@ -5,13 +5,13 @@ import { backoff, pause } from "./time.js";
 
 type Schemas = components["schemas"];
 
-/** One operation of a batch: exactly one of its fields is set. */
+/** Op is an operation of a batch: exactly one of its fields is set. */
 export type Op = Schemas["Op"];
 
 /** The answer to one operation of a batch. */
 export type Result = Schemas["Result"];
 
-/** One of several executions to submit. */
+/** Submission is an execution to submit, one of several. */
 export type Submission = Schemas["Submit"];
 
 /** The answer to one of several submissions. */
@@ -35,7 +35,8 @@ const fullBytes = 2 * 2 ** 20;
 /** named gives each operation that has no id of its own one, so that it is done once however often it is sent. */
 export function named(op: Op): Op {
   const { submit, signal, save, settle } = op;
-  if (submit !== undefined) return submit.id || submit.idempotency_key ? op : { submit: { ...submit, id: newExecutionId() } };
+  if (submit !== undefined)
+    return submit.id || submit.idempotency_key ? op : { submit: { ...submit, id: newExecutionId() } };
   if (signal !== undefined) return signal.op ? op : { signal: { ...signal, op: newOpId() } };
   if (save !== undefined) return save.op ? op : { save: { ...save, op: newOpId() } };
   if (settle !== undefined) return settle.op ? op : { settle: { ...settle, op: newOpId() } };
@@ -50,7 +51,10 @@ export async function submitMany(post: Post, list: readonly Submission[], patien
   let open = ops.map((_, i) => i);
   for (let tries = 0; ; tries++) {
     for (const some of portions(ops, open)) {
-      const results = await carry(post, some.map((i) => ops[i]!));
+      const results = await carry(
+        post,
+        some.map((i) => ops[i]!),
+      );
       some.forEach((i, n) => (answers[i] = answerOf(ops[i]!, results[n]!)));
     }
     open = open.filter((i) => passing(answers[i]?.error));
@@ -89,8 +93,8 @@ function* portions(ops: readonly Op[], open: readonly number[]): Generator<numbe
 }
 
 /**
- * carry sends operations. If the server refuses the whole request because of its content, it has done nothing; then carry
- * sends the two halves, so that one wrong operation does not make the others fail.
+ * carry sends operations. If the server refuses the whole request because of its content, it has done nothing; then
+ * carry sends the two halves, so that one wrong operation does not make the others fail.
  */
 async function carry(post: Post, ops: Op[]): Promise<(Result | BelayError)[]> {
   try {

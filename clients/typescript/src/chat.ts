@@ -74,7 +74,9 @@ export async function* chatStream(
     throw new Error("the stream ended before its last message");
   } catch (cause) {
     o.signal?.throwIfAborted();
-    throw cause instanceof BelayError ? cause : new BelayError("unavailable", "the answer to the chat was cut off", { cause });
+    throw cause instanceof BelayError
+      ? cause
+      : new BelayError("unavailable", "the answer to the chat was cut off", { cause });
   } finally {
     time.release();
     time.abort();

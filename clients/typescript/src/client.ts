@@ -21,7 +21,9 @@ export interface Options {
   url: string;
   /** The key, bly_…, if the server requires one. */
   key?: string | undefined;
-  /** For how long, in milliseconds, a call that is safe to repeat is repeated while the server is away; 30 s by default. */
+  /**
+   * For how long, in milliseconds, a call that is safe to repeat is repeated while the server is away; 30 s by default.
+   */
   patienceMs?: number;
   /** The largest size of an answer that the client reads, in bytes; 256 MiB by default. */
   maxAnswerBytes?: number;
@@ -51,8 +53,8 @@ const longestWait = 60;
 const longestTryMs = 90_000;
 
 /**
- * Belay is a client of one server. Each method sends one request, and sends it again while the server is away if that is
- * safe. It throws BelayError. The property api has all routes, with the types of the server's own contract.
+ * Belay is a client of one server. Each method sends one request, and sends it again while the server is away if that
+ * is safe. It throws BelayError. The property api has all routes, with the types of the server's own contract.
  */
 export class Belay {
   /** Every route, typed: `belay.api.GET("/v1/workers")`. A refusal is the `error` of the result there. */
@@ -87,8 +89,8 @@ export class Belay {
   }
 
   /**
-   * submit submits an execution, and returns it when it is on disk. If the answer is lost, the repeated request finds the
-   * same execution. Every later submit with the same workflow and idempotency_key finds it too.
+   * submit submits an execution, and returns it when it is on disk. If the answer is lost, the repeated request finds
+   * the same execution. Every later submit with the same workflow and idempotency_key finds it too.
    */
   submit(workflow: string, s: Submit = {}): Promise<Execution> {
     const known = s.id !== undefined || s.idempotency_key !== undefined;
@@ -97,16 +99,17 @@ export class Belay {
   }
 
   /**
-   * submitMany submits executions in few requests. The answers have the order of the submissions; one refused submission
-   * does not make the others fail.
+   * submitMany submits executions in few requests. The answers have the order of the submissions; one refused
+   * submission does not make the others fail.
    */
   submitMany(list: readonly Submission[]): Promise<Submitted[]> {
     return submitMany((ops, roots) => this.#batch(ops, roots), list, this.#patienceMs);
   }
 
   /**
-   * batch carries out at most 1000 operations in one request. Each succeeds or fails alone, and has its own answer, in the
-   * order of the operations. The client gives ids to operations that have none, so that the request is safe to repeat.
+   * batch carries out at most 1000 operations in one request. Each succeeds or fails alone, and has its own answer, in
+   * the order of the operations. The client gives ids to operations that have none, so that the request is safe to
+   * repeat.
    */
   batch(ops: readonly Op[]): Promise<Result[]> {
     return this.#batch(ops.map(named), false);
@@ -140,8 +143,8 @@ export class Belay {
   }
 
   /**
-   * awaitMany yields the end of each execution once, in the order in which they end, whatever the number of executions. One
-   * request waits for a thousand of them. An execution that the server cannot find has an error instead.
+   * awaitMany yields the end of each execution once, in the order in which they end, whatever the number of executions.
+   * A request waits for a thousand of them. An execution that the server cannot find has an error instead.
    */
   awaitMany(ids: Iterable<string>, o?: StreamOptions): AsyncGenerator<Ended, void, undefined> {
     return awaitMany(this.#source, ids, o);
@@ -198,8 +201,8 @@ export class Belay {
   }
 
   /**
-   * chat sends a text or messages to the agent, and returns its answer when the agent has ended. Node ends a request after
-   * five minutes without an answer; chatStream has no such limit.
+   * chat sends a text or messages to the agent, and returns its answer when the agent has ended. Node ends a request
+   * after five minutes without an answer; chatStream has no such limit.
    */
   chat(request: ChatRequest | string, o: ChatOptions = {}): Promise<Completion> {
     return chat(this.api, this.#unhurried, request, o);
@@ -226,7 +229,7 @@ export class Belay {
     const signals = [...(reply.signals ?? [])];
     const path = { id: reply.execution.id };
     const header = { "Lease-Id": reply.lease.lock_id, "Lease-Token": reply.lease.token };
-    for (let more: boolean | undefined = true; more === true; ) {
+    for (let more: boolean | undefined = true; more === true;) {
       const after = Math.max(0, checkpoints.at(-1)?.seq ?? 0, signals.at(-1)?.seq ?? 0);
       const params = { path, header, query: { after } };
       const part = await answer(this.api.GET("/v1/executions/{id}/checkpoints", { params }));

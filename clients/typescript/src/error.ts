@@ -143,7 +143,9 @@ export function retryAfter(response: Response): number | undefined {
 }
 
 function isProblem(body: unknown): body is Problem {
-  return typeof body === "object" && body !== null && "title" in body && "code" in body && typeof body.code === "string";
+  return (
+    typeof body === "object" && body !== null && "title" in body && "code" in body && typeof body.code === "string"
+  );
 }
 
 /** isChatError recognizes an error in the format of OpenAI's API, which the chat routes use. */

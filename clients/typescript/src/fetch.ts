@@ -17,9 +17,9 @@ export interface Patience {
 const leastPauseMs = 100;
 
 /**
- * patient carries requests out with fetch. It sends a request again if no answer came, or after 503, or after 429, which
- * a server sends before it does anything. A request that is not safe to repeat is sent again only after 429, because
- * otherwise the first one may have been carried out.
+ * patient carries requests out with fetch. It sends a request again if no answer came, or after 503, or after 429,
+ * which a server sends before it does anything. A request that is not safe to repeat is sent again only after 429,
+ * because otherwise the first one may have been carried out.
  */
 export function patient(fetch: Fetch, p: Patience, safe: (r: Request) => boolean = isSafe): Fetch {
   return async (request) => {
@@ -70,15 +70,15 @@ async function carry(fetch: Fetch, request: Request, p: Patience): Promise<Respo
 }
 
 /**
- * In Node a request can no longer be aborted when its Request has been garbage collected. These maps keep it: as long as
- * there is no answer, and then as long as the body of the answer.
+ * In Node a request can no longer be aborted when its Request has been garbage collected. These maps keep it: as long
+ * as there is no answer, and then as long as the body of the answer.
  */
 const sent = new Set<Request>();
 const answered = new WeakMap<ReadableStream, Request>();
 
 /**
- * send carries a request out whose redirect is "manual", and refuses to follow a redirect: the request has the key and may
- * have the secret of a lease, which no other server may get.
+ * send carries a request out whose redirect is "manual", and refuses to follow a redirect: the request has the key and
+ * may have the secret of a lease, which no other server may get.
  */
 export async function send(fetch: Fetch, request: Request): Promise<Response> {
   sent.add(request);

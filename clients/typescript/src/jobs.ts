@@ -14,8 +14,7 @@ export type JobEnd = Schemas["JobEnd"];
 
 /** A part of the log of a job: output of the agent, or its progress. */
 export type JobEvent =
-  | { readonly event: "output"; readonly text: string }
-  | { readonly event: "progress"; readonly data: unknown };
+  { readonly event: "output"; readonly text: string } | { readonly event: "progress"; readonly data: unknown };
 
 export interface Execute extends Omit<Schemas["Execute"], "prompt"> {
   /** Names the job: a repeated call with the same key finds the first job. */

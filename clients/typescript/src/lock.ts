@@ -19,8 +19,9 @@ export interface Owner {
 export type Thrown = Failure | Error | string;
 
 /**
- * Lock is the exclusive right to be the owner of one execution, which expires without heartbeats. Once the lock is lost,
- * nothing can be written under it: every call throws LeaseLost, and signal is aborted with that error as its reason.
+ * Lock is the exclusive right to be the owner of one execution, which expires without heartbeats. Once the lock is
+ * lost, nothing can be written under it: every call throws LeaseLost, and signal is aborted with that error as its
+ * reason.
  */
 export class Lock {
   readonly #owner: Owner;
@@ -56,14 +57,16 @@ export class Lock {
     this.#until = sent.plus(fence(reply.lease.expires_in_ms));
   }
 
-  /** Aborted as soon as the lock is known to be lost, with LeaseLost as the reason. Pass it to all work under the lock. */
+  /**
+   * Aborted as soon as the lock is known to be lost, with LeaseLost as the reason. Pass it to all work under the lock.
+   */
   get signal(): AbortSignal {
     return this.#lost.signal;
   }
 
   /**
-   * guard throws if the lock is lost, or if no heartbeat was answered for so long that another owner may get the execution
-   * soon. Call it right before every effect on other systems.
+   * guard throws if the lock is lost, or if no heartbeat was answered for so long that another owner may get the
+   * execution soon. Call it right before every effect on other systems.
    */
   guard(): void {
     this.#lost.signal.throwIfAborted();
@@ -82,15 +85,18 @@ export class Lock {
   }
 
   /**
-   * keepAlive sends heartbeats until the lock is released or lost, and resolves then; signal is aborted only if the lock is
-   * lost. onRenewal gets the answer to each heartbeat.
+   * keepAlive sends heartbeats until the lock is released or lost, and resolves then; signal is aborted only if the
+   * lock is lost. onRenewal gets the answer to each heartbeat.
    */
   async keepAlive(onRenewal: (r: Renewal) => void = () => {}): Promise<void> {
     let wait = this.heartbeatMs;
     while (!this.#over.signal.aborted) {
       await pause(wait, this.#over.signal).catch(() => undefined);
       if (this.#over.signal.aborted) return;
-      const late = pause(this.#until.left() + 1, this.#over.signal).then(() => undefined, () => undefined);
+      const late = pause(this.#until.left() + 1, this.#over.signal).then(
+        () => undefined,
+        () => undefined,
+      );
       const renewal = await Promise.race([this.heartbeat().catch(() => undefined), late]);
       wait = renewal === undefined ? this.heartbeatMs / 5 : this.heartbeatMs; // a failed heartbeat is tried again soon
       if (renewal !== undefined) onRenewal(renewal);
@@ -99,8 +105,8 @@ export class Lock {
   }
 
   /**
-   * save writes a checkpoint and returns its seq. Without a key the checkpoint is the state of the execution, and replaces
-   * the state saved before. With a key it replaces only the checkpoint with that key.
+   * save writes a checkpoint and returns its seq. Without a key the checkpoint is the state of the execution, and
+   * replaces the state saved before. With a key it replaces only the checkpoint with that key.
    */
   async save(data: unknown, key?: string): Promise<number> {
     this.guard();
@@ -163,5 +169,9 @@ export class Lock {
 function failure(thrown: Thrown): Failure {
   if (typeof thrown === "string") return { class: "transient", message: thrown };
   if (!(thrown instanceof Error)) return thrown;
-  return { class: "transient", message: `${thrown.name}: ${thrown.message}`, ...(thrown.stack === undefined ? {} : { stack: thrown.stack.slice(0, 16_000) }) };
+  return {
+    class: "transient",
+    message: `${thrown.name}: ${thrown.message}`,
+    ...(thrown.stack === undefined ? {} : { stack: thrown.stack.slice(0, 16_000) }),
+  };
 }

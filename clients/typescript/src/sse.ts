@@ -1,6 +1,6 @@
 import { BelayError } from "./error.js";
 
-/** One message of a stream of server-sent events. */
+/** Message is a message of a stream of server-sent events. */
 export interface Message {
   event: string;
   data: string;

@@ -20,7 +20,7 @@ export interface StreamOptions {
   silenceMs?: number;
 }
 
-/** What follow asks for. */
+/** Asked is a stream that follow requests. */
 export interface Asked extends StreamOptions {
   /** The path of the stream, with its query. */
   path: string;
@@ -31,9 +31,10 @@ export interface Asked extends StreamOptions {
 }
 
 /**
- * follow yields the messages of a stream of server-sent events. If a connection breaks, or is silent for too long, follow
- * opens another one after the last message that had an id. It returns when the server has nothing more to send (204), and
- * otherwise goes on until the caller leaves it: a stream that ends without its last message counts as broken.
+ * follow yields the messages of a stream of server-sent events. If a connection breaks, or is silent for too long,
+ * follow opens another one after the last message that had an id. It returns when the server has nothing more to send
+ * (204), and otherwise goes on until the caller leaves it: a stream that ends without its last message counts as
+ * broken.
  */
 export async function* follow(source: Source, o: Asked): AsyncGenerator<Message, void, undefined> {
   const patienceMs = o.patienceMs ?? 60_000;

@@ -51,7 +51,8 @@ export function linked(outer: AbortSignal | null | undefined, ms: number): Linke
   const stop = () => clearTimeout(timer);
   const restart = () => {
     stop();
-    if (ms !== Infinity) timer = after(ms, () => own.abort(new DOMException(`no answer within ${ms} ms`, "TimeoutError")));
+    if (ms !== Infinity)
+      timer = after(ms, () => own.abort(new DOMException(`no answer within ${ms} ms`, "TimeoutError")));
   };
   if (outer?.aborted) abort();
   else outer?.addEventListener("abort", abort, { once: true });
@@ -95,7 +96,7 @@ export class Moment {
 /** fence is the part of a lease's life on which its owner relies. A third is left to end effects that have begun. */
 export const fence = (expiresInMs: number): number => (expiresInMs * 2) / 3;
 
-const units: Record<string, number> = { ns: 1e-6, us: 1e-3, "µs": 1e-3, "μs": 1e-3, ms: 1, s: 1e3, m: 60e3, h: 3600e3 };
+const units: Record<string, number> = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1e3, m: 60e3, h: 3600e3 };
 
 /** milliseconds reads a duration as the server writes it, such as 3m20s; undefined if the text is none. */
 export function milliseconds(text: string): number | undefined {

@@ -3,7 +3,7 @@ import { segment } from "./path.js";
 import type { components } from "./schema.js";
 import { follow, parse, type Source, type StreamOptions } from "./stream.js";
 
-/** One transition of an execution. */
+/** Event is a transition of an execution. */
 export type Event = components["schemas"]["Event"];
 export type Execution = components["schemas"]["Execution"];
 

@@ -63,13 +63,17 @@ export class Worker {
     this.#belay = belay;
     this.#o = o;
     this.#concurrency = o.concurrency ?? 10;
-    if (!Number.isSafeInteger(this.#concurrency) || this.#concurrency < 1) throw invalid("concurrency must be at least 1");
-    this.#log = o.log ?? { warn: (m, f) => console.warn(`belay: ${m}`, f), error: (m, f) => console.error(`belay: ${m}`, f) };
+    if (!Number.isSafeInteger(this.#concurrency) || this.#concurrency < 1)
+      throw invalid("concurrency must be at least 1");
+    this.#log = o.log ?? {
+      warn: (m, f) => console.warn(`belay: ${m}`, f),
+      error: (m, f) => console.error(`belay: ${m}`, f),
+    };
   }
 
   /**
-   * register registers fn as the function for executions of a workflow; with a version, for those that require this version.
-   * Input and output are JSON; the server does not check their types.
+   * register registers fn as the function for executions of a workflow; with a version, for those that require this
+   * version. Input and output are JSON; the server does not check their types.
    */
   register<In = unknown, Out = unknown>(
     workflow: string,
@@ -85,10 +89,10 @@ export class Worker {
   }
 
   /**
-   * run claims and runs executions until stop is called, the signal is aborted, or an operator drains the worker. Then the
-   * worker claims nothing more; running functions have graceMs to finish, and functions that only wait suspend. After that
-   * the signals of the remaining functions are aborted, and other workers continue their executions at once. run throws if
-   * the server refuses the worker, or if a function did not return in time.
+   * run claims and runs executions until stop is called, the signal is aborted, or an operator drains the worker. Then
+   * the worker claims nothing more; running functions have graceMs to finish, and functions that only wait suspend.
+   * After that the signals of the remaining functions are aborted, and other workers continue their executions at once.
+   * run throws if the server refuses the worker, or if a function did not return in time.
    */
   async run(o: { signal?: AbortSignal } = {}): Promise<void> {
     if (this.#started) throw invalid("run: a worker runs once");
@@ -118,7 +122,9 @@ export class Worker {
   /** open opens a session. It tries again after errors that may pass; it returns undefined when stop is aborted. */
   async #open(stop: AbortSignal): Promise<Session | undefined> {
     const { queues, labels, version, ttl, heartbeat, name = defaultName() } = this.#o;
-    const given = Object.fromEntries(Object.entries({ queues, labels, version, ttl, heartbeat }).filter(([, v]) => v !== undefined));
+    const given = Object.fromEntries(
+      Object.entries({ queues, labels, version, ttl, heartbeat }).filter(([, v]) => v !== undefined),
+    );
     const spec = { ...given, name, workflows: this.#registered, capacity: this.#concurrency };
     for (let id = newWorkerId(), tries = 0; !stop.aborted; tries++) {
       const sent = Moment.now();
@@ -130,7 +136,8 @@ export class Worker {
         return new Session(this.#host, got.id, ttlMs, beatMs, sent);
       } catch (err) {
         if (stop.aborted) return undefined;
-        if (err instanceof LeaseLost) id = newWorkerId(); // the session was opened, its answer was lost, and it has ended
+        if (err instanceof LeaseLost)
+          id = newWorkerId(); // the session was opened, its answer was lost, and it has ended
         else if (!isUnknown(err)) throw err;
       }
       await pause(backoff(tries), stop).catch(() => undefined);
@@ -213,7 +220,11 @@ export class Worker {
       took: (a) => {
         this.#running++;
         this.#held++;
-        if (a.alone) this.#alone.set(a, after(aloneMs, () => this.#joined(a)));
+        if (a.alone)
+          this.#alone.set(
+            a,
+            after(aloneMs, () => this.#joined(a)),
+          );
       },
       returned: () => {
         this.#running--;

@@ -27,7 +27,8 @@ test("a chat is answered as a whole, and in pieces", async () => {
   const belay = new Belay({ url: await shared() });
   assert.match(spoken(await belay.chat("say hello")), /hello/);
   let text = "";
-  for await (const piece of belay.chatStream({ messages: [{ role: "user", content: "say more" }] })) text += spoken(piece);
+  for await (const piece of belay.chatStream({ messages: [{ role: "user", content: "say more" }] }))
+    text += spoken(piece);
   assert.match(text, /say more/);
   const wrong = (e: unknown) => e instanceof BelayError && e.code === "invalid" && /needs a message/.test(e.message);
   await assert.rejects(belay.chat({ messages: [] }), wrong);
@@ -37,11 +38,17 @@ test("a chat is answered as a whole, and in pieces", async () => {
 test("a chat that is cut off, or fails within its stream, throws", async (t) => {
   const piece = `data: ${JSON.stringify({ choices: [{ delta: { content: "he" } }] })}\n\n`;
   const fault = `data: ${JSON.stringify({ error: { message: "the agent failed", type: "server_error", code: "unavailable", param: null } })}\n\n`;
-  for (const [body, message] of [[[piece], /cut off/], [[piece, fault], /the agent failed/]] as const) {
+  for (const [body, message] of [
+    [[piece], /cut off/],
+    [[piece, fault], /the agent failed/],
+  ] as const) {
     const s = await stub(t, stream(...body));
     const pieces = new Belay({ url: s.url }).chatStream("hi");
     assert.equal(spoken((await pieces.next()).value!), "he");
-    await assert.rejects(pieces.next(), (e) => e instanceof BelayError && e.code === "unavailable" && message.test(e.message));
+    await assert.rejects(
+      pieces.next(),
+      (e) => e instanceof BelayError && e.code === "unavailable" && message.test(e.message),
+    );
     assert.equal((await s.seen()).length, 1);
   }
 });
@@ -49,7 +56,10 @@ test("a chat that is cut off, or fails within its stream, throws", async (t) => 
 test("a chat without a key is not repeated, and a chat with one is", async (t) => {
   const done = json(200, { choices: [{ message: { content: "hello" } }] });
   const s = await stub(t, { status: 0 }, done);
-  await assert.rejects(new Belay({ url: s.url }).chat("hi"), (e) => e instanceof BelayError && e.code === "unavailable");
+  await assert.rejects(
+    new Belay({ url: s.url }).chat("hi"),
+    (e) => e instanceof BelayError && e.code === "unavailable",
+  );
   assert.equal((await s.seen()).length, 1);
   const keyed = await stub(t, { status: 0 }, done);
   assert.equal(spoken(await new Belay({ url: keyed.url }).chat("hi", { idempotencyKey: "k" })), "hello");

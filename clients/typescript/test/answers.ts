@@ -1,11 +1,14 @@
-/** Answer is one answer of a stub server. It is data, so that a page in a browser can send it to the program that runs the stub. */
+/**
+ * Answer is one answer of a stub server. It is data, so that a page in a browser can send it to the program that runs
+ * the stub.
+ */
 export interface Answer {
   /** 0 breaks the connection off without an answer. */
   status: number;
   headers?: Record<string, string>;
   /** The pieces in which the body is written. */
   body?: string[];
-  /** What follows the body: its end, a broken connection, silence, or the last piece again and again. */
+  /** The thing that follows the body: its end, a broken connection, silence, or the last piece again and again. */
   then?: "end" | "cut" | "hold" | "repeat";
 }
 
@@ -43,7 +46,11 @@ export function json(status: number, body: unknown, headers: Record<string, stri
 
 /** problem is a refusal. */
 export function problem(status: number, code: string, more: object = {}, headers: Record<string, string> = {}): Answer {
-  return json(status, { type: `urn:belay:error:${code}`, title: "No", status, code, detail: "not so", ...more }, headers);
+  return json(
+    status,
+    { type: `urn:belay:error:${code}`, title: "No", status, code, detail: "not so", ...more },
+    headers,
+  );
 }
 
 /** stream is an answer of server-sent events that is written in pieces, and then breaks off. */
@@ -62,6 +69,13 @@ export const end = (seq: number): string => `event: end\ndata: {"state":"succeed
 
 /** execution is an execution as the server writes it. */
 export const execution = (state: string) => ({
-  id: "ex_1", workflow: "w", queue: "default", state, seq: 2, token: 1, generation: 1, attempt: 1,
+  id: "ex_1",
+  workflow: "w",
+  queue: "default",
+  state,
+  seq: 2,
+  token: 1,
+  generation: 1,
+  attempt: 1,
   created_at: "2026-11-20T12:00:00Z",
 });

@@ -42,13 +42,25 @@ test("submit, watch through a crash of the server, own an execution from outside
   assert.equal((await lock.complete({ turns: 2 })).state, "succeeded");
 
   assert.deepEqual(await watched, { state: "succeeded", seq: seen.length });
-  assert.deepEqual(seen.map((e) => e.seq), seen.map((_, i) => i + 1));
-  assert.deepEqual(seen.map((e) => e.kind), ["submitted", "started", "state", "state", "succeeded"]);
-  assert.deepEqual(seen.filter((e) => e.kind === "state").map((e) => e.seq), [...saved]);
+  assert.deepEqual(
+    seen.map((e) => e.seq),
+    seen.map((_, i) => i + 1),
+  );
+  assert.deepEqual(
+    seen.map((e) => e.kind),
+    ["submitted", "started", "state", "state", "succeeded"],
+  );
+  assert.deepEqual(
+    seen.filter((e) => e.kind === "state").map((e) => e.seq),
+    [...saved],
+  );
   const done = await belay.result(x.id);
   assert.deepEqual([done.state, done.output, done.input], ["succeeded", { turns: 2 }, { topic: "tea" }]);
   assert.match((await belay.explain(x.id)).summary, /succeeded/);
-  assert.deepEqual((await belay.list({ workflow: "conversation" })).executions.map((e) => e.id), [x.id]);
+  assert.deepEqual(
+    (await belay.list({ workflow: "conversation" })).executions.map((e) => e.id),
+    [x.id],
+  );
   await refused("not_found", belay.get("ex_" + "0".repeat(25) + "1"));
 });
 
@@ -59,9 +71,15 @@ test("a stale owner is refused every write, and gets the reason", async () => {
   const alive = first.keepAlive();
   await first.save({ turn: 1 });
   const held = await belay.lock(id, { owner: "second" }).catch((e: unknown) => e);
-  assert.ok(held instanceof LeaseHeld && held.holder?.owner === "first" && held.holder.token === first.token, String(held));
+  assert.ok(
+    held instanceof LeaseHeld && held.holder?.owner === "first" && held.holder.token === first.token,
+    String(held),
+  );
 
-  const stolen = await belay.api.POST("/v1/executions/{id}/lock/steal", { params: { path: { id } }, body: { reason: "it hangs" } });
+  const stolen = await belay.api.POST("/v1/executions/{id}/lock/steal", {
+    params: { path: { id } },
+    body: { reason: "it hangs" },
+  });
   assert.ok(stolen.response.ok);
   const second = await belay.lock(id, { owner: "second" });
   assert.deepEqual(second.checkpoint, { turn: 1 });
@@ -101,7 +119,9 @@ test("a lock is valid as long as its heartbeats come, and not longer", async () 
 
 test("a key has its scopes and no others", async (t) => {
   const server = await start(t);
-  const { data } = await new Belay({ url: server.url }).api.POST("/v1/keys", { body: { name: "reader", scopes: ["read"] } });
+  const { data } = await new Belay({ url: server.url }).api.POST("/v1/keys", {
+    body: { name: "reader", scopes: ["read"] },
+  });
   assert.ok(data);
   const reader = new Belay({ url: server.url, key: data.secret });
   assert.deepEqual((await reader.list()).executions, []);
@@ -114,7 +134,10 @@ test("signals, pause, resume, cancel and retry reach the execution", async () =>
   const { id } = await belay.submit("operated");
   await belay.signal(id, "go", { by: "ann" });
   const { data } = await belay.api.GET("/v1/executions/{id}/signals", { params: { path: { id } } });
-  assert.deepEqual(data?.signals.map((s) => [s.name, s.payload]), [["go", { by: "ann" }]]);
+  assert.deepEqual(
+    data?.signals.map((s) => [s.name, s.payload]),
+    [["go", { by: "ann" }]],
+  );
   assert.equal((await belay.pause(id, { actor: "ann", reason: "lunch" })).state, "paused");
   assert.equal((await belay.resume(id)).state, "pending");
   assert.equal((await belay.cancel(id)).state, "cancelled");

@@ -39,7 +39,10 @@ export class BelayServer implements Server {
     this.#process.stderr!.on("data", (b: Buffer) => (this.#stderr += b.toString()));
     const until = performance.now() + 60_000;
     for (;;) {
-      const ready = await fetch(`${this.url}/readyz`).then((r) => r.ok, () => false);
+      const ready = await fetch(`${this.url}/readyz`).then(
+        (r) => r.ok,
+        () => false,
+      );
       if (ready) return;
       if (this.#process.exitCode !== null || performance.now() > until) {
         throw new Error(`belay serve does not start: ${this.#stderr}`);

@@ -12,12 +12,18 @@ const collect = runInNewContext("gc") as () => void;
 test("a call and a stream can be aborted after garbage was collected", async (t) => {
   for (const [answer, call] of [
     [{ status: 200, then: "hold" }, (b: Belay, signal: AbortSignal) => b.get("ex_1", signal)],
-    [{ ...stream(event(1)), then: "hold" }, async (b: Belay, signal: AbortSignal) => {
-      for await (const e of b.watch("ex_1", { signal })) void e;
-    }],
-    [{ ...stream(event(1)), then: "hold" }, async (b: Belay, signal: AbortSignal) => {
-      for await (const c of b.chatStream("hi", { signal })) void c;
-    }],
+    [
+      { ...stream(event(1)), then: "hold" },
+      async (b: Belay, signal: AbortSignal) => {
+        for await (const e of b.watch("ex_1", { signal })) void e;
+      },
+    ],
+    [
+      { ...stream(event(1)), then: "hold" },
+      async (b: Belay, signal: AbortSignal) => {
+        for await (const c of b.chatStream("hi", { signal })) void c;
+      },
+    ],
   ] as const) {
     const s = await stub(t, answer);
     const stop = new AbortController();

@@ -9,7 +9,10 @@ const load = createRequire(process.argv[1]!);
 test("instanceof recognizes the errors of another copy of the package", () => {
   const required = load("belay-client") as typeof imported;
   const other = load("belay-client/worker") as typeof worker;
-  for (const [a, b] of [[imported, required], [required, imported]] as const) {
+  for (const [a, b] of [
+    [imported, required],
+    [required, imported],
+  ] as const) {
     const lost: unknown = new a.LeaseLost("lease_lost", "gone");
     assert.ok(lost instanceof b.LeaseLost && lost instanceof b.BelayError && lost instanceof Error);
     assert.ok(!(lost instanceof b.LeaseHeld) && !(new a.BelayError("invalid", "no") instanceof b.LeaseLost));

@@ -22,16 +22,23 @@ test("an id cannot lead to another route", async (t) => {
   await belay.get("../keys");
   await belay.get("ex_1?x=1#y");
   await belay.get("%2e%2e");
-  assert.deepEqual((await s.seen()).map((r) => r.line), [
-    "GET /v1/executions/..%2Fkeys", "GET /v1/executions/ex_1%3Fx%3D1%23y", "GET /v1/executions/%252e%252e",
-  ]);
-  await assert.rejects(new Belay({ url: await shared() }).get("../keys"), (e) => e instanceof BelayError && e.status >= 400 && e.status < 500);
+  assert.deepEqual(
+    (await s.seen()).map((r) => r.line),
+    ["GET /v1/executions/..%2Fkeys", "GET /v1/executions/ex_1%3Fx%3D1%23y", "GET /v1/executions/%252e%252e"],
+  );
+  await assert.rejects(
+    new Belay({ url: await shared() }).get("../keys"),
+    (e) => e instanceof BelayError && e.status >= 400 && e.status < 500,
+  );
 });
 
 test("a value with a line break is refused before it becomes a header, and the error does not contain it", async (t) => {
   const s = await stub(t, json(200, {}));
   for (const bad of ["bly_secret\r\nX-Evil: 1", "bly_secret\nx", "bly_\u{1f511}secret", "bly_secret\0", ""]) {
-    assert.throws(() => new Belay({ url: s.url, key: bad }), (e) => is("invalid")(e) && !String(e).includes("secret"));
+    assert.throws(
+      () => new Belay({ url: s.url, key: bad }),
+      (e) => is("invalid")(e) && !String(e).includes("secret"),
+    );
   }
   const belay = new Belay({ url: s.url, key: "bly_secret\n" }); // as files have it
   const idempotencyKey = "a\r\nX-Evil: 1";
@@ -46,8 +53,19 @@ test("a value with a line break is refused before it becomes a header, and the e
 });
 
 test("an address that is none, or has a password, is refused, and the error does not contain it", () => {
-  for (const url of ["", "127.0.0.1:7420", "ftp://h", "http://user:secret@h", "http://h/?key=secret", "http://h/#secret", "//h"]) {
-    assert.throws(() => new Belay({ url }), (e) => is("invalid")(e) && !String(e).includes("secret"));
+  for (const url of [
+    "",
+    "127.0.0.1:7420",
+    "ftp://h",
+    "http://user:secret@h",
+    "http://h/?key=secret",
+    "http://h/#secret",
+    "//h",
+  ]) {
+    assert.throws(
+      () => new Belay({ url }),
+      (e) => is("invalid")(e) && !String(e).includes("secret"),
+    );
   }
   assert.ok(new Belay({ url: "https://h.example/below/" }));
 });
@@ -75,7 +93,12 @@ test("a redirect is not followed, so that another server gets neither the key no
 test("an answer without end is refused at its limit, and its connection is closed", async (t) => {
   const piece = JSON.stringify("x".repeat(64 * 1024));
   for (const status of [200, 500]) {
-    const s = await stub(t, { status, headers: { "Content-Type": "application/json" }, body: [`{"a":[${piece}`, `,${piece}`], then: "repeat" });
+    const s = await stub(t, {
+      status,
+      headers: { "Content-Type": "application/json" },
+      body: [`{"a":[${piece}`, `,${piece}`],
+      then: "repeat",
+    });
     const belay = new Belay({ url: s.url, maxAnswerBytes: 1_000_000 });
     await assert.rejects(belay.get("ex_1"), is("payload_too_large"));
     await s.closed(1);
@@ -118,7 +141,10 @@ test("an answer that is no JSON, or other JSON, is an error that names the reaso
     const belay = new Belay({ url: s.url, patienceMs: 200 });
     const foreign = (e: unknown) => is("internal")(e) && /proxy/.test(String(e));
     await assert.rejects(belay.get("ex_1"), foreign);
-    await assert.rejects(belay.submitMany([{ workflow: "w" }]).then(([r]) => Promise.reject(r!.error)), foreign);
+    await assert.rejects(
+      belay.submitMany([{ workflow: "w" }]).then(([r]) => Promise.reject(r!.error)),
+      foreign,
+    );
     await assert.rejects(belay.watch("ex_1").next(), foreign);
     await assert.rejects(belay.awaitMany(["ex_1"]).next(), foreign);
     await assert.rejects(belay.chat("hi"), foreign);

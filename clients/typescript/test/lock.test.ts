@@ -14,7 +14,9 @@ test("an owner whose heartbeats get no answer stops before another owner may get
   const asked = performance.now();
   const lock = await new Belay({ url: s.url }).lock("ex_1", { owner: "ann" });
   const alive = lock.keepAlive();
-  const lost = new Promise<number>((resolve) => lock.signal.addEventListener("abort", () => resolve(performance.now() - asked)));
+  const lost = new Promise<number>((resolve) =>
+    lock.signal.addEventListener("abort", () => resolve(performance.now() - asked)),
+  );
   const after = await lost;
   assert.ok(after >= 390 && after < 5_000, `stopped after ${after} ms of 600`);
   assert.ok(lock.signal.reason instanceof LeaseLost && lock.signal.reason.because === "expired");

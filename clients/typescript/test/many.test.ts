@@ -28,7 +28,10 @@ test("many executions are submitted in few requests, and awaited in one", async 
     ended.add(e.id);
   }
   assert.deepEqual([...ended].sort(), [...some].sort());
-  assert.deepEqual((await belay.results(some)).map((x) => x.id), some);
+  assert.deepEqual(
+    (await belay.results(some)).map((x) => x.id),
+    some,
+  );
   await assert.rejects(belay.results([unknown]), (e) => e instanceof BelayError && e.code === "not_found");
 });
 
@@ -36,7 +39,10 @@ test("a refused submission does not make the others fail", async () => {
   const belay = new Belay({ url: await shared() });
   const wrong = { workflow: "w", timeout: "soon" }; // the server refuses a request with such a duration as a whole
   const [a, b, c, d] = await belay.submitMany([
-    { workflow: "w", idempotency_key: "one-of-four" }, wrong, { workflow: "" }, { workflow: "w", idempotency_key: "one-of-four" },
+    { workflow: "w", idempotency_key: "one-of-four" },
+    wrong,
+    { workflow: "" },
+    { workflow: "w", idempotency_key: "one-of-four" },
   ]);
   assert.ok(a!.error === undefined && b!.error !== undefined && c!.error !== undefined && d!.error === undefined);
   assert.equal(d!.id, a!.id);
@@ -44,7 +50,12 @@ test("a refused submission does not make the others fail", async () => {
 });
 
 test("a batch is repeated with the same ids", async (t) => {
-  const s = await stub(t, cut, problem(503, "unavailable", {}, { "Retry-After": "0" }), json(200, { results: [{ submitted: { id: "ex_1" } }, {}] }));
+  const s = await stub(
+    t,
+    cut,
+    problem(503, "unavailable", {}, { "Retry-After": "0" }),
+    json(200, { results: [{ submitted: { id: "ex_1" } }, {}] }),
+  );
   const belay = new Belay({ url: s.url });
   await belay.batch([{ submit: { workflow: "w" } }, { signal: { execution: "ex_1", name: "go" } }]);
   const bodies = (await s.seen()).map((r) => r.body);
@@ -55,10 +66,25 @@ test("a batch is repeated with the same ids", async (t) => {
 });
 
 test("submissions for which the server was too busy are sent again, and the others are not", async (t) => {
-  const busy = { error: { type: "urn:belay:error:unavailable", title: "No", status: 503, code: "unavailable", retry_after_ms: 10 } };
-  const s = await stub(t, json(200, { results: [{ submitted: { id: "ex_1" } }, busy] }), json(200, { results: [{ submitted: { id: "ex_2" } }] }));
-  const answers = await new Belay({ url: s.url }).submitMany([{ workflow: "w", id: "ex_1" }, { workflow: "w", id: "ex_2" }]);
-  assert.deepEqual(answers.map((a) => [a.id, a.error]), [["ex_1", undefined], ["ex_2", undefined]]);
+  const busy = {
+    error: { type: "urn:belay:error:unavailable", title: "No", status: 503, code: "unavailable", retry_after_ms: 10 },
+  };
+  const s = await stub(
+    t,
+    json(200, { results: [{ submitted: { id: "ex_1" } }, busy] }),
+    json(200, { results: [{ submitted: { id: "ex_2" } }] }),
+  );
+  const answers = await new Belay({ url: s.url }).submitMany([
+    { workflow: "w", id: "ex_1" },
+    { workflow: "w", id: "ex_2" },
+  ]);
+  assert.deepEqual(
+    answers.map((a) => [a.id, a.error]),
+    [
+      ["ex_1", undefined],
+      ["ex_2", undefined],
+    ],
+  );
   const sent = (await s.seen()).map((r) => (JSON.parse(r.body) as { ops: unknown[] }).ops.length);
   assert.deepEqual(sent, [2, 1]);
   assert.equal((await s.seen())[0]!.headers["belay-only"], "submit");
@@ -67,8 +93,16 @@ test("submissions for which the server was too busy are sent again, and the othe
 test("a broken await asks again for the executions that are left", async (t) => {
   const ended = (id: string) => `event: ended\ndata: ${JSON.stringify({ ...execution("succeeded"), id })}\n\n`;
   const over = "event: over\ndata: {}\n\n";
-  const busy = 'event: refused\ndata: {"execution":"ex_3","error":{"title":"No","status":503,"code":"unavailable"}}\n\n';
-  const s = await stub(t, stream(ended("ex_2")), cut, stream(ended("ex_2"), over), stream(busy, over), stream(ended("ex_1"), ended("ex_3"), over));
+  const busy =
+    'event: refused\ndata: {"execution":"ex_3","error":{"title":"No","status":503,"code":"unavailable"}}\n\n';
+  const s = await stub(
+    t,
+    stream(ended("ex_2")),
+    cut,
+    stream(ended("ex_2"), over),
+    stream(busy, over),
+    stream(ended("ex_1"), ended("ex_3"), over),
+  );
   const ids: string[] = [];
   for await (const e of new Belay({ url: s.url }).awaitMany(["ex_1", "ex_2", "ex_3"])) ids.push(e.id);
   assert.deepEqual(ids, ["ex_2", "ex_1", "ex_3"]);
@@ -77,9 +111,17 @@ test("a broken await asks again for the executions that are left", async (t) => 
 });
 
 test("more than a thousand executions take turns", async (t) => {
-  const s = await stub(t, stream("event: over\ndata: {}\n\n"), stream("event: over\ndata: {}\n\n"), problem(403, "forbidden"));
+  const s = await stub(
+    t,
+    stream("event: over\ndata: {}\n\n"),
+    stream("event: over\ndata: {}\n\n"),
+    problem(403, "forbidden"),
+  );
   const ids = Array.from({ length: 1500 }, (_, n) => `ex_${n}`);
-  await assert.rejects(new Belay({ url: s.url }).awaitMany(ids).next(), (e) => e instanceof BelayError && e.code === "forbidden");
+  await assert.rejects(
+    new Belay({ url: s.url }).awaitMany(ids).next(),
+    (e) => e instanceof BelayError && e.code === "forbidden",
+  );
   const asked = (await s.seen()).map((r) => (JSON.parse(r.body) as { executions: string[] }).executions);
   assert.equal(asked[0]!.length, 1000);
   assert.deepEqual([asked[0]![0], asked[1]![0], asked[1]![999]], ["ex_0", "ex_1000", "ex_499"]);

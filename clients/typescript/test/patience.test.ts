@@ -9,9 +9,19 @@ const away = problem(503, "unavailable", {}, { "Retry-After": "0" });
 const halfway: Answer = { status: 200, headers: { "Content-Type": "application/json" }, body: ['{"id":'], then: "cut" };
 
 test("a call that is safe to repeat is repeated: after 503, 429, a broken connection, half an answer", async (t) => {
-  const s = await stub(t, away, cut, halfway, problem(429, "rate_limited", {}, { "Retry-After": "0" }), json(200, pending));
+  const s = await stub(
+    t,
+    away,
+    cut,
+    halfway,
+    problem(429, "rate_limited", {}, { "Retry-After": "0" }),
+    json(200, pending),
+  );
   assert.equal((await new Belay({ url: s.url }).get("ex_1")).workflow, "w");
-  assert.deepEqual((await s.seen()).map((r) => r.line), Array(5).fill("GET /v1/executions/ex_1"));
+  assert.deepEqual(
+    (await s.seen()).map((r) => r.line),
+    Array(5).fill("GET /v1/executions/ex_1"),
+  );
 });
 
 test("a submit is repeated with the same id", async (t) => {
@@ -36,7 +46,10 @@ test("a signal is repeated with the same Idempotency-Key", async (t) => {
 test("a call that is not safe to repeat is sent once", async (t) => {
   const s = await stub(t, away, json(200, {}));
   const belay = new Belay({ url: s.url });
-  const { response } = await belay.api.POST("/v1/workers/{id}/claim", { params: { path: { id: "wk_1" } }, body: { number: 1, slots: 1 } });
+  const { response } = await belay.api.POST("/v1/workers/{id}/claim", {
+    params: { path: { id: "wk_1" } },
+    body: { number: 1, slots: 1 },
+  });
   assert.equal(response.status, 503);
   assert.equal((await s.seen()).length, 1);
 });
@@ -65,9 +78,21 @@ test("errors are typed, with the code, the holder and the cause", async (t) => {
   const holder = { owner: "ann", worker: "wk_1", token: 3, expires_in_ms: 900 };
   for (const [answer, type, check] of [
     [problem(404, "not_found"), BelayError, (e: BelayError) => assert.equal(e.code, "not_found")],
-    [problem(409, "lease_held", { holder }), LeaseHeld, (e: BelayError) => assert.equal((e as LeaseHeld).holder?.owner, "ann")],
-    [problem(412, "lease_lost", { cause: "reassigned" }), LeaseLost, (e: BelayError) => assert.equal((e as LeaseLost).because, "reassigned")],
-    [problem(422, "invalid", { errors: [{ location: "body.owner", message: "too long" }] }), BelayError, (e: BelayError) => assert.match(e.message, /body\.owner: too long/)],
+    [
+      problem(409, "lease_held", { holder }),
+      LeaseHeld,
+      (e: BelayError) => assert.equal((e as LeaseHeld).holder?.owner, "ann"),
+    ],
+    [
+      problem(412, "lease_lost", { cause: "reassigned" }),
+      LeaseLost,
+      (e: BelayError) => assert.equal((e as LeaseLost).because, "reassigned"),
+    ],
+    [
+      problem(422, "invalid", { errors: [{ location: "body.owner", message: "too long" }] }),
+      BelayError,
+      (e: BelayError) => assert.match(e.message, /body\.owner: too long/),
+    ],
     [json(500, "<html>"), BelayError, (e: BelayError) => assert.equal(e.code, "internal")],
   ] as const) {
     const s = await stub(t, answer);

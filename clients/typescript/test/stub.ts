@@ -49,7 +49,10 @@ export class StubServer implements Stub {
     if (req.method === "OPTIONS") {
       close();
       const names = req.headers["access-control-request-headers"] ?? "";
-      res.writeHead(204, { "Access-Control-Allow-Headers": names, "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE" });
+      res.writeHead(204, {
+        "Access-Control-Allow-Headers": names,
+        "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
+      });
       res.end();
       return;
     }

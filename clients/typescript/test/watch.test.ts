@@ -33,7 +33,10 @@ test("a broken stream continues after the last event, and yields each event once
     stream(event(4), end(4)),
   );
   assert.deepEqual(await seqs(s), [1, 2, 3, 4]);
-  assert.deepEqual((await s.seen()).map((r) => r.headers["last-event-id"]), [undefined, "2", "2", "2", "3"]);
+  assert.deepEqual(
+    (await s.seen()).map((r) => r.headers["last-event-id"]),
+    [undefined, "2", "2", "2", "3"],
+  );
 });
 
 test("a silent stream is closed and opened again", async (t) => {
@@ -85,7 +88,8 @@ test("a watch that is left or aborted closes its connection", async (t) => {
   }
   const stop = new AbortController();
   await assert.rejects(async () => {
-    for await (const e of new Belay({ url: s.url }).watch("ex_1", { signal: stop.signal })) stop.abort(new Error(`enough after ${e.seq}`));
+    for await (const e of new Belay({ url: s.url }).watch("ex_1", { signal: stop.signal }))
+      stop.abort(new Error(`enough after ${e.seq}`));
   }, /enough after 1/);
   await s.closed(2);
 });
@@ -110,7 +114,8 @@ async function read(...pieces: Uint8Array[]): Promise<unknown[]> {
 }
 
 test("every kind of line end and every division of a stream into pieces gives the same events", async () => {
-  const text = '\uFEFF: hello\nretry: 5\nevent: event\nid: 1\ndata: {"seq":1,\ndata:"text":"grüße 👋"}\n\nid\n\n' +
+  const text =
+    '\uFEFF: hello\nretry: 5\nevent: event\nid: 1\ndata: {"seq":1,\ndata:"text":"grüße 👋"}\n\nid\n\n' +
     'event: event\nid: 2\ndata: {"seq":2}\n\nevent: end\ndata: {"state":"succeeded"}\n\n';
   const want = [{ seq: 1, text: "grüße 👋" }, { seq: 2 }, { state: "succeeded" }];
   for (const eol of ["\n", "\r\n", "\r"]) {

@@ -1,7 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Belay, BelayError, LeaseLost } from "belay-client";
-import { Cancelled, permanent, RunError, Stopping, TimedOut, WaitTimeout, Worker, Yield, type Run, type WorkerOptions } from "belay-client/worker";
+import {
+  Cancelled,
+  permanent,
+  RunError,
+  Stopping,
+  TimedOut,
+  WaitTimeout,
+  Worker,
+  Yield,
+  type Run,
+  type WorkerOptions,
+} from "belay-client/worker";
 import { shared, start, type Test } from "./kit.js";
 
 const quiet = { warn: () => {}, error: () => {} };
@@ -47,12 +58,17 @@ test("a worker runs typed functions of several queues and versions, many at the 
         now--;
         return { double: 2 * n };
       })
-      .register("double", (_, run) => ({ version: run.version, queue: run.queue, attempt: run.attempt }), { version: "2" });
+      .register("double", (_, run) => ({ version: run.version, queue: run.queue, attempt: run.attempt }), {
+        version: "2",
+      });
   working(t, belay, "a", worker, { queues: ["a", "b"], concurrency: 3 });
   const list = Array.from({ length: 12 }, (_, n) => ({ workflow: "double", input: { n }, queue: n % 2 ? "a" : "b" }));
   const submitted = await belay.submitMany([...list, { workflow: "double", queue: "a", version: "2" }]);
   const ended = await belay.results(submitted.map((s) => s.id));
-  assert.deepEqual(ended.slice(0, 12).map((x) => x.output), list.map((s) => ({ double: 2 * s.input.n })));
+  assert.deepEqual(
+    ended.slice(0, 12).map((x) => x.output),
+    list.map((s) => ({ double: 2 * s.input.n })),
+  );
   assert.deepEqual(ended[12]!.output, { version: "2", queue: "a", attempt: 1 });
   assert.equal(most, 3);
 });
@@ -72,7 +88,10 @@ test("an attempt continues from the saved steps and the state of the last one", 
         throw new RunError("the bank did not answer", { retryAfterMs: 10 });
       }
       run.addCost(7);
-      await assert.rejects(run.step("charge", () => 1), /used twice/);
+      await assert.rejects(
+        run.step("charge", () => 1),
+        /used twice/,
+      );
       await assert.rejects(run.sleep("nothing", 1), /used twice/);
       return { at, state: run.state };
     }),
@@ -115,9 +134,14 @@ test("an error of the function decides how the execution continues", async (t) =
       }),
   );
   const names = ["permanent", "output", "again", "cycle", "large", "large step", "tries", "left alone"];
-  const submitted = await belay.submitMany(names.map((workflow) => ({ workflow, queue: "errors", backoff_base: "10ms" })));
+  const submitted = await belay.submitMany(
+    names.map((workflow) => ({ workflow, queue: "errors", backoff_base: "10ms" })),
+  );
   const [fixed, output, again, cycle, large, step, tries, alone] = await belay.results(submitted.map((s) => s.id));
-  assert.deepEqual([fixed!.state, fixed!.attempt, fixed!.error?.class, fixed!.error?.message], ["failed", 1, "permanent", "no such account"]);
+  assert.deepEqual(
+    [fixed!.state, fixed!.attempt, fixed!.error?.class, fixed!.error?.message],
+    ["failed", 1, "permanent", "no such account"],
+  );
   assert.deepEqual([output!.state, output!.output], ["failed", { half: 1 }]);
   assert.deepEqual([again!.state, again!.output], ["succeeded", 3]);
   assert.match(cycle!.error!.message, /the output cannot be written as JSON/);
@@ -131,27 +155,37 @@ test("a cancel, a timeout and a stolen lease abort the function's signal, with t
   const belay = await client();
   const begun = gate<Run>();
   const lost = gate<unknown>();
-  working(t, belay, "aborts", (w) =>
-    w
-      .register("cancelled", async (_, run) => {
-        begun.open(run);
-        const reason = await aborted(run.signal);
-        assert.ok(reason instanceof Cancelled && reason.withinMs > 0);
-        await run.saveState("cleaned up");
-        throw reason;
-      })
-      .register("late", async (_, run) => {
-        throw await aborted(run.signal);
-      })
-      .register("stolen", async (_, run) => {
-        if (run.attempt > 1 || run.token > 1) return "the second owner";
-        void belay.api.POST("/v1/executions/{id}/lock/steal", { params: { path: { id: run.execution } }, body: { reason: "test" } });
-        const reason = await aborted(run.signal);
-        await assert.rejects(run.step("late", () => 1), LeaseLost);
-        assert.throws(() => run.guard(), LeaseLost);
-        lost.open(reason);
-        return "the first owner";
-      }),
+  working(
+    t,
+    belay,
+    "aborts",
+    (w) =>
+      w
+        .register("cancelled", async (_, run) => {
+          begun.open(run);
+          const reason = await aborted(run.signal);
+          assert.ok(reason instanceof Cancelled && reason.withinMs > 0);
+          await run.saveState("cleaned up");
+          throw reason;
+        })
+        .register("late", async (_, run) => {
+          throw await aborted(run.signal);
+        })
+        .register("stolen", async (_, run) => {
+          if (run.attempt > 1 || run.token > 1) return "the second owner";
+          void belay.api.POST("/v1/executions/{id}/lock/steal", {
+            params: { path: { id: run.execution } },
+            body: { reason: "test" },
+          });
+          const reason = await aborted(run.signal);
+          await assert.rejects(
+            run.step("late", () => 1),
+            LeaseLost,
+          );
+          assert.throws(() => run.guard(), LeaseLost);
+          lost.open(reason);
+          return "the first owner";
+        }),
     { ttl: "2s" },
   );
   const cancelled = await belay.submit("cancelled", { queue: "aborts" });
@@ -160,7 +194,10 @@ test("a cancel, a timeout and a stolen lease abort the function's signal, with t
   assert.equal((await belay.result(cancelled.id)).state, "cancelled");
   const late = await belay.submit("late", { queue: "aborts", run_timeout: "1s", max_attempts: 1 });
   const end = await belay.result(late.id);
-  assert.deepEqual([end.state, end.error?.class, end.error?.message], ["failed", "timeout", "TimedOut: the time of the run is over"]);
+  assert.deepEqual(
+    [end.state, end.error?.class, end.error?.message],
+    ["failed", "timeout", "TimedOut: the time of the run is over"],
+  );
   const stolen = await belay.submit("stolen", { queue: "aborts" });
   assert.ok((await lost.passed) instanceof LeaseLost);
   assert.equal((await belay.result(stolen.id)).output, "the second owner");
@@ -197,7 +234,8 @@ test("a run sleeps and waits for signals without its worker, and times out", asy
       .register("beside", async (_, run) => {
         count(run);
         const steps = async () => {
-          for (let i = 0; i < 4; i++) await run.step(`work ${i}`, () => new Promise((resolve) => setTimeout(resolve, 50)));
+          for (let i = 0; i < 4; i++)
+            await run.step(`work ${i}`, () => new Promise((resolve) => setTimeout(resolve, 50)));
         };
         const [signal] = await Promise.all([run.waitSignal("go"), steps()]);
         return signal ?? "none";
@@ -227,21 +265,25 @@ test("a pause takes effect at the next step, and a resume continues there", asyn
   const begun = gate();
   const go = gate();
   const steps: string[] = [];
-  working(t, belay, "pauses", (w) =>
-    w.register("two", async (_, run) => {
-      await run.step("one", async () => {
-        steps.push("one");
-        begun.open();
-        await go.passed;
-      });
-      try {
-        await run.step("two", () => void steps.push("two"));
-      } catch (err) {
-        assert.ok(err instanceof Yield);
-        throw err;
-      }
-      return "done";
-    }),
+  working(
+    t,
+    belay,
+    "pauses",
+    (w) =>
+      w.register("two", async (_, run) => {
+        await run.step("one", async () => {
+          steps.push("one");
+          begun.open();
+          await go.passed;
+        });
+        try {
+          await run.step("two", () => void steps.push("two"));
+        } catch (err) {
+          assert.ok(err instanceof Yield);
+          throw err;
+        }
+        return "done";
+      }),
     { ttl: "1s", heartbeat: "300ms" },
   );
   const { id } = await belay.submit("two", { queue: "pauses" });
@@ -282,7 +324,10 @@ test("a worker that stops lets functions finish, and gives the others back at on
   const back = await belay.get(endless.id);
   assert.deepEqual([back.state, back.attempt, back.losses ?? 0], ["pending", 1, 0]);
   const mine = (await belay.api.GET("/v1/workers")).data!.workers.filter((x) => x.queues?.includes("stops"));
-  assert.deepEqual(mine.map((x) => x.state), ["drained"]);
+  assert.deepEqual(
+    mine.map((x) => x.state),
+    ["drained"],
+  );
   working(t, belay, "stops", register);
   assert.equal((await belay.result(endless.id)).output, "continued");
 });
@@ -290,9 +335,17 @@ test("a worker that stops lets functions finish, and gives the others back at on
 test("a function that does not return keeps its lease: no other worker begins the execution", async (t) => {
   const belay = await client();
   const begun = gate();
-  const { worker, running } = working(t, belay, "hangs", (w) => w.register("hang", () => (begun.open(), new Promise(() => {}))), {
-    graceMs: 0, unwindMs: 50, ttl: "30s",
-  });
+  const { worker, running } = working(
+    t,
+    belay,
+    "hangs",
+    (w) => w.register("hang", () => (begun.open(), new Promise(() => {}))),
+    {
+      graceMs: 0,
+      unwindMs: 50,
+      ttl: "30s",
+    },
+  );
   const { id } = await belay.submit("hang", { queue: "hangs" });
   await begun.passed;
   worker.stop();
@@ -306,13 +359,17 @@ test("runs end before another worker may get their executions, if the server sta
   const belay = new Belay({ url: server.url, patienceMs: 500 });
   const begun = gate();
   const reasons: unknown[] = [];
-  const { worker, running } = working(t, belay, "default", (w) =>
-    w.register("outage", async (_, run) => {
-      if (reasons.length > 0) return "again";
-      begun.open();
-      reasons.push(await aborted(run.signal));
-      throw reasons[0];
-    }),
+  const { worker, running } = working(
+    t,
+    belay,
+    "default",
+    (w) =>
+      w.register("outage", async (_, run) => {
+        if (reasons.length > 0) return "again";
+        begun.open();
+        reasons.push(await aborted(run.signal));
+        throw reasons[0];
+      }),
     { ttl: "3s" },
   );
   const { id } = await belay.submit("outage");
@@ -334,13 +391,17 @@ test("a short outage of the server costs no work: a worker repeats its writes", 
   const begun = gate();
   const go = gate();
   let runs = 0;
-  const { worker, running } = working(t, belay, "default", (w) =>
-    w.register("short", async (_, run) => {
-      runs++;
-      begun.open();
-      await go.passed;
-      return run.step("saved", () => "saved");
-    }),
+  const { worker, running } = working(
+    t,
+    belay,
+    "default",
+    (w) =>
+      w.register("short", async (_, run) => {
+        runs++;
+        begun.open();
+        await go.passed;
+        return run.step("saved", () => "saved");
+      }),
     { ttl: "60s" },
   );
   const { id } = await belay.submit("short");
@@ -356,7 +417,11 @@ test("a short outage of the server costs no work: a worker repeats its writes", 
 
 test("a worker that an operator drains, or that the server refuses, ends", async (t) => {
   const belay = await client();
-  const { running } = working(t, belay, "drains", (w) => w.register("w", () => 1), { ttl: "1s", heartbeat: "300ms", name: "drained" });
+  const { running } = working(t, belay, "drains", (w) => w.register("w", () => 1), {
+    ttl: "1s",
+    heartbeat: "300ms",
+    name: "drained",
+  });
   let id = "";
   await until(async () => {
     id = (await belay.api.GET("/v1/workers")).data!.workers.find((x) => x.name === "drained")?.id ?? "";
@@ -393,7 +458,7 @@ test("a run with more checkpoints than a claim has room for reads them all", asy
 });
 
 async function until(done: () => Promise<boolean>): Promise<void> {
-  for (const end = performance.now() + 30_000; !(await done()); ) {
+  for (const end = performance.now() + 30_000; !(await done());) {
     if (performance.now() > end) assert.fail("not within 30 s");
     await new Promise((resolve) => setTimeout(resolve, 20));
   }

@@ -125,7 +125,8 @@ export class Attempt implements Run {
 
   /** held is the entry of the run in a heartbeat. */
   held(): Schemas["Held"] {
-    const idle = this.#a.policy?.idle_timeout === undefined ? {} : { idle_ms: Math.round(performance.now() - this.#progressAt) };
+    const idle =
+      this.#a.policy?.idle_timeout === undefined ? {} : { idle_ms: Math.round(performance.now() - this.#progressAt) };
     return { execution: this.execution, token: this.token, ...idle };
   }
 
@@ -191,7 +192,8 @@ export class Attempt implements Run {
       if (this.#stop === undefined && this.#asked !== undefined && error instanceof Yield) this.#stop = "give";
     }
     this.#returned = true;
-    if (this.#steps.size > 0 && this.#stop === undefined) this.#ended.abort(new Error("the workflow function has returned"));
+    if (this.#steps.size > 0 && this.#stop === undefined)
+      this.#ended.abort(new Error("the workflow function has returned"));
     this.#waits.wake();
     while (this.#steps.size > 0) await Promise.allSettled(this.#steps);
     this.#waits.close();
@@ -202,7 +204,7 @@ export class Attempt implements Run {
   async #resume(): Promise<unknown> {
     let input = this.#a.input;
     let last = this.#last(this.#a);
-    for (let more = this.#a.more ?? false; more; ) {
+    for (let more = this.#a.more ?? false; more;) {
       const header = { "Lease-Id": this.lease.lease_id, "Lease-Token": this.token };
       const params = { path: { id: this.execution }, header, query: { after: last } };
       const signal = this.#life.signal;
@@ -241,7 +243,11 @@ export class Attempt implements Run {
         const { output: _, ...rest } = s.settle; // the server refuses this output for good
         s = { op: newOpId(), settle: rest };
         if (rest.outcome !== "succeeded") continue;
-        s.settle = { ...rest, outcome: "failed", failure: { class: "permanent", message: clip(err.message, mostText) } };
+        s.settle = {
+          ...rest,
+          outcome: "failed",
+          failure: { class: "permanent", message: clip(err.message, mostText) },
+        };
       }
     }
   }
@@ -255,7 +261,8 @@ export class Attempt implements Run {
     const r = this.#result;
     if (this.#stop !== undefined && this.#cancelled) return { outcome: "cancelled" };
     if (this.#stop === "suspend") {
-      const wait = this.#until === undefined ? {} : { wait_ms: Math.max(1, Math.ceil(this.#until - performance.now())) };
+      const wait =
+        this.#until === undefined ? {} : { wait_ms: Math.max(1, Math.ceil(this.#until - performance.now())) };
       return { outcome: "suspended", wait_text: this.#waitText, signal_seen: this.#seen, ...wait };
     }
     if (this.#stop === "give") return { outcome: this.#asked! };
@@ -277,14 +284,19 @@ export class Attempt implements Run {
   }
 
   #failed(error: unknown): Settle {
-    const retry = error instanceof RunError ? error.retryAfterMs : error instanceof BelayError ? error.retryAfterMs : undefined;
+    const retry =
+      error instanceof RunError ? error.retryAfterMs : error instanceof BelayError ? error.retryAfterMs : undefined;
     const retry_after_ms = retry === undefined ? {} : { retry_after_ms: Math.max(0, Math.ceil(retry)) };
     const stack = error instanceof Error && error.stack !== undefined ? { stack: clip(error.stack, mostText) } : {};
     const name = error instanceof Error && !(error instanceof RunError) ? `${error.name}: ` : "";
     const message = clip(error instanceof Error ? name + error.message : String(error), mostText);
     if (this.#timedOut) return { outcome: "timed_out", failure: { class: "timeout", message }, ...retry_after_ms };
     const isPermanent = error instanceof RunError && error.permanent;
-    return { outcome: "failed", failure: { class: isPermanent ? "permanent" : "transient", message, ...stack }, ...retry_after_ms };
+    return {
+      outcome: "failed",
+      failure: { class: isPermanent ? "permanent" : "transient", message, ...stack },
+      ...retry_after_ms,
+    };
   }
 
   // The calls of the function.
@@ -356,7 +368,8 @@ export class Attempt implements Run {
       const name = this.#use("wait", key);
       const saved = name.data as Waited | undefined;
       const before = milliseconds(saved?.sleep ?? "");
-      if (name.kind !== undefined && before === undefined) throw permanent(`sleep: ${JSON.stringify(key)} was another wait`);
+      if (name.kind !== undefined && before === undefined)
+        throw permanent(`sleep: ${JSON.stringify(key)} was another wait`);
       let until = this.#began + (before ?? 0) - name.ageMs;
       if (name.kind === undefined) {
         this.#pass();
@@ -393,8 +406,15 @@ export class Attempt implements Run {
     });
   }
 
-  /** signalUntil is when a wait for a signal times out. It saves the beginning of the wait, from which later runs count. */
-  async #signalUntil(key: string, name: Name, saved: Waited | undefined, timeoutMs?: number): Promise<number | undefined> {
+  /**
+   * signalUntil is when a wait for a signal times out. It saves the beginning of the wait, from which later runs count.
+   */
+  async #signalUntil(
+    key: string,
+    name: Name,
+    saved: Waited | undefined,
+    timeoutMs?: number,
+  ): Promise<number | undefined> {
     if (timeoutMs === undefined) return undefined;
     const before = milliseconds(saved?.timeout ?? "");
     if (before !== undefined) return this.#began + before - name.ageMs;
@@ -404,7 +424,7 @@ export class Attempt implements Run {
 
   /** await blocks until a signal that w wants has come, and takes it, or until the time of the wait is over. */
   async #await(w: Wait): Promise<Schemas["Signal"] | undefined> {
-    for (let looked = false; ; ) {
+    for (let looked = false; ;) {
       this.#checkStop();
       const taken = w.wants && this.#takeSignal(w.wants);
       if (taken !== undefined) return taken;
@@ -448,15 +468,20 @@ export class Attempt implements Run {
       return call();
     })();
     this.#steps.add(p);
-    void p.catch(() => undefined).then(() => this.#steps.delete(p)); // a function that ignores a step must not end the process
+    // A function that ignores a step must not end the process.
+    void p.catch(() => undefined).then(() => this.#steps.delete(p));
     return p;
   }
 
-  /** use marks a key as used by this run, and refuses one that was used already: it would get the result of another call. */
+  /**
+   * use marks a key as used by this run, and refuses one that was used already: it would get the result of another
+   * call.
+   */
   #use(kind: "step" | "wait", key: string): Name {
     const old = this.#names.get(key);
     const quoted = JSON.stringify(key);
-    if (old?.used) throw permanent(`${kind}: the key ${quoted} is used twice in this run; give each call a key of its own`);
+    if (old?.used)
+      throw permanent(`${kind}: the key ${quoted} is used twice in this run; give each call a key of its own`);
     if (old?.kind !== undefined && old.kind !== kind) {
       throw permanent(`${kind}: ${quoted} was saved as a ${old.kind} by an earlier run; give the ${kind} another key`);
     }
@@ -492,7 +517,15 @@ export class Attempt implements Run {
   /** save writes a checkpoint. It works also when the function must end, as long as the lease is valid. */
   async #save(what: string, kind: "step" | "wait" | "state", key: string, data: unknown, consumes = 0): Promise<void> {
     const cost_tokens = this.#takeCost();
-    const all = { lease: this.lease, op: newOpId(), kind, key, data, cost_tokens, ...(consumes > 0 ? { consumes } : {}) };
+    const all = {
+      lease: this.lease,
+      op: newOpId(),
+      kind,
+      key,
+      data,
+      cost_tokens,
+      ...(consumes > 0 ? { consumes } : {}),
+    };
     try {
       await this.#write(what, (repeat) => ({ save: { ...all, repeat } }));
     } catch (err) {
@@ -532,7 +565,10 @@ function copy<T>(value: T, what: string): T {
     const json = JSON.stringify(value) as string | undefined;
     return (json === undefined ? undefined : JSON.parse(json)) as T;
   } catch (cause) {
-    throw permanent(`${what} cannot be written as JSON: ${cause instanceof Error ? cause.message : String(cause)}`, cause);
+    throw permanent(
+      `${what} cannot be written as JSON: ${cause instanceof Error ? cause.message : String(cause)}`,
+      cause,
+    );
   }
 }
 

@@ -23,8 +23,8 @@ export class RunError extends Kind {
 }
 
 /**
- * Yield is the error of steps and waits once the run gives its execution back: it suspends, or an operator asked for it.
- * A function that catches errors must throw it again.
+ * Yield is the error of steps and waits once the run gives its execution back: it suspends, or an operator asked for
+ * it. A function that catches errors must throw it again.
  */
 export class Yield extends Kind {
   static override readonly [kind]: string = "Yield";
@@ -75,7 +75,8 @@ export class TimedOut extends Kind {
 }
 
 /** permanent makes an error after which no further attempt follows. */
-export const permanent = (message: string, cause?: unknown): RunError => new RunError(message, { permanent: true, cause });
+export const permanent = (message: string, cause?: unknown): RunError =>
+  new RunError(message, { permanent: true, cause });
 
 /** refused is the error of a refused write. It is permanent if the next run would get the same error. */
 export function refused(op: string, err: unknown): unknown {

@@ -10,12 +10,12 @@ export interface Retry {
 }
 
 /**
- * Run is one attempt at an execution. If its worker crashes, another worker calls the function again from its beginning:
- * steps that were saved return their saved results, and the code between steps runs again. There is no replay of anything
- * else.
+ * Run is one attempt at an execution. If its worker crashes, another worker calls the function again from its
+ * beginning: steps that were saved return their saved results, and the code between steps runs again. There is no
+ * replay of anything else.
  *
- * Steps and waits have keys, which are unique within an execution and stay the same when the program changes. Do not use
- * time or randomness for keys.
+ * Steps and waits have keys, which are unique within an execution and stay the same when the program changes. Do not
+ * use time or randomness for keys.
  */
 export interface Run {
   /** The id of the execution. */
@@ -30,16 +30,17 @@ export interface Run {
   /** The lease, such as for operations of a batch. It contains a secret: never log it. */
   readonly lease: components["schemas"]["Lease"];
   /**
-   * Aborted when the function must end. Its reason is LeaseLost, Cancelled, TimedOut or Stopping. Pass it to all requests of
-   * the function.
+   * Aborted when the function must end. Its reason is LeaseLost, Cancelled, TimedOut or Stopping. Pass it to all
+   * requests of the function.
    */
   readonly signal: AbortSignal;
   /** The state that saveState saved last, in this run or an earlier one; undefined if there is none. */
   readonly state: unknown;
 
   /**
-   * step calls fn and saves its result, or returns the result that an earlier run saved under the key. It returns a copy of
-   * the result as JSON represents it. If the worker crashes between fn and its saved result, another worker calls fn again.
+   * step calls fn and saves its result, or returns the result that an earlier run saved under the key. It returns a
+   * copy of the result as JSON represents it. If the worker crashes between fn and its saved result, another worker
+   * calls fn again.
    */
   step<T>(key: string, fn: (signal: AbortSignal) => T | Promise<T>, retry?: Retry): Promise<T>;
 
@@ -47,21 +48,21 @@ export interface Run {
   saveState(state: unknown): Promise<void>;
 
   /**
-   * sleep waits until ms have passed since the first run of the execution called it, by the clock of the server. A wait of
-   * more than a second frees the worker: the function is called again when the time is over.
+   * sleep waits until ms have passed since the first run of the execution called it, by the clock of the server. A wait
+   * of more than a second frees the worker: the function is called again when the time is over.
    */
   sleep(key: string, ms: number): Promise<void>;
 
   /**
-   * waitSignal waits for a signal, consumes it and returns its payload. A wait of more than a second frees the worker: the
-   * function is called again when the signal comes. With timeoutMs it throws WaitTimeout once this time has passed since
-   * the first run of the execution called it. The key is the name of the signal, unless o has another one.
+   * waitSignal waits for a signal, consumes it and returns its payload. A wait of more than a second frees the worker:
+   * the function is called again when the signal comes. With timeoutMs it throws WaitTimeout once this time has passed
+   * since the first run of the execution called it. The key is the name of the signal, unless o has another one.
    */
   waitSignal<T = unknown>(name: string, o?: { key?: string; timeoutMs?: number }): Promise<T>;
 
   /**
-   * guard throws if the lease is lost, or if no heartbeat was answered for so long that another worker may get the execution
-   * soon. Call it right before effects on other systems; step and saveState do so.
+   * guard throws if the lease is lost, or if no heartbeat was answered for so long that another worker may get the
+   * execution soon. Call it right before effects on other systems; step and saveState do so.
    */
   guard(): void;
 

@@ -125,7 +125,11 @@ export class Session implements Owner {
   #lose(why: LeaseLost): void {
     if (this.#lost !== undefined || this.#over.signal.aborted) return;
     this.#lost = why;
-    this.#host.log.warn("the worker's session is lost", { worker: this.id, runs: this.#runs.size, reason: why.message });
+    this.#host.log.warn("the worker's session is lost", {
+      worker: this.id,
+      runs: this.#runs.size,
+      reason: why.message,
+    });
     for (const a of this.#runs) a.lose(why);
     this.#runs.clear();
     this.#end();
@@ -146,8 +150,9 @@ export class Session implements Owner {
   }
 
   /**
-   * cutOff ends the runs but not the session: the server may have given their executions to other workers, or will do so
-   * soon. If a later heartbeat gets through, it does not name the runs any more, and the server releases them at once.
+   * cutOff ends the runs but not the session: the server may have given their executions to other workers, or will do
+   * so soon. If a later heartbeat gets through, it does not name the runs any more, and the server releases them at
+   * once.
    */
   #cutOff(): LeaseLost {
     const why = lost("no heartbeat of the worker was answered for two thirds of its TTL");
@@ -161,7 +166,7 @@ export class Session implements Owner {
 
   async #heartbeats(): Promise<void> {
     let delay = this.#beatMs;
-    for (let failures = 0; ; ) {
+    for (let failures = 0; ;) {
       await this.#sleep(delay);
       if (this.#over.signal.aborted) return;
       this.#soon = false;
@@ -249,9 +254,9 @@ export class Session implements Owner {
   // Claims.
 
   /**
-   * claims sends claims until stop is aborted. A claim whose answer was lost is sent again with its number, and gets the
-   * executions that it won. After too many errors the number is given up, and the next claim asks for one execution, so
-   * that an execution that makes the answer fail does not keep the others from running.
+   * claims sends claims until stop is aborted. A claim whose answer was lost is sent again with its number, and gets
+   * the executions that it won. After too many errors the number is given up, and the next claim asks for one
+   * execution, so that an execution that makes the answer fail does not keep the others from running.
    */
   async #claims(stop: AbortSignal): Promise<void> {
     let number = 1;
@@ -393,5 +398,8 @@ export function isUnknown(err: unknown): boolean {
 /** isReply reports whether an answer to a claim has the form of one. */
 function isReply(reply: unknown): boolean {
   const { assignments = [] } = reply as { assignments?: unknown };
-  return Array.isArray(assignments) && assignments.every((a: Partial<Assignment> | null) => typeof a?.lease === "object" && a.lease !== null);
+  return (
+    Array.isArray(assignments) &&
+    assignments.every((a: Partial<Assignment> | null) => typeof a?.lease === "object" && a.lease !== null)
+  );
 }

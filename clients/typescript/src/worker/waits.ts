@@ -17,8 +17,8 @@ export interface Wait {
 const lingerMs = 1_000;
 
 /**
- * Waits has the waits of a run. It decides when the run suspends: when the function has waited for a second without a step
- * that is being carried out, or at once when the worker stops.
+ * Waits has the waits of a run. It decides when the run suspends: when the function has waited for a second without a
+ * step that is being carried out, or at once when the worker stops.
  */
 export class Waits {
   readonly #open = new Map<Wait, () => void>();

@@ -57,7 +57,11 @@ async function control(r: Request): Promise<unknown> {
   const server = servers[r.id];
   switch (r.op) {
     case "files":
-      return { files: readdirSync(tests).filter((f) => f.endsWith(".test.js") && !nodeOnly.test(f)).map((f) => `/tests/${f}`) };
+      return {
+        files: readdirSync(tests)
+          .filter((f) => f.endsWith(".test.js") && !nodeOnly.test(f))
+          .map((f) => `/tests/${f}`),
+      };
     case "stub":
       return add(await StubServer.start(r.answers));
     case "start":
@@ -107,7 +111,8 @@ async function serve(req: IncomingMessage, res: ServerResponse): Promise<void> {
   }
   const prefix = Object.keys(modules).find((p) => path.startsWith(p));
   const file = prefix === undefined ? "" : resolve(modules[prefix]!, path.slice(prefix.length));
-  const allowed = prefix !== undefined && file.startsWith(modules[prefix]! + sep) && /\.m?js$/.test(file) && existsSync(file);
+  const allowed =
+    prefix !== undefined && file.startsWith(modules[prefix]! + sep) && /\.m?js$/.test(file) && existsSync(file);
   if (!allowed) {
     res.writeHead(404).end();
     return;
@@ -124,22 +129,40 @@ const origin = pageOrigin((http.address() as AddressInfo).port);
 
 const profile = mkdtempSync(join(tmpdir(), "belay-chromium-"));
 const args = [
-  "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
-  "--disable-background-timer-throttling", "--disable-renderer-backgrounding", "--disable-backgrounding-occluded-windows",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-default-browser-check",
-  "--host-resolver-rules=MAP page.belay.test 127.0.0.1", "--no-proxy-server", `--user-data-dir=${profile}`,
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-dev-shm-usage",
+  "--no-first-run",
+  "--disable-extensions",
+  "--disable-background-timer-throttling",
+  "--disable-renderer-backgrounding",
+  "--disable-backgrounding-occluded-windows",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+  "--no-default-browser-check",
+  "--host-resolver-rules=MAP page.belay.test 127.0.0.1",
+  "--no-proxy-server",
+  `--user-data-dir=${profile}`,
   // A page without HTTPS is what the tests want; newer versions would ask the user first.
   "--disable-features=HttpsUpgrades,HttpsFirstBalancedMode,HttpsFirstBalancedModeAutoEnable,HttpsFirstModeV2",
-  "--enable-logging=stderr", `${origin}/`,
+  "--enable-logging=stderr",
+  `${origin}/`,
 ];
-const browser = spawn(process.env["CHROMIUM"] || "chromium", args, { stdio: ["ignore", "ignore", "pipe"], detached: true });
+const browser = spawn(process.env["CHROMIUM"] || "chromium", args, {
+  stdio: ["ignore", "ignore", "pipe"],
+  detached: true,
+});
 let log = "";
 browser.stderr!.on("data", (b: Buffer) => (log = (log + b.toString()).slice(-8_000)));
 
 const ended = Promise.race([
   finished,
   once(browser, "exit").then(() => Promise.reject(new Error("the browser ended"))),
-  new Promise<never>((_, reject) => setTimeout(() => reject(new Error(`no outcome within ${patienceMs} ms`)), patienceMs).unref()),
+  new Promise<never>((_, reject) =>
+    setTimeout(() => reject(new Error(`no outcome within ${patienceMs} ms`)), patienceMs).unref(),
+  ),
 ]);
 try {
   const { secure } = await ended;

@@ -18,7 +18,9 @@ export function test(name: string, body: Body): void {
   registered.push({ name, body });
 }
 
-/** runAll runs the tests, four at a time, since most of them wait for a server. over gets the error of a failed test. */
+/**
+ * runAll runs the tests, four at a time, since most of them wait for a server. over gets the error of a failed test.
+ */
 export async function runAll(
   begun: (name: string) => Promise<unknown>,
   over: (name: string, error?: string) => Promise<unknown>,
