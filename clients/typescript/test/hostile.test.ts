@@ -116,24 +116,6 @@ test("a message of a stream that never ends is refused at its limit", async (t) 
   }
 });
 
-test("a stream of many small pieces of one line takes time in proportion to its length", async () => {
-  const piece = new TextEncoder().encode("x".repeat(16));
-  let left = 200_000; // 3 MiB; a reader that joins them anew each time would copy 300 GB
-  const body = new ReadableStream<Uint8Array>({
-    pull(c) {
-      if (left-- === 200_000) c.enqueue(new TextEncoder().encode('event: event\ndata: {"seq":1,"text":"'));
-      else if (left >= 0) c.enqueue(piece);
-      else {
-        c.enqueue(new TextEncoder().encode('"}\n\n'));
-        c.close();
-      }
-    },
-  });
-  const fetch = async () => new Response(body, { headers: { "Content-Type": "text/event-stream" } });
-  const { value } = await new Belay({ url: "http://stub", fetch }).watch("ex_1").next();
-  assert.equal((value as { text: string }).text.length, 199_999 * 16);
-});
-
 test("an answer that is no JSON, or other JSON, is an error that names the reason", async (t) => {
   const html: Answer = { status: 200, headers: { "Content-Type": "text/html" }, body: ["<html>sign in</html>"] };
   for (const answer of [html, json(200, null), json(200, 7), { status: 200 }, { ...html, body: ["{"] }]) {

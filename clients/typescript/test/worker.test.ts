@@ -113,6 +113,9 @@ test("an error of the function decides how the execution continues", async (t) =
       .register("output", () => {
         throw new RunError("half of it", { permanent: true, output: { half: 1 } });
       })
+      .register("odd output", () => {
+        throw new RunError("none", { permanent: true, output: 10n });
+      })
       .register("again", (_, run) => {
         if (run.attempt < 3) throw new TypeError("not yet");
         return run.attempt;
@@ -133,16 +136,17 @@ test("an error of the function decides how the execution continues", async (t) =
         return "fine";
       }),
   );
-  const names = ["permanent", "output", "again", "cycle", "large", "large step", "tries", "left alone"];
+  const names = ["permanent", "output", "odd output", "again", "cycle", "large", "large step", "tries", "left alone"];
   const submitted = await belay.submitMany(
     names.map((workflow) => ({ workflow, queue: "errors", backoff_base: "10ms" })),
   );
-  const [fixed, output, again, cycle, large, step, tries, alone] = await belay.results(submitted.map((s) => s.id));
+  const [fixed, output, odd, again, cycle, large, step, tries, alone] = await belay.results(submitted.map((s) => s.id));
   assert.deepEqual(
     [fixed!.state, fixed!.attempt, fixed!.error?.class, fixed!.error?.message],
     ["failed", 1, "permanent", "no such account"],
   );
   assert.deepEqual([output!.state, output!.output], ["failed", { half: 1 }]);
+  assert.deepEqual([odd!.state, odd!.output, odd!.error?.message], ["failed", undefined, "none"]);
   assert.deepEqual([again!.state, again!.output], ["succeeded", 3]);
   assert.match(cycle!.error!.message, /the output cannot be written as JSON/);
   assert.deepEqual([large!.state, large!.attempt, large!.error?.class], ["failed", 1, "permanent"]);

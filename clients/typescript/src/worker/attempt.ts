@@ -267,7 +267,7 @@ export class Attempt implements Run {
     }
     if (this.#stop === "give") return { outcome: this.#asked! };
     if (!r.failed) return this.#succeeded(r.output);
-    const more = r.error instanceof RunError && r.error.output !== undefined ? { output: r.error.output } : {};
+    const more = r.error instanceof RunError ? outputOf(r.error) : {};
     const isPermanent = r.error instanceof RunError && r.error.permanent;
     if (this.#cancelled) return { outcome: "cancelled", ...more };
     if (this.#stopped && !isPermanent) return { outcome: "released", ...more };
@@ -549,6 +549,7 @@ export class Attempt implements Run {
       } catch (err) {
         if (this.#lost !== undefined) throw this.#lost;
         if (err instanceof LeaseLost) this.lose(err);
+        if (!(err instanceof BelayError) && !(err instanceof DOMException)) throw err; // it was never sent
         const code = err instanceof BelayError ? err.code : "unavailable";
         const again = code === "unavailable" || code === "rate_limited" || code === "queue_full";
         if (!again && !(code === "internal" && ++internal <= 3)) throw refused(what, err);
@@ -569,6 +570,16 @@ function copy<T>(value: T, what: string): T {
       `${what} cannot be written as JSON: ${cause instanceof Error ? cause.message : String(cause)}`,
       cause,
     );
+  }
+}
+
+/** outputOf is the output of a failed run; none if it cannot be written as JSON. */
+function outputOf(err: RunError): { output?: unknown } {
+  try {
+    const output = copy(err.output, "the output");
+    return output === undefined ? {} : { output };
+  } catch {
+    return {};
   }
 }
 
