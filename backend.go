@@ -92,9 +92,10 @@ type Owner interface {
 	Append(ctx context.Context, c Chunk) error
 	// Lock makes the caller, a program that is not a worker, the owner of one execution. The reply
 	// has the new token, the execution and its checkpoints, all read in the transaction that takes
-	// the lock. The execution must be due or waiting, and must have no owner. Lock returns CodeLeaseHeld, with the Holder, while
-	// the execution has an owner, and CodeConflict if it cannot be locked for another reason. After
-	// Lock, the owner uses Renew, Save, Append and Settle.
+	// the lock. The execution must be due or waiting, and must have no owner. Lock returns
+	// CodeLeaseHeld, with the Holder, while the execution has an owner, and CodeConflict if it
+	// cannot be locked for another reason. After Lock, the owner uses Renew, Save, Append and
+	// Settle.
 	Lock(ctx context.Context, r LockRequest) (Lock, error)
 	// Renew is the heartbeat of one run: it renews the session to which the lease belongs, and it
 	// counts as progress of the run. Unlike Heartbeat, Renew does not compare the owner's list of
