@@ -5,13 +5,12 @@ import { newOpId } from "../id.js";
 import type { components } from "../schema.js";
 import { after, backoff, milliseconds, pause } from "../time.js";
 import { Cancelled, permanent, refused, RunError, Stopping, TimedOut, WaitTimeout, Yield } from "./error.js";
+import { copy, mostText, outcomeOf, type Returned, type Settle } from "./outcome.js";
 import type { Retry, Run } from "./run.js";
 import { clip, Waits, type Wait } from "./waits.js";
 
 type Schemas = components["schemas"];
 export type Assignment = Schemas["Assignment"];
-type Settle = Omit<Schemas["Settle"], "lease" | "op">;
-
 /** Handler is a workflow function whose input and output are JSON. */
 export type Handler = (input: never, run: Run) => unknown;
 
@@ -45,8 +44,6 @@ interface Waited {
 
 /** The longest duration of a wait, in milliseconds. */
 const longestWaitMs = 100 * 365 * 86400e3;
-/** The largest size of the message and of the stack of a failure, in bytes. */
-const mostText = 16_000;
 
 /** Attempt is one run of an execution, from its claim until its end is saved. */
 export class Attempt implements Run {
@@ -76,7 +73,7 @@ export class Attempt implements Run {
   #stopped = false;
   #timedOut = false;
   #returned = false;
-  #result: { failed: false; output: unknown } | { failed: true; error: unknown } = { failed: false, output: undefined };
+  #result: Returned = { failed: false, output: undefined };
 
   constructor(owner: Owner, a: Assignment) {
     this.#owner = owner;
@@ -253,50 +250,16 @@ export class Attempt implements Run {
   }
 
   #settlement(): { op: string; settle: Settle } {
-    return { op: newOpId(), settle: { ...this.#outcome(), cost_tokens: this.#takeCost() } };
-  }
-
-  /** outcome decides how the run ends. */
-  #outcome(): Settle {
-    const r = this.#result;
-    if (this.#stop !== undefined && this.#cancelled) return { outcome: "cancelled" };
-    if (this.#stop === "suspend") {
-      const wait =
-        this.#until === undefined ? {} : { wait_ms: Math.max(1, Math.ceil(this.#until - performance.now())) };
-      return { outcome: "suspended", wait_text: this.#waitText, signal_seen: this.#seen, ...wait };
-    }
-    if (this.#stop === "give") return { outcome: this.#asked! };
-    if (!r.failed) return this.#succeeded(r.output);
-    const more = r.error instanceof RunError ? outputOf(r.error) : {};
-    const isPermanent = r.error instanceof RunError && r.error.permanent;
-    if (this.#cancelled) return { outcome: "cancelled", ...more };
-    if (this.#stopped && !isPermanent) return { outcome: "released", ...more };
-    return { ...this.#failed(r.error), ...more };
-  }
-
-  #succeeded(output: unknown): Settle {
-    try {
-      const json = copy(output, "the output");
-      return json === undefined ? { outcome: "succeeded" } : { outcome: "succeeded", output: json };
-    } catch (err) {
-      return this.#failed(err);
-    }
-  }
-
-  #failed(error: unknown): Settle {
-    const retry =
-      error instanceof RunError ? error.retryAfterMs : error instanceof BelayError ? error.retryAfterMs : undefined;
-    const retry_after_ms = retry === undefined ? {} : { retry_after_ms: Math.max(0, Math.ceil(retry)) };
-    const stack = error instanceof Error && error.stack !== undefined ? { stack: clip(error.stack, mostText) } : {};
-    const name = error instanceof Error && !(error instanceof RunError) ? `${error.name}: ` : "";
-    const message = clip(error instanceof Error ? name + error.message : String(error), mostText);
-    if (this.#timedOut) return { outcome: "timed_out", failure: { class: "timeout", message }, ...retry_after_ms };
-    const isPermanent = error instanceof RunError && error.permanent;
-    return {
-      outcome: "failed",
-      failure: { class: isPermanent ? "permanent" : "transient", message, ...stack },
-      ...retry_after_ms,
-    };
+    const outcome = outcomeOf({
+      result: this.#result,
+      stop: this.#stop,
+      asked: this.#asked,
+      wait: { until: this.#until, text: this.#waitText, seen: this.#seen },
+      cancelled: this.#cancelled,
+      stopped: this.#stopped,
+      timedOut: this.#timedOut,
+    });
+    return { op: newOpId(), settle: { ...outcome, cost_tokens: this.#takeCost() } };
   }
 
   // The calls of the function.
@@ -557,29 +520,6 @@ export class Attempt implements Run {
       }
       await pause(wait, this.#life.signal);
     }
-  }
-}
-
-/** copy is a value as JSON represents it, so that a function sees the same value now and after a crash. */
-function copy<T>(value: T, what: string): T {
-  try {
-    const json = JSON.stringify(value) as string | undefined;
-    return (json === undefined ? undefined : JSON.parse(json)) as T;
-  } catch (cause) {
-    throw permanent(
-      `${what} cannot be written as JSON: ${cause instanceof Error ? cause.message : String(cause)}`,
-      cause,
-    );
-  }
-}
-
-/** outputOf is the output of a failed run; none if it cannot be written as JSON. */
-function outputOf(err: RunError): { output?: unknown } {
-  try {
-    const output = copy(err.output, "the output");
-    return output === undefined ? {} : { output };
-  } catch {
-    return {};
   }
 }
 
