@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxOpening is how many await requests may be sent to the server before it has begun to answer
-	// them. Callers that arrive during that time share the next request.
+	// maxOpening is how many await requests may be in flight to which the server has not begun to
+	// answer. While there are so many, new callers queue and then share the next request.
 	maxOpening = 2
 	// maxEvent is the largest size of one event in the stream of an answer, in bytes.
 	maxEvent = 32 << 20
@@ -42,8 +42,8 @@ type waiter struct {
 	gone  bool         // the waiter was answered, or its caller has left; the awaiter's mu guards it
 }
 
-// awaited is the answer to a waiter: an execution, an error, or neither. If it is neither, the
-// caller must call do again.
+// awaited is the answer to a waiter: an execution or an error. If it has neither, the request ended
+// before the execution did, and the caller must call do again.
 type awaited struct {
 	x   *belay.Execution
 	err error
@@ -180,7 +180,8 @@ func (a *awaiter) ask(g *group) {
 	if err != nil {
 		defer done()
 		if r.status == http.StatusNotFound || r.status == http.StatusMethodNotAllowed || errors.Is(err, errSlow) {
-			// The server is older, or a proxy buffers the answer instead of passing it on.
+			// The server is too old for this request, or a proxy buffers the answer instead of passing
+			// it on.
 			a.mu.Lock()
 			a.unsupported = true
 			a.mu.Unlock()

@@ -143,7 +143,8 @@ func TestBatchIsBounded(t *testing.T) {
 	})
 }
 
-// The client refuses an operation that exceeds every server's limit, and does not send it.
+// The client itself refuses an operation that is larger than the limit of every server, and sends no
+// request for it.
 func TestAnOperationBeyondEveryLimitIsNotSent(t *testing.T) {
 	var s server
 	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {

@@ -16,7 +16,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// inBubble runs a test on virtual time with a client of h.
+// inBubble runs a test on virtual time with a client of a server that serves the handler h.
 func inBubble(t *testing.T, h func(t *testing.T) http.Handler, test func(t *testing.T, c *client.Client),
 	options ...client.Option) {
 	t.Helper()

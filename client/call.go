@@ -36,8 +36,8 @@ type request struct {
 	body   []byte // the body as JSON, or nil
 	// reply points to the value into which the JSON of a successful answer is decoded.
 	reply any
-	// wait is how long the call requests the server to wait; longer is how much longer than usual
-	// the call may take for other reasons.
+	// wait is how long the call requests the server to wait. longer is how much more time than
+	// attempt+wait the call may take, for example because its body is large.
 	wait   time.Duration
 	longer time.Duration
 	// read says that the call changes nothing.
@@ -86,7 +86,8 @@ func (c *Client) try(ctx context.Context, r *request) error {
 	long := small && len(r.body) > smallBody // a long body may reach the deadline only because the connection is slow
 	if err != nil && r.wait == 0 && !long && errors.Is(sub.Err(), context.DeadlineExceeded) {
 		if link.retire(on) && small {
-			// the large connection has the same route, and would notice a broken route much later
+			// The connection for large requests uses the same route. If the route is broken, that
+			// connection would notice it much later.
 			c.large.retire(c.large.connection())
 		}
 	}

@@ -9,8 +9,8 @@
 // no call waits for the answer of another. Requests with a large body use a second connection, so
 // that a heartbeat does not queue behind checkpoints on a slow line. Pings find a connection that
 // does not answer any more, and the Client replaces it. If a call is not answered in time, the
-// Client replaces the connection of that call too. The other small calls on that connection fail;
-// the Client makes those that may be repeated again on the next connection.
+// Client replaces the connection of that call too. The other small calls on that connection then
+// fail, and the Client repeats each of them that is safe to repeat on the next connection.
 //
 // The size of an answer is bounded. The Client follows no redirects, so that no other host receives
 // the key.

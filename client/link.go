@@ -29,8 +29,8 @@ type tuning struct {
 	// silence is how long the server may send nothing before the client sends a ping, and answer is
 	// how long the answer to the ping may take.
 	silence, answer time.Duration
-	// window is how many bytes of answers may be in flight, and so how many bytes may arrive before
-	// the next answer.
+	// window is the largest number of bytes of answers in flight. So at most this many bytes of other
+	// answers arrive before a new answer.
 	window int
 }
 

@@ -13,8 +13,8 @@ func (c *Client) retry(ctx context.Context, r *request) error {
 	return c.repeat(ctx, r.op, func() error { return c.once(ctx, r) })
 }
 
-// repeat calls try until try returns no temporary error, or the Client's Patience is over. For a
-// caller that repeats the call itself, repeat calls try once.
+// repeat calls try until try succeeds, try returns an error that is not temporary, or the Client's
+// Patience is over. If ctx says that the caller repeats the call itself, repeat calls try only once.
 func (c *Client) repeat(ctx context.Context, op string, try func() error) error {
 	var failing time.Time
 	delays := retry.NewDelays(c.set.ids)
@@ -37,7 +37,7 @@ func (c *Client) repeat(ctx context.Context, op string, try func() error) error 
 	}
 }
 
-// sleep waits for d. It returns false if ctx ends or the Client is closed before.
+// sleep waits for d. It returns false if ctx ends or the Client is closed before d has passed.
 func (c *Client) sleep(ctx context.Context, d time.Duration) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -51,7 +51,7 @@ func (r *request) describe(err error) string {
 }
 
 // otherProtocol reports whether the server answered in another protocol, or closed the connection
-// because it did not understand HTTP/2. It returns false if the server only sent nothing.
+// because it did not understand HTTP/2. It returns false if the server did not answer at all.
 func otherProtocol(err error) bool {
 	var slow net.Error
 	return !(errors.As(err, &slow) && slow.Timeout()) && !errors.Is(err, errSlow) &&

@@ -65,7 +65,7 @@ func TestTheClientReturnsTheErrorOfTheServer(t *testing.T) {
 }
 
 // The client recognizes answers that do not come from a Belay server, such as a proxy's error page.
-// The codes of the errors let a caller try again if another try may succeed.
+// The error has the code of a temporary error exactly if another try may succeed.
 func TestAnswersThatDoNotComeFromABelayServer(t *testing.T) {
 	type answer struct {
 		status      int
@@ -170,7 +170,7 @@ func TestACallReturnsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-// Close ends calls that only wait, and the client refuses calls after it.
+// Close ends calls that only wait. After Close, the client refuses every call.
 func TestCloseEndsWaits(t *testing.T) {
 	hang := answering(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	inBubble(t, hang, func(t *testing.T, c *client.Client) {
@@ -202,8 +202,9 @@ func TestCloseEndsWaits(t *testing.T) {
 	})
 }
 
-// The client refuses a submission that names gates, which a server does not take over HTTP yet, and
-// sends the others: without its gates the execution would run past them.
+// The client itself refuses a submission that names gates, because the HTTP API has no fields for
+// gates yet: the server would create the execution without them. The client sends the other
+// submissions of the call.
 func TestTheClientRefusesGates(t *testing.T) {
 	h := answering(func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, wire.BatchReply{Results: []wire.Result{{Submitted: &belay.Submitted{ID: belay.ExecutionID{2}}}}})

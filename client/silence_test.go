@@ -56,8 +56,8 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-// If a heartbeat is not answered in time, the next heartbeat uses another connection, even if that
-// time was too short for a ping to find the fault.
+// If a heartbeat is not answered in time, the next heartbeat uses another connection, even if the
+// deadline of the heartbeat is too short for a ping to show that the connection is dead.
 func TestAnUnansweredHeartbeatReplacesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dials := silentAtFirst(t)
