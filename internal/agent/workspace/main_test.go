@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,11 +133,34 @@ func TestMain(m *testing.M) {
 	if os.Getenv(holder) != "" {
 		hold()
 	}
+	remove := inMemory()
 	code := m.Run()
 	if dir, err := original(); err == nil {
 		_ = os.RemoveAll(dir)
 	}
+	remove()
 	os.Exit(code)
+}
+
+// inMemory lets the tests make their files in memory, unless TMPDIR names a directory, and returns
+// a function that removes the files. The tests make and remove thousands of repositories; none of them is about what
+// a disk keeps. A small file system in memory is not used.
+func inMemory() (remove func()) {
+	const memory, room = "/dev/shm", 4 << 30
+	var fs syscall.Statfs_t
+	if os.Getenv("TMPDIR") != "" || syscall.Statfs(memory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < room {
+		return func() {}
+	}
+	dir, err := os.MkdirTemp(memory, "belay-workspace-")
+	if err != nil {
+		return func() {}
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	if errors.Join(os.Chmod(dir, 0o755), os.Setenv("TMPDIR", dir)) != nil { // other users enter it
+		remove()
+		return func() {}
+	}
+	return remove
 }
 
 // sampled yields all cases or, with -short, a random third of them. If -run names a case, sampled
