@@ -72,7 +72,7 @@ func stepped(rounds int) string {
 		"\ntexts: " + texts + "\n"
 }
 
-// Rule: thirty jobs, ten at a time, on a repository of 800 commits survive three kills of the
+// Rule: eighteen jobs, eight at a time, on a repository of 800 commits survive three kills of the
 // server: all end with their commits, stashes, tags, index and files; no job starts its
 // conversation twice, and none repeats a step. With -long there are sixty jobs, twenty at a time,
 // and nine kills.
@@ -82,7 +82,7 @@ func TestNoStepIsRepeatedAfterKillsOfTheServer(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	repeatNothing(t, newPlace(t), 30, 10, 1, 3)
+	repeatNothing(t, newPlace(t), 18, 8, 1, 3)
 }
 
 func repeatNothing(t *testing.T, p *place, jobs, concurrency, rounds, kills int) {
