@@ -51,7 +51,8 @@ func TestGeneratedTypeScriptClient(t *testing.T) {
 	args := generator(t)
 	tool := func(name string) string { return filepath.Join(dir, "node_modules", ".bin", name) }
 	run(tool(args[0]), append(args[1:], "--output", filepath.Join(dir, "src/generated.ts"))...)
-	run(tool("tsc"), "--types", "node")
+	// the compiler need not check the declarations of other packages and of the DOM
+	run(tool("tsc"), "--types", "node", "--skipLibCheck")
 	session(t, "node", filepath.Join(dir, "dist/esm/session.js"))
 }
 
