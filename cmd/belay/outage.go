@@ -7,9 +7,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// outages is the Backend of a worker. It reports when heartbeats begin to fail and when they
-// succeed again. Between these times the worker freezes its commands, and without the report a user
-// would see a standstill without a reason.
+// outages wraps the Backend of a worker. It reports when heartbeats begin to fail and when they
+// succeed again. While heartbeats fail, the worker freezes its commands; the reports tell the user
+// why the commands stand still.
 type outages struct {
 	belay.Backend
 	began func(runs int, err error)

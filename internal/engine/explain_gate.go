@@ -10,8 +10,9 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// gateOf reads the gate that keeps a due execution from its workers: the one at which it is
-// parked, or that of its queue or workflow. It gives nil if none does.
+// gateOf reads the gate that keeps workers from claiming a due execution: the gate at which the
+// execution waits, or else a shut gate of its queue or workflow. It returns nil if there is no such
+// gate.
 func (r *Reader) gateOf(ctx context.Context, e *machine.Execution) (*belay.GateDetail, error) {
 	ids := []belay.GateID{e.Gate}
 	if e.Gate == "" {
@@ -26,7 +27,7 @@ func (r *Reader) gateOf(ctx context.Context, e *machine.Execution) (*belay.GateD
 	return nil, nil
 }
 
-// gated explains an execution that a gate keeps from its workers.
+// gated explains an execution that workers cannot claim because of a gate.
 func (x *explainer) gated(g *belay.GateDetail) {
 	e := x.rec.Execution
 	name := fmt.Sprintf("%s %q", g.Kind, g.Name)
@@ -92,7 +93,7 @@ func (x *explainer) broken(g *belay.GateDetail) {
 	}
 }
 
-// many is a count of a line, which ends a little above a hundred.
+// many is the number of executions in a line, as text. Stores count a line only up to MaxHeads + 1.
 func many(n int) string {
 	if n > machine.MaxHeads {
 		return fmt.Sprintf("more than %d", machine.MaxHeads)
@@ -100,7 +101,8 @@ func many(n int) string {
 	return fmt.Sprint(n)
 }
 
-// shellWord is a name as a person types it in a shell.
+// shellWord returns s in the form in which a person types it in a shell, with quotes if they are
+// necessary.
 func shellWord(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@", r)

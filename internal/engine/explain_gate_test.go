@@ -18,13 +18,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// gatedCases are executions that a gate keeps from their worker, one for each kind of gate and
+// gatedCases are executions that a gate keeps from being claimed: one for each kind of gate and
 // each of its parts.
 var gatedCases = []struct {
 	name string
 	gate belay.GateChange
 	own  belay.Gates
-	// before are executions that are submitted first, and fail how many of them fail.
+	// before is the number of executions that are submitted first, and fail is how many of these
+	// fail.
 	before, fail int
 }{
 	{name: "a limit is full", own: belay.Gates{Concurrency: &belay.Concurrency{Name: "crawler", Max: 1}}, before: 3},
@@ -55,8 +56,9 @@ var gatedCases = []struct {
 
 var anID = regexp.MustCompile(`ex_[0-9a-z]{26}`)
 
-// Rule: explain says of an execution that a gate keeps back what the gate is, since when, who did
-// it, what is next, the place in the line, and what to do.
+// Rule: for an execution that waits at a gate, explain names the gate, the reason for which it is
+// shut, since when and by whom, when it will open, the execution's position in the line, and the
+// command that opens the gate.
 func TestGatesAreExplained(t *testing.T) {
 	var all strings.Builder
 	for _, c := range gatedCases {
@@ -87,7 +89,7 @@ func TestGatesAreExplained(t *testing.T) {
 				}))
 				last = out[0].ID
 				r := claim()
-				for range 2 { // an answer may say that its worker has news
+				for range 2 { // a claim may return early without an execution
 					if len(r.Assignments) == 0 {
 						r = claim()
 					}

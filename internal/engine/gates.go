@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// ChangeGate carries out what an operator does to a gate.
+// ChangeGate carries out an operator's action on a gate.
 func (e *Engine) ChangeGate(ctx context.Context, c belay.GateChange) (belay.GateDetail, error) {
 	if _, err := e.do(ctx, &machine.SetGate{GateChange: c}); err != nil {
 		return belay.GateDetail{}, err
@@ -17,10 +17,11 @@ func (e *Engine) ChangeGate(ctx context.Context, c belay.GateChange) (belay.Gate
 	return e.Gate(ctx, c.Gate)
 }
 
-// gateNames is how many executions a gate is shown with.
+// gateNames is the largest number of holders, and of waiting executions, that Gate returns.
 const gateNames = 100
 
-// Gate reads a gate with what it holds. A gate that nobody has set or named is open.
+// Gate reads a gate with the executions that have a place in it or wait at it. A gate that no
+// operator has set and no execution has named is open.
 func (r *Reader) Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, error) {
 	if err := machine.CheckGate("read gate", id); err != nil {
 		return belay.GateDetail{}, err
@@ -41,7 +42,7 @@ func (r *Reader) Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, e
 	return d, err
 }
 
-// Gates lists the gates that were set or named, without what they hold.
+// Gates lists the gates that operators have set or executions have named, without their executions.
 func (r *Reader) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error) {
 	page := belay.GatePage{Gates: []belay.GateInfo{}}
 	q := store.Query{Of: store.Objects, Kind: machine.GateObject, After: f.Cursor, Limit: f.Limit}
@@ -59,7 +60,7 @@ func (r *Reader) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage,
 	page.Next = found.Next
 	for _, o := range found.Objects {
 		if f.Kind != "" && !strings.HasPrefix(o.Name, f.Kind+":") {
-			page.Next = "" // the kinds after it
+			page.Next = "" // all further gates have another kind
 			break
 		}
 		v, err := machine.GateView(belay.GateID(o.Name), o, nil, now)

@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// workThrough works through what its sessions get: each run takes so long.
+// workThrough opens a worker that claims executions and ends each of them successfully after the
+// duration work. It sends the id of each execution that begins to begun.
 func workThrough(ctx context.Context, t *testing.T, e *engine.Engine, slots int, work time.Duration,
 	begun chan<- belay.ExecutionID) {
 
@@ -53,8 +54,8 @@ func workThrough(ctx context.Context, t *testing.T, e *engine.Engine, slots int,
 	}()
 }
 
-// Rule: a limit of two lets a hundred executions through two at a time, without a pause
-// between them and without commits in vain.
+// Rule: under a limit of two a hundred executions run two at a time, the next starts as soon as one
+// ends, and the engine makes no needless commits.
 func TestALimitKeepsItsPlacesBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -89,8 +90,8 @@ func TestALimitKeepsItsPlacesBusy(t *testing.T) {
 	})
 }
 
-// Rule: what is paused starts nothing, at no cost, and goes on as soon as it is resumed,
-// or its time is over.
+// Rule: a paused queue or workflow starts no run and costs the engine hardly any commands. Its
+// executions start as soon as an operator resumes it or the time of the pause is over.
 func TestAPauseCostsNothingAndEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -112,7 +113,8 @@ func TestAPauseCostsNothingAndEndsAtOnce(t *testing.T) {
 		synctest.Wait()
 		before := e.Stats()
 		time.Sleep(10 * time.Minute)
-		if after := e.Stats(); after.Commands-before.Commands > 10*60+100 { // marks of life, and a look now and then
+		// marks of life, and rare checks of the gate
+		if after := e.Stats(); after.Commands-before.Commands > 10*60+100 {
 			t.Errorf("%d commands in ten minutes of a pause", after.Commands-before.Commands)
 		}
 		if len(begun) > 0 {
@@ -136,7 +138,8 @@ func TestAPauseCostsNothingAndEndsAtOnce(t *testing.T) {
 	})
 }
 
-// Rule: an operator's limit on a workflow counts runs, and its places are busy all the time.
+// Rule: an operator's limit on a workflow limits runs, and each place that a run gives back is used
+// at once.
 func TestALimitOfAWorkflowKeepsItsPlacesBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -163,7 +166,7 @@ func TestALimitOfAWorkflowKeepsItsPlacesBusy(t *testing.T) {
 	})
 }
 
-// Rule: a rate is kept to, and all that it allows starts.
+// Rule: no more runs start than a rate allows, and no fewer.
 func TestARateIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})

@@ -11,42 +11,43 @@ type BreakerState string
 
 // The states of a circuit breaker.
 const (
-	// BreakerClosed lets everything through and counts failures.
+	// BreakerClosed lets all executions through and counts failures.
 	BreakerClosed BreakerState = "closed"
-	// BreakerOpen lets nothing through.
+	// BreakerOpen lets no execution through.
 	BreakerOpen BreakerState = "open"
-	// BreakerHalfOpen lets a few probes through.
+	// BreakerHalfOpen lets a few executions through as probes of the target.
 	BreakerHalfOpen BreakerState = "half_open"
 )
 
-// The terms of a circuit breaker.
+// The limits of a circuit breaker.
 const (
-	// breakerFailures is how many failures within breakerWindow open it.
+	// breakerFailures is the number of failures within breakerWindow that opens the breaker.
 	breakerFailures = 5
 	breakerWindow   = time.Minute
-	// breakerOpenFor is how long it is open before probes are let through, and how long a
+	// breakerOpenFor is how long the breaker is open before it lets probes through, and how long a
 	// probe may take.
 	breakerOpenFor = 30 * time.Second
-	// breakerSuccesses is how many probes must succeed to close it.
+	// breakerSuccesses is the number of probes that must succeed to close the breaker.
 	breakerSuccesses = 2
 )
 
-// Breaker is the circuit breaker of a target.
+// Breaker is the circuit breaker of a target, the name of an external service that runs call.
 type Breaker struct {
 	State BreakerState `json:"state"`
-	// Forced says that an operator has set State, which stays until an operator changes it.
+	// Forced says that an operator has set State. The rules do not change a forced State.
 	Forced       bool `json:"forced,omitempty"`
 	Failures     int  `json:"failure_count"` // since WindowStart while closed
 	Successes    int  `json:"success_count"` // of probes while half open
 	WindowStart  Time `json:"window_start,omitzero"`
 	LastFailedAt Time `json:"last_failure_at,omitzero"`
 	OpenedAt     Time `json:"opened_at,omitzero"`
-	// NextRetryAt is, while open, when probes are let through; while half open, by when
-	// those that are under way must have ended.
+	// NextRetryAt is, while the breaker is open, the time at which it will let probes through;
+	// while it is half open, the time by which the running probes must have ended.
 	NextRetryAt Time `json:"next_retry_at,omitzero"`
 }
 
-// probes is how many more probes are let through, beside those that are under way.
+// probes is the number of probes that the breaker lets through in addition to the held probes that
+// run.
 func (b *Breaker) probes(held int) int {
 	if b.State != BreakerHalfOpen {
 		return 0
@@ -54,7 +55,7 @@ func (b *Breaker) probes(held int) int {
 	return max(0, breakerSuccesses-b.Successes-held)
 }
 
-// failed notes a failure of the target.
+// failed counts a failure of the target.
 func (b *Breaker) failed(now Time) {
 	b.LastFailedAt = now
 	switch {
@@ -75,7 +76,7 @@ func (b *Breaker) open(now Time) {
 	b.State, b.OpenedAt, b.NextRetryAt, b.Successes = BreakerOpen, now, now.Add(breakerOpenFor), 0
 }
 
-// succeeded notes that a probe succeeded.
+// succeeded counts a probe that succeeded.
 func (b *Breaker) succeeded() {
 	if b.Forced || b.State != BreakerHalfOpen {
 		return
@@ -87,7 +88,8 @@ func (b *Breaker) succeeded() {
 
 func (b *Breaker) close() { *b = Breaker{State: BreakerClosed, LastFailedAt: b.LastFailedAt} }
 
-// pass does what time does to the breaker. It reports whether it changed.
+// pass applies the change that is due by now: an open breaker becomes half open, and a half-open
+// one whose probe has taken too long opens again. It reports whether the breaker changed.
 func (b *Breaker) pass(now Time) bool {
 	if b.Forced || !b.NextRetryAt.over(now) {
 		return false
@@ -103,7 +105,7 @@ func (b *Breaker) pass(now Time) bool {
 	return true
 }
 
-// force sets the state because an operator says so.
+// force sets the state that an operator requests, or resets the breaker for GateAutomatic.
 func (b *Breaker) force(action belay.GateAction, now Time) {
 	*b = Breaker{State: BreakerClosed, LastFailedAt: b.LastFailedAt}
 	switch action {
@@ -115,5 +117,5 @@ func (b *Breaker) force(action belay.GateAction, now Time) {
 	}
 }
 
-// blamesTarget reports whether a failure of a class counts against the target of its run.
+// blamesTarget reports whether a failure of this class counts as a failure of the run's target.
 func blamesTarget(c belay.Class) bool { return c == belay.ClassTransient || c == belay.ClassTimeout }

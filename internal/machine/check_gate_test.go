@@ -2,9 +2,9 @@ package machine
 
 import "github.com/belaydev/belay"
 
-// checkGates holds all gates and the places in them against G16: a gate never lets more
-// through than it may, each place belongs to an execution that may have it, and an
-// execution waits only at a gate that the rules look at again.
+// checkGates checks guarantee G16 for all gates and their places: a gate never lets through more
+// than its limit, each place belongs to an execution that may have it, and an execution waits only
+// at a gate that has a time for its next check.
 func checkGates(f *faults, k *keeper) {
 	next := make(map[belay.GateID]Time)
 	for ref, o := range k.objects {

@@ -8,10 +8,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Places is the set of places in gates that an execution has.
+// Places is the set of an execution's places in gates. A place is one unit of the capacity of a
+// gate.
 type Places uint8
 
-// The places that an execution may have, one for each gate that it may meet.
+// The places that an execution may have: one for each kind of gate.
 const (
 	PlaceLimit    Places = 1 << iota // kept from the first run to the end of the execution
 	PlaceRate                        // a token that was taken for the next run
@@ -20,23 +21,24 @@ const (
 	PlaceWorkflow                    // kept for one run
 )
 
-// runPlaces are those that an execution leaves when its run ends.
+// runPlaces are the places that an execution gives back when its run ends.
 const runPlaces = PlaceRate | PlaceTarget | PlaceQueue | PlaceWorkflow
 
-// admitFor is how long an execution that a gate has let through keeps its place without a
-// run: for so long a worker may take to claim it.
+// admitFor is how long an execution that a gate has let through keeps its place without a run. A
+// worker must claim the execution within that time.
 const admitFor = 2 * time.Second
 
-// Place is a row of an execution in a gate. An execution that names a limit has a row in that gate
-// from its submission to its end; in other gates it has a row while it has the place.
+// Place is the row of an execution in a gate. An execution that names a limit has a row in the gate
+// of that limit from its submission to its end. In any other gate it has a row only while it has a
+// place.
 type Place struct {
 	Gate      belay.GateID
 	Execution belay.ExecutionID
-	Held      bool // it has one of the gate's places
+	Held      bool // the execution has one of the gate's places
 	Gone      bool // the row is to be deleted
 }
 
-// gateOf is the gate in which the execution has a place of a kind.
+// gateOf returns the gate in which the execution has, or would have, a place of this kind.
 func (e *Execution) gateOf(p Places) belay.GateID {
 	switch p {
 	case PlaceLimit:
@@ -54,9 +56,9 @@ func (e *Execution) gateOf(p Places) belay.GateID {
 	}
 }
 
-// ownGates are the gates that the execution names, in the order in which a claim asks
-// them. The target comes first, since waiting for it takes nothing from others; the rate
-// comes last, so that a token is taken for a run that starts.
+// ownGates returns the gates that the execution names, in the order in which a claim checks them.
+// The target comes first, because an execution that waits for its target has no place in another
+// gate. The rate comes last, so that a token is taken only for a run that starts.
 func (e *Execution) ownGates() []Places {
 	var all []Places
 	if g := e.Gates; g != nil {
@@ -73,8 +75,8 @@ func (e *Execution) ownGates() []Places {
 	return all
 }
 
-// own is the gate that the execution names, with the terms that it names where no
-// operator has set others; nil if the fold has not read the gate.
+// own returns a gate that the execution names, with the limit or rate that the execution names. An
+// operator's limit or rate stays in force. own returns nil if the fold has not read the gate.
 func (w *world) own(e *Execution, p Places) *gate {
 	g := w.gate(e.gateOf(p))
 	switch {
@@ -91,7 +93,7 @@ func (w *world) own(e *Execution, p Places) *gate {
 			break
 		}
 		r := Rate{Named: &named}
-		if g.Rate != nil { // what was taken stays taken
+		if g.Rate != nil { // tokens that were taken stay taken
 			r.Set, r.Full = g.Rate.Set, g.Rate.Full
 		}
 		g.Rate, g.terms = &r, true
@@ -99,17 +101,17 @@ func (w *world) own(e *Execution, p Places) *gate {
 	return g
 }
 
-// asks is what the gates answer to an execution that is due.
+// asks says whether the gates let a due execution through.
 type asks uint8
 
 const (
 	open    asks = iota
-	parked       // at a gate that it names
+	parked       // the execution waits in the line of a gate that it names
 	unknown      // the fold has not read one of its gates
 )
 
-// ask asks the gates that a due execution names. The first that is shut parks it.
-// Priority is that of its lane.
+// ask checks the gates that a due execution names. At the first gate that is shut, ask puts the
+// execution in the gate's line. priority is the priority of the execution's lane.
 func (w *world) ask(e *Execution, priority int) asks {
 	for _, p := range e.ownGates() {
 		if e.Places&p != 0 {
@@ -128,7 +130,8 @@ func (w *world) ask(e *Execution, priority int) asks {
 	return open
 }
 
-// park leaves a due execution in the line of a gate. It stays due since when it was.
+// park puts a due execution in the line of a gate. The time since which the execution is due does
+// not change.
 func (w *world) park(e *Execution, g *gate, priority int) {
 	e.Gate, e.GateRank, e.AdmitBy = g.id, -priority, 0
 	w.changed(e)
@@ -152,8 +155,8 @@ func (w *world) unpark(e *Execution) {
 	w.changed(e)
 }
 
-// mayEnter refuses to give an execution to an owner that was chosen for it while one of its
-// gates is shut, and says when it may open.
+// mayEnter checks the gates of an execution that is to be given to a chosen owner. If a gate is
+// shut, mayEnter refuses, and RetryAfter of the error says when the gate may open.
 func (w *world) mayEnter(op string, e *Execution) error {
 	closed := func(g *gate, why string, until Time) error {
 		err := refuse(belay.CodeConflict, op, "%s waits for its gate %s: %s", e.ID, g.id, why)
@@ -186,7 +189,7 @@ func (w *world) mayEnter(op string, e *Execution) error {
 	return nil
 }
 
-// enter takes the places that a run needs. Its gates have answered that they are open.
+// enter takes the places that a run needs. The caller has checked that all gates are open.
 func (w *world) enter(e *Execution) {
 	for _, p := range e.ownGates() {
 		has := e.Places&p != 0
@@ -197,7 +200,7 @@ func (w *world) enter(e *Execution) {
 			g := w.own(e, p)
 			g.Rate.take(w.Now)
 			g.dirty = true
-		case p == PlaceRate: // its token was taken when it was let through
+		case p == PlaceRate: // its token was taken when the gate let the execution through
 			w.leave(e, p)
 		}
 	}
@@ -223,7 +226,7 @@ func (w *world) enter(e *Execution) {
 	}
 }
 
-// occupy takes a place in a gate.
+// occupy gives the execution a place in a gate.
 func (w *world) occupy(e *Execution, p Places) {
 	if e.Places&p != 0 {
 		return
@@ -238,7 +241,8 @@ func (w *world) occupy(e *Execution, p Places) {
 	}
 }
 
-// leave gives places back. A command that follows looks for executions that wait for one of them.
+// leave gives places of an execution back. If executions may wait for a place, leave adds an Admit,
+// which lets one through.
 func (w *world) leave(e *Execution, places Places) {
 	for p := PlaceLimit; p <= PlaceWorkflow; p <<= 1 {
 		if e.Places&places&p == 0 {
@@ -247,7 +251,7 @@ func (w *world) leave(e *Execution, places Places) {
 		id := e.gateOf(p)
 		e.Places &^= p
 		w.changed(e)
-		// A limit counts its members too, until they have ended.
+		// A member of a limit keeps its row without a place until the execution has ended.
 		w.place(Place{Gate: id, Execution: e.ID, Gone: p != PlaceLimit || e.State.Terminal()})
 		if g := w.gate(id); g != nil {
 			g.held--
@@ -258,7 +262,8 @@ func (w *world) leave(e *Execution, places Places) {
 	}
 }
 
-// leaveAll gives back all that an execution which has ended has in gates.
+// leaveAll takes an execution that has ended out of all gates: out of its line, its places and its
+// limit's members.
 func (w *world) leaveAll(e *Execution) {
 	w.unpark(e)
 	e.AdmitBy = 0
@@ -285,7 +290,8 @@ func (w *world) join(e *Execution) {
 	}
 }
 
-// admitted are the places that an execution was let through to and has not used.
+// admitted returns the places that an execution got when a gate let it through and that no run has
+// used yet.
 func (e *Execution) admitted() Places {
 	if e.State == belay.Running || e.State == belay.Scheduled {
 		return 0
@@ -297,8 +303,8 @@ func (e *Execution) admitted() Places {
 	return e.Places & p
 }
 
-// withdraw takes an execution from gates that it waits for or was let through by: it is not
-// due any more, or no worker came.
+// withdraw takes an execution out of the line of its gate, and gives back the places that no run
+// has used, because the execution is not due any more or no worker has claimed it in time.
 func (w *world) withdraw(e *Execution) {
 	w.unpark(e)
 	w.leave(e, e.admitted())
@@ -308,7 +314,8 @@ func (w *world) withdraw(e *Execution) {
 	}
 }
 
-// place notes a row of places as it stands after the fold.
+// place adds a row of places to the changes of the fold. It replaces an earlier change of the same
+// row.
 func (w *world) place(p Place) {
 	for _, have := range w.out.Places {
 		if have.Gate == p.Gate && have.Execution == p.Execution {
@@ -319,16 +326,16 @@ func (w *world) place(p Place) {
 	w.out.Places = append(w.out.Places, &p)
 }
 
-// Admit lets executions through that are parked at a gate, as many as it has room for, in
-// the order of its line. It does what time does to the gate, too. It may be sent at any
-// time and as often as one likes.
+// Admit lets waiting executions through a gate, as many as the gate has room for, in the order of
+// its line. It also ends a pause whose time is over, and lets the circuit breaker proceed. An Admit
+// is correct at any time and any number of times.
 type Admit struct {
 	Gate belay.GateID
-	// Heads is how many are let through at most.
+	// Heads is the largest number of executions that are let through.
 	Heads int
 }
 
-// Need names the gate and the head of its line.
+// Need names the gate and the first executions of its line.
 func (c *Admit) Need(n *Need) {
 	n.Counts = append(n.Counts, c.Gate)
 	n.addLine(c.Gate, c.Heads)
@@ -365,10 +372,10 @@ func (c *Admit) apply(w *world) (Reply, error) {
 	return Reply{}, nil
 }
 
-// MaxHeads is how many executions a command lets through a gate at most.
+// MaxHeads is the largest number of executions that one command lets through a gate.
 const MaxHeads = 100
 
-// admit lets the head of a gate's line through.
+// admit lets an execution of a gate's line through.
 func (w *world) admit(e *Execution, g *gate) {
 	w.unpark(e)
 	switch g.id.Kind() {
@@ -390,8 +397,9 @@ func (w *world) admit(e *Execution, g *gate) {
 	w.markDue(e)
 }
 
-// lapse takes back what an execution was let through to and no worker has claimed. It is
-// due from when it was let through, so that the time in the line counts as no delay.
+// lapse takes back the unused places of an execution that a gate has let through and that no worker
+// has claimed in time. From then on the execution counts as due since the gate let it through, so
+// that its wait in the line is not counted as a delay.
 func (w *world) lapse(e *Execution) {
 	at := e.AdmitBy - Time(admitFor/time.Microsecond)
 	w.withdraw(e)

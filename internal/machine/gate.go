@@ -7,13 +7,13 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// GateObject is the kind of objects that keep gates. An object's name is the gate's id.
-// Its version grows with each write of its row; the audit has a row for each change that
-// an operator made.
+// GateObject is the kind of the objects that store gates. The name of such an object is the gate's
+// id. The object's version grows with each write of its row; the audit log has a row for each
+// change by an operator.
 const GateObject ObjectKind = "gate"
 
-// Gate is what is kept of a gate: the parts that were set. A gate is open while all its
-// parts are.
+// Gate is the stored state of a gate. Each part is nil if it is not set. The gate is open while all
+// its parts are open.
 type Gate struct {
 	Pause   *Pause   `json:"pause,omitempty"`
 	Limit   *Limit   `json:"limit,omitempty"`
@@ -21,7 +21,7 @@ type Gate struct {
 	Breaker *Breaker `json:"breaker,omitempty"`
 }
 
-// Pause shuts a gate because an operator says so.
+// Pause is an operator's order to keep a gate shut.
 type Pause struct {
 	Since  Time   `json:"since"`
 	Until  Time   `json:"until,omitzero"` // 0 until an operator ends it
@@ -29,13 +29,13 @@ type Pause struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Limit is how many places a gate has.
+// Limit is the number of places of a gate.
 type Limit struct {
-	Named int `json:"named,omitempty"` // by the executions under it
-	Set   int `json:"set,omitempty"`   // by an operator, which counts before what is named
+	Named int `json:"named,omitempty"` // by the executions that name it
+	Set   int `json:"set,omitempty"`   // by an operator; applies instead of Named unless 0
 }
 
-// max is how many executions or runs may have a place at once.
+// max is the number of places that applies.
 func (l *Limit) max() int {
 	if l.Set > 0 {
 		return l.Set
@@ -45,42 +45,42 @@ func (l *Limit) max() int {
 
 var gateCodec = codec[Gate]{GateObject}
 
-// GateRef names the object of a gate.
+// GateRef is the name of a gate's object.
 func GateRef(id belay.GateID) ObjectRef { return gateCodec.ref(string(id)) }
 
-// ReadGate reads the gate that an object is.
+// ReadGate decodes the gate that the object stores.
 func ReadGate(o *Object) (*Gate, error) { return gateCodec.decode(o) }
 
-// GateCount is what a store counts of a gate.
+// GateCount is the number of rows that a store found for a gate.
 type GateCount struct {
 	Gate belay.GateID
 	Held int // places that are taken
-	Line int // executions parked at the gate, counted up to MaxHeads + 1
-	// Members are the executions that name a limit and have not ended.
+	Line int // executions that wait at the gate, counted up to MaxHeads + 1
+	// Members is the number of executions that name the gate as their limit and have not ended.
 	Members int
 }
 
-// gate is a gate in a fold.
+// gate is a gate during a fold (the application of one batch of commands).
 type gate struct {
 	Gate
 	id      belay.GateID
-	row     *Object // nil if the store has none
+	row     *Object // nil if the store has no row for the gate
 	held    int
 	line    int
 	members int
-	counted bool // the three were read
+	counted bool // held, line and members were read
 	err     error
 
 	dirty  bool // the body changed
-	terms  bool // the body has the terms of an execution, which count once it takes a place
+	terms  bool // Gate has the limit or rate that an execution names; it is stored once one waits or has a place
 	looked bool // lineAt is set
-	lineAt Time // when the rules must look at it because of its line, 0 for never
+	lineAt Time // when an Admit for the executions in line is due, 0 for never
 }
 
-// gateless reports whether the fold has met no gate at all, which is the usual case.
+// gateless reports whether no gate concerns the fold, which is the usual case.
 func (w *world) gateless() bool { return len(w.Objects)+len(w.Counts)+len(w.gateOrder) == 0 }
 
-// gate is a gate at this point of the fold; nil if the fold has not read it.
+// gate returns a gate as the commands before have left it, nil if the fold has not read the gate.
 func (w *world) gate(id belay.GateID) *gate {
 	if g := w.gates[id]; g != nil {
 		return g
@@ -104,8 +104,8 @@ func (w *world) gate(id belay.GateID) *gate {
 	return g
 }
 
-// shut says why the gate lets nothing through at the moment, "" if it may, and the moment
-// from which time alone opens it, 0 for none.
+// shut returns the reason for which the gate lets nothing through now, "" if it is open, and the
+// time at which the gate opens by itself, 0 if it does not.
 func (g *gate) shut(now Time) (why string, until Time) {
 	switch {
 	case g.err != nil:
@@ -129,7 +129,7 @@ func (g *gate) paused(now Time) bool {
 	return g.Pause != nil && (g.Pause.Until == 0 || g.Pause.Until > now)
 }
 
-// room is how many the gate lets through at the moment.
+// room is the number of executions that the gate can let through now.
 func (g *gate) room(now Time) int {
 	n := belay.MaxConcurrency
 	switch {
@@ -147,14 +147,15 @@ func (g *gate) room(now Time) int {
 	return max(0, n)
 }
 
-// lineLook is how soon the rules look again at a gate at which executions are parked,
-// whatever else wakes them.
+// lineLook is the longest time between two checks of a gate at which executions wait. The checks
+// find free places even if the command that reports them is lost.
 const lineLook = time.Second
 
-// lookBy has the rules look at the line of the gate by a moment, 0 for never.
+// lookBy sets the time of the next check of the gate's line, 0 for never.
 func (g *gate) lookBy(at Time) { g.lineAt, g.looked = at, true }
 
-// pass does what time does to the gate.
+// pass applies the changes that are due by now: it ends a pause whose time is over, and lets the
+// circuit breaker proceed.
 func (g *gate) pass(now Time) {
 	if g.Pause != nil && !g.paused(now) {
 		g.Pause, g.dirty = nil, true
@@ -164,7 +165,7 @@ func (g *gate) pass(now Time) {
 	}
 }
 
-// lookAt is when the line of the gate is looked at next.
+// lookAt is the time of the next check of the gate's line.
 func (g *gate) lookAt(now Time) Time {
 	at := now.Add(lineLook)
 	if _, until := g.shut(now); until > now && until < at {
@@ -173,12 +174,11 @@ func (g *gate) lookAt(now Time) Time {
 	return at
 }
 
-// rateLook is how far looks at one rate are apart: the tokens of that time are given out
-// together.
+// rateLook is the least time between two checks of one rate. Each check gives out the tokens that
+// have come since the last.
 const rateLook = 20 * time.Millisecond
 
-// nextAt is when the rules must look at the gate again, 0 for never. The row is not
-// written for a look that is a little sooner than planned.
+// nextAt is when the sweeper must check the gate again, 0 for never.
 func (g *gate) nextAt() Time {
 	var at Time
 	if g.Pause != nil {
@@ -196,7 +196,7 @@ func (g *gate) nextAt() Time {
 	return at
 }
 
-// writeGates adds the gates that the fold has changed to the changes.
+// writeGates adds the gates that the fold has changed to its changes.
 func (w *world) writeGates() {
 	for _, g := range w.gateOrder {
 		if g.err != nil {
@@ -206,13 +206,13 @@ func (w *world) writeGates() {
 		if g.row != nil {
 			was = g.row.NextAt
 		}
-		later := was != 0 && was > w.Now && next > was // it is looked at before that
+		later := was != 0 && was > w.Now && next > was // the check that is already planned comes first
 		if !g.dirty && (next == was || later) {
 			continue
 		}
 		body, err := gateCodec.encode(&g.Gate)
 		if err != nil {
-			panic(err) // it holds numbers and short texts
+			panic(err) // numbers and short texts can always be encoded
 		}
 		o := w.rewrite(GateRef(g.id))
 		o.Version, o.NextAt, o.UpdatedAt, o.Body = o.Version+1, next, w.Now, body

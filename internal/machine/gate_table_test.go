@@ -11,17 +11,17 @@ import (
 	"github.com/belaydev/belay"
 )
 
-var tabulate = flag.Bool("tabulate", false, "print the table of gates as the code has it")
+var tabulate = flag.Bool("tabulate", false, "print the table of gates with the results of the present code")
 
-// gateSituation is a gate that a command meets. The line of each but missing has two
-// executions, where its kind has a line.
+// gateSituation is the state of a gate before a command. If the gate has a line, two executions
+// wait in it, except in "missing".
 type gateSituation struct {
 	name, what string
 	gate       belay.GateID
 	set        func(s *stage, w belay.WorkerID)
 }
 
-// filled puts so many executions in and before a gate.
+// filled submits n executions and claims all that the gates let through; the others wait in line.
 func filled(n int, with ...func(*belay.Submission)) func(*stage, belay.WorkerID) {
 	return func(s *stage, w belay.WorkerID) {
 		for range n {
@@ -97,7 +97,7 @@ var gateSituations = []gateSituation{
 	}},
 }
 
-// gateDeals are the blocks of the table.
+// gateDeals are the commands of the table, one block of rows for each.
 var gateDeals = []struct {
 	name string
 	make func(*stage, belay.GateID) Command
@@ -127,7 +127,7 @@ func change(a belay.GateAction) func(*stage, belay.GateID) Command {
 	}
 }
 
-// TestEveryGateCommandInEverySituation holds the rules against testdata/gates.txt.
+// TestEveryGateCommandInEverySituation compares the rules with the table in testdata/gates.txt.
 func TestEveryGateCommandInEverySituation(t *testing.T) {
 	rules := readRules(t, "testdata/gates.txt")
 	for _, d := range gateDeals {

@@ -26,7 +26,7 @@ func target(name string) func(*belay.Submission) {
 	return func(b *belay.Submission) { b.Target = name }
 }
 
-// set is a change to a gate by an operator.
+// set returns the command by which an operator changes a gate.
 func (s *stage) set(gate belay.GateID, a belay.GateAction, with ...func(*belay.GateChange)) *SetGate {
 	c := belay.GateChange{Gate: gate, Action: a, Actor: "ann", Reason: "because", Op: s.op()}
 	for _, w := range with {
@@ -35,7 +35,7 @@ func (s *stage) set(gate belay.GateID, a belay.GateAction, with ...func(*belay.G
 	return &SetGate{c}
 }
 
-// settled carries out a command with all that follows from it.
+// settled carries out a command and all commands that follow from it.
 func (s *stage) settled(c Command) Reply {
 	s.t.Helper()
 	r := s.do(c)
@@ -45,7 +45,7 @@ func (s *stage) settled(c Command) Reply {
 	return r
 }
 
-// sweepGates looks at each gate that is to be looked at, as the sweeper does.
+// sweepGates checks each gate whose next check is due, as the sweeper of the engine does.
 func (s *stage) sweepGates() {
 	s.t.Helper()
 	for ref, o := range s.objects {
@@ -55,7 +55,7 @@ func (s *stage) sweepGates() {
 	}
 }
 
-// all claims everything that a worker gets.
+// all claims all executions that the worker can get, up to ten.
 func (s *stage) all(w belay.WorkerID) (leases []belay.Lease) {
 	s.t.Helper()
 	for _, c := range s.settled(s.claims(w, 10)).Claims {
@@ -71,17 +71,17 @@ func executionsOf(leases []belay.Lease) (ids []belay.ExecutionID) {
 	return ids
 }
 
-// Rule: a limit lets as many executions be under way as it allows. The others wait in the
-// order of their priority and of the moment since which they are due, and each place that
-// is left lets one of them through.
-func TestALimitLetsSoManyBeUnderWay(t *testing.T) {
+// Rule: no more executions are under way than their limit allows. The other executions wait,
+// ordered by priority and then by the time since which they are due. Each place that an execution
+// gives back lets the next one through.
+func TestNoMoreExecutionsAreUnderWayThanALimitAllows(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	var ids []belay.ExecutionID
 	for range 4 {
 		ids = append(ids, s.submit(limit("crawler", 2)))
 	}
-	urgent := s.submit(limit("crawler", 2), priority(-1)) // behind the others: they are claimed first
+	urgent := s.submit(limit("crawler", 2), priority(-1)) // comes last, because the others have a higher priority
 	free := s.submit()
 	won := s.all(w)
 	if diff := cmp.Diff([]belay.ExecutionID{ids[0], ids[1], free}, executionsOf(won)); diff != "" {
@@ -95,7 +95,7 @@ func TestALimitLetsSoManyBeUnderWay(t *testing.T) {
 	if got := won[len(won)-1].Execution; got != ids[2] {
 		t.Errorf("then %s got the place, want %s", got, ids[2])
 	}
-	s.settled(s.settle(won[0], belay.OutcomeFailed)) // it keeps its place for its next attempt
+	s.settled(s.settle(won[0], belay.OutcomeFailed)) // the failed execution keeps its place for its next attempt
 	if again := s.all(w); len(again) > 0 {
 		t.Errorf("an execution that is retried gave its place to %v", executionsOf(again))
 	}
@@ -112,8 +112,8 @@ func TestALimitLetsSoManyBeUnderWay(t *testing.T) {
 	}
 }
 
-// Rule: the line of a gate is in the order of priority, then of the moment since which
-// executions are due, and one that arrives goes behind it, though a place is free.
+// Rule: executions wait at a gate ordered by priority, then by the time since which they are due.
+// While others wait, an execution that arrives joins the line even if a place is free.
 func TestTheLineOfAGateIsInOrder(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -125,7 +125,7 @@ func TestTheLineOfAGateIsInOrder(t *testing.T) {
 	if won := s.all(w); len(won) > 0 {
 		t.Fatalf("won %v", won)
 	}
-	r := s.do(s.settle(first, belay.OutcomeSucceeded)) // what follows is not carried out yet
+	r := s.do(s.settle(first, belay.OutcomeSucceeded)) // the Admit that follows is not carried out yet
 	late := s.submit(one, priority(2))
 	if won := s.do(s.claims(w, 5)); len(won.Claims) > 0 {
 		t.Fatalf("%v overtook the line", executionsOf([]belay.Lease{leaseOf(&won.Claims[0].Execution)}))
@@ -140,8 +140,9 @@ func TestTheLineOfAGateIsInOrder(t *testing.T) {
 	}
 }
 
-// Rule: when_full reject refuses a submission while as many executions as the limit allows
-// have not ended, those that wait included; replace cancels the oldest of them.
+// Rule: if as many executions as the limit allows have not ended, including those that wait, a
+// submission with when_full "reject" is refused, and a submission with "replace" cancels the oldest
+// of them.
 func TestWhenALimitIsFull(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -163,7 +164,8 @@ func TestWhenALimitIsFull(t *testing.T) {
 	if won := executionsOf(s.all(w)); cmp.Diff([]belay.ExecutionID{c.ID}, won) != "" {
 		t.Errorf("won %v, want %s", won, c.ID)
 	}
-	s.refused(s.submission(limit("x", 2)), belay.CodeConflict) // another max while one has not ended
+	// another max, while an execution of the limit has not ended
+	s.refused(s.submission(limit("x", 2)), belay.CodeConflict)
 	s.settled(s.act(c.ID, belay.ActionCancel, func(c *belay.Control) { c.Grace = within(time.Second) }))
 	s.pass(2 * time.Second)
 	s.settled(&Tick{Execution: c.ID})
@@ -172,7 +174,8 @@ func TestWhenALimitIsFull(t *testing.T) {
 	s.refused(s.submission(limit("x", 2), full(belay.RejectWhenFull)), belay.CodeConflict)
 }
 
-// Rule: a child does not name a limit under which one of its ancestors is.
+// Rule: a child cannot name a limit that one of its ancestors names, because the ancestor could
+// then wait for a child that waits for the ancestor's place.
 func TestAChildIsNotUnderTheLimitOfItsAncestor(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -184,9 +187,9 @@ func TestAChildIsNotUnderTheLimitOfItsAncestor(t *testing.T) {
 	s.submit(s.childOf(l, "d"), limit("y", 5))
 }
 
-// Rule: an execution that was let through and that no worker claims gives its place back;
-// it stays due, and its time in the line counts as no delay.
-func TestAPlaceThatNobodyClaimsIsGivenBack(t *testing.T) {
+// Rule: if a gate has let an execution through and no worker claims it in time, the execution loses
+// its place and stays due. Its time in the line does not count towards its start timeout.
+func TestAPlaceThatNoRunUsesIsGivenBack(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
 	l := s.run(w, limit("x", 1))
@@ -210,9 +213,9 @@ func TestAPlaceThatNobodyClaimsIsGivenBack(t *testing.T) {
 	}
 }
 
-// Rule: what is paused or cancelled waits at no gate and keeps no place that it has not
-// used; what is resumed asks anew.
-func TestWhatIsPausedLeavesTheLine(t *testing.T) {
+// Rule: a paused or cancelled execution leaves the line of its gate, and gives back a place that no
+// run has used. A resumed execution needs a place again.
+func TestAPausedExecutionLeavesTheLine(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w, limit("x", 1))
@@ -234,8 +237,8 @@ func TestWhatIsPausedLeavesTheLine(t *testing.T) {
 	}
 }
 
-// Rule: in any time d a rate lets at most max + max·d/per runs start. The others wait, and
-// start as tokens come.
+// Rule: in any duration d a rate lets at most max + max·d/per runs start. The other executions wait
+// and start when tokens come.
 func TestARateLetsRunsStartAtItsPace(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -262,9 +265,9 @@ func TestARateLetsRunsStartAtItsPace(t *testing.T) {
 	}
 }
 
-// Rule: a bucket that was filled under a clock which has been set since is empty, not shut
-// for as long as the clock was set by.
-func TestARateOutlivesAClockThatIsSet(t *testing.T) {
+// Rule: if the clock is set back by an hour, a rate lets the next run start after the time of one
+// token, and not only after the hour.
+func TestARateWorksAfterTheClockIsSetBack(t *testing.T) {
 	r := &Rate{Named: &Pace{5, belay.Duration(time.Second)}, Full: began.Add(time.Hour)}
 	if n, next := r.tokens(began), r.next(began); n != 0 || next != began.Add(200*time.Millisecond) {
 		t.Errorf("%d tokens, the next at %s", n, next.Sub(began))
@@ -274,8 +277,8 @@ func TestARateOutlivesAClockThatIsSet(t *testing.T) {
 	}
 }
 
-// Rule: an operator pauses a queue or a workflow. Nothing of it starts, nothing changes of
-// its executions, and it goes on when the pause is ended or its time is over.
+// Rule: while an operator has paused a queue or a workflow, none of its executions starts or
+// changes. They start when an operator ends the pause or its time is over.
 func TestAPausedQueueStartsNothing(t *testing.T) {
 	for _, gate := range []belay.GateID{"queue:default", "workflow:job"} {
 		s := newStage(t)
@@ -294,7 +297,7 @@ func TestAPausedQueueStartsNothing(t *testing.T) {
 		s.do(s.set(gate, belay.GateResume))
 		l := s.win(w)
 		s.do(s.set(gate, belay.GatePause, func(c *belay.GateChange) { c.Until = s.now.Add(time.Minute).Time() }))
-		s.do(s.settle(l, belay.OutcomeReleased)) // what runs goes on
+		s.do(s.settle(l, belay.OutcomeReleased)) // a run that began before the pause may end
 		if r := s.do(s.claims(w, 5)); len(r.Claims) > 0 || r.Shut[0].Until != s.now.Add(time.Minute) {
 			t.Errorf("%s: won %v, shut %v", gate, won(r), r.Shut)
 		}
@@ -308,8 +311,8 @@ func TestAPausedQueueStartsNothing(t *testing.T) {
 	}
 }
 
-// Rule: an operator's limit on a queue or workflow counts runs: each leaves its place when
-// it ends. It counts those that began under it.
+// Rule: an operator's limit on a queue or workflow limits runs: a run gives its place back when it
+// ends. The limit does not count runs that began before it was set.
 func TestALimitOfAWorkflowCountsRuns(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -324,7 +327,7 @@ func TestALimitOfAWorkflowCountsRuns(t *testing.T) {
 	if len(leases) != 2 {
 		t.Fatalf("%d runs began", len(leases))
 	}
-	s.do(s.settle(before, belay.OutcomeSucceeded)) // it has no place
+	s.do(s.settle(before, belay.OutcomeSucceeded)) // it began before the limit and has no place
 	if won := s.all(w); len(won) > 0 {
 		t.Fatalf("%d more began", len(won))
 	}
@@ -338,9 +341,9 @@ func TestALimitOfAWorkflowCountsRuns(t *testing.T) {
 	}
 }
 
-// Rule: five failures within a minute open the breaker of a target. Nothing that names the
-// target starts then, and nothing is charged; after 30 s two probes are let through, and
-// when both have succeeded all go on.
+// Rule: five failures within a minute open the circuit breaker of a target. While it is open, no
+// execution that names the target starts or is charged an attempt. After 30 s the breaker lets two
+// probes through; when both have succeeded, it lets all executions through.
 func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -405,8 +408,8 @@ func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 	}
 }
 
-// Rule: the state that an operator forces stays, whatever runs report, until the operator
-// gives the breaker back to the rules.
+// Rule: the outcomes of runs do not change a state of the breaker that an operator has forced,
+// until the operator makes the breaker automatic again.
 func TestAForcedBreakerStays(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -442,7 +445,7 @@ func TestAForcedBreakerStays(t *testing.T) {
 	}
 }
 
-// Rule: a run that ends because a circuit is open is not charged.
+// Rule: a run that ends because a circuit breaker is open does not count as an attempt.
 func TestAnOpenCircuitIsNotCharged(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), policy(belay.Policy{MaxAttempts: 1}))
@@ -454,8 +457,8 @@ func TestAnOpenCircuitIsNotCharged(t *testing.T) {
 	}
 }
 
-// Rule: an execution of which a cancel was asked for is cancelled when its run ends at an open
-// circuit, and is not due again.
+// Rule: if an execution is being cancelled and its run ends because a circuit breaker is open, the
+// execution ends as cancelled and is not due again.
 func TestACancelCountsAtAnOpenCircuit(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -468,7 +471,7 @@ func TestACancelCountsAtAnOpenCircuit(t *testing.T) {
 	}
 }
 
-// Rule: a limit or a pause that an operator sets counts for claims of the same commit.
+// Rule: a limit or a pause that an operator sets applies to later claims of the same commit.
 func TestAChangedGateCountsAtOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -485,8 +488,8 @@ func TestAChangedGateCountsAtOnce(t *testing.T) {
 	}
 }
 
-// Rule: a pause that is asked for again, as after a lost reply, keeps the moment since which the gate
-// is paused.
+// Rule: if an operator repeats a pause, for example after a lost reply, the gate keeps the time at
+// which the first pause began.
 func TestARepeatedPauseKeepsItsBeginning(t *testing.T) {
 	s := newStage(t)
 	pause := s.set("queue:default", belay.GatePause)
@@ -503,8 +506,8 @@ func TestARepeatedPauseKeepsItsBeginning(t *testing.T) {
 	}
 }
 
-// Rule: a batch locks all its gates together, after its other rows. If a command named its gate among
-// the objects, which are locked first, batches of two servers could wait for each other.
+// Rule: a batch locks all its gates together, after its other rows. If a command's Need listed a
+// gate in Objects, which are locked first, batches of two servers could deadlock.
 func TestGatesAreLockedTogether(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

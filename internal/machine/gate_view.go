@@ -2,8 +2,8 @@ package machine
 
 import "github.com/belaydev/belay"
 
-// GateView is a gate as belay shows it: the object, nil if there is none, and what it
-// holds, if that was counted.
+// GateView returns a gate in the form of the API. o is the gate's object, nil if the gate has none.
+// count is nil if the places and executions of the gate were not counted.
 func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.GateInfo, error) {
 	v := belay.GateInfo{ID: id, Kind: id.Kind(), Name: id.Name()}
 	g := &gate{id: id}

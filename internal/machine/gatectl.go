@@ -7,10 +7,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// SetGate changes a gate because an operator says so.
+// SetGate changes a gate as an operator requests.
 type SetGate struct{ belay.GateChange }
 
-// Need names the gate and what it holds.
+// Need names the gate, with the counts of its places and executions.
 func (c *SetGate) Need(n *Need) { n.Counts = append(n.Counts, c.Gate) }
 
 func (c *SetGate) apply(w *world) (Reply, error) {
@@ -64,7 +64,7 @@ func (c *SetGate) apply(w *world) (Reply, error) {
 	return r, nil
 }
 
-// parts says which actions change which kinds of gates.
+// parts lists, for each action, the kinds of gates that have the part which the action changes.
 var parts = map[belay.GateAction][]string{
 	belay.GatePause:       gateKinds,
 	belay.GateResume:      gateKinds,
@@ -114,7 +114,7 @@ func (c *SetGate) check(op string) error {
 	return nil
 }
 
-// change carries the action out on the gate's parts.
+// change applies the action to the parts of the gate.
 func (c *SetGate) change(w *world, op string, g *Gate) error {
 	switch c.Action {
 	case belay.GatePause:
@@ -123,7 +123,7 @@ func (c *SetGate) change(w *world, op string, g *Gate) error {
 			return refuse(belay.CodeInvalid, op, "until %s is over", c.Until.UTC().Format("2006-01-02 15:04:05 MST"))
 		}
 		since := w.Now
-		if g.Pause != nil { // a repetition, or another reason
+		if g.Pause != nil { // a repetition, or a new reason or end of the same pause
 			since = g.Pause.Since
 		}
 		g.Pause = &Pause{Since: since, Until: until, By: c.Actor, Reason: c.Reason}
@@ -164,7 +164,7 @@ func (c *SetGate) change(w *world, op string, g *Gate) error {
 	return nil
 }
 
-// CheckGate refuses what names no gate.
+// CheckGate refuses an id that cannot be the id of a gate.
 func CheckGate(op string, id belay.GateID) error {
 	if !slices.Contains(gateKinds, id.Kind()) {
 		return refuse(belay.CodeInvalid, op, "%q is no gate: it begins with its kind, which is %s, and a colon", id,
@@ -203,16 +203,17 @@ func checkRate(op string, n int, per belay.Duration) error {
 	return nil
 }
 
-// Outcome notes how a run ended that called a target. It follows the end of the run; if it
-// is lost, a failure is not counted and a probe is looked at when its time is over.
+// Outcome reports to the circuit breaker of a target how a run that named the target ended. The
+// command follows the end of the run. If a crash loses the command, a failure is not counted, and a
+// probe counts as failed when its time is over.
 type Outcome struct {
 	Target string
 	Failed bool
-	// Probe says that the run was let through while the breaker was half open.
+	// Probe says that the run was a probe: a half-open breaker had let it through.
 	Probe bool
 }
 
-// Need names the target's gate and what it holds.
+// Need names the gate of the target, with the counts of its places and executions.
 func (c *Outcome) Need(n *Need) {
 	n.Counts = append(n.Counts, belay.Gate(belay.GateTarget, c.Target))
 }

@@ -24,17 +24,17 @@ func (r ObjectRef) Compare(other ObjectRef) int {
 	return cmp.Or(cmp.Compare(r.Kind, other.Kind), cmp.Compare(r.Name, other.Name))
 }
 
-// Object is the row of a thing that is not an execution and changes rarely. Stores keep the body
-// as bytes; the codec of the kind reads it.
+// Object is the row of something that is not an execution and that changes rarely, such as a gate.
+// Stores keep the body as bytes, which the codec of the object's kind decodes.
 type Object struct {
 	ObjectRef
 	Version   int64 // 1 when the object is created, plus one with each change
-	NextAt    Time  // when the rules must look at it again, 0 for never
+	NextAt    Time  // when the sweeper must check the object, 0 for never
 	UpdatedAt Time
 	UpdatedBy string // the actor of the newest change, empty if the change named none
 	Body      []byte // replaced as a whole, never changed in place
 
-	// Was is the version that a change replaces: 0 adds the object.
+	// Was is the version that a change replaces, 0 if the change adds the object.
 	Was int64
 }
 
@@ -49,21 +49,24 @@ type Audit struct {
 	Op             belay.OpID
 }
 
-// Further is what the rows of a batch refer to that were loaded first: a store locks, loads
-// and counts it in a second step, before it reads its clock.
+// Further names the data to which the first rows of a batch refer. After the first rows, a store
+// locks, loads and counts this data in a second step, and then reads its clock.
 type Further struct {
 	// Objects are locked in the order of their kinds and names.
 	Objects []ObjectRef
-	// Counts asks what gates hold, after they were locked.
+	// Counts are the gates whose places and executions the store counts, after it has locked the
+	// gates' objects.
 	Counts []belay.GateID
-	// Ops are the operations of runs that have repeated a write.
+	// Ops are operations of runs that have repeated a write; the store looks up whether it has
+	// carried them out.
 	Ops []OpRef
 }
 
 // None reports whether there is nothing more to load.
 func (f Further) None() bool { return len(f.Objects)+len(f.Counts)+len(f.Ops) == 0 }
 
-// Further is what is to be loaded beside what the need names, each once.
+// Further returns the data that the store must load in addition to the rows that the need names,
+// without duplicates.
 func (n *Need) Further(rows *Rows) Further {
 	var f Further
 	gate := func(id belay.GateID) {
@@ -104,7 +107,8 @@ func (n *Need) Further(rows *Rows) Further {
 	return f
 }
 
-// repeatedOps are the operations whose repetition may have been carried out before them.
+// repeatedOps returns the operations that may be first tries of writes whose repetition the store
+// has already carried out.
 func (n *Need) repeatedOps(rows *Rows) (ops []OpRef) {
 	if len(n.first) == 0 {
 		return nil
@@ -122,7 +126,7 @@ func (n *Need) repeatedOps(rows *Rows) (ops []OpRef) {
 	return ops
 }
 
-// due are the executions that claims may take.
+// due returns the due executions that a claim of the batch may take.
 func (r *Rows) due() map[belay.ExecutionID]bool {
 	all := make(map[belay.ExecutionID]bool)
 	for i := range r.Ready {
@@ -167,7 +171,7 @@ func (c codec[B]) encode(b *B) ([]byte, error) {
 // put is a command's change of an object, and its entry in the audit.
 type put struct {
 	ref      ObjectRef
-	expected int64 // the version that the command has seen, 0 for a new object
+	expected int64 // the version that the command read, 0 for a new object
 	next     Time
 	body     []byte
 
@@ -175,7 +179,8 @@ type put struct {
 	op                    belay.OpID
 }
 
-// object is the row as it is at this point of the fold, nil if there is none.
+// object returns the row of an object as the commands before have left it, nil if there is no such
+// object.
 func (w *world) object(ref ObjectRef) *Object {
 	for _, all := range [][]*Object{w.out.Objects, w.Objects} {
 		for _, o := range all {
@@ -188,7 +193,7 @@ func (w *world) object(ref ObjectRef) *Object {
 }
 
 // put writes an object and its audit, and answers with the object. put refuses the change if the
-// object has another version than the expected one, which another command has written in between.
+// object does not have the expected version, because another command has changed the object since.
 func (w *world) put(op string, p put) (Reply, error) {
 	if err := checkName(op, "the actor", p.actor, false); err != nil {
 		return Reply{}, err
@@ -211,7 +216,8 @@ func (w *world) put(op string, p put) (Reply, error) {
 	return Reply{Object: o.copy()}, nil
 }
 
-// rewrite is the row of an object, to be changed; a new one if there is none.
+// rewrite returns the row of an object for the caller to change, and adds it to the changes. If
+// there is no such object, the row is new.
 func (w *world) rewrite(ref ObjectRef) *Object {
 	o := w.object(ref)
 	if o == nil {
@@ -225,7 +231,8 @@ func (w *world) rewrite(ref ObjectRef) *Object {
 	return o
 }
 
-// copy is a copy of the row for a reply, which later commands of the fold must not change.
+// copy returns a copy of the row for a reply, because later commands of the fold may change the
+// row.
 func (o *Object) copy() *Object {
 	c := *o
 	c.Was = 0

@@ -6,10 +6,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Guarantee G3 (nothing acknowledged is lost): a checkpoint is written once, although its
-// repetition arrives before its first try: the first try stopped in a server that stands still or
-// on a slow connection, the owner repeated it elsewhere and has written a newer state since. The
-// first try is answered as the repetition was, and restores no older state.
+// Guarantee G3 (nothing acknowledged is lost): if the repetition of a checkpoint arrives before its
+// delayed first try, the checkpoint is written once. The first try may have been delayed in a
+// stopped server or on a slow connection, while the owner repeated it through another server and
+// wrote a newer state. The first try gets the answer of the repetition and does not restore the
+// older state.
 func TestTheFirstTryOfACheckpointArrivesAfterItsRepetition(t *testing.T) {
 	for name, together := range map[string]bool{"in a later batch": false, "in the same batch": true} {
 		t.Run(name, func(t *testing.T) {
@@ -43,8 +44,8 @@ func TestTheFirstTryOfACheckpointArrivesAfterItsRepetition(t *testing.T) {
 	}
 }
 
-// Guarantee G3 (nothing acknowledged is lost): the rule above ends with the run: the next owner's
-// writes are looked up only if one of them was repeated.
+// Only the operations of a run that has repeated a write are looked up. The operations of the next
+// run are not, until its owner repeats one too.
 func TestOnlyTheRunThatRepeatedAWriteIsLookedUp(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -1,10 +1,10 @@
-// Package retry decides when a call to a Backend is made again, for all code of this module that
-// repeats calls: package client, package worker and the runs of a worker.
+// Package retry decides when a failed call to a Backend is repeated. All code of this module that
+// repeats calls uses it: package client, package worker and the runs of a worker.
 //
-// A call is repeated by one layer only. A run repeats its calls for as long as its lease is valid,
-// also with a Backend that does not repeat them. It marks their context with [Once], and package
-// client then makes a single try. Otherwise each try of the run would take as long as all tries of
-// the client.
+// Only one layer repeats a call. A run repeats its calls for as long as its lease is valid, because
+// its Backend may not repeat calls. The run marks the context of its calls with [Once], and package
+// client then makes a single try. Without that mark, each try of the run would take as long as all
+// tries of the client.
 package retry
 
 import (
@@ -22,8 +22,8 @@ const (
 	Limit = 2 * time.Second
 )
 
-// Transient reports whether a call may succeed a moment after it failed with err: the server was
-// not reached, does not serve for the moment, or asked the caller to come back later.
+// Transient reports whether a call that failed with err may succeed a moment later: the caller did
+// not reach the server, the server cannot serve at the moment, or it limits the rate of calls.
 func Transient(err error) bool {
 	switch belay.CodeOf(err) {
 	case belay.CodeUnavailable, belay.CodeRateLimited:
@@ -38,17 +38,17 @@ type Delays struct {
 	tries  int
 }
 
-// NewDelays returns the delays of a call. Random returns 16 bytes, of which the last eight are
-// unpredictable; ids are such bytes.
+// NewDelays returns the delays of a call. random returns 16 bytes, of which the last eight are
+// unpredictable, for example a new id.
 func NewDelays(random func() [16]byte) Delays { return Delays{random: random} }
 
-// Reset is called after a try that succeeded: the next delay is the shortest again.
+// Reset makes the next delay the shortest again. Callers call it after a try that succeeded.
 func (d *Delays) Reset() { d.tries = 0 }
 
-// Next is the delay after a try that failed with err. It doubles from [Base] to [Limit]. If the
-// error has a RetryAfter, the delay is longer than that. Up to half of the delay, and up to a
-// quarter of RetryAfter, is random: many callers with the same RetryAfter do not return at the same
-// moment.
+// Next returns the delay after a try that failed with err. The delay doubles from [Base] to
+// [Limit]. If the error has a RetryAfter, the delay is longer than RetryAfter. Up to half of the
+// delay, and up to a quarter of RetryAfter, is random, so that many callers with the same
+// RetryAfter do not call again at the same moment.
 func (d *Delays) Next(err error) time.Duration {
 	wait := min(Base<<min(d.tries, 8), Limit)
 	d.tries++
@@ -61,16 +61,16 @@ func (d *Delays) Next(err error) time.Duration {
 	return Spread(d.random, wait, spread)
 }
 
-// Spread returns d less a random duration of up to by.
+// Spread returns d minus a random duration between 0 and by.
 func Spread(random func() [16]byte, d, by time.Duration) time.Duration {
 	id := random()
 	return d - time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(by+1))
 }
 
-// Wait waits for Next. It reports false if ctx has ended.
+// Wait waits for the delay that [Delays.Next] returns. It reports false if ctx has ended.
 func (d *Delays) Wait(ctx context.Context, err error) bool { return Sleep(ctx, d.Next(err)) }
 
-// Sleep waits for d. It reports false if ctx has ended.
+// Sleep waits for the duration d. It reports false if ctx has ended.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -83,8 +83,9 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 
 type onceKey struct{}
 
-// Once returns a context for the calls of a caller that repeats calls itself.
+// Once returns a context that makes package client try each call only once. It is for a caller that
+// repeats its calls itself.
 func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
 
-// IsOnce reports whether the caller of a call repeats it itself: see [Once].
+// IsOnce reports whether ctx comes from [Once].
 func IsOnce(ctx context.Context) bool { return ctx.Value(onceKey{}) != nil }

@@ -19,8 +19,8 @@ func fixed(b byte) func() [16]byte {
 	return func() [16]byte { return id }
 }
 
-// Rule: the delay doubles from 50 ms to 2 s, of which half is random, and begins anew after a
-// success.
+// Rule: the delay doubles from 50 ms to 2 s. Half of each delay is random. After a success the
+// delay is 50 ms again.
 func TestDelaysDouble(t *testing.T) {
 	for _, random := range []byte{0, 0x7f, 0xff} {
 		d := NewDelays(fixed(random))
@@ -39,8 +39,8 @@ func TestDelaysDouble(t *testing.T) {
 	}
 }
 
-// Rule: a RetryAfter is a lower bound, also if the error is wrapped; callers with the same
-// RetryAfter return at different moments.
+// Rule: a delay is at least the error's RetryAfter, also if the error is wrapped, and callers with
+// the same RetryAfter call again at different times.
 func TestDelaysObeyRetryAfter(t *testing.T) {
 	err := fmt.Errorf("save: %w", &belay.Error{Code: belay.CodeRateLimited, RetryAfter: 8 * time.Second})
 	first, last := NewDelays(fixed(0)), NewDelays(fixed(0x10))
@@ -53,7 +53,7 @@ func TestDelaysObeyRetryAfter(t *testing.T) {
 	}
 }
 
-// Rule: only errors that say that a later try may succeed are transient.
+// Rule: only the codes unavailable and rate_limited are transient.
 func TestTransient(t *testing.T) {
 	for code, want := range map[belay.Code]bool{
 		belay.CodeUnavailable: true, belay.CodeRateLimited: true, belay.CodeInternal: false, belay.CodeQueueFull: false,
@@ -65,7 +65,7 @@ func TestTransient(t *testing.T) {
 	}
 }
 
-// Rule: Sleep ends with its context.
+// Rule: Sleep returns false as soon as its context ends.
 func TestSleepEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

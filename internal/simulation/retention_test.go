@@ -12,27 +12,29 @@ import (
 // pruned is the deletion of an execution whose retention was over.
 type pruned struct {
 	record *machine.Record // the execution before the deletion
-	before machine.Time    // executions that ended earlier were deleted
-	commit int             // the number of commits until then
+	before machine.Time    // the call of Prune deleted executions that had ended before this time
+	commit int             // the number of commits before the deletion
 }
 
-// The retention of plans that have one. It is longer than a client or a delayed request repeats a
-// submission: a submission that arrives after its execution was deleted is a new one.
+// The bounds of the retention in plans with a retention. It is longer than the time in which a
+// submission may be repeated, because a repetition that arrives after its execution was deleted
+// would be a new submission.
 const (
 	leastRetention = 6 * time.Second
 	mostRetention  = 9 * time.Second
-	// pruneBound is how long after its retention an execution may remain in a store that serves.
+	// pruneBound is the longest time for which an execution may remain after its retention is over,
+	// while the store works.
 	pruneBound = 2 * time.Second
 )
 
-// withRetention gives the plan a retention that ends within the simulation. The clock is not set
-// then, since a client would repeat a submission after the retention is over.
+// withRetention gives the plan a retention that ends within the simulation. The clock of such a
+// plan is never set, because a client could then repeat a submission after the retention is over.
 func (p *plan) withRetention(d time.Duration) {
 	p.retention, p.clockStep = d, 0
 	p.safety += d
 }
 
-// Prune implements store.Store. It notes the executions that are deleted.
+// Prune implements store.Store. It records the executions that the store deletes.
 func (s *gated) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
 	return through(ctx, s, "prune", func() (store.Pruned, error) {
 		asked := before
@@ -55,7 +57,7 @@ func (s *gated) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	})
 }
 
-// ended reads the executions that are over and were not deleted.
+// ended reads all executions that the store has not deleted.
 func (h *history) ended(read func(belay.ExecutionID) *machine.Record) map[belay.ExecutionID]*machine.Record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,9 +79,10 @@ func (h *history) pruned(id belay.ExecutionID, p pruned) {
 	h.count("deleted after the retention")
 }
 
-// retention: an execution is deleted only when it has ended and its retention is over, together
-// with the tree that it belongs to, so that a retry of a parent finds its children; and it is
-// deleted once the retention of the whole tree is over.
+// retention checks two rules. An execution is deleted only when it has ended, its retention is
+// over, and its parent is deleted too, so that a retry of a parent finds its children. A tree of
+// executions (a root with its descendants) is deleted soon after the retention of the whole tree is
+// over.
 func retention(f *finding) {
 	if f.w.plan.retention <= 0 {
 		return
@@ -112,7 +115,8 @@ func retentionDeleted(f *finding, s *story, p pruned) {
 	f.OK()
 }
 
-// retentionKept checks that nothing remains whose tree ended long before the end of the simulation.
+// retentionKept checks an execution that was not deleted: its tree did not end so long before the
+// end of the simulation that its retention was over.
 func retentionKept(f *finding, s *story) {
 	over := f.ended - f.w.plan.retention - pruneBound
 	if s.last().Parent.IsZero() && over > f.healed+pruneBound && f.treeEnded(s, over) {
@@ -121,7 +125,7 @@ func retentionKept(f *finding, s *story) {
 	f.OK()
 }
 
-// treeEnded reports whether an execution and all of its descendants ended before a moment.
+// treeEnded reports whether an execution and all its descendants ended before a time.
 func (b *book) treeEnded(s *story, before time.Duration) bool {
 	if last := s.last(); !last.State.Terminal() || last.c.real >= before {
 		return false

@@ -9,13 +9,13 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// placeKey names a row of an execution in a gate.
+// placeKey is the key of an execution's row in a gate.
 type placeKey struct {
 	gate      belay.GateID
 	execution belay.ExecutionID
 }
 
-// line is the head of the line of a gate.
+// line returns the first executions of a gate's line.
 func (s *Store) line(q machine.LineQuery) machine.GateLine {
 	line := machine.GateLine{Gate: q.Gate}
 	for _, e := range bounded(s.parked(q.Gate), q.Limit) {
@@ -24,7 +24,7 @@ func (s *Store) line(q machine.LineQuery) machine.GateLine {
 	return line
 }
 
-// parked are the executions that wait at a gate, in the order of its line.
+// parked returns the executions that wait at a gate, in the order of its line.
 func (s *Store) parked(gate belay.GateID) []*machine.Execution {
 	all := s.where(func(e *machine.Execution) bool { return e.Gate == gate })
 	slices.SortStableFunc(all, func(a, b *machine.Execution) int {
@@ -33,7 +33,7 @@ func (s *Store) parked(gate belay.GateID) []*machine.Execution {
 	return all
 }
 
-// loadGates counts what gates hold.
+// loadGates counts the places and executions of gates, and reads members of limits.
 func (s *Store) loadGates(rows *machine.Rows, counts []belay.GateID, members []machine.MemberQuery) {
 	for _, id := range counts {
 		c := machine.GateCount{Gate: id, Line: min(len(s.parked(id)), machine.MaxHeads+1)}
@@ -59,7 +59,7 @@ func (s *Store) loadGates(rows *machine.Rows, counts []belay.GateID, members []m
 	}
 }
 
-// writePlaces puts rows of places as the changes say.
+// writePlaces writes and deletes rows of places.
 func (t *tx) writePlaces(c *machine.Changes) {
 	for _, p := range c.Places {
 		key := placeKey{p.Gate, p.Execution}
@@ -71,7 +71,7 @@ func (t *tx) writePlaces(c *machine.Changes) {
 	}
 }
 
-// dueObjects are the objects that the rules must look at again.
+// dueObjects adds the objects that the sweeper must check now, and the time of the next one.
 func (s *Store) dueObjects(due *store.Due, now machine.Time, limit int) {
 	var all []*machine.Object
 	for _, o := range s.objects {
@@ -93,7 +93,7 @@ func (s *Store) dueObjects(due *store.Due, now machine.Time, limit int) {
 	due.Objects = bounded(due.Objects, limit)
 }
 
-// showGate reads a gate with what it holds.
+// showGate reads a gate's object, counts, holders of places and line.
 func (s *Store) showGate(q store.Query, f *store.Filling) {
 	var rows machine.Rows
 	s.loadGates(&rows, []belay.GateID{q.Gate}, nil)

@@ -57,8 +57,8 @@ LIMIT $2::bigint`
 	selectNextObject = "SELECT min(next_at) FROM objects WHERE next_at > $1::bigint"
 )
 
-// lockLines locks the heads of the lines of gates. It passes over rows that another transaction
-// has locked, so that it waits for no lock.
+// lockLines locks and reads the first executions of the lines of gates. It skips rows that another
+// transaction has locked, so that it never waits for a lock.
 func (t *tx) lockLines(p *pipe, queries []machine.LineQuery) {
 	t.rows.Lines = make([]machine.GateLine, len(queries))
 	for i, q := range queries {
@@ -77,7 +77,7 @@ func (t *tx) lockLines(p *pipe, queries []machine.LineQuery) {
 	ints(s, int8s, queries, func(q machine.LineQuery) int64 { return int64(q.Limit) })
 }
 
-// findLaneGates finds out which gates of queues and workflows are there, without a lock.
+// findLaneGates finds out, without a lock, which of the named gates of queues and workflows exist.
 func (t *tx) findLaneGates(p *pipe, all []belay.GateID) {
 	if len(all) == 0 {
 		return
@@ -89,7 +89,7 @@ func (t *tx) findLaneGates(p *pipe, all []belay.GateID) {
 	texts(s, all, func(id belay.GateID) string { return string(id) })
 }
 
-// numbers gives a statement the numbers from 0 to n.
+// numbers adds the numbers from 0 to n-1 to a statement, as an array.
 func numbers(s *step, n int) {
 	all := make([]int, n)
 	for i := range all {
@@ -98,7 +98,8 @@ func numbers(s *step, n int) {
 	ints(s, int8s, all, func(i int) int64 { return int64(i) })
 }
 
-// countGates counts what gates hold, after they were locked.
+// countGates counts the places and executions of gates, after the gates were locked, and reads
+// members of limits.
 func (t *tx) countGates(p *pipe, counts []belay.GateID, members []machine.MemberQuery) {
 	if len(counts) > 0 {
 		s := p.add(countGates, func(r columns) error {
@@ -124,7 +125,7 @@ func (t *tx) countGates(p *pipe, counts []belay.GateID, members []machine.Member
 	}
 }
 
-// writePlaces puts rows of places as the changes say.
+// writePlaces writes and deletes rows of places.
 func (t *tx) writePlaces(p *pipe, c *machine.Changes) error {
 	gone, there := split(c.Places, func(x *machine.Place) bool { return x.Gone })
 	gate := func(x *machine.Place) string { return string(x.Gate) }
@@ -148,7 +149,7 @@ func (t *tx) writePlaces(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-// objects finds the objects that the rules must look at again.
+// objects finds the objects that the sweeper must check now, and the time of the next one.
 func (k *dueLook) objects(p *pipe, due *store.Due, most int64) {
 	p.add(selectDueObjects, func(r columns) error {
 		due.Objects = append(due.Objects, machine.ObjectRef{Kind: machine.ObjectKind(r.text(0)), Name: r.text(1)})
@@ -162,7 +163,7 @@ func (k *dueLook) objects(p *pipe, due *store.Due, most int64) {
 
 var selectObject = selecting(table.Objects) + " WHERE kind = $1::text AND name = $2::text"
 
-// showGate reads a gate with what it holds.
+// showGate reads a gate's object, counts, holders of places and line.
 func showGate(p *pipe, q store.Query, f *store.Filling, limit int64) {
 	ref, id := machine.GateRef(q.Gate), string(q.Gate)
 	p.add(selectObject, func(r columns) (err error) {

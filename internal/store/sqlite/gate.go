@@ -36,7 +36,7 @@ ON CONFLICT DO UPDATE SET held = excluded.held`
 	selectNextObject = "SELECT min(next_at) FROM objects WHERE next_at > ?"
 )
 
-// line answers one query for the head of the line of a gate, from the index alone.
+// line reads the first executions of a gate's line, from an index alone.
 func (t *tx) line(q machine.LineQuery) (machine.GateLine, error) {
 	line := machine.GateLine{Gate: q.Gate}
 	t.args.text(string(q.Gate)).int(int64(q.Limit))
@@ -44,7 +44,7 @@ func (t *tx) line(q machine.LineQuery) (machine.GateLine, error) {
 	return line, err
 }
 
-// findLaneGates finds out which gates of queues and workflows are there.
+// findLaneGates finds out which of the named gates of queues and workflows exist.
 func (t *tx) findLaneGates(rows *machine.Rows, all []belay.GateID) error {
 	for _, id := range all {
 		t.args.text(string(id))
@@ -59,7 +59,7 @@ func (t *tx) findLaneGates(rows *machine.Rows, all []belay.GateID) error {
 	return nil
 }
 
-// loadGates counts what gates hold.
+// loadGates counts the places and executions of gates, and reads members of limits.
 func (t *tx) loadGates(rows *machine.Rows, counts []belay.GateID, members []machine.MemberQuery) error {
 	for _, id := range counts {
 		count, err := t.countGate(t.ctx, id)
@@ -81,7 +81,7 @@ func (t *tx) loadGates(rows *machine.Rows, counts []belay.GateID, members []mach
 	return nil
 }
 
-// writePlaces puts rows of places as the changes say.
+// writePlaces writes and deletes rows of places.
 func (t *tx) writePlaces(c *machine.Changes) error {
 	for _, p := range c.Places {
 		t.args.text(string(p.Gate)).blob(p.Execution[:])
@@ -101,7 +101,7 @@ func (t *tx) writePlaces(c *machine.Changes) error {
 	return nil
 }
 
-// objects finds the objects that the rules must look at again.
+// objects finds the objects that the sweeper must check now, and the time of the next one.
 func (d *dueQuery) objects(due *store.Due) error {
 	d.args.int(d.now).int(d.limit)
 	err := d.query(d.ctx, selectDueObjects, func(r columns) error {
@@ -119,7 +119,7 @@ func (d *dueQuery) objects(due *store.Due) error {
 	})
 }
 
-// countGate counts what a gate holds.
+// countGate counts the places and executions of a gate.
 func (c *conn) countGate(ctx context.Context, id belay.GateID) (count machine.GateCount, err error) {
 	c.args.text(string(id)).int(machine.MaxHeads + 1)
 	err = c.query(ctx, countGate, func(r columns) error {
@@ -129,7 +129,7 @@ func (c *conn) countGate(ctx context.Context, id belay.GateID) (count machine.Ga
 	return count, err
 }
 
-// showGate reads a gate with what it holds.
+// showGate reads a gate's object, counts, holders of places and line.
 func (c *conn) showGate(ctx context.Context, q store.Query, f *store.Filling, limit int64) (err error) {
 	ref := machine.GateRef(q.Gate)
 	c.args.text(string(ref.Kind))

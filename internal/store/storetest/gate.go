@@ -14,8 +14,9 @@ func limited(name string, n int) func(*belay.Submission) {
 	return func(s *belay.Submission) { s.Concurrency = &belay.Concurrency{Name: name, Max: n} }
 }
 
-// parked leaves executions in the line of a limit whose one place is taken, and gives the
-// lease of the one that has it.
+// parked submits executions under the limit "x", whose only place another execution has, so that
+// they wait in its line. It returns the lease of that other execution, and the ids of the waiting
+// ones.
 func (e *env) parked(worker belay.WorkerID, with ...func(*belay.Submission)) (belay.Lease, []belay.ExecutionID) {
 	e.Helper()
 	holder := e.run(worker, 1, limited("x", 1))
