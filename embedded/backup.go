@@ -45,20 +45,22 @@ type CopyOptions struct {
 	// Force lets a backup replace an existing file, and a restore replace an existing database. The
 	// restore moves the replaced database aside and keeps it.
 	Force bool
-	// Progress, if set, is called from time to time with the number of pages of the database that
-	// are copied and with the number of all pages.
+	// Progress, if set, is called from time to time with the number of database pages that were
+	// copied and with the number of all pages.
 	Progress func(done, total int)
 }
 
-// Backup copies the database of sqlite:DIR, in its current state, to the file to, or to a new file
-// in the directory to. It may run while an engine of this or another process uses the directory,
-// and does not block that engine. The backup has all writes that were acknowledged before Backup
-// was called. The copy gets its name only after Backup has checked it for damage and synced it to
-// the disk; only its owner may read it. Until then, and after an error, a file that existed under
-// the name is unchanged.
+// Backup writes a copy of the database of sqlite:DIR, in its current state, to the file that the
+// path to names, or, if to is a directory, to a new file in that directory. Backup may run while an
+// engine of this or another process uses the data directory, and does not block that engine. The
+// backup has all writes that were acknowledged before Backup was called.
 //
-// Backup returns CodeConflict if the file exists and Force is not set, and CodeNotFound if there is
-// no database.
+// The copy gets its final name only after Backup has checked it for damage and synced it to the
+// disk. If Backup returns an error, an existing file of that name is unchanged. Only the owner of
+// the copy may read it.
+//
+// Backup returns CodeConflict if a file of that name exists and Force is not set, and CodeNotFound
+// if there is no database.
 func Backup(ctx context.Context, url, to string, o CopyOptions) (Snapshot, error) {
 	dir, err := directory("back up", url)
 	if err != nil {

@@ -62,8 +62,8 @@ type Backend struct {
 }
 
 // ballast is the size of a block of memory that a Backend allocates and never uses, so that the
-// block occupies no physical memory. The engine allocates in bursts as large as its batches and
-// keeps little: without the ballast the garbage collector would run once for every few hundred
+// block occupies no physical memory. The engine allocates much memory for each batch and soon frees
+// most of it: without the ballast the garbage collector would run once for every few hundred
 // executions, and scan the stacks of all waiting goroutines each time. With the ballast, it runs
 // once for every few thousand executions, and the heap may grow by as much as the ballast.
 const ballast = 16 << 20
@@ -238,9 +238,9 @@ func (r *Reader) Check(ctx context.Context) (version string, damage []string, er
 	return s.Check(ctx)
 }
 
-// Overdue counts the sessions and executions that an engine should have handled already: those
-// whose deadline has passed, and executions whose owner's session has ended. While an engine is
-// running, the count is zero except for moments.
+// Overdue counts the sessions and executions that an engine should have handled already: sessions
+// and executions whose deadline has passed, and executions whose owner's session has ended. While an
+// engine is running, the count is zero most of the time.
 func (r *Reader) Overdue(ctx context.Context) (int, error) {
 	due, err := r.store.Due(ctx, 1000)
 	return len(due.Workers) + len(due.Checks) + len(due.Lost) + len(due.Children), err

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// A data directory has one engine at a time. Until the first engine is closed, opening a second one
-// returns an error that names the process of the first.
+// A data directory has one engine at a time. Until the first engine is closed, Open for a second
+// engine returns an error that names the process of the first engine.
 func TestADataDirectoryHasOneEngine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first, err := embedded.Open(t.Context(), "sqlite:"+dir, embedded.Purpose("the first"))
@@ -43,7 +43,7 @@ func TestADataDirectoryHasOneEngine(t *testing.T) {
 	}
 }
 
-// Only its owner can read the data directory, and git ignores it.
+// No user other than the owner can read a data directory, and git ignores the directory.
 func TestOnlyItsOwnerCanReadADataDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a b?#%", "data")
 	b, err := embedded.Open(t.Context(), "sqlite:"+dir)
@@ -63,7 +63,8 @@ func TestOnlyItsOwnerCanReadADataDirectory(t *testing.T) {
 	}
 }
 
-// A Reader beside the engine, and the next engine, find an acknowledged submission.
+// A submission that an engine has acknowledged is visible to a Reader in the same directory, and to
+// the next engine that opens the directory.
 func TestAReaderAndTheNextEngineSeeAcknowledgedWrites(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "data")
 	if _, err := embedded.OpenReader(t.Context(), url); belay.CodeOf(err) != belay.CodeNotFound {

@@ -174,8 +174,8 @@ func ExampleChanged() {
 	// false
 }
 
-// A program that chooses the id of an execution itself can repeat the submission if it has stored
-// only the id.
+// A program that chooses the id of an execution itself can repeat the submission after a crash. It
+// needs to store only the id.
 func ExampleNewID() {
 	ctx := context.Background()
 	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))

@@ -30,10 +30,9 @@ func Listen() Option { return func(s *settings) { s.listen = (*Backend).listen }
 // belong to jobs.
 func judge() *peer.Judge { return &peer.Judge{InJob: process.InJob} }
 
-// How long a program with Listen waits for the lock of its directory. If the process that has the
-// lock does not answer, the program waits for the time settling, since that process may be starting
-// or stopping. If the process answered that it will hand the directory over, the program waits for
-// the time leaving.
+// How long a program with Listen waits for the lock of its directory while another process has the
+// lock: settling if that process does not answer, since it may be starting or stopping; leaving if
+// that process answered that it will hand the directory over.
 const (
 	settling = 2 * time.Second
 	leaving  = 10 * time.Second

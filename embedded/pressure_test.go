@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
-// leaseTTL is the TTL of the workers in these tests: so short that a defect loses a session, and
-// long enough for a busy machine.
+// leaseTTL is the TTL of the workers in these tests. It is so short that a worker loses its session
+// if a defect delays its heartbeats, and so long that a busy machine alone does not cause a loss.
 const leaseTTL = 3 * time.Second
 
 // owner is a worker that owns executions and does nothing but renew their leases.
@@ -81,8 +81,8 @@ func (o *owner) beats(done <-chan struct{}) {
 	}
 }
 
-// renews sends heartbeats while runs end. Unlike beats, it accepts revoked runs, since the replies
-// report ended runs as revoked.
+// renews sends heartbeats until done closes, while the runs end. Unlike beats, it accepts revoked
+// runs, since the replies report ended runs as revoked.
 func (o *owner) renews(done <-chan struct{}) {
 	for {
 		next := time.NewTimer(leaseTTL / 5)
@@ -122,8 +122,9 @@ func stores(t *testing.T, do func(t *testing.T, url string)) {
 	t.Run("postgres", func(t *testing.T) { do(t, pgtest.Shared(t).Database(t)) })
 }
 
-// A session whose worker sends heartbeats on time stays open while other clients submit as fast as
-// the store can accept, for longer than the TTL (guarantee G6).
+// A session whose worker sends heartbeats on time is not lost (G6, the promise that a loss is
+// detected in time and never too early), even if other clients submit as fast as the store accepts,
+// for longer than the TTL.
 func TestASessionSurvivesAFloodOfSubmissions(t *testing.T) {
 	stores(t, func(t *testing.T, url string) {
 		b := openOn(t, url)
@@ -157,8 +158,8 @@ func submitMany(b *embedded.Backend, n int) error {
 }
 
 // The store writes many concurrent checkpoints of a megabyte at the first try, and heartbeats
-// succeed meanwhile. An earlier PostgreSQL store wrote only 7 of 600 such checkpoints in two
-// minutes.
+// succeed while it writes them. An earlier version of the PostgreSQL store wrote only 7 of 600 such
+// checkpoints in two minutes.
 func TestManyLargeCheckpointsAreWritten(t *testing.T) {
 	stores(t, func(t *testing.T, url string) {
 		b := openOn(t, url)
@@ -232,9 +233,9 @@ func TestKeysInAnOpenTransactionDelayNoOtherSubmissions(t *testing.T) {
 	o.ends()
 }
 
-// While a table is locked, no running worker loses its session: writes that do not need the table
-// go on, and the engine extends sessions by the time in which it could not write heartbeats, even
-// if another server continues to write.
+// While a table of the database is locked, no running worker loses its session: writes that do not
+// need the table succeed, and the engine extends all sessions by the time in which it could not write
+// heartbeats, even if another server could write during that time.
 func TestALockedTableCostsNoWorkerItsSession(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	a, b := openOn(t, url), openOn(t, url)

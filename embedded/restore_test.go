@@ -76,9 +76,10 @@ func (h *hand) claim() belay.Lease {
 	}
 }
 
-// A restored store has the data of the backup, gives out only tokens that are larger than all
-// earlier tokens, and has ended all sessions: workers from before the restore get CodeLeaseLost,
-// and other workers continue their executions (guarantees G1, G2 and G3).
+// A restored store has the data of the backup and no open session. Its new tokens are larger than all
+// earlier tokens. Workers from before the restore get CodeLeaseLost, and other workers continue
+// their executions. So one owner writes at a time (G1), no stale write has an effect (G2), and no
+// write that the backup has is lost (G3).
 func TestARestoreRaisesTokensAndEndsSessions(t *testing.T) {
 	dir, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "b.db")
 	b := open(t, dir)

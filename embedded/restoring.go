@@ -28,7 +28,7 @@ type restoring struct {
 // may have writes that the database file does not have.
 const generation = "-generation"
 
-// trace reports whether a file of this name may exist in a data directory that has no data.
+// trace reports whether a data directory without a database may contain a file of this name.
 func trace(name string) bool {
 	return slices.Contains([]string{
 		"belay.lock", "belay.sock", ".gitignore", database + ".migrate", database + generation, "restoring",

@@ -45,9 +45,9 @@ func submitTx(t *testing.T, c *pgx.Conn, end error, s ...belay.Submission) []bel
 	return out
 }
 
-// A worker that waits at another connection claims an execution submitted in a transaction as soon
-// as the transaction is committed, long before any poll. After a rollback the execution does not
-// exist (guarantee G4).
+// A worker that waits for work on another connection claims an execution submitted in a transaction
+// as soon as the transaction is committed, long before any poll. After a rollback the execution does
+// not exist: transitions are atomic (G4).
 func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
@@ -90,10 +90,10 @@ func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 	}
 }
 
-// A submission in a transaction follows the same rules as any other submission: its idempotency key
-// finds the execution that an earlier submission created, and Belay refuses another body under that
-// key and an invalid submission. The other submissions of the call and the transaction are not
-// affected (guarantee G9).
+// A submission in a transaction follows the same rules as any other submission: an idempotency key
+// belongs to one execution (G9), so a repeated submission finds that execution. Belay refuses a
+// submission with the same key and another body, and an invalid submission. A refusal affects
+// neither the other submissions of the call nor the transaction.
 func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
@@ -197,8 +197,8 @@ func TestAnOpenTransactionDelaysOnlyItsOwnKey(t *testing.T) {
 	}
 }
 
-// A submission in a transaction does not lock the limit that it names: others go on under that limit
-// while the transaction is open, and the submission counts under it after the commit.
+// A submission in a transaction does not lock the limit that it names: while the transaction is open,
+// other submissions can name the same limit. The limit counts the submission after the commit.
 func TestAnOpenTransactionLocksNoGate(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
