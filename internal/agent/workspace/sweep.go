@@ -29,9 +29,9 @@ const Dead = "workspace"
 
 // The other kinds of garbage.
 const (
-	kindBase      = "base"
-	kindKept      = "kept"
-	kindLeftover  = "leftover"
+	kindBase     = "base"
+	kindKept     = "kept"
+	kindLeftover = "leftover"
 )
 
 // Sweep removes everything that [Manager.Garbage] lists. Before it removes a dead workspace, it
