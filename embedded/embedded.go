@@ -188,8 +188,8 @@ func (b *Backend) Close() error {
 // NewID returns a new id of the kind that the engine makes: a UUIDv7.
 func NewID() [16]byte { return uid.New() }
 
-// Reader reads a data directory. An engine in another process may use the directory at the same
-// time.
+// Reader reads a data directory or a PostgreSQL database. Engines in other processes may use it at
+// the same time.
 type Reader struct {
 	*engine.Reader
 	store store.Store
@@ -198,12 +198,19 @@ type Reader struct {
 // readerPoll is the longest delay after which a Reader reads a write of another process.
 const readerPoll = 200 * time.Millisecond
 
-// OpenReader opens a data directory for reading only. It returns CodeNotFound if the directory has
-// no database, and CodeForbidden if this user may not read it.
+// OpenReader opens a data directory, sqlite:DIR, or a database, postgres://…, for reading only: it
+// writes nothing and runs no migration. CodeNotFound if there is no Belay data, CodeForbidden if this
+// user may not read the directory, CodeUnavailable if the store is older than this Belay. No error
+// message contains the URL of a database.
 func OpenReader(ctx context.Context, url string) (*Reader, error) {
 	kind, dir, _ := strings.Cut(url, ":")
+	if onPostgres(url) {
+		return readPostgres(ctx, url)
+	}
 	if kind != "sqlite" || dir == "" {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "read " + url, Message: "the store must be sqlite:DIR"}
+		return nil, &belay.Error{
+			Code: belay.CodeInvalid, Op: "read", Message: "the store must be sqlite:DIR or postgres://…",
+		}
 	}
 	path := filepath.Join(strings.TrimPrefix(dir, "//"), database)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrPermission) {
@@ -229,7 +236,8 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 func (r *Reader) Close() error { return r.store.Close() }
 
 // Check checks the whole database file for damage. It returns SQLite's version and a list of the
-// faults, which is empty if there is no damage.
+// faults, which is empty if there is no damage. For a PostgreSQL database, which checks its files
+// itself, both are empty.
 func (r *Reader) Check(ctx context.Context) (version string, damage []string, err error) {
 	s, ok := r.store.(*sqlite.Store)
 	if !ok {

@@ -22,3 +22,13 @@ func openPostgres(ctx context.Context, url string, set settings) (*Backend, erro
 	}
 	return &Backend{Engine: engine.New(s, set.engine), store: s, ballast: make([]byte, ballast)}, nil
 }
+
+// readPostgres opens a database to read it beside its servers. All of its transactions are read-only,
+// and no migration runs.
+func readPostgres(ctx context.Context, url string) (*Reader, error) {
+	s, err := postgres.Open(ctx, url, postgres.Options{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{Reader: engine.NewReader(s, readerPoll), store: s}, nil
+}

@@ -65,5 +65,8 @@ func TestErrorsDoNotShowTheAddressOfADatabase(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("opening it: %v", err)
 		}
+		if _, err := embedded.OpenReader(t.Context(), url); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("opening it to read: %v", err)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/host"
 	"github.com/belaydev/belay/internal/screen"
@@ -32,22 +33,25 @@ type finding struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "doctor", Short: "Check this machine and the data directory, or the server", Args: none,
-		Long: "Check that this machine has everything that Belay needs, and that the data directory\nis sound or, with " +
-			"--server, that the server answers. belay doctor changes nothing. The\nexit code is 69 if a check has " +
-			"the result \"bad\".",
+	return a.readFlag(&cobra.Command{
+		Use: "doctor", Short: "Check this machine and the data directory, the server or the database", Args: none,
+		Long: "Check what Belay needs on this machine and whether the data directory is sound,\nor, with " +
+			"--server, whether the server answers, or, with --store, whether the database\nof the servers can be " +
+			"read. Doctor changes nothing. The exit code is 69 if a check\nhas the result bad.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := &doctor{app: a}
 			d.machine(c.Context())
-			if a.server != "" {
+			switch {
+			case a.store != "":
+				d.shared(c.Context())
+			case a.server != "":
 				d.server(c.Context())
-			} else {
+			default:
 				d.directory(c.Context())
 			}
 			return d.report()
 		},
-	}
+	})
 }
 
 type doctor struct {
@@ -186,15 +190,31 @@ func (d *doctor) server(ctx context.Context) {
 	d.add("workers", "ok", "%s connected", screen.Plural(n, "worker"))
 }
 
+// shared checks a database that servers share, without asking one of them.
+func (d *doctor) shared(ctx context.Context) {
+	r, err := embedded.OpenReader(ctx, d.app.store)
+	if err != nil {
+		d.add("database", "bad", "%s: %s", config.Shown(d.app.store), screen.Line(err.Error()))
+		return
+	}
+	defer r.Close()
+	if err := d.database(ctx, r); err != nil {
+		d.add("database", "bad", "%s", screen.Line(err.Error()))
+	}
+}
+
 // database checks the SQLite file for damage, and counts its contents.
 func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	version, damage, err := r.Check(ctx)
 	if err != nil {
 		return err
 	}
-	if len(damage) > 0 {
+	switch {
+	case len(damage) > 0:
 		d.add("database", "bad", "damaged: %s", strings.Join(damage, "; "))
-	} else {
+	case d.app.store != "":
+		d.add("database", "ok", "%s can be read, and has the tables of this version", config.Shown(d.app.store))
+	default:
 		d.add("database", "ok", "sound (SQLite %s)", version)
 	}
 	c, err := r.Counts(ctx)
@@ -212,7 +232,8 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	}
 	d.add("executions", "ok", "%s; %d runs, %d checkpoints, %d open dead letters", strings.Join(parts, ", "), c.Runs,
 		c.Checkpoints, c.DeadLetters)
-	if embedded.Holder(d.app.data) == "" { // the findings already have the notes of a running engine
+	running := d.app.store == "" && embedded.Holder(d.app.data) != ""
+	if !running { // the findings already have the notes of a running engine
 		for _, n := range r.Notes(time.Now()) {
 			d.add("note", "warn", "%s", n)
 		}
@@ -224,19 +245,21 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	switch {
 	case overdue == 0:
 		d.add("overdue", "ok", "nothing")
-	case embedded.Holder(d.app.data) == "":
+	case d.app.store != "":
+		d.lagging(ctx, r, "warn", ": no server of this database handles that; `belay serve --store` starts one")
+	case !running:
 		d.add("overdue", "warn", "%s overdue (for example executions that are due and sessions that have expired): "+
 			"they wait for an engine; `belay serve` starts one, and so does any belay run on this directory",
 			screen.Plural(overdue, "thing"))
 	default:
-		d.lagging(ctx, r)
+		d.lagging(ctx, r, "bad", " although an engine runs: the engine stands still")
 	}
 	return nil
 }
 
-// lagging checks for five seconds whether the running engine handles the sessions and executions
-// that are overdue.
-func (d *doctor) lagging(ctx context.Context, r *embedded.Reader) {
+// lagging checks for five seconds whether an engine handles the sessions and executions that are overdue. If none does, lagging
+// adds a finding with the verdict how and the reason why.
+func (d *doctor) lagging(ctx context.Context, r *embedded.Reader, how, why string) {
 	const tries = 20
 	overdue := 0
 	for range tries {
@@ -251,8 +274,7 @@ func (d *doctor) lagging(ctx context.Context, r *embedded.Reader) {
 		}
 	}
 	if overdue > 0 {
-		d.add("overdue", "bad", "%s overdue although an engine runs: the engine stands still",
-			screen.Plural(overdue, "thing"))
+		d.add("overdue", how, "%s overdue%s", screen.Plural(overdue, "thing"), why)
 		return
 	}
 	d.add("overdue", "ok", "nothing")

@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) explainCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.readFlag(&cobra.Command{
 		Use: "explain ID", Short: "Say why an execution is in its state", Args: exactly("the id of an execution"),
 		Long: "Say why an execution is in its state: its owner, or the reason why no worker runs it; the time of\n" +
 			"the next check; and any problem of the engine that delays it.",
@@ -39,7 +39,7 @@ func (a *app) explainCommand() *cobra.Command {
 					x.Facts = append([]string{"when the last engine ended: " + x.Summary}, x.Facts...)
 					x.Summary = idle + ". No execution continues until an engine runs: `belay serve` starts one, and so " +
 						"does any belay run on this directory."
-				} else if a.server == "" && !x.State.Terminal() {
+				} else if a.server == "" && a.store == "" && !x.State.Terminal() {
 					x.Facts = append(x.Facts, a.engineFacts(c.Context())...)
 				}
 				x.Facts = append(x.Facts, stranded(c.Context(), r, id)...)
@@ -56,7 +56,7 @@ func (a *app) explainCommand() *cobra.Command {
 				return nil
 			})
 		},
-	}
+	})
 }
 
 // runQueue matches the part of an explanation that names the internal queue of a belay run.
@@ -90,8 +90,9 @@ func (a *app) engineFacts(ctx context.Context) []string {
 	return slices.Insert(notes, 0, why)
 }
 
-// noEngine says that no engine runs on the data directory, and when the last change was made. It
-// returns "" if an engine runs, or if the command uses a server.
+// noEngine says that no engine runs on the data directory and when the last change was made. It
+// is empty if an engine runs, if the command asks a server, or if it reads a database: the servers
+// of a database leave no trace in it while they have nothing to do.
 func (a *app) noEngine() string {
 	if a.server != "" || a.store != "" || embedded.Holder(a.data) != "" {
 		return ""

@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.readFlag(&cobra.Command{
 		Use: "get ID", Short: "Show one execution with its history", Args: exactly("the id of an execution"),
 		Long: "Show one execution with its history. -o wide also shows the internal queue and labels of a\n" +
 			"belay run, and the generation: 1, plus one for each time that the ended execution was reopened.",
@@ -44,7 +44,7 @@ func (a *app) getCommand() *cobra.Command {
 				return a.show(&e, events, owner(c.Context(), r, &e))
 			})
 		},
-	}
+	})
 }
 
 // allEvents reads the events that a query selects, page by page.
@@ -191,7 +191,7 @@ unless standard output is a terminal.`,
 	}
 	c.Flags().BoolVar(&raw, "raw", false, "print all bytes unchanged, escape sequences too")
 	c.Flags().StringVar(&name, "name", "output", "the log or artifact: `output`, or a name from the execution's result")
-	return c
+	return a.readFlag(c)
 }
 
 // copyChunks writes a log or artifact to w. If the middle of a long log was dropped, copyChunks

@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/screen"
 )
 
@@ -45,32 +43,6 @@ make their first key without a server.`,
 		"the `store` of the server, postgres://USER@HOST/DATABASE or sqlite:DIR; put its password into PGPASSWORD")
 	c.AddCommand(a.keysCreateCommand(), a.keysLsCommand(), a.keysRevokeCommand())
 	return c
-}
-
-// useStore makes a command use the store that --store or BELAY_STORE names, if one of them is set
-// and neither --data nor a server has precedence.
-func (a *app) useStore(c *cobra.Command) error {
-	from := config.Sources{Flags: make(map[string]string)}
-	text, typed := c.Flag("store").Value.String(), c.Flag("store").Changed
-	switch {
-	case typed:
-		from.Flags["store"] = text
-	case c.Flag("data").Changed || a.server != "":
-		return nil
-	default:
-		from.Environ = []string{"BELAY_STORE=" + os.Getenv("BELAY_STORE")}
-	}
-	cfg, err := config.Load(from)
-	if err != nil {
-		return err
-	}
-	switch {
-	case cfg.Shared():
-		a.server, a.store = "", cfg.StoreURL()
-	case cfg.Store != "":
-		a.server, a.data = "", cfg.DataDir()
-	}
-	return nil
 }
 
 func (a *app) keysCreateCommand() *cobra.Command {

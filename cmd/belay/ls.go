@@ -55,7 +55,7 @@ func (a *app) lsCommand() *cobra.Command {
 	c.Flags().IntVarP(&f.Limit, "limit", "n", 50, "the largest number of executions to list")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(append(stateNames(), "active"),
 		cobra.ShellCompDirectiveNoFileComp))
-	return c
+	return a.readFlag(c)
 }
 
 // searchFor is how long ls continues to search when few executions match the filter.

@@ -20,12 +20,6 @@ the SQL first, or to migrate before the engine starts. If several programs migra
 the same time, they take turns. A data directory must not be in use; a PostgreSQL
 database may be in use by servers of this version and of the previous version.`
 
-// storeFlag adds --store to a command that opens a store itself, without a server.
-func storeFlag(c *cobra.Command) {
-	c.Flags().String("store", "", "the `store`, postgres://USER@HOST/DATABASE or sqlite:DIR, instead of the data "+
-		"directory; put its password into PGPASSWORD")
-}
-
 // storeOf returns the URL of the store that the command line names. It refuses --server: the
 // command must run where the server keeps its data.
 func (a *app) storeOf(c *cobra.Command) (string, error) {

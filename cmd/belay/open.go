@@ -33,9 +33,18 @@ type reader interface {
 	Workers(ctx context.Context) ([]belay.Worker, error)
 }
 
-// reading calls f with a reader of the server, if the command line names one, and otherwise of
-// the data directory. The data directory is readable while another process runs its engine.
+// reading calls f with a reader of the store that --store names, of the server, if the command line
+// names one, and otherwise of the data directory. Stores are readable while other processes run
+// engines on them.
 func (a *app) reading(ctx context.Context, f func(reader) error) error {
+	if a.store != "" {
+		r, err := embedded.OpenReader(ctx, a.store)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return f(r)
+	}
 	if a.server != "" {
 		b, err := a.dial(ctx)
 		if err != nil {
@@ -240,7 +249,7 @@ func fits(id, part string) bool {
 
 // completeIDs offers to the shell the ids of the newest executions.
 func (a *app) completeIDs(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+	if len(args) > 0 || a.readStore(c) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	ids := []string{lastExecution + "\tthe newest execution"}

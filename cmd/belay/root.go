@@ -52,7 +52,8 @@ With --server or BELAY_SERVER all commands use a server. If the server requires 
 key, put the key into BELAY_KEY, or into the file that --key-file names. Without a
 server all data is in one data directory: --data, BELAY_DATA or ./belay-data. Any
 number of commands can use a data directory at the same time: one process runs the
-engine, and when that process ends, another one starts the engine.
+engine, and when that process ends, another one starts the engine. Commands that read
+can also read the database of servers, without a server: --store or BELAY_STORE.
 
 An ID is the id of an execution, the first or last characters of an id (four at
 least), the execution's idempotency key, or @last for the newest execution.

@@ -30,7 +30,7 @@ func (a *app) watchCommand() *cobra.Command {
 		},
 	}
 	c.Flags().Int64Var(&after, "after", 0, "print only events after this `seq`")
-	return c
+	return a.readFlag(c)
 }
 
 func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int64) error {

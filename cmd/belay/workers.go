@@ -44,7 +44,7 @@ func (a *app) workersLsCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "list workers that have ended too")
-	return c
+	return a.readFlag(c)
 }
 
 func (a *app) listWorkers(workers []belay.Worker) error {

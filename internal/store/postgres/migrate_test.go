@@ -55,8 +55,8 @@ func TestPendingMigrationsAreListed(t *testing.T) {
 		t.Errorf("asking changed the database: %v", err)
 	}
 	if _, err := postgres.Open(t.Context(), url,
-		postgres.Options{ReadOnly: true}); belay.CodeOf(err) != belay.CodeUnavailable ||
-		!strings.Contains(err.Error(), "older") {
+		postgres.Options{ReadOnly: true}); belay.CodeOf(err) != belay.CodeNotFound ||
+		!strings.Contains(err.Error(), "no Belay data") {
 		t.Errorf("read-only on an empty database: %v", err)
 	}
 	ran, err := postgres.Migrate(t.Context(), url)

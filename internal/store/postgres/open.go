@@ -135,7 +135,14 @@ func prepare(ctx context.Context, db *sql.DB, o Options) error {
 		return err
 	}
 	left, err := pending(ctx, db)
-	if err == nil && len(left) > 0 {
+	switch {
+	case err != nil || len(left) == 0:
+	case left[0].Version == 1:
+		err = &belay.Error{
+			Code: belay.CodeNotFound, Op: "open",
+			Message: "there is no Belay data in the database yet; a server makes its tables when it starts",
+		}
+	default:
 		err = &belay.Error{
 			Code: belay.CodeUnavailable, Op: "open",
 			Message: "the database is older than this Belay; a server of this version brings it up to date when " +
