@@ -136,13 +136,13 @@ type Policy struct {
 	Abandon bool `json:"abandon,omitempty"`
 }
 
-// Text returns the policy as JSON, in the form in which the store keeps it, or nil for the zero
-// policy.
+// Text returns the policy as JSON, in the form in which the store keeps it: durations are text, and
+// do not stand in milliseconds too. It returns nil for the zero policy.
 func (p Policy) Text() []byte {
 	if p == (Policy{}) {
 		return nil
 	}
-	b, err := json.Marshal(p)
+	b, err := json.Marshal(policyFields(p))
 	if err != nil {
 		panic(err) // Marshal of a struct of these fields cannot fail
 	}

@@ -60,10 +60,14 @@ func (a *api) act(ctx context.Context, action belay.Action, in *actRequest) (*ex
 	if in.Body != nil {
 		body = *in.Body
 	}
+	grace, err := body.Grant()
+	if err != nil {
+		return nil, err
+	}
 	c := belay.Control{
 		Execution: in.ID, Action: action, Actor: callerOf(ctx).actor(body.Actor), Reason: body.Reason,
 		Op:    wire.OpOf(in.Key),
-		Grace: body.Grace, Input: body.Input, UpTo: body.UpTo, Fork: body.Fork,
+		Grace: grace, Input: body.Input, UpTo: body.UpTo, Fork: body.Fork,
 	}
 	if action == belay.ActionRetry && len(body.Input) > 0 {
 		c.Action = belay.ActionRequeue

@@ -112,13 +112,21 @@ func (a *api) submitAll(ctx context.Context, b *wire.Batch, which []int, out *wi
 	if len(which) == 0 {
 		return
 	}
-	list := make([]belay.Submission, len(which))
-	for n, i := range which {
-		list[n] = b.Ops[i].Submit.Submission()
+	list, told := make([]belay.Submission, 0, len(which)), make([]int, 0, len(which))
+	for _, i := range which {
+		s, err := b.Ops[i].Submit.Submission()
+		if err != nil {
+			out.Results[i].Error = problemOf(err)
+			continue
+		}
+		list, told = append(list, s), append(told, i)
+	}
+	if len(list) == 0 {
+		return
 	}
 	answers, err := a.b.Submit(ctx, list...)
 	a.away(ctx, err)
-	for n, i := range which {
+	for n, i := range told {
 		switch {
 		case err != nil:
 			out.Results[i].Error = problemOf(err)

@@ -96,7 +96,11 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 			return nil, err
 		}
 	}
-	answers, err := a.b.Submit(ctx, in.Body.Submission())
+	s, err := in.Body.Submission()
+	if err != nil {
+		return nil, err
+	}
+	answers, err := a.b.Submit(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +108,7 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 	if got.Err != nil {
 		return nil, got.Err
 	}
-	in.Body.Input = nil
+	in.Body.Input, s.Input = nil, nil
 	leaveRoom(ctx)
 	out, err := a.awaited(ctx, got.ID, wait)
 	if err != nil {

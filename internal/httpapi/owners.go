@@ -127,8 +127,9 @@ func (a *api) resume(ctx context.Context, in *resumeRequest) (*struct{ Body wire
 }
 
 func (a *api) lock(ctx context.Context, in *lockRequest) (*lockReply, error) {
-	r := belay.LockRequest{
-		ID: in.Body.ID, Execution: in.ID, Owner: in.Body.Owner, TTL: in.Body.TTL, Reopen: in.Body.Reopen,
+	r, err := in.Body.Request(in.ID)
+	if err != nil {
+		return nil, err
 	}
 	if r.ID.IsZero() && in.Key != "" {
 		r.ID = belay.WorkerID(wire.OpOf("lock " + in.ID.String() + " " + in.Key))
@@ -167,7 +168,10 @@ func (a *api) release(ctx context.Context, in *releaseRequest) (*executionReply,
 			l.Token = x.Token
 		}
 	}
-	s := in.Body.Settlement(l, settleOp(in.Key, l, &in.Body))
+	s, err := in.Body.Settlement(l, settleOp(in.Key, l, &in.Body))
+	if err != nil {
+		return nil, err
+	}
 	if s.Outcome == belay.OutcomeFailed && s.Failure == nil {
 		return nil, invalid("body.error", "say what went wrong")
 	}

@@ -99,6 +99,9 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.OnExpired]():      reflect.TypeFor[onExpired](),
 	reflect.TypeFor[belay.Scope]():          reflect.TypeFor[scope](),
 	reflect.TypeFor[belay.Code]():           reflect.TypeFor[code](),
+	reflect.TypeFor[belay.Policy]():         reflect.TypeFor[wire.Policy](),
+	reflect.TypeFor[belay.Worker]():         reflect.TypeFor[wire.Worker](),
+	reflect.TypeFor[belay.Session]():        reflect.TypeFor[wire.Session](),
 	reflect.TypeFor[refusal]():              reflect.TypeFor[wire.Problem](),
 }
 
@@ -158,7 +161,9 @@ func (a *api) config() huma.Config {
 			Info: &huma.Info{
 				Title: "Belay", Version: "1",
 				Description: "Durable executions with one owner at a time. Times are RFC 3339; fields that end in " +
-					"_ms are milliseconds. Every refusal is a problem (RFC 9457) with a stable code; refusals of the " +
+					"_ms are milliseconds. A duration that is written as text, such as 90s, has its milliseconds " +
+					"beside it, in the field of the same name with _ms: answers have both, and a request gives " +
+					"either, or both if they are equal. A field that is 0 counts as not given. Every refusal is a problem (RFC 9457) with a stable code; refusals of the " +
 					"chat have the form of OpenAI's API. A stream of server-sent events (text/event-stream) is described " +
 					"as an array whose items are its events, with their data parsed as JSON.",
 				Contact: &huma.Contact{Name: "Belay", URL: "https://github.com/belaydev/belay"},

@@ -14,7 +14,7 @@ type workerAt struct {
 
 type openRequest struct {
 	Key  string `header:"Idempotency-Key" maxLength:"200" doc:"Names the session, if the body has no id: a repeat with the same key finds the session."`
-	Body belay.WorkerSpec
+	Body wire.WorkerSpec
 }
 
 type sessionReply struct {
@@ -88,13 +88,17 @@ func (a *api) openWorker(ctx context.Context, in *openRequest) (*sessionReply, e
 	if in.Body.ID.IsZero() && in.Key != "" {
 		in.Body.ID = belay.WorkerID(wire.OpOf("open " + in.Key))
 	}
+	spec, err := in.Body.Spec()
+	if err != nil {
+		return nil, err
+	}
 	if hire := a.gate.hire; hire != nil && callerOf(ctx).open && !socketed(ctx) {
-		if err := hire(&in.Body); err != nil {
+		if err := hire(&spec); err != nil {
 			return nil, err
 		}
 	}
 	ctx, replayed := belay.WithReplay(ctx)
-	s, err := a.b.OpenWorker(ctx, in.Body)
+	s, err := a.b.OpenWorker(ctx, spec)
 	out := &sessionReply{
 		Status: http.StatusCreated, Location: "/v1/workers/" + s.ID.String(), Replayed: yes(replayed), Body: s,
 	}

@@ -23,7 +23,8 @@ type Submit struct {
 	Trigger        belay.Trigger     `json:"trigger,omitempty" enum:"manual,parent,cron,event,webhook,queue"`
 	Parent         *Lease            `json:"parent,omitempty" doc:"The lease of the run that starts this execution as its child."`
 	ParentKey      string            `json:"parent_key,omitempty" maxLength:"200"`
-	belay.Policy
+	PolicyFields
+	PolicyMS
 }
 
 // SubmitOf converts a submission for the wire.
@@ -31,7 +32,7 @@ func SubmitOf(s belay.Submission) Submit {
 	w := Submit{
 		ID: s.ID, Workflow: s.Workflow, Version: s.Version, Input: s.Input, Queue: s.Queue, Priority: s.Priority,
 		Labels: s.Labels, WorkerLabels: s.WorkerLabels, DueAt: s.DueAt, IdempotencyKey: s.IdempotencyKey,
-		Trigger: s.Trigger, ParentKey: s.ParentKey, Policy: s.Policy,
+		Trigger: s.Trigger, ParentKey: s.ParentKey, PolicyFields: PolicyFields(s.Policy),
 	}
 	if s.External {
 		w.Dispatch = "external"
@@ -43,18 +44,19 @@ func SubmitOf(s belay.Submission) Submit {
 	return w
 }
 
-// Submission converts the submission from the wire.
-func (w *Submit) Submission() belay.Submission {
+// Submission converts the submission from the wire. CodeInvalid if a duration is given twice and differs.
+func (w *Submit) Submission() (belay.Submission, error) {
+	policy, err := w.policy(w.PolicyFields)
 	s := belay.Submission{
 		ID: w.ID, Workflow: w.Workflow, Version: w.Version, Input: w.Input, Queue: w.Queue, Priority: w.Priority,
 		Labels: w.Labels, WorkerLabels: w.WorkerLabels, DueAt: w.DueAt, IdempotencyKey: w.IdempotencyKey,
-		Trigger: w.Trigger, ParentKey: w.ParentKey, Policy: w.Policy, External: w.Dispatch == "external",
+		Trigger: w.Trigger, ParentKey: w.ParentKey, Policy: policy, External: w.Dispatch == "external",
 	}
 	if w.Parent != nil {
 		l := w.Parent.Lease()
 		s.Parent = &l
 	}
-	return s
+	return s, err
 }
 
 // Act is the body of an action on an execution. The header Idempotency-Key has the operation id.
@@ -67,6 +69,14 @@ type Act struct {
 	Input json.RawMessage   `json:"input,omitempty" doc:"retry, fork: another input; then all steps run again."`
 	UpTo  int64             `json:"up_to,omitempty" minimum:"0" doc:"fork: the last seq whose checkpoints the fork keeps; 0 keeps all."`
 	Fork  belay.ExecutionID `json:"fork,omitzero" doc:"fork: the id of the new execution."`
+
+	GraceMS int64 `json:"grace_ms,omitempty" minimum:"0" doc:"grace in milliseconds."`
+}
+
+// Grant is the grace of a cancel; CodeInvalid if it is given twice and differs.
+func (w *Act) Grant() (belay.Duration, error) {
+	d := w.Grace
+	return d, eachDuration(millis{"grace", &d, w.GraceMS})
 }
 
 // Deliver delivers a signal. The header Idempotency-Key has the operation id.

@@ -8,6 +8,13 @@ type Lock struct {
 	Owner  string         `json:"owner" minLength:"1" maxLength:"200" doc:"Names the owner for people."`
 	TTL    belay.Duration `json:"ttl,omitempty" doc:"How long the lock lives after a heartbeat; 30s by default."`
 	Reopen bool           `json:"reopen,omitempty" doc:"Opens a failed or cancelled execution again in the same commit."`
+	TTLMS  int64          `json:"ttl_ms,omitempty" minimum:"0" doc:"ttl in milliseconds."`
+}
+
+// Request is the request for a lock as its noun; CodeInvalid if the TTL is given twice and differs.
+func (w *Lock) Request(execution belay.ExecutionID) (belay.LockRequest, error) {
+	r := belay.LockRequest{ID: w.ID, Execution: execution, Owner: w.Owner, TTL: w.TTL, Reopen: w.Reopen}
+	return r, eachDuration(millis{"ttl", &r.TTL, w.TTLMS})
 }
 
 // LockReply is a lock with the execution and its progress.

@@ -75,18 +75,23 @@ type Release struct {
 	RetryAfter belay.Duration  `json:"retry_after,omitempty" doc:"fail: the least delay before the next attempt."`
 	SignalSeen int64           `json:"signal_seen,omitempty" minimum:"0"`
 	CostTokens int64           `json:"cost_tokens,omitempty" minimum:"0"`
+
+	WaitMS       int64 `json:"wait_ms,omitempty" minimum:"0" doc:"wait in milliseconds."`
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty" minimum:"0" doc:"retry_after in milliseconds."`
 }
 
-// Settlement converts the release from the wire.
-func (w *Release) Settlement(l belay.Lease, op belay.OpID) belay.Settlement {
+// Settlement converts the release from the wire. CodeInvalid if a duration is given twice and differs.
+func (w *Release) Settlement(l belay.Lease, op belay.OpID) (belay.Settlement, error) {
+	wait, after := w.Wait, w.RetryAfter
+	err := eachDuration(millis{"wait", &wait, w.WaitMS}, millis{"retry_after", &after, w.RetryAfterMS})
 	outcome := map[string]belay.Outcome{
 		"suspend": belay.OutcomeSuspended, "complete": belay.OutcomeSucceeded, "fail": belay.OutcomeFailed,
 		"requeue": belay.OutcomeReleased,
 	}[w.Outcome]
 	return belay.Settlement{
-		Lease: l, Op: op, Outcome: outcome, Output: w.Output, Failure: w.Error, RetryAfter: w.RetryAfter.D(),
-		Wait: w.Wait.D(), WaitText: w.WaitText, SignalSeen: w.SignalSeen, CostTokens: w.CostTokens,
-	}
+		Lease: l, Op: op, Outcome: outcome, Output: w.Output, Failure: w.Error, RetryAfter: after.D(),
+		Wait: wait.D(), WaitText: w.WaitText, SignalSeen: w.SignalSeen, CostTokens: w.CostTokens,
+	}, err
 }
 
 // Steal takes an execution from its owner.

@@ -970,6 +970,11 @@ export interface components {
              * @example 90s
              */
             grace?: string;
+            /**
+             * Format: int64
+             * @description grace in milliseconds.
+             */
+            grace_ms?: number;
             /** @description retry, fork: another input; then all steps run again. */
             input?: unknown;
             /** @description The reason, which the history shows. */
@@ -1504,6 +1509,11 @@ export interface components {
              * @example 90s
              */
             ttl?: string;
+            /**
+             * Format: int64
+             * @description ttl in milliseconds.
+             */
+            ttl_ms?: number;
         };
         LockLease: {
             /** Format: int64 */
@@ -1585,14 +1595,39 @@ export interface components {
             abandon?: boolean;
             /** @example 90s */
             backoff_base?: string;
+            /**
+             * Format: int64
+             * @description backoff_base in milliseconds.
+             */
+            backoff_base_ms?: number;
             /** @example 90s */
             backoff_cap?: string;
+            /**
+             * Format: int64
+             * @description backoff_cap in milliseconds.
+             */
+            backoff_cap_ms?: number;
             /** @example 90s */
             cancel_grace?: string;
+            /**
+             * Format: int64
+             * @description cancel_grace in milliseconds.
+             */
+            cancel_grace_ms?: number;
             /** @example 90s */
             idle_timeout?: string;
+            /**
+             * Format: int64
+             * @description idle_timeout in milliseconds.
+             */
+            idle_timeout_ms?: number;
             /** @example 90s */
             lock_delay?: string;
+            /**
+             * Format: int64
+             * @description lock_delay in milliseconds.
+             */
+            lock_delay_ms?: number;
             /** Format: int64 */
             max_attempts?: number;
             /** Format: int64 */
@@ -1604,12 +1639,32 @@ export interface components {
             on_lost?: "requeue" | "fail";
             /** @example 90s */
             run_timeout?: string;
+            /**
+             * Format: int64
+             * @description run_timeout in milliseconds.
+             */
+            run_timeout_ms?: number;
             /** @example 90s */
             scheduled_timeout?: string;
+            /**
+             * Format: int64
+             * @description scheduled_timeout in milliseconds.
+             */
+            scheduled_timeout_ms?: number;
             /** @example 90s */
             start_timeout?: string;
+            /**
+             * Format: int64
+             * @description start_timeout in milliseconds.
+             */
+            start_timeout_ms?: number;
             /** @example 90s */
             timeout?: string;
+            /**
+             * Format: int64
+             * @description timeout in milliseconds.
+             */
+            timeout_ms?: number;
         };
         Problem: {
             /** @enum {string} */
@@ -1705,6 +1760,11 @@ export interface components {
              * @example 90s
              */
             retry_after?: string;
+            /**
+             * Format: int64
+             * @description retry_after in milliseconds.
+             */
+            retry_after_ms?: number;
             /** Format: int64 */
             signal_seen?: number;
             /**
@@ -1712,6 +1772,11 @@ export interface components {
              * @example 90s
              */
             wait?: string;
+            /**
+             * Format: int64
+             * @description wait in milliseconds.
+             */
+            wait_ms?: number;
             /** @description suspend: what the execution waits for. */
             wait_text?: string;
         };
@@ -1803,9 +1868,19 @@ export interface components {
         Session: {
             /** @example 90s */
             heartbeat: string;
+            /**
+             * Format: int64
+             * @description heartbeat in milliseconds.
+             */
+            heartbeat_ms: number;
             id: string;
             /** @example 90s */
             ttl: string;
+            /**
+             * Format: int64
+             * @description ttl in milliseconds.
+             */
+            ttl_ms: number;
             warning?: string;
         };
         Settle: {
@@ -1887,10 +1962,25 @@ export interface components {
             abandon?: boolean;
             /** @example 90s */
             backoff_base?: string;
+            /**
+             * Format: int64
+             * @description backoff_base in milliseconds.
+             */
+            backoff_base_ms?: number;
             /** @example 90s */
             backoff_cap?: string;
+            /**
+             * Format: int64
+             * @description backoff_cap in milliseconds.
+             */
+            backoff_cap_ms?: number;
             /** @example 90s */
             cancel_grace?: string;
+            /**
+             * Format: int64
+             * @description cancel_grace in milliseconds.
+             */
+            cancel_grace_ms?: number;
             /**
              * @description external: workers never claim the execution; a program owns it by a lock.
              * @enum {string}
@@ -1907,6 +1997,11 @@ export interface components {
             idempotency_key?: string;
             /** @example 90s */
             idle_timeout?: string;
+            /**
+             * Format: int64
+             * @description idle_timeout in milliseconds.
+             */
+            idle_timeout_ms?: number;
             /** @description Any JSON; at most 1 MiB. */
             input?: unknown;
             /** @description For people and filters. */
@@ -1915,6 +2010,11 @@ export interface components {
             };
             /** @example 90s */
             lock_delay?: string;
+            /**
+             * Format: int64
+             * @description lock_delay in milliseconds.
+             */
+            lock_delay_ms?: number;
             /** Format: int64 */
             max_attempts?: number;
             /** Format: int64 */
@@ -1933,12 +2033,32 @@ export interface components {
             queue?: string;
             /** @example 90s */
             run_timeout?: string;
+            /**
+             * Format: int64
+             * @description run_timeout in milliseconds.
+             */
+            run_timeout_ms?: number;
             /** @example 90s */
             scheduled_timeout?: string;
+            /**
+             * Format: int64
+             * @description scheduled_timeout in milliseconds.
+             */
+            scheduled_timeout_ms?: number;
             /** @example 90s */
             start_timeout?: string;
+            /**
+             * Format: int64
+             * @description start_timeout in milliseconds.
+             */
+            start_timeout_ms?: number;
             /** @example 90s */
             timeout?: string;
+            /**
+             * Format: int64
+             * @description timeout in milliseconds.
+             */
+            timeout_ms?: number;
             /** @enum {string} */
             trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue";
             version?: string;
@@ -2002,6 +2122,11 @@ export interface components {
             heartbeat?: string;
             /** Format: date-time */
             heartbeat_at: string;
+            /**
+             * Format: int64
+             * @description heartbeat in milliseconds.
+             */
+            heartbeat_ms?: number;
             id?: string;
             labels?: {
                 [key: string]: string;
@@ -2017,6 +2142,11 @@ export interface components {
             state: "open" | "draining" | "closed" | "drained" | "lost";
             /** @example 90s */
             ttl?: string;
+            /**
+             * Format: int64
+             * @description ttl in milliseconds.
+             */
+            ttl_ms?: number;
             version?: string;
             workflows: components["schemas"]["Registration"][];
         };
@@ -2029,6 +2159,11 @@ export interface components {
             external?: boolean;
             /** @example 90s */
             heartbeat?: string;
+            /**
+             * Format: int64
+             * @description heartbeat in milliseconds.
+             */
+            heartbeat_ms?: number;
             id?: string;
             labels?: {
                 [key: string]: string;
@@ -2038,6 +2173,11 @@ export interface components {
             queues?: string[];
             /** @example 90s */
             ttl?: string;
+            /**
+             * Format: int64
+             * @description ttl in milliseconds.
+             */
+            ttl_ms?: number;
             version?: string;
             workflows: components["schemas"]["Registration"][];
         };

@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// PolicyFields are the fields of a policy in requests. The type has no methods, so that a struct that
+// embeds it is marshalled with all of its fields.
+type PolicyFields belay.Policy
+
+// PolicyMS are the durations of a policy in milliseconds, for programs that do not read Go's durations.
+type PolicyMS struct {
+	BackoffBaseMS      int64 `json:"backoff_base_ms,omitempty" minimum:"0" doc:"backoff_base in milliseconds."`
+	BackoffCapMS       int64 `json:"backoff_cap_ms,omitempty" minimum:"0" doc:"backoff_cap in milliseconds."`
+	ScheduledTimeoutMS int64 `json:"scheduled_timeout_ms,omitempty" minimum:"0" doc:"scheduled_timeout in milliseconds."`
+	StartTimeoutMS     int64 `json:"start_timeout_ms,omitempty" minimum:"0" doc:"start_timeout in milliseconds."`
+	RunTimeoutMS       int64 `json:"run_timeout_ms,omitempty" minimum:"0" doc:"run_timeout in milliseconds."`
+	IdleTimeoutMS      int64 `json:"idle_timeout_ms,omitempty" minimum:"0" doc:"idle_timeout in milliseconds."`
+	TimeoutMS          int64 `json:"timeout_ms,omitempty" minimum:"0" doc:"timeout in milliseconds."`
+	CancelGraceMS      int64 `json:"cancel_grace_ms,omitempty" minimum:"0" doc:"cancel_grace in milliseconds."`
+	LockDelayMS        int64 `json:"lock_delay_ms,omitempty" minimum:"0" doc:"lock_delay in milliseconds."`
+}
+
+// policy returns a policy whose durations are given as text, in milliseconds, or in both forms alike.
+func (w *PolicyMS) policy(fields PolicyFields) (belay.Policy, error) {
+	p := belay.Policy(fields)
+	return p, eachDuration(
+		millis{"backoff_base", &p.BackoffBase, w.BackoffBaseMS}, millis{"backoff_cap", &p.BackoffCap, w.BackoffCapMS},
+		millis{"scheduled_timeout", &p.ScheduledTimeout, w.ScheduledTimeoutMS},
+		millis{"start_timeout", &p.StartTimeout, w.StartTimeoutMS}, millis{"run_timeout", &p.RunTimeout, w.RunTimeoutMS},
+		millis{"idle_timeout", &p.IdleTimeout, w.IdleTimeoutMS}, millis{"timeout", &p.Timeout, w.TimeoutMS},
+		millis{"cancel_grace", &p.CancelGrace, w.CancelGraceMS}, millis{"lock_delay", &p.LockDelay, w.LockDelayMS},
+	)
+}
+
+// WorkerSpec is the request for a session.
+type WorkerSpec struct {
+	belay.WorkerSpec
+	TTLMS       int64 `json:"ttl_ms,omitempty" minimum:"0" doc:"ttl in milliseconds."`
+	HeartbeatMS int64 `json:"heartbeat_ms,omitempty" minimum:"0" doc:"heartbeat in milliseconds."`
+}
+
+// Spec is the request as its noun.
+func (w *WorkerSpec) Spec() (belay.WorkerSpec, error) {
+	s := w.WorkerSpec
+	return s, eachDuration(millis{"ttl", &s.TTL, w.TTLMS}, millis{"heartbeat", &s.Heartbeat, w.HeartbeatMS})
+}
+
+// millis is a duration of a request, which the field name gives as text and the field name_ms in
+// milliseconds. A field that is 0 is not given.
+type millis struct {
+	name string
+	text *belay.Duration
+	ms   int64
+}
+
+// eachDuration sets durations that are given in milliseconds alone, and refuses those whose two fields
+// differ.
+func eachDuration(all ...millis) error {
+	for _, d := range all {
+		switch {
+		case d.ms == 0:
+		case *d.text == 0:
+			*d.text = belay.Duration(Duration(d.ms))
+		case Millis(time.Duration(*d.text)) != d.ms:
+			return &belay.Error{Code: belay.CodeInvalid, Message: fmt.Sprintf(
+				"%s is %s and %s_ms is %d, which differ; send one of them", d.name, d.text.D(), d.name, d.ms)}
+		}
+	}
+	return nil
+}
+
+// Policy, Worker and Session are the JSON of the types of package belay that have these names.
+type (
+	Policy struct {
+		PolicyFields
+		PolicyMS
+	}
+	Worker struct {
+		WorkerFields
+		TTLMS       int64 `json:"ttl_ms,omitempty" minimum:"0" doc:"ttl in milliseconds."`
+		HeartbeatMS int64 `json:"heartbeat_ms,omitempty" minimum:"0" doc:"heartbeat in milliseconds."`
+	}
+	Session struct {
+		SessionFields
+		TTLMS       int64 `json:"ttl_ms" minimum:"0" doc:"ttl in milliseconds."`
+		HeartbeatMS int64 `json:"heartbeat_ms" minimum:"0" doc:"heartbeat in milliseconds."`
+	}
+	// WorkerFields and SessionFields have the fields without methods.
+	WorkerFields  belay.Worker
+	SessionFields belay.Session
+)

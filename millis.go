@@ -1,0 +1,59 @@
+package belay
+
+import "encoding/json"
+
+// The types below write their durations twice in JSON: as text that people read, such as "1m30s", and
+// in whole milliseconds in a field whose name ends in _ms, for programs in other languages. Reading
+// JSON takes the text. The embedded types have the fields and no methods.
+type (
+	policyFields  Policy
+	workerFields  Worker
+	sessionFields Session
+)
+
+// MarshalJSON writes each duration of the policy also in milliseconds.
+func (p Policy) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		policyFields
+		BackoffBaseMS      int64 `json:"backoff_base_ms,omitempty"`
+		BackoffCapMS       int64 `json:"backoff_cap_ms,omitempty"`
+		ScheduledTimeoutMS int64 `json:"scheduled_timeout_ms,omitempty"`
+		StartTimeoutMS     int64 `json:"start_timeout_ms,omitempty"`
+		RunTimeoutMS       int64 `json:"run_timeout_ms,omitempty"`
+		IdleTimeoutMS      int64 `json:"idle_timeout_ms,omitempty"`
+		TimeoutMS          int64 `json:"timeout_ms,omitempty"`
+		CancelGraceMS      int64 `json:"cancel_grace_ms,omitempty"`
+		LockDelayMS        int64 `json:"lock_delay_ms,omitempty"`
+	}{
+		policyFields(p), p.BackoffBase.millis(), p.BackoffCap.millis(), p.ScheduledTimeout.millis(),
+		p.StartTimeout.millis(), p.RunTimeout.millis(), p.IdleTimeout.millis(), p.Timeout.millis(),
+		p.CancelGrace.millis(), p.LockDelay.millis(),
+	})
+}
+
+// MarshalJSON writes the TTL and the heartbeat also in milliseconds.
+func (w Worker) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		workerFields
+		TTLMS       int64 `json:"ttl_ms,omitempty"`
+		HeartbeatMS int64 `json:"heartbeat_ms,omitempty"`
+	}{workerFields(w), w.TTL.millis(), w.Heartbeat.millis()})
+}
+
+// MarshalJSON writes the TTL and the heartbeat also in milliseconds.
+func (s Session) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		sessionFields
+		TTLMS       int64 `json:"ttl_ms"`
+		HeartbeatMS int64 `json:"heartbeat_ms"`
+	}{sessionFields(s), s.TTL.millis(), s.Heartbeat.millis()})
+}
+
+// millis is the duration in whole milliseconds. A duration above zero stays above zero, since zero
+// means that there is none.
+func (d Duration) millis() int64 {
+	if ms := d.D().Milliseconds(); ms != 0 || d <= 0 {
+		return ms
+	}
+	return 1
+}
