@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"maps"
 	"slices"
@@ -265,6 +266,11 @@ func (e *Engine) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return err
 }
 
+// errStaleKeys means that a key which is not known here may be in the store.
+var errStaleKeys = &belay.Error{
+	Code: belay.CodeUnavailable, Message: "the keys cannot be read at this moment", RetryAfter: time.Second,
+}
+
 // KeyOf returns the key of a secret, or CodeUnauthorized if the key is unknown or revoked. A key
 // that another server made or revoked is noticed within five seconds. While the store cannot be
 // read, the known keys count for up to a minute.
@@ -280,13 +286,34 @@ func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 	k, ok := known.bySum[sha256.Sum256([]byte(secret))]
 	switch {
 	case !ok && known.stale: // another server may have made the key since the last reading
-		return belay.Key{}, &belay.Error{
-			Code: belay.CodeUnavailable, Message: "the keys cannot be read at this moment", RetryAfter: time.Second,
-		}
+		return belay.Key{}, errStaleKeys
 	case !ok || !k.RevokedAt.IsZero():
 		return belay.Key{}, bad
 	}
 	return k, nil
+}
+
+// Seal returns the key with an id, and the HMAC of a message under the stored hash of the key's
+// secret. Every server of the store computes the same code; others can compute it only if they have
+// the secret or can read the store. The errors are those of KeyOf.
+func (e *Engine) Seal(ctx context.Context, id belay.KeyID, message []byte) (belay.Key, [32]byte, error) {
+	known, err := e.known(ctx)
+	if err != nil {
+		return belay.Key{}, [32]byte{}, err
+	}
+	for sum, k := range known.bySum {
+		if k.ID == id && k.RevokedAt.IsZero() {
+			mac := hmac.New(sha256.New, sum[:])
+			mac.Write(message)
+			return k, [32]byte(mac.Sum(nil)), nil
+		}
+	}
+	if known.stale {
+		return belay.Key{}, [32]byte{}, errStaleKeys
+	}
+	return belay.Key{}, [32]byte{}, &belay.Error{
+		Code: belay.CodeUnauthorized, Message: "the key is not known, or was revoked",
+	}
 }
 
 // HasKeys reports whether there is a key that was not revoked. Its answer is as new as that of

@@ -186,3 +186,42 @@ func TestUnreadableKeysExpire(t *testing.T) {
 		must[belay.Key](t)(e.KeyOf(ctx, k.Secret))
 	})
 }
+
+// All servers of a store compute the same code for a key, and another one for another key or message. A key that was
+// revoked, or that nobody made, has none.
+func TestServersComputeTheSameCodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New(time.Now)
+		here, there := engine.New(s, engine.Options{}), engine.New(s, engine.Options{})
+		defer here.Close()
+		defer there.Close()
+		ctx := t.Context()
+		k := must[belay.NewKey](t)(here.CreateKey(ctx, belay.KeySpec{Name: "a", Scopes: []belay.Scope{belay.ScopeRead}}))
+		other := must[belay.NewKey](t)(here.CreateKey(ctx, belay.KeySpec{Name: "b", Scopes: k.Scopes}))
+		time.Sleep(5 * time.Second)
+		seal := func(e *engine.Engine, id belay.KeyID, message string) [32]byte {
+			t.Helper()
+			key, code, err := e.Seal(ctx, id, []byte(message))
+			if err != nil || key.ID != id {
+				t.Fatalf("the key is %+v, %v", key, err)
+			}
+			return code
+		}
+		code := seal(here, k.ID, "one")
+		if code != seal(there, k.ID, "one") || code == seal(there, k.ID, "two") || code == seal(here, other.ID, "one") ||
+			code == ([32]byte{}) {
+			t.Error("the codes do not tell keys and messages apart, or differ between servers")
+		}
+		if err := here.RevokeKey(ctx, belay.Revocation{Key: k.ID}); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := here.Seal(ctx, k.ID, []byte("one"))
+		refusal(t, err, belay.CodeUnauthorized, "")
+		seal(there, k.ID, "one") // the revocation is not noticed yet
+		time.Sleep(5 * time.Second)
+		_, _, err = there.Seal(ctx, k.ID, []byte("one"))
+		refusal(t, err, belay.CodeUnauthorized, "")
+		_, _, err = here.Seal(ctx, belay.KeyID{1}, []byte("one"))
+		refusal(t, err, belay.CodeUnauthorized, "")
+	})
+}

@@ -48,6 +48,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.await()
 	a.actions()
 	a.history()
+	a.streamTokens()
 	a.logs()
 	a.owners()
 	a.runs()

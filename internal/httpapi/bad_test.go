@@ -22,7 +22,7 @@ import (
 
 // corpusSize is how many bad requests there are. A change that adds a route or a field adds bad
 // requests, and the number shows if any are lost.
-const corpusSize = 4172
+const corpusSize = 4309
 
 // Every bad request is refused with a problem, in less than a second: no 5xx, no panic, and no
 // memory that the server keeps.
@@ -210,6 +210,7 @@ func (s *server) target() target {
 			{"POST", run + "/fail", `{"error": {"class": "transient", "message": "no"}}`},
 			{"POST", run + "/suspend", `{"wait_ms": 1, "wait_text": "a nap"}`},
 			{"POST", "/v1/keys", `{"name": "ci", "scopes": ["read"]}`},
+			{"POST", "/v1/stream-tokens", `{"execution": "` + id + `"}`},
 		},
 		queries: []good{
 			{"GET", "/v1/executions", ""}, {"GET", path, ""}, {"GET", path + "/history", ""}, {"GET", path + "/events",

@@ -44,7 +44,11 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 	in := &admitted{id: w.Header().Get(wire.HeaderRequest)}
 	r = r.WithContext(context.WithValue(r.Context(), admittedKey{}, in))
 	defer in.end()
-	buffer, err := a.prepare(rep, r, rt, in)
+	r, err := in.present(r, rt)
+	var buffer *bytes.Buffer
+	if err == nil {
+		buffer, err = a.prepare(rep, r, rt, in)
+	}
 	defer buffers.Put(buffer)
 	in.quota.headers(w.Header())
 	if err != nil {

@@ -34,6 +34,8 @@ type Route struct {
 	// Stream says that an answer may have no end, and Events are the server-sent events of such an answer.
 	Stream bool
 	Events []Event
+	// Token says that a stream token of the execution whose id is in the path opens the stream.
+	Token bool
 	// Over describes the answer 204 of a stream, which says that there is nothing more to request;
 	// empty if the route never answers 204.
 	Over string
@@ -54,7 +56,7 @@ func (a *api) extra() {
 		rt := &route{
 			id: x.ID, method: x.Method, path: x.Path, tag: x.Tag, summary: x.Summary, doc: x.Doc, scopes: x.Scopes,
 			status: x.Status, body: x.Body != nil, limit: x.Limit, stream: x.Stream, errors: x.Also, refuse: x.Refuse,
-			fault: x.Fault, heads: x.Headers,
+			fault: x.Fault, heads: x.Headers, token: x.Token,
 		}
 		if rt.status == 0 {
 			rt.status = http.StatusOK

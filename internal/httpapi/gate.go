@@ -83,6 +83,8 @@ type admitted struct {
 	leave  func()
 	id     string // the id of the request
 	quota  quota
+	token  string // the stream token of the request
+	opened bool   // the stream token was valid when the stream was opened
 }
 
 type admittedKey struct{}
@@ -215,6 +217,9 @@ func (g *gate) caller(r *http.Request) (caller, error) {
 	}
 	if open {
 		return caller{open: true}, nil
+	}
+	if in := presented(r); in != nil {
+		return g.byToken(r, in)
 	}
 	secret, given := credentials(r)
 	if !given {

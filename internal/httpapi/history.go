@@ -50,7 +50,7 @@ func (a *api) history() {
 			"id, from the first event or after " +
 			"Last-Event-ID, and `end` when the execution has ended. A comment every 15 s shows that the stream is " +
 			"alive.",
-		scopes: read, errors: []int{http.StatusGone}, stream: true,
+		scopes: read, errors: []int{http.StatusGone}, stream: true, token: true,
 	}, a.follow)
 	doc := a.documented(a.routes["GET /v1/executions/{id}/events"])
 	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": a.eventStream(

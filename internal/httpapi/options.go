@@ -15,6 +15,9 @@ type Keys interface {
 	KeyOf(ctx context.Context, secret string) (belay.Key, error)
 	// HasKeys reports whether the server has any key.
 	HasKeys(ctx context.Context) (bool, error)
+	// Seal finds the living key with an id, CodeUnauthorized if there is none, and computes a code over a message
+	// that only servers with the stored hash of this key can compute.
+	Seal(ctx context.Context, id belay.KeyID, message []byte) (belay.Key, [32]byte, error)
 }
 
 // Rate bounds how many requests one key may send, or one address if there are no keys.
@@ -97,7 +100,7 @@ type Options struct {
 	// Ping is how often a stream without events sends a comment, which shows that the stream is
 	// alive; 0 means 15 s.
 	Ping time.Duration
-	// Now is the clock of rate limits; nil means time.Now.
+	// Now is the clock of rate limits and stream tokens; nil means time.Now.
 	Now func() time.Time
 }
 

@@ -35,6 +35,7 @@ type route struct {
 	probe   bool                                    // a probe of the server, with a rate limit of its own
 	alive   bool                                    // keeps a session alive; its body waits for room before all others
 	page    bool                                    // is for browsers, which are asked for a password
+	token   bool                                    // a stream token opens the route
 	example string                                  // an example of the request's body
 	submits bool                                    // the header may say that a batch only submits
 	headers []string                                // headers of a success that are not fields of its type
@@ -95,6 +96,9 @@ func (a *api) operation(rt *route) huma.Operation {
 			names[i] = string(s)
 		}
 		op.Security = []map[string][]string{{"key": {}}, {}}
+		if rt.token {
+			op.Security = []map[string][]string{{"key": {}}, {"streamToken": {}}, {}}
+		}
 		op.Extensions = map[string]any{"x-scopes": names}
 	} else {
 		op.Security = []map[string][]string{}

@@ -22,6 +22,8 @@ var scopes = map[string][]belay.Scope{
 	"POST /v1/batch":    {belay.ScopeSubmit, belay.ScopeWorker},
 	"POST /v1/await":    {belay.ScopeRead},
 
+	"POST /v1/stream-tokens": {belay.ScopeRead},
+
 	"POST /v1/executions":                             {belay.ScopeSubmit},
 	"GET /v1/executions":                              {belay.ScopeRead},
 	"GET /v1/executions/{id}":                         {belay.ScopeRead},

@@ -109,6 +109,7 @@ func (w *walker) executions() {
 	w.step(409, "POST", path+"/retry", `{}`)
 	w.step(200, "POST", path+"/cancel", `{"grace": "1s"}`, "Idempotency-Key", "c1")
 	w.step(200, "GET", path+"/events", "")
+	w.step(201, "POST", "/v1/stream-tokens", `{"execution": "`+strings.TrimPrefix(path, "/v1/executions/")+`"}`)
 	seq := fmt.Sprint(w.step(200, "GET", path, "")["seq"])
 	w.step(204, "GET", path+"/events", "", "Last-Event-ID", seq)
 	w.step(409, "POST", path+"/signal", `{"name": "go"}`)

@@ -116,7 +116,7 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Scopes:  read,
 			Doc:     "Events output, progress and end. Last-Event-ID resumes after that event.",
 			Request: reflect.TypeFor[logParameters](),
-			Stream:  true, Events: log, Over: over, Handler: d.follow,
+			Stream:  true, Token: true, Events: log, Over: over, Handler: d.follow,
 		},
 		{
 			ID: "cancelJob", Method: http.MethodPost, Path: "/jobs/{id}/cancel", Summary: "Cancel a job",
