@@ -157,7 +157,16 @@ lint: $(LINT)
 # the document or their rules change.
 OPENAPI := bin/openapi-npm
 
-openapi: $(OPENAPI)/linted
+openapi: $(OPENAPI)/linted $(OPENAPI)/proxied
+
+# Prism compares a session through every route with the document. It runs again when the document or the code of a route
+# changes.
+$(OPENAPI)/proxied: $(OPENAPI)/installed internal/httpapi/testdata/openapi.json \
+  $(wildcard internal/httpapi/*.go internal/wire/*.go internal/agent/agentapi/*.go)
+	@echo "compare a session through Prism with internal/httpapi/testdata/openapi.json"
+	@BELAY_PRISM=$(CURDIR)/$(OPENAPI)/node_modules/.bin/prism go test -count=1 -timeout 5m -run '^TestPrismFindsNoViolation$$' \
+	  ./internal/httpapi
+	@touch $@
 
 $(OPENAPI)/linted: $(OPENAPI)/installed internal/httpapi/testdata/openapi.json $(wildcard test/openapi-npm/*.yaml)
 	@echo "lint internal/httpapi/testdata/openapi.json"
@@ -170,7 +179,7 @@ $(OPENAPI)/linted: $(OPENAPI)/installed internal/httpapi/testdata/openapi.json $
 
 $(OPENAPI)/installed: test/openapi-npm/package.json test/openapi-npm/package-lock.json
 	@scripts/need.sh node:nodejs npm
-	@echo "installing the linters of the OpenAPI document (once)"
+	@echo "installing the linters of the OpenAPI document and Prism (once)"
 	@mkdir -p $(OPENAPI)
 	@cp test/openapi-npm/package.json test/openapi-npm/package-lock.json $(OPENAPI)
 	@npm ci --prefix $(OPENAPI) --ignore-scripts --no-audit --no-fund --prefer-offline --silent

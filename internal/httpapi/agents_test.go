@@ -23,13 +23,20 @@ import (
 // if the prompt is "wait".
 func serveAgents(t *testing.T, depth int) *server {
 	t.Helper()
+	return serveAgentsWith(t, depth, httpapi.Options{})
+}
+
+// serveAgentsWith is serveAgents with other options.
+func serveAgentsWith(t *testing.T, depth int, o httpapi.Options) *server {
+	t.Helper()
 	b := &lateBackend{}
 	agents := agentapi.New(b, agentapi.Options{
 		Setup:    agent.Setup{Command: agent.Template{"agent"}, Timeout: time.Minute},
 		Capacity: 2, QueueDepth: depth, ChatTimeout: 20 * time.Second, Model: "belay",
 		Policy: belay.Policy{MaxAttempts: 1},
 	})
-	s := serve(t, httpapi.Options{Extra: agents.Routes(nil)})
+	o.Extra = agents.Routes(nil)
+	s := serve(t, o)
 	b.Backend = s.b
 	w := worker.New(s.b, worker.Options{Concurrency: 2, Log: slog.New(slog.DiscardHandler)})
 	worker.Register(w, agent.Prompted, pretend)

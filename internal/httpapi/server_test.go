@@ -28,6 +28,8 @@ type server struct {
 	// pretends says that the backend returns errors that no real backend returns, so answers are
 	// not checked against the document.
 	pretends bool
+	// prism stands between the requests that it takes and the server; nil if nothing does.
+	prism *prism
 	// ended gets a token when the handler of a request returns, on a server of serveNarrow.
 	ended <-chan struct{}
 }
@@ -89,9 +91,16 @@ func (s *server) try(ctx context.Context, method, path, body string, h ...string
 	if body != "" {
 		r = strings.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, r)
+	at := s.url
+	if s.prism != nil && s.prism.takes(method, path, body) {
+		at = s.prism.url
+	}
+	req, err := http.NewRequestWithContext(ctx, method, at+path, r)
 	if err != nil {
 		return nil, err
+	}
+	if at != s.url {
+		req.Header.Set("Accept-Encoding", "identity") // Prism passes on the header of a compressed body that it has read
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -107,6 +116,9 @@ func (s *server) try(ctx context.Context, method, path, body string, h ...string
 		return nil, err
 	}
 	defer resp.Body.Close()
+	if at != s.url {
+		s.prism.judge(method, path, resp)
+	}
 	data, err := io.ReadAll(resp.Body)
 	return &answer{resp, data}, err
 }

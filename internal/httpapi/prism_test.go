@@ -1,0 +1,143 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+// violation is a difference between the document and a request or an answer that Prism has found.
+type violation struct {
+	Location []string `json:"location"`
+	Severity string   `json:"severity"`
+	Message  string   `json:"message"`
+}
+
+// Prism as a proxy finds no violation in a session through every route with every success: every request of the
+// session that succeeds, and every answer, is as the document says. `make openapi` installs Prism and runs this test.
+func TestPrismFindsNoViolation(t *testing.T) {
+	program := os.Getenv("BELAY_PRISM")
+	if program == "" {
+		t.Skip("BELAY_PRISM does not name Prism; make openapi does")
+	}
+	s := serveAgentsWith(t, 100, httpapi.Options{Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		_, _ = w.Write([]byte("belay_up 1\n"))
+	})})
+	s.prism = startPrism(t, program, s.url)
+	w := &walker{s, documentOf(t, s)}
+	w.operations()
+	w.step(200, "GET", "/health", "")
+	w.executions()
+	w.worker()
+	w.owner()
+	w.jobs()
+	w.keys()
+	w.key = s.withKey("another root", belay.ScopeAdmin).key
+	w.chats()
+	for _, r := range w.doc.routes {
+		for status := range r.operation["responses"].(map[string]any) {
+			if at := r.method + " " + r.path + " " + status; status < "400" && !s.prism.passed[at] {
+				t.Errorf("%s is documented and did not pass through Prism", at)
+			}
+		}
+	}
+}
+
+// prism is Prism as a proxy before a server.
+type prism struct {
+	t      *testing.T
+	url    string
+	doc    *document
+	passed map[string]bool // "GET /path 200"
+}
+
+// startPrism starts Prism and waits until it listens.
+func startPrism(t *testing.T, program, upstream string) *prism {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Without --errors Prism sends a request that breaks the document on to the server, whose refusal it then judges.
+	cmd := exec.CommandContext(t.Context(), program, "proxy", golden, upstream, "--host", "127.0.0.1", "--port", port)
+	cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "SCARF_ANALYTICS=false", "NO_COLOR=1")
+	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), "Prism is listening") {
+	}
+	if lines.Err() != nil || lines.Text() == "" {
+		t.Fatalf("Prism does not listen: %v", lines.Err())
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines.Scan() { // so that Prism never waits for a reader
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-read
+		_ = cmd.Wait()
+	})
+	return &prism{t, "http://127.0.0.1:" + port, contract(t), make(map[string]bool)}
+}
+
+// takes reports whether Prism can pass on a request: it takes no body that is not JSON, and knows only the methods of
+// the document.
+func (p *prism) takes(method, path, body string) bool {
+	_, known := p.doc.route(method, path)
+	return known && (body == "" || json.Valid([]byte(body)))
+}
+
+// judge reports the violations that Prism has found in a request and its answer. A request that the server refuses may
+// break the document.
+func (p *prism) judge(method, path string, a *http.Response) {
+	p.t.Helper()
+	if r, ok := p.doc.route(method, path); ok {
+		p.passed[fmt.Sprintf("%s %s %d", r.method, r.path, a.StatusCode)] = true
+	}
+	text := a.Header.Get("Sl-Violations")
+	a.Header.Del("Sl-Violations")
+	a.Header.Del("Keep-Alive") // that of Prism's own connection
+	var found []violation
+	if err := json.Unmarshal([]byte(text), &found); text != "" && err != nil {
+		p.t.Errorf("%s %s: Prism says %s", method, path, text)
+	}
+	for _, v := range found {
+		refused := a.StatusCode >= 400 && v.Location[0] == "request"
+		// Prism parses answers of JSON types alone (parseResponseBody of @stoplight/prism-http 5.12), and compares an
+		// event stream as one string with the array of its events. The walker holds the events against their schemas.
+		stream := strings.HasPrefix(a.Header.Get("Content-Type"), "text/event-stream") &&
+			slices.Equal(v.Location, []string{"response", "body"})
+		// Of an answer in two types Prism takes the first whose type it holds for the same, and it holds
+		// application/problem+json for application/json (wildcardMediaTypeMatch). Refusals of a chat have both.
+		twofold := v.Location[0] == "response" && v.Location[1] == "body" && a.StatusCode == http.StatusForbidden &&
+			path == "/v1/chat/completions" && a.Header.Get("Content-Type") == "application/problem+json"
+		if !refused && !stream && !twofold {
+			p.t.Errorf("%s %s %d: %s: %s", method, path, a.StatusCode, strings.Join(v.Location, "."), v.Message)
+		}
+	}
+}
