@@ -1,8 +1,10 @@
 package datadir
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -143,6 +145,26 @@ func TestTheErrorNamesAnEngineThatIsNotShared(t *testing.T) {
 	_, err = OpenHost(t.Context(), dir, o)
 	if belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), "a program") {
 		t.Errorf("OpenHost: %v", err)
+	}
+}
+
+// Rule: a process that waits for a data directory says soon for whom it waits, and how long at most.
+func TestAWaitForTheDirectoryIsAnnounced(t *testing.T) {
+	dir := t.TempDir()
+	e, err := embedded.Open(t.Context(), "sqlite:"+dir, embedded.Purpose("a program"), embedded.Logger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var out bytes.Buffer
+	o := Options{Patience: 500 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&out, nil))}
+	if _, err := Open(t.Context(), dir, o); belay.CodeOf(err) != belay.CodeConflict {
+		t.Errorf("Open: %v", err)
+	}
+	want := fmt.Sprintf("process %d (a program) has this data directory", os.Getpid())
+	if n := strings.Count(out.String(), "waiting for the data directory"); n != 1 || !strings.Contains(out.String(), want) ||
+		!strings.Contains(out.String(), "500ms") {
+		t.Errorf("it was announced %d times:\n%s", n, &out)
 	}
 }
 

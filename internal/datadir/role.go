@@ -81,6 +81,7 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
 	var refused error
 	warned, hostSilent := "", false // hostSilent: the process that has the engine does not answer
+	notice := time.Now().Add(b.opt.Patience / 10)
 	for pause := 10 * time.Millisecond; ; pause = min(pause*5/4, 200*time.Millisecond) {
 		if b.foreign != nil {
 			refused = b.foreign
@@ -118,6 +119,10 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 			return nil, refused // waiting would not change this answer
 		}
 		b.set(nil, refused)
+		if first && time.Now().After(notice) {
+			notice = notice.Add(b.opt.Patience)
+			b.opt.Log.Warn("waiting for the data directory", "at most", b.opt.Patience, "because", refused)
+		}
 		select {
 		case <-ctx.Done():
 			return nil, cmp.Or(refused, context.Cause(ctx))

@@ -98,6 +98,16 @@ func TestDocumentHasNoWordsOfItsOwn(t *testing.T) {
 	}
 }
 
+// The document says where its server is and under which license it stands.
+func TestDocumentNamesItsServerAndLicense(t *testing.T) {
+	d := documentOf(t, serve(t, httpapi.Options{}))
+	servers, _ := d.raw["servers"].([]any)
+	license, _ := d.raw["info"].(map[string]any)["license"].(map[string]any)
+	if len(servers) != 1 || servers[0].(map[string]any)["url"] != "/" || license["identifier"] != "Apache-2.0" {
+		t.Errorf("servers %v, license %v", servers, license)
+	}
+}
+
 // The patterns of ids accept exactly the ids that the parsers accept: the first digit of an id has
 // no more bits than its bytes need.
 func TestPatternsOfIDsAreAsStrictAsTheirParsers(t *testing.T) {
