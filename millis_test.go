@@ -50,7 +50,9 @@ func TestDurationsInJSON(t *testing.T) {
 	if text := string(p.Text()); strings.Contains(text, "_ms") || !strings.Contains(text, `"timeout":"1m30s"`) {
 		t.Errorf("the store keeps %s", text)
 	}
-	spec := WorkerSpec{ID: WorkerID{1}, Name: "a", Workflows: []Registration{{"w", ""}}, Capacity: 1, TTL: d, Heartbeat: d}
+	spec := WorkerSpec{
+		ID: WorkerID{1}, Name: "a", Workflows: []Registration{{"w", ""}}, Capacity: 1, TTL: d, Heartbeat: d,
+	}
 	check(Worker{WorkerSpec: spec, State: WorkerOpen, Running: 3}, new(Worker))
 	check(Session{ID: WorkerID{1}, TTL: d, Heartbeat: d, Warning: "w"}, new(Session))
 	short, err := json.Marshal(Policy{LockDelay: Duration(time.Microsecond)})

@@ -162,8 +162,8 @@ func TestAWaitForTheDirectoryIsAnnounced(t *testing.T) {
 		t.Errorf("Open: %v", err)
 	}
 	want := fmt.Sprintf("process %d (a program) has this data directory", os.Getpid())
-	if n := strings.Count(out.String(), "waiting for the data directory"); n != 1 || !strings.Contains(out.String(), want) ||
-		!strings.Contains(out.String(), "500ms") {
+	n := strings.Count(out.String(), "waiting for the data directory")
+	if n != 1 || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "500ms") {
 		t.Errorf("it was announced %d times:\n%s", n, &out)
 	}
 }

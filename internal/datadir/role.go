@@ -121,7 +121,7 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 		b.set(nil, refused)
 		if first && time.Now().After(notice) {
 			notice = notice.Add(b.opt.Patience)
-			b.opt.Log.Warn("waiting for the data directory", "at most", b.opt.Patience, "because", refused)
+			b.opt.Log.Warn("waiting for the data directory", "at_most", b.opt.Patience, "because", refused)
 		}
 		select {
 		case <-ctx.Done():

@@ -100,7 +100,7 @@ func (s *server) try(ctx context.Context, method, path, body string, h ...string
 		return nil, err
 	}
 	if at != s.url {
-		req.Header.Set("Accept-Encoding", "identity") // Prism passes on the header of a compressed body that it has read
+		req.Header.Set("Accept-Encoding", "identity") // Prism would unpack the body
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")

@@ -77,7 +77,8 @@ func (in *admitted) present(r *http.Request, rt *route) (*http.Request, error) {
 		return r, checkText(r, nil)
 	}
 	in.token = q.Get(tokenParameter)
-	if kind, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); in.token != "" && strings.EqualFold(kind, "Bearer") {
+	kind, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if in.token != "" && strings.EqualFold(kind, "Bearer") {
 		return r, malformed("send the key or the stream token, not both")
 	}
 	q.Del(tokenParameter)
@@ -98,8 +99,8 @@ func presented(r *http.Request) *admitted {
 
 // badStreamToken is the same for every fault of a token, so that it tells nothing about other tokens and keys.
 func badStreamToken() error {
-	return unauthorized("the stream token is not valid for this stream, or its minute is over, or its key was revoked; "+
-		"POST /v1/stream-tokens makes another", `, error="invalid_token"`)
+	return unauthorized("the stream token is not valid for this stream, or its minute is over, or its key was "+
+		"revoked; POST /v1/stream-tokens makes another", `, error="invalid_token"`)
 }
 
 // byToken finds the key of a request's stream token. The token's time counts when the stream is opened; after that

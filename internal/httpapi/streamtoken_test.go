@@ -64,7 +64,8 @@ func TestAStreamTokenOpensItsStream(t *testing.T) {
 		}
 	}
 	s.want(http.StatusNoContent, nil, "GET", at, "", "Last-Event-ID", "2")
-	s.want(http.StatusOK, nil, "GET", at, "", "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("me:x")))
+	stored := "Basic " + base64.StdEncoding.EncodeToString([]byte("me:x"))
+	s.want(http.StatusOK, nil, "GET", at, "", "Authorization", stored)
 	s.now.Store(59)
 	s.want(http.StatusOK, nil, "GET", at, "")
 }
@@ -201,7 +202,8 @@ func TestAStreamTokenOpensTheLogOfAJob(t *testing.T) {
 	job := s.want(http.StatusAccepted, nil, "POST", "/execute", `{"prompt": "hello"}`).Header.Get("Location")
 	s.want(http.StatusOK, nil, "GET", job+"?wait=20", "")
 	token := s.made(s.withKey("reader", belay.ScopeRead), "/v1/executions/"+strings.TrimPrefix(job, "/jobs/"))
-	if a := s.want(http.StatusOK, nil, "GET", job+"/log?access_token="+token, ""); !strings.Contains(string(a.body), "event: end") {
+	a := s.want(http.StatusOK, nil, "GET", job+"/log?access_token="+token, "")
+	if !strings.Contains(string(a.body), "event: end") {
 		t.Errorf("the log is %s", a.body)
 	}
 	s.want(http.StatusUnauthorized, nil, "GET", job+"?access_token="+token, "", "Accept", "text/event-stream")

@@ -73,10 +73,11 @@ type Act struct {
 	GraceMS int64 `json:"grace_ms,omitempty" minimum:"0" doc:"grace in milliseconds."`
 }
 
-// Grant is the grace of a cancel; CodeInvalid if it is given twice and differs.
+// Grant is the grace of a cancel. CodeInvalid if it is given twice and differs.
 func (w *Act) Grant() (belay.Duration, error) {
 	d := w.Grace
-	return d, eachDuration(millis{"grace", &d, w.GraceMS})
+	err := eachDuration(millis{"grace", &d, w.GraceMS})
+	return d, err
 }
 
 // Deliver delivers a signal. The header Idempotency-Key has the operation id.

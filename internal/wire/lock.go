@@ -11,10 +11,11 @@ type Lock struct {
 	TTLMS  int64          `json:"ttl_ms,omitempty" minimum:"0" doc:"ttl in milliseconds."`
 }
 
-// Request is the request for a lock as its noun; CodeInvalid if the TTL is given twice and differs.
+// Request converts the request for a lock from the wire. CodeInvalid if the TTL is given twice and differs.
 func (w *Lock) Request(execution belay.ExecutionID) (belay.LockRequest, error) {
 	r := belay.LockRequest{ID: w.ID, Execution: execution, Owner: w.Owner, TTL: w.TTL, Reopen: w.Reopen}
-	return r, eachDuration(millis{"ttl", &r.TTL, w.TTLMS})
+	err := eachDuration(millis{"ttl", &r.TTL, w.TTLMS})
+	return r, err
 }
 
 // LockReply is a lock with the execution and its progress.

@@ -27,13 +27,15 @@ type PolicyMS struct {
 // policy returns a policy whose durations are given as text, in milliseconds, or in both forms alike.
 func (w *PolicyMS) policy(fields PolicyFields) (belay.Policy, error) {
 	p := belay.Policy(fields)
-	return p, eachDuration(
+	err := eachDuration(
 		millis{"backoff_base", &p.BackoffBase, w.BackoffBaseMS}, millis{"backoff_cap", &p.BackoffCap, w.BackoffCapMS},
 		millis{"scheduled_timeout", &p.ScheduledTimeout, w.ScheduledTimeoutMS},
-		millis{"start_timeout", &p.StartTimeout, w.StartTimeoutMS}, millis{"run_timeout", &p.RunTimeout, w.RunTimeoutMS},
-		millis{"idle_timeout", &p.IdleTimeout, w.IdleTimeoutMS}, millis{"timeout", &p.Timeout, w.TimeoutMS},
-		millis{"cancel_grace", &p.CancelGrace, w.CancelGraceMS}, millis{"lock_delay", &p.LockDelay, w.LockDelayMS},
+		millis{"start_timeout", &p.StartTimeout, w.StartTimeoutMS},
+		millis{"run_timeout", &p.RunTimeout, w.RunTimeoutMS}, millis{"idle_timeout", &p.IdleTimeout, w.IdleTimeoutMS},
+		millis{"timeout", &p.Timeout, w.TimeoutMS}, millis{"cancel_grace", &p.CancelGrace, w.CancelGraceMS},
+		millis{"lock_delay", &p.LockDelay, w.LockDelayMS},
 	)
+	return p, err
 }
 
 // WorkerSpec is the request for a session.
@@ -43,10 +45,11 @@ type WorkerSpec struct {
 	HeartbeatMS int64 `json:"heartbeat_ms,omitempty" minimum:"0" doc:"heartbeat in milliseconds."`
 }
 
-// Spec is the request as its noun.
+// Spec converts the request from the wire. CodeInvalid if a duration is given twice and differs.
 func (w *WorkerSpec) Spec() (belay.WorkerSpec, error) {
 	s := w.WorkerSpec
-	return s, eachDuration(millis{"ttl", &s.TTL, w.TTLMS}, millis{"heartbeat", &s.Heartbeat, w.HeartbeatMS})
+	err := eachDuration(millis{"ttl", &s.TTL, w.TTLMS}, millis{"heartbeat", &s.Heartbeat, w.HeartbeatMS})
+	return s, err
 }
 
 // millis is a duration of a request, which the field name gives as text and the field name_ms in
@@ -73,23 +76,28 @@ func eachDuration(all ...millis) error {
 	return nil
 }
 
-// Policy, Worker and Session are the JSON of the types of package belay that have these names.
-type (
-	Policy struct {
-		PolicyFields
-		PolicyMS
-	}
-	Worker struct {
-		WorkerFields
-		TTLMS       int64 `json:"ttl_ms,omitempty" minimum:"0" doc:"ttl in milliseconds."`
-		HeartbeatMS int64 `json:"heartbeat_ms,omitempty" minimum:"0" doc:"heartbeat in milliseconds."`
-	}
-	Session struct {
-		SessionFields
-		TTLMS       int64 `json:"ttl_ms" minimum:"0" doc:"ttl in milliseconds."`
-		HeartbeatMS int64 `json:"heartbeat_ms" minimum:"0" doc:"heartbeat in milliseconds."`
-	}
-	// WorkerFields and SessionFields have the fields without methods.
-	WorkerFields  belay.Worker
-	SessionFields belay.Session
-)
+// Policy is the JSON of a belay.Policy.
+type Policy struct {
+	PolicyFields
+	PolicyMS
+}
+
+// WorkerFields are the fields of a belay.Worker, without its methods.
+type WorkerFields belay.Worker
+
+// Worker is the JSON of a belay.Worker.
+type Worker struct {
+	WorkerFields
+	TTLMS       int64 `json:"ttl_ms,omitempty" minimum:"0" doc:"ttl in milliseconds."`
+	HeartbeatMS int64 `json:"heartbeat_ms,omitempty" minimum:"0" doc:"heartbeat in milliseconds."`
+}
+
+// SessionFields are the fields of a belay.Session, without its methods.
+type SessionFields belay.Session
+
+// Session is the JSON of a belay.Session.
+type Session struct {
+	SessionFields
+	TTLMS       int64 `json:"ttl_ms" minimum:"0" doc:"ttl in milliseconds."`
+	HeartbeatMS int64 `json:"heartbeat_ms" minimum:"0" doc:"heartbeat in milliseconds."`
+}
