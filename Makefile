@@ -134,7 +134,7 @@ test-long: $(REPORT) ## the same tiers in full: every crash point, $(LONG) of si
 	@scripts/tiers.sh $(LONG_TIERS)
 
 .PHONY: check
-check: $(LINT) $(VULN) $(REPORT) ## gofmt, go mod tidy, go vet, golangci-lint, govulncheck, linters of the OpenAPI document, and the repository's own tests (layers, docs, pins)
+check: $(LINT) $(VULN) $(REPORT) ## gofmt, go mod tidy, go vet, golangci-lint, govulncheck, linters of the OpenAPI document and Prism, and the repository's own tests (layers, docs, pins)
 	@$(MAKE) -k gofmt tidy vet lint openapi vulnerabilities repository
 
 .PHONY: gofmt tidy vet lint openapi vulnerabilities repository

@@ -84,7 +84,7 @@ func TestAStoreThatCannotBeReadIsNamed(t *testing.T) {
 	p := newPlace(t)
 	p.run("--repo", "none", "--key", "k", "--", "true").want(0)
 	const down = "postgres://me@127.0.0.1:1/x" // no program listens on port 1
-	for _, args := range []string{"ls", "get k", "explain k", "workers ls", "keys ls"} {
+	for _, args := range []string{"ls", "get k", "explain k", "workers ls", "keys ls", "serve --listen 127.0.0.1:0"} {
 		p.belay(append(strings.Fields(args), "--store", down)...).want(69).saying("no connection to the database")
 	}
 	p.belay("doctor", "--store", down).want(69).showing("bad", "no connection to the database", down)
