@@ -257,8 +257,8 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	return nil
 }
 
-// lagging checks for five seconds whether an engine handles the sessions and executions that are overdue. If none does, lagging
-// adds a finding with the verdict how and the reason why.
+// lagging checks for five seconds whether an engine handles the sessions and executions that are
+// overdue. If none does, lagging adds a finding with the verdict how and the reason why.
 func (d *doctor) lagging(ctx context.Context, r *embedded.Reader, how, why string) {
 	const tries = 20
 	overdue := 0
