@@ -92,13 +92,15 @@ const salvageTimeout = 2 * time.Minute
 
 // keep salvages a dead workspace before its removal. An error is logged and does not prevent the
 // removal. keep reports whether the caller may remove the workspace. It returns false while another
-// process salvages the workspace, because that process then removes it.
+// process salvages the workspace, because that process then removes it, and if the caller stops
+// before the work is kept: the next sweep keeps the work.
 func (m *Manager) keep(ctx context.Context, name string, held bool) bool {
 	o, err := readOwner(filepath.Join(m.dir, "jobs", name))
 	if err != nil || o.Commit == "" {
 		return true // the workspace was never completed, or has no repository
 	}
-	ctx, cancel := context.WithTimeout(ctx, salvageTimeout)
+	caller := ctx
+	ctx, cancel := context.WithTimeout(caller, salvageTimeout)
 	defer cancel()
 	err = m.keepAs(ctx, o, held)
 	if belay.CodeOf(err) == belay.CodeConflict {
@@ -107,7 +109,7 @@ func (m *Manager) keep(ctx context.Context, name string, held bool) bool {
 	if err != nil {
 		slog.Warn("keep the work in a dead workspace", "workspace", o.ID, "error", err)
 	}
-	return true
+	return err == nil || caller.Err() == nil
 }
 
 func (m *Manager) keepAs(ctx context.Context, o owner, held bool) error {

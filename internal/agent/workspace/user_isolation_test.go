@@ -155,6 +155,14 @@ func TestWorkOfDeadProcessIsKept(t *testing.T) {
 	if _, err := other.Adopt("lives"); belay.CodeOf(err) != belay.CodeConflict {
 		t.Errorf("adopt a workspace in use: %v", err)
 	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := other.salvageAndRemove(stopped, "dies"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(w.Dir); err != nil {
+		t.Errorf("a sweep that was stopped removed a workspace whose work it had not kept: %v", err)
+	}
 	if err := other.Sweep(t.Context(), func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
