@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// KeyObject is the kind of objects that hold API keys. An object's name is the key's id in
-// hexadecimal digits, so lists are in the order of ids.
+// KeyObject is the kind of the objects that store API keys. The name of such an object is the key's
+// id in hexadecimal digits, so that lists are in the order of ids.
 const KeyObject ObjectKind = "key"
 
 // APIKey gives its holder access to a server. The store keeps only the hash of the key's secret.
@@ -32,7 +32,7 @@ type keyBody struct {
 
 var keyCodec = codec[keyBody]{KeyObject}
 
-// KeyRef names the object of a key.
+// KeyRef is the name of a key's object.
 func KeyRef(id belay.KeyID) ObjectRef { return keyCodec.ref(hex.EncodeToString(id[:])) }
 
 // ReadAPIKey decodes the key from its object.

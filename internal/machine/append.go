@@ -30,8 +30,8 @@ type SumRef struct {
 	Name      string
 }
 
-// Sum counts the bytes kept of a log or artifact, so that a limit can be checked without adding
-// up the chunks.
+// Sum is the number of stored bytes of a log or artifact, so that a limit can be checked without
+// adding up the chunks.
 type Sum struct {
 	SumRef
 	Bytes int64
@@ -41,12 +41,12 @@ type Sum struct {
 	New   bool
 }
 
-// maxChunks bounds the number of a chunk, not how many chunks are kept: a log that keeps only its
-// head and tail reaches high numbers within days.
+// maxChunks is the largest number that a chunk may have. It does not limit the count of stored
+// chunks: a log that keeps only its head and tail reaches high numbers within days.
 const maxChunks = 1 << 40
 
-// Append writes a chunk of a log or artifact on behalf of the run's owner. Append is no
-// transition and raises no seq.
+// Append writes a chunk of a log or artifact on behalf of the run's owner. It is not a transition,
+// and does not raise the execution's seq.
 type Append struct {
 	belay.Chunk
 	judged *judged // nil before Judge
@@ -123,10 +123,11 @@ func (c *Append) check(op string) error {
 	return nil
 }
 
-// count adds the chunk to the sum of its name, and refuses a chunk that exceeds the limit. A name
-// from whose middle a piece was dropped is a log, which keeps its head and its tail. Any other
-// name may be an artifact: the bytes that this run writes may replace the artifact of an earlier
-// run, which is kept until the new one is complete. Both together may have twice the limit.
+// count adds the chunk to the sum of its name, and refuses a chunk that exceeds the limit. If a
+// piece was dropped from the middle of a name's chunks, the name is a log, of which the head and
+// the tail are kept. Any other name may be an artifact, and this run may replace the artifact of an
+// earlier run. The old artifact is kept until the new one is complete, so the two together may have
+// twice the limit.
 func (c *Append) count(w *world, op string, token belay.Token) error {
 	s := w.sums[c.sum()]
 	next := Sum{SumRef: c.sum(), New: true}
@@ -165,7 +166,7 @@ func (c *Append) count(w *world, op string, token belay.Token) error {
 	return nil
 }
 
-// chunk finds a chunk that exists at this point of the fold.
+// chunk finds a chunk among those that exist after the earlier commands of the fold.
 func (w *world) chunk(ref ChunkRef) (Chunk, bool) {
 	for _, c := range w.out.Chunks {
 		if c.ChunkRef == ref {

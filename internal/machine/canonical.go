@@ -10,18 +10,19 @@ import (
 	"unicode/utf8"
 )
 
-// The versions of the form in which a submission's input is hashed. The last byte of a hash is the version, except in
-// hashes of plainInput, which have none: they are older than versions.
+// The versions of the form in which a submission's input is hashed. The last byte of a hash is the
+// version. Hashes of plainInput contain no version, because they are older than the versions.
 const (
 	plainInput     = 1 // the input's bytes without white space between its parts
 	canonicalInput = 2 // the input's canonical form
 )
 
-// appendCanonical adds JSON in the one form that all texts of the same value have: the form of RFC 8785, but that
-// numbers keep all of their digits. Members of objects are ordered by their names as UTF-16, strings have no escapes
-// but those that they need, and a number is its digits without zeros at both ends and the power of ten behind them:
-// 1200, 1200.0 and 1.2e3 are 12e2. Two numbers that differ never become one, as they would where numbers are floating
-// points. The text must be valid JSON.
+// appendCanonical appends the canonical form of a JSON text to b: all texts of the same value have
+// the same canonical form. It is the form of RFC 8785, except that numbers keep all their digits.
+// The members of an object are ordered by their names in UTF-16. Strings have only the necessary
+// escapes. A number is written as its digits, without zeros at either end, and a power of ten:
+// 1200, 1200.0 and 1.2e3 become 12e2. Two different numbers never get the same form, as they could
+// if they were converted to floating point. The text must be valid JSON.
 func appendCanonical(b, text []byte) []byte {
 	c := canonical{rest: text}
 	start := len(b)
@@ -36,19 +37,20 @@ func appendCanonical(b, text []byte) []byte {
 // canonical reads valid JSON, and writes its canonical form except for the order of members.
 type canonical struct {
 	rest []byte
-	// unsorted are the objects read so far whose members have to be put into order, outermost objects only,
-	// in the order in which they were written. Ordering them at the end copies each byte once, however deep
-	// the objects are nested.
+	// unsorted are the outermost objects read so far whose members must still be sorted, in the
+	// order in which they were written. They are sorted at the end, so that each byte is copied
+	// once, however deep the objects are nested.
 	unsorted []unsorted
 }
 
-// unsorted is an object whose members, written from from to to, are not in the canonical order.
+// unsorted is an object whose members are not in the canonical order. They were written from the
+// offset from to the offset to.
 type unsorted struct {
 	from, to int
 	members  []member
 }
 
-// next is the next byte that is no white space; it is not consumed.
+// next returns the next byte that is not white space, and does not consume it.
 func (c *canonical) next() byte {
 	c.rest = bytes.TrimLeft(c.rest, " \t\r\n")
 	if len(c.rest) == 0 {
@@ -57,14 +59,14 @@ func (c *canonical) next() byte {
 	return c.rest[0]
 }
 
-// skip consumes the next byte that is no white space.
+// skip consumes the next byte that is not white space.
 func (c *canonical) skip() {
 	if c.next() != 0 {
 		c.rest = c.rest[1:]
 	}
 }
 
-// value adds the next value.
+// value appends the next value to b.
 func (c *canonical) value(b []byte) []byte {
 	switch c.next() {
 	case '{':
@@ -135,7 +137,7 @@ func (c *canonical) object(b []byte) []byte {
 	return append(b, '}')
 }
 
-// newUnsorted puts the members of an object into order, each with the objects that lie in its value.
+// newUnsorted sorts the members of an object. Each member keeps the unsorted objects in its value.
 func newUnsorted(from, to int, members []member, inner []unsorted) unsorted {
 	for i := range members {
 		n := 0
@@ -144,12 +146,14 @@ func newUnsorted(from, to int, members []member, inner []unsorted) unsorted {
 		}
 		members[i].inner, inner = inner[:n], inner[n:]
 	}
-	// Members of one name keep their order: the reader decides which of them counts.
+	// Members with the same name keep their order, because a reader of the input may take the first
+	// or the last.
 	slices.SortStableFunc(members, func(a, b member) int { return compareUTF16(a.name, b.name) })
 	return unsorted{from, to, members}
 }
 
-// appendSorted adds what was written from from to to, with the members of the objects in it in order.
+// appendSorted appends written[from:to] to b, with the members of the unsorted objects in canonical
+// order.
 func appendSorted(b, written []byte, from, to int, objects []unsorted) []byte {
 	for _, o := range objects {
 		b = append(b, written[from:o.from]...)
@@ -181,7 +185,7 @@ func (c *canonical) text() []byte {
 	return text
 }
 
-// meaning is what a string in quotes means.
+// meaning returns the string that a JSON string in quotes stands for.
 func meaning(text []byte) []byte {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return bytes.Trim(text, `"`)
@@ -193,8 +197,9 @@ func meaning(text []byte) []byte {
 	return []byte(s)
 }
 
-// appendText adds a string with no escapes but those that it needs. A string that is not Unicode stands as it is:
-// reading it would replace what is wrong, and make strings equal that are not.
+// appendText appends a string with only the necessary escapes. A string that is not valid Unicode
+// is appended unchanged, because decoding would replace the invalid parts, and different strings
+// could become equal.
 func appendText(b, text []byte) []byte {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return append(b, text...)
@@ -227,10 +232,11 @@ func appendText(b, text []byte) []byte {
 	return append(b, '"')
 }
 
-// maxExponent is the most digits of an exponent that is reckoned with. A number with more of them stands as it is.
+// maxExponent is the largest number of digits in an exponent that appendNumber computes with. A
+// number with a longer exponent is appended unchanged.
 const maxExponent = 15
 
-// appendNumber adds a number as its digits and a power of ten.
+// appendNumber appends a number as its digits and a power of ten.
 func appendNumber(b []byte, text string) []byte {
 	digits, sign := strings.CutPrefix(text, "-")
 	digits, power, _ := strings.Cut(strings.ToLower(digits), "e")
@@ -261,10 +267,10 @@ func appendNumber(b []byte, text string) []byte {
 	return b
 }
 
-// compareUTF16 orders texts by their code units in UTF-16, as RFC 8785 has it. That is the order of their bytes, unless
-// a character of one is so high that its units are surrogates.
+// compareUTF16 orders texts by their code units in UTF-16, as RFC 8785 requires. This is the order
+// of their bytes in UTF-8, except for characters above U+FFFF, which are surrogates in UTF-16.
 func compareUTF16(a, b []byte) int {
-	const high = 0xee // the first byte of U+E000, which is above the surrogates, and of all characters behind it
+	const high = 0xee // the first byte, in UTF-8, of U+E000, the first character above the surrogates
 	for _, text := range [][]byte{a, b} {
 		if slices.ContainsFunc(text, func(b byte) bool { return b >= high }) {
 			return slices.Compare(utf16.Encode([]rune(string(a))), utf16.Encode([]rune(string(b))))

@@ -16,12 +16,13 @@ type Claim struct {
 	Secrets []belay.Secret
 	// Idle says that the worker runs nothing.
 	Idle bool
-	// After is the queue that had the last turn, empty if unknown: the queue after it has the
-	// first turn in this claim. After affects nothing but the turns.
+	// After is the queue from which the last execution was claimed, empty if unknown. The queue
+	// after it has the first turn in this claim. After affects only the turns.
 	After string
 }
 
-// Need names the session and asks each lane for as many executions as the claim has slots.
+// Need names the session, and for each lane (the executions with equal queue, workflow, version,
+// priority and labels) as many due executions as the claim has slots.
 func (c *Claim) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	if c.Repeat {
@@ -34,7 +35,7 @@ func (c *Claim) Need(n *Need) {
 	}
 }
 
-// addLaneGate names a gate of a queue or workflow, once.
+// addLaneGate adds a gate of a queue or workflow to the need, unless the need has it.
 func (n *Need) addLaneGate(id belay.GateID) {
 	if n.laneGates == nil {
 		n.laneGates = make(map[belay.GateID]bool)
@@ -45,7 +46,7 @@ func (n *Need) addLaneGate(id belay.GateID) {
 	}
 }
 
-// addLine asks for the head of the line of a gate.
+// addLine adds the first executions of a gate's line to the need.
 func (n *Need) addLine(gate belay.GateID, limit int) {
 	i, there := n.lines[gate]
 	if !there {
@@ -105,13 +106,13 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	return Reply{Claims: won, Shut: c.shut(w)}, nil
 }
 
-// shut are the lanes of the claim whose gates let nothing through.
+// shut returns the lanes of the claim whose queue or workflow has a shut gate.
 func (c *Claim) shut(w *world) []ShutLane {
 	var shut []ShutLane
 	for _, l := range c.Lanes {
 		if g := w.shutBy(l.Queue, l.Workflow); g != nil {
 			_, until := g.shut(w.Now)
-			if until == 0 && !g.paused(w.Now) { // a place may be left at any time
+			if until == 0 && !g.paused(w.Now) { // a run may give its place back at any time
 				until = w.Now.Add(lineLook)
 			}
 			shut = append(shut, ShutLane{l.ID, g.id, until})
@@ -120,7 +121,7 @@ func (c *Claim) shut(w *world) []ShutLane {
 	return shut
 }
 
-// shutBy is the gate of a queue or workflow that lets nothing through, nil if none does.
+// shutBy returns the gate of the queue or of the workflow if it is shut, nil if both are open.
 func (w *world) shutBy(queue, workflow string) *gate {
 	if w.gateless() {
 		return nil
@@ -136,8 +137,9 @@ func (w *world) shutBy(queue, workflow string) *gate {
 }
 
 // again answers a claim that was decided before, with the runs that the claim won and the worker
-// still owns. If there are none, again refuses the number. A worker that gets an empty answer
-// assumes that its claim won nothing, keeps the number, and would repeat it for ever.
+// still owns. If there are no such runs, again refuses the claim's number. It must not answer with
+// an empty list, because a worker keeps its number after an empty answer and would repeat the claim
+// for ever.
 func (c *Claim) again(w *world) (Reply, error) {
 	var r Reply
 	for _, e := range w.held(c.Worker) {
@@ -153,8 +155,9 @@ func (c *Claim) again(w *world) (Reply, error) {
 	return r, nil
 }
 
-// held lists the executions that the worker owns at this point of the fold: those loaded for it,
-// in their present state, and those that it won in this fold.
+// held lists the executions that the worker owns after the earlier commands of the fold: the
+// executions loaded for the worker, in their present state, and the executions that the worker won
+// in this fold.
 func (w *world) held(id belay.WorkerID) []*Execution {
 	var held []*Execution
 	for _, e := range w.Held[id] {
@@ -184,7 +187,7 @@ func (w *world) claimed(e *Execution) Claimed {
 // pick takes up to Slots due executions, from lanes of higher priority first. Among lanes of one
 // priority the queues take turns, so that the backlog of one queue does not delay the others;
 // within a queue the longest due execution comes first. Each run starts before the next execution
-// is picked, since an execution that became due again in this fold is listed twice.
+// is picked, because an execution that became due again in this fold is in two lists.
 //
 // A suspect, which must run alone, is never won together with another execution. A worker that
 // runs nothing takes a suspect before all others of its priority; a busy worker does so only on
@@ -226,8 +229,8 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	return won
 }
 
-// mayPass reports whether a due execution may start a run. If a gate keeps it, it is the
-// head of its lane no more.
+// mayPass reports whether the gates that a due execution names let it start a run. If not, the
+// execution is no longer at the head of its lane.
 func (w *world) mayPass(e *Execution, priority int) bool {
 	if e.Gates == nil {
 		return true
@@ -263,7 +266,7 @@ func (c *Claim) mayRunAlone(w *world, e *Execution) bool {
 	return e.Lane.IsAlone() && (c.Idle || e.DueAt.Add(AloneWait) <= w.Now)
 }
 
-// shared selects executions that may run beside others.
+// shared selects executions that may run at the same time as others on one worker.
 func shared(_ *world, e *Execution) bool { return !e.Lane.IsAlone() }
 
 // turns are queues that take turns, each with its lanes.
@@ -314,8 +317,8 @@ func (t *turns) next(w *world) *Execution {
 	return nil
 }
 
-// longestDue is the execution with the earliest due time among the heads of the lanes that fit.
-// Once started, an execution is no longer the head of its lane.
+// longestDue returns the execution with the earliest due time among those executions at the head of
+// a lane that fits selects. An execution that has started is no longer at the head of its lane.
 func (w *world) longestDue(lanes []Lane, fits func(*world, *Execution) bool) *Execution {
 	var best *Execution
 	for _, l := range lanes {
@@ -336,9 +339,8 @@ func before(a, b *Execution) bool {
 	return a.ID.Compare(b.ID) < 0
 }
 
-// head is the first execution of the lane that is still due. Executions that were ready when the
-// fold began come before those that became ready in the fold. The latter are reached only when
-// all of the former have been taken.
+// head returns the first execution of the lane that is still due. Executions that became ready in
+// this fold come after all executions that were ready when the fold began.
 func (w *world) head(lane LaneID) *Execution {
 	for {
 		q := w.ready

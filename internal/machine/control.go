@@ -66,7 +66,7 @@ func (c *Act) apply(w *world) (Reply, error) {
 	}, nil
 }
 
-// sum covers all that the action says except its actor: the same request may be repeated with
+// sum returns a hash of the whole action except its actor, because a request may be repeated with
 // another API key. The sum is zero if the action has no operation id.
 func (c *Act) sum() OpSum {
 	if c.Op.IsZero() {
@@ -176,8 +176,8 @@ func (c *Act) resume(w *world, e *Execution) error {
 	return nil // the execution is not paused
 }
 
-// reopen raises the generation of an execution that has ended. Without a new input the finished
-// steps still count; with a new input none of them counts.
+// reopen raises the generation of an execution that has ended. Without a new input the results of
+// finished steps stay valid; a new input makes them invalid.
 func (c *Act) reopen(w *world, e *Execution) error {
 	op := string(c.Action)
 	if e.State != belay.Failed && e.State != belay.Cancelled {
@@ -256,10 +256,9 @@ func (c *Act) preempt(w *world, e *Execution) error {
 	return nil
 }
 
-// Parting is the reason for which the execution must cancel its open children: its end, its
-// cancellation or its reopening, as one number. Parting is 0 if there is no such reason, or if
-// Part has noted that its children were handled; no work is left then, even if some children live
-// on.
+// Parting is the reason for which the execution must cancel its open children, encoded as one
+// number: its end, its cancellation or its reopening. Parting is 0 if there is no such reason, or
+// if [Part] has noted that no child is left to cancel; some children may be exempt and still open.
 func (e *Execution) Parting() int64 {
 	cause := int64(e.Generation) << 2
 	if e.CancelBy != 0 {
@@ -274,7 +273,7 @@ func (e *Execution) Parting() int64 {
 	return cause
 }
 
-// Part notes that for a parting no child is left to cancel.
+// Part notes that no child is left to cancel for the present [Execution.Parting] of an execution.
 type Part struct {
 	Execution belay.ExecutionID
 	Parting   int64
@@ -297,9 +296,9 @@ func (c *Part) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// CancelChild cancels a child whose parent has ended, is being cancelled, or was reopened after
-// it started the child. CancelChild is a follow-up of the parent's change; a sweep finds the
-// cause in the rows of parent and child.
+// CancelChild cancels a child whose parent has ended, is being cancelled, or was reopened after it
+// started the child. CancelChild follows from the parent's change. If a crash loses the command, a
+// sweep finds the same reason in the rows of parent and child.
 type CancelChild struct{ Execution belay.ExecutionID }
 
 // Need names the execution; the store loads its parent too.

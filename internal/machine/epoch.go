@@ -10,20 +10,20 @@ import (
 // new epoch begins whenever a store's newest commits may be gone: a backup was restored, or a
 // standby took over that had not received all of them.
 //
-// A restored store may know nothing of epochs that began after the backup was made. So floors
-// follow the clock. A token's upper 21 bits count spans of ten minutes since 2026; this lasts
-// until 2064 and leaves room for 65,536 more epochs below 2^53. The lower 32 bits count within
-// the span, seven for each microsecond, which is far faster than any execution is claimed. So the
-// floors of two epochs that begin one after the other differ, on whichever copies of a database,
-// and the later floor is above all tokens of the earlier epoch.
+// A restored store may not contain epochs that began after the backup was made. So floors follow
+// the clock. A token's upper 21 bits count spans of ten minutes since 2026; this lasts until 2064
+// and leaves room for 65,536 more epochs below 2^53. The lower 32 bits count within the span, seven
+// for each microsecond, which is far faster than any execution is claimed. If one epoch begins
+// after another, even on another copy of the database, its floor is therefore above all tokens of
+// the earlier epoch.
 const (
 	epochStart Time = 1_767_225_600_000_000 // 2026-01-01 00:00:00 UTC
 	epochSpan       = Time(10 * time.Minute / time.Microsecond)
 	lastSpan        = 1<<21 - 1<<16
 )
 
-// Two clocks may show the same moment. A random number then keeps the floors apart: it selects
-// one of epochChances steps of epochStep tokens, in all an eighth of a second by the clock.
+// Two epochs may begin at the same time by their clocks. A random number then makes their floors
+// differ: it selects one of epochChances steps of epochStep tokens, together an eighth of a second.
 const (
 	epochChances = 1 << 8
 	epochStep    = 1 << 12
@@ -52,8 +52,8 @@ func floorAt(now Time) belay.Token {
 	return belay.Token(span<<32 + within<<32/epochSpan)
 }
 
-// EpochBegan derives from a floor about when its epoch began; false for the first epoch, with
-// which every store begins.
+// EpochBegan derives from a floor the approximate time at which its epoch began. It returns false
+// for the first epoch of a store.
 func EpochBegan(floor belay.Token) (Time, bool) {
 	if floor < epochChances*epochStep {
 		return 0, false

@@ -10,69 +10,70 @@ import (
 // the order of the fields, before it reads its clock.
 type Need struct {
 	Workers []belay.WorkerID
-	// Held asks for the executions that a worker owns, read without locks: each is changed by a
-	// command of its own.
+	// Held requests the executions that a worker owns. They are read without locks, because another
+	// command changes each of them.
 	Held []belay.WorkerID
-	// Executions come with all their ancestors.
+	// Executions requests executions, together with all their ancestors.
 	Executions []belay.ExecutionID
-	// Owners asks for the sessions that own executions, read without locks: the rules use only
-	// the parts of a session that never change.
+	// Owners requests the sessions that own executions. They are read without locks, because the
+	// rules use only the parts of a session that never change.
 	Owners []belay.ExecutionID
-	// Ready asks for the first due executions of a lane. The store leaves out executions that
-	// another transaction has locked.
+	// Ready requests the first due executions of a lane (the executions with equal queue, workflow,
+	// version, priority and labels). The store leaves out executions that another transaction has
+	// locked.
 	Ready []ReadyQuery
 	Keys  []Key
-	// Specs asks for the newest spec of executions.
+	// Specs requests the newest spec of executions.
 	Specs []belay.ExecutionID
-	// Runs, Ops, Signals and Chunks are looked up where a command may be a repetition or names
-	// another row.
+	// Runs, Ops, Signals and Chunks request rows that a command names, or that a command has
+	// already written if it is a repetition.
 	Runs    []belay.RunID
 	Ops     []OpRef
 	Signals []SignalRef
 	Chunks  []ChunkRef
-	// Drops asks for the chunks of a range, without their data. Sums asks how many bytes are kept
-	// under a name.
+	// Drops requests the chunks of a range, without their data. Sums requests the number of bytes
+	// that are stored under a name.
 	Drops []ChunkDrop
 	Sums  []SumRef
-	// Checkpoints asks for all checkpoints of an execution, to fork it.
+	// Checkpoints requests all checkpoints of an execution that is to be forked.
 	Checkpoints []belay.ExecutionID
-	// Lines asks for the executions at the head of the lines of gates, those that another
-	// transaction holds left out.
+	// Lines requests the first executions that wait at gates. The store leaves out executions that
+	// another transaction has locked.
 	Lines []LineQuery
-	// Objects are locked last.
+	// Objects requests objects, which are locked last.
 	Objects []ObjectRef
-	// LaneGates are gates of queues and workflows, most of which are not there. A store looks
-	// without a lock which of them are there, and then loads those by Further.
+	// LaneGates are gates of queues and workflows, most of which do not exist. A store finds out
+	// without a lock which of them exist, and then loads these by Further.
 	LaneGates []belay.GateID
-	// Counts asks for gates and what they hold, and Members who names a limit. All gates are
-	// locked together, by Further, so that batches of several servers cannot deadlock. Counts and
-	// Members are read after that.
+	// Counts requests gates with the counts of their places and executions, and Members the
+	// executions that name a limit. All gates are locked together, by Further, so that batches of
+	// several servers cannot deadlock. Counts and Members are read after that.
 	Counts  []belay.GateID
 	Members []MemberQuery
-	// Entering are executions that an owner may be given: all their gates are loaded.
+	// Entering are executions that a command may give to an owner; all their gates are loaded.
 	Entering []belay.ExecutionID
 
-	first     []OpRef               // operations of which this is the first try, if none was repeated
-	laneGates map[belay.GateID]bool // those in LaneGates
+	first     []OpRef               // operations of writes that are not marked as repetitions
+	laneGates map[belay.GateID]bool // the gates in LaneGates
 	ready     map[LaneID]int        // index of a lane's query in Ready
 	lines     map[belay.GateID]int  // index of a gate's query in Lines
 }
 
-// LineQuery asks for up to Limit executions that are parked at a gate, in the order of its
-// line: by rank, by the moment since which they are due, by id.
+// LineQuery requests up to Limit executions that wait at a gate, in the order of its line: by rank,
+// then by the time since which they are due, then by id.
 type LineQuery struct {
 	Gate  belay.GateID
 	Limit int
 }
 
-// MemberQuery asks for up to Limit executions that name a limit and have not ended, the
-// oldest first.
+// MemberQuery requests up to Limit executions that name a limit and have not ended, the oldest
+// first.
 type MemberQuery struct {
 	Gate  belay.GateID
 	Limit int
 }
 
-// ReadyQuery asks for up to Limit executions of a lane, the longest due first.
+// ReadyQuery requests up to Limit executions of a lane, the longest due first.
 type ReadyQuery struct {
 	Lane  LaneID
 	Limit int
@@ -84,14 +85,14 @@ type Rows struct {
 	Now Time
 	// Epoch is the floor of tokens: every new token is above it; see [NextEpoch].
 	Epoch belay.Token
-	// Mark is the newest mark of life of any server, and Beat how often the server that committed
-	// last writes its mark; 0 if there never was one. A store loads both for every Need, since
-	// the rules look at the last mark before they write a new one.
+	// Mark is the newest mark of life of any server, and Beat is the interval between the marks of
+	// the server that committed last; both are 0 if there is no mark. A store loads both for every
+	// Need, because the rules read the last mark before they write a new one.
 	Mark Time
 	Beat time.Duration
-	// Leapt is how far the store's clock leapt forwards because it was set, as far as no batch
-	// has extended deadlines for the leap yet. Ahead is how far the store's clock is ahead of the
-	// clock that it follows. No rule uses Ahead.
+	// Leapt is the time by which the store's clock was set forwards, without the part for which a
+	// batch has already extended deadlines. Ahead is the time by which the store's clock is ahead
+	// of the clock that it follows. No rule uses Ahead.
 	Leapt, Ahead time.Duration
 
 	Workers     []*Worker
@@ -100,7 +101,7 @@ type Rows struct {
 	Owners      []*Worker
 	Ready       []ReadyLane // one for each query, in its order
 	Keys        []KeyRow
-	Specs       []*Spec // of Need.Specs and of the ready ones
+	Specs       []*Spec // of Need.Specs and of the ready executions
 	Runs        []*Run
 	Ops         []Op
 	Signals     []*Signal
@@ -108,7 +109,7 @@ type Rows struct {
 	Sums        []*Sum
 	Checkpoints []*Checkpoint
 	Objects     []*Object
-	LaneGates   []belay.GateID // of the need, those that are there
+	LaneGates   []belay.GateID // the existing gates among Need.LaneGates
 	Lines       []GateLine     // one for each query, in its order
 	Counts      []GateCount
 	Members     []Place
@@ -122,25 +123,26 @@ type GateLine struct {
 
 // ReadyLane answers a ReadyQuery.
 type ReadyLane struct {
-	// Due are the executions to claim, in order.
+	// Due are the due executions of the lane, in the order in which claims take them.
 	Due []belay.ExecutionID
 	// Next is the due time of the first execution that is not due yet. It is 0 if there is none,
 	// or if the limit was reached before it.
 	Next Time
 }
 
-// Changes are the rows that a fold wants written: all of them in one transaction, or none.
+// Changes are the rows that a store must write after a fold: all of them in one transaction, or
+// none.
 type Changes struct {
 	Executions  []*Execution
 	Specs       []*Spec
-	Lanes       []Lane // of submitted executions, each once
+	Lanes       []Lane // the lanes of submitted executions, without duplicates
 	Runs        []*Run
 	Checkpoints []*Checkpoint
 	Pruned      []SignalRef // checkpoints whose data is deleted, by execution and seq
 	Signals     []*Signal
 	Consumed    []*Signal // signals whose ConsumedBy was set
 	Deeds       []*Deed
-	DeadLetters []*DeadLetter // New, or resolved
+	DeadLetters []*DeadLetter // new or resolved dead letters
 	Workers     []*Worker
 	Keys        []KeyRow
 	Drops       []ChunkDrop // deleted before Chunks are written
@@ -148,24 +150,24 @@ type Changes struct {
 	Sums        []*Sum
 	Objects     []*Object
 	Audit       []*Audit
-	Places      []*Place // as they stand after the fold, each once
-	// Grace, if not 0, extends every session that has not ended by this much, and at least to its
-	// own TTL from now. Sessions in Workers are extended already.
+	Places      []*Place // the rows after the fold, without duplicates
+	// Grace, if not 0, is a time by which the store extends every session that has not ended; the
+	// session then lives at least for its TTL from now. Sessions in Workers are extended already.
 	Grace time.Duration
-	// Leap, if not 0, moves the times from which the delays of owned executions are counted
-	// (begin, assignment, progress, end of the cancel grace) later by this much, and at most to
-	// now: the clock leapt, and this time did not pass. Executions in Executions are moved
-	// already.
+	// Leap, if not 0, is a time by which the clock leapt forwards and which did not really pass.
+	// The store adds it to the times from which the deadlines of owned executions are counted
+	// (begin, assignment, progress, end of the cancel grace); none of these times becomes later
+	// than now. In Executions it is added already.
 	Leap time.Duration
-	// Mark asks the store to write the server's mark of life although no session is written. With
-	// a session the store writes the mark in any case.
+	// Mark makes the store write the server's mark of life even if no session is written. With a
+	// session the store writes the mark in any case.
 	Mark bool
-	// Beat is how often the server intends to write its mark of life; it is written with the
-	// mark. The engine sets Beat. Beat alone is no reason to write.
+	// Beat is the interval at which the server intends to write its mark of life. The engine sets
+	// Beat, and the store writes it with the mark; Beat alone is no reason to write.
 	Beat time.Duration
 }
 
-// ChunkDrop removes chunks From ≤ n < To.
+// ChunkDrop removes the chunks with numbers From ≤ n < To.
 type ChunkDrop struct {
 	Execution belay.ExecutionID
 	Name      string
@@ -179,14 +181,13 @@ func (c *Changes) Empty() bool {
 		len(c.Objects)+len(c.Audit)+len(c.Places) == 0 && c.Grace == 0 && !c.Mark
 }
 
-// Vital reports whether writing the changes proves that sessions can be written: the changes
-// include a session or a mark of life. Only such a commit may write a mark. While heartbeats
-// cannot be written, a mark from other writes would hide this from the judgement of sessions by
-// time.
+// Vital reports whether the changes include a session or a mark of life, so that their commit
+// proves that sessions can be written. Only such a commit may write a mark of life. If other
+// commits wrote marks while heartbeats cannot be written, sessions would end as expired although
+// their workers are alive.
 func (c *Changes) Vital() bool { return len(c.Workers) > 0 || c.Mark || c.Grace != 0 }
 
-// Command is one request to decide. The types of this package that implement it are all the
-// commands.
+// Command is one request that the rules decide. Only types of this package implement it.
 type Command interface {
 	// Need adds the rows that the command must see.
 	Need(n *Need)
@@ -206,10 +207,10 @@ type Reply struct {
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply
 	Object    *Object // a copy, in its state after the command
-	// Shut are lanes of a claim whose gates let nothing through.
+	// Shut are the lanes of a claim whose queue or workflow has a shut gate.
 	Shut []ShutLane
-	// Follow are follow-up commands for other rows. Their cause stands in rows, so a sweep finds
-	// it if this process dies before the commands are sent.
+	// Follow are commands for other rows that follow from this one. If this process dies before it
+	// sends them, a sweep finds in the stored rows that they are needed.
 	Follow []Command
 	Err    error
 }
@@ -218,22 +219,22 @@ type Reply struct {
 type ShutLane struct {
 	Lane LaneID
 	Gate belay.GateID
-	// Until is when it is worth to look again, 0 where an operator has to open the gate.
+	// Until is when a claim should check the gate again, 0 if an operator must open the gate.
 	Until Time
 }
 
 // Claimed is one execution that a claim won.
 type Claimed struct {
 	Execution Execution
-	// Input is the execution's input if Known is set. Known is not set for an execution that
-	// became due in the batch that claims it, nor for a large input: neither is read with the
-	// claim.
+	// Input is the execution's input if Known is set. Known is not set if the input is large, or if
+	// the execution became due in the batch that claims it, because the claim does not read the
+	// input in these two cases.
 	Input []byte
 	Known bool
-	// First says that the execution was never claimed before: the store can have nothing of it
-	// but the submission.
+	// First says that the execution was never claimed before: the store can have no data of it
+	// except its submission and signals.
 	First bool
-	// Alone asks the worker to claim nothing else while the run is young.
+	// Alone tells the worker to claim no other execution until the run has lasted some time.
 	Alone bool
 }
 

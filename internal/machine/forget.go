@@ -10,7 +10,7 @@ const Forgotten = "forgotten"
 // them in several commits. A tree that is deleted in one commit needs no Forget.
 type Forget struct {
 	Execution belay.ExecutionID
-	// Before is a moment: the execution must have ended before it.
+	// Before is the time before which the execution must have ended.
 	Before Time
 }
 

@@ -68,9 +68,9 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	return Reply{ID: f.ID, Execution: w.copyOf(f), Spec: w.specs[f.ID], Seq: e.Seq}, nil
 }
 
-// newest lists the checkpoints of e that count, up to a seq (0 for all), in order: the last one
-// of each kind and key. Of states only the last one counts whatever its key, since an execution
-// has one state and saving it prunes the one before.
+// newest lists the valid checkpoints of e up to a seq (0 for all), in order: the last checkpoint of
+// each kind and key. Of the checkpoints of kind state only the last is valid, whatever its key,
+// because an execution has one state and a new state deletes the previous one.
 func newest(all []*Checkpoint, e *Execution, upTo int64) []*Checkpoint {
 	type slot struct {
 		kind belay.CheckpointKind

@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// owner is the execution of a valid lease. Every write of an owner is checked here first
-// (guarantees G1 and G2).
+// owner returns the execution of a valid lease, and refuses any other lease. Every write of an
+// owner is checked here first (guarantees G1 and G2).
 func (w *world) owner(op string, l belay.Lease) (*Execution, error) { return w.ownerAt(op, l, w.Now) }
 
 // ownerAt is like owner, but the session must not have expired at the moment at.
@@ -25,7 +25,7 @@ func (w *world) ownerAt(op string, l belay.Lease, at Time) (*Execution, error) {
 	return e, nil
 }
 
-// lost says why the lease is not valid; the cause is empty if it is valid.
+// lost returns the cause for which the lease is not valid, empty if the lease is valid.
 func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string) {
 	current := e.Token == l.Token && e.Worker == l.Worker && e.Secret == l.Secret
 	newer := e.Token > l.Token
@@ -52,9 +52,9 @@ func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string)
 	return "", ""
 }
 
-// Owns refuses a lease that does not own the execution. Owns looks at the execution's row alone,
-// which is enough for a read: an expired session that was not ended yet may read, since no other
-// owner has written in between.
+// Owns refuses a lease that does not own the execution. Owns checks only the execution's row, not
+// the session. This is enough for a read: as long as the row names the owner, no other owner has
+// written, even if the session has expired.
 func Owns(e *Execution, l belay.Lease) error {
 	w := world{Rows: &Rows{}, workers: map[belay.WorkerID]*Worker{
 		l.Worker: {ID: l.Worker, State: belay.WorkerOpen, ExpiresAt: 1},
@@ -75,7 +75,7 @@ func (w *world) alive(id belay.WorkerID, at Time) bool {
 	return x != nil && !x.State.Ended() && !x.ExpiresAt.over(at)
 }
 
-// needLease adds the rows that the check of a lease needs.
+// needLease adds the rows by which a lease is checked.
 func needLease(n *Need, l belay.Lease) {
 	n.Executions = append(n.Executions, l.Execution)
 	n.Workers = append(n.Workers, l.Worker)

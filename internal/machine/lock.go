@@ -77,8 +77,8 @@ func (c *Lock) spec() belay.WorkerSpec {
 	return s
 }
 
-// again answers a lock that was given before, with the original terms. A repeated Lock is a sign
-// of life and renews the lock.
+// again answers the repetition of a Lock that was granted before, with the terms of the first
+// reply. A repeated Lock shows that the owner is alive, so it renews the lock.
 func (c *Lock) again(w *world, op string, e *Execution, x *Worker) (Reply, error) {
 	if said := c.spec(); !x.Spec.External || x.Spec.Name != said.Name || x.Spec.TTL != said.TTL {
 		return Reply{}, refuse(belay.CodeIdempotencyMismatch, op,
@@ -104,8 +104,9 @@ func (c *Lock) again(w *world, op string, e *Execution, x *Worker) (Reply, error
 	return Reply{}, err
 }
 
-// lockable refuses an execution that cannot be locked, and says when it can be or what to do. An
-// execution that waits can be locked: its external owner decides when to go on.
+// lockable refuses an execution that cannot be locked; the error says when it can be locked, or
+// what the caller can do. A waiting execution can be locked, because its external owner decides
+// when it continues.
 func (c *Lock) lockable(w *world, op string, e *Execution) error {
 	switch {
 	case e.State == belay.Running, e.State == belay.Scheduled:
@@ -151,8 +152,8 @@ func (w *world) refuseOwned(op string, e *Execution) error {
 	return err
 }
 
-// holder is the session that owns an execution, nil if its row was not loaded. The row may have
-// been read without a lock, so its times may be old.
+// holder returns the session that owns an execution, nil if the row of the session was not loaded.
+// The row may have been read without a lock, so its times may be old.
 func (w *world) holder(e *Execution) *Worker {
 	if x := w.workers[e.Worker]; x != nil {
 		return x
@@ -165,7 +166,7 @@ func (w *world) holder(e *Execution) *Worker {
 	return nil
 }
 
-// expires is when a session expires, including the extension that this fold gives.
+// expires is when a session expires, including the time by which this fold extends it.
 func (w *world) expires(x *Worker) Time {
 	if w.workers[x.ID] == x || w.out.Grace == 0 || x.State.Ended() {
 		return x.ExpiresAt
@@ -174,7 +175,7 @@ func (w *world) expires(x *Worker) Time {
 }
 
 // Renew is the heartbeat of one run: it renews the session that owns the lease and counts as
-// progress. Renew does not reconcile lists as Heartbeat does. If the lease has no token, its
+// progress. Unlike Heartbeat, Renew compares no lists of runs. If the lease has no token, its
 // secret identifies it. The time of a Renew is when the server received it.
 type Renew struct {
 	belay.Lease
@@ -217,7 +218,7 @@ type Vacate struct {
 	Why    string
 }
 
-// Need names the session and what it owns.
+// Need names the session and the executions that it owns.
 func (c *Vacate) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	n.Held = append(n.Held, c.Worker)
@@ -238,8 +239,8 @@ func (c *Vacate) apply(w *world) (Reply, error) {
 	return Reply{}, nil
 }
 
-// vacate asks for the end of an external owner's session, if a command has just taken the
-// execution from it. was is the row before the command.
+// vacate returns a Vacate for the session of an external owner if a command has just taken the
+// execution from that owner. was is the execution's row before the command.
 func (w *world) vacate(was Execution, e *Execution, why string) []Command {
 	x := w.holder(&was)
 	if was.Worker.IsZero() || e.Worker == was.Worker || x == nil || !x.Spec.External {

@@ -7,14 +7,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Lose takes an execution back from a session that has ended. Where the session was lost, its
-// worker is presumed to have crashed.
+// Lose takes an execution back from a session that has ended. If the session was lost, the rules
+// assume that its worker has crashed.
 type Lose struct {
 	Execution belay.ExecutionID
 	Token     belay.Token
 	Worker    belay.WorkerID
-	// Beside says that the session owned other suspects too; Newest says that none of them began
-	// later than this execution.
+	// Beside says that the session owned other suspects too (executions that were lost several
+	// times in a row). Newest says that none of these began later than this execution.
 	Beside, Newest bool
 	// Together says that the session owned other executions too, suspects or not.
 	Together bool
@@ -43,10 +43,10 @@ func (c *Lose) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// blames reports whether the loss counts against the execution if it is a suspect. The loss
-// counts if the session owned no other suspect, or if this run began last and the worker's last
-// heartbeat came within the time in which the worker claims nothing else. Every fourth run counts
-// in any case, so that no execution can kill workers for ever.
+// blames reports whether a loss counts towards the limit of losses of a suspect. The loss counts if
+// the session owned no other suspect, or if this run began last and the worker's last heartbeat
+// came within the time in which the worker claims nothing else. Every fourth run counts in any
+// case, so that no execution can kill workers for ever.
 func (c *Lose) blames(e *Execution, x *Worker) bool {
 	switch {
 	case !c.Beside || e.Token%4 == 0:
@@ -58,9 +58,9 @@ func (c *Lose) blames(e *Execution, x *Worker) bool {
 }
 
 // takeBack takes an execution from its owner x, whose session has ended; x is nil if even the
-// session's row is gone. If the session was closed or drained, the execution is due again at no
-// cost (guarantee G11). blamed says that a loss counts against the execution, and together that
-// other executions were lost with it.
+// session's row is gone. If the session was closed or drained, the execution is due again, and no
+// attempt or loss is counted (guarantee G11). blamed says that a loss counts against the execution,
+// and together that other executions were lost with it.
 func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
 		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "the session of its worker was closed")
@@ -71,10 +71,10 @@ func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 
 // lose ends a run whose owner was lost. Losses have a limit of their own: after MaxLosses in a row
 // without a new checkpoint the execution fails, since a job that kills its workers must not loop
-// for ever (guarantee G8). From the third loss on, only those that are blamed on the execution
-// count, since executions that ran beside such a job are innocent. An execution with an external
-// owner fails at its first loss unless its policy says otherwise, since only the lost owner knows
-// how to continue.
+// for ever (guarantee G8). From the third loss on, only losses that are blamed on the execution
+// count, because executions that ran on the same worker as such a job did not cause its crash. An
+// execution with an external owner fails at its first loss unless its policy says otherwise,
+// because only the lost owner has the information to continue.
 func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	p, text, outside := e.policy(), lostOwner(x, e.Worker), x != nil && x.Spec.External
 	if outside && (e.Policy == nil || e.Policy.OnLost == "") {
@@ -104,10 +104,10 @@ func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	}
 }
 
-// LossDelay is how long an execution waits after so many losses in a row, if other executions
-// were lost with it. The first loss causes no delay: most workers die for other reasons. From the
-// second on the execution may be the cause, and the delay gives the others time to go on without
-// it.
+// LossDelay is how long an execution waits after a number of losses in a row, if other executions
+// were lost with it. The first loss causes no delay, because most workers die for other reasons.
+// From the second loss on the execution may be the cause, and the delay lets the other executions
+// continue without it.
 func LossDelay(losses int) time.Duration {
 	if losses < suspectAfter {
 		return 0
@@ -117,8 +117,8 @@ func LossDelay(losses int) time.Duration {
 
 const maxLossDelay = 30 * time.Second
 
-// Release gives back a run that its worker does not know of, because the reply to the winning
-// claim was lost, or an execution scheduled to a worker that is draining and will not accept it.
+// Release makes an execution due again that its worker will never run: the reply to the claim that
+// won it was lost, or it is scheduled to a worker that is draining.
 type Release struct {
 	Execution belay.ExecutionID
 	Token     belay.Token
@@ -149,8 +149,8 @@ func (c *Release) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// unclaimed says why a worker will never run an execution that it owns and did not name; empty if
-// it still may.
+// unclaimed returns the reason for which a worker will never run an execution that it owns but did
+// not name in its heartbeat; empty if the worker may still run it.
 func unclaimed(e *Execution, x *Worker) string {
 	switch {
 	case e.State == belay.Scheduled && x.State == belay.WorkerDraining:

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// OpSum is a checksum of an operation's kind and content, stored beside the operation's id. A sum
-// of zero is unknown and matches every operation: rows that an older server wrote have none.
+// OpSum is a checksum of an operation's kind and content, stored with the operation's id. Rows that
+// an older server wrote have no sum: a sum of zero matches every operation.
 type OpSum [16]byte
 
 // OpRef names an operation on an execution.
@@ -25,8 +25,8 @@ type Op struct {
 }
 
 // opContent collects the content of an operation for its sum. Differences of encoding do not change
-// the sum: white space between the parts of JSON, and times that were rounded to milliseconds on
-// the way.
+// the sum: white space between the parts of JSON, and times that a transport has rounded to
+// milliseconds.
 type opContent []byte
 
 func contentOf(what string) opContent { return appendString(make([]byte, 0, 128), what) }
@@ -37,8 +37,7 @@ func (s opContent) bytes(v []byte) opContent {
 	return append(appendInt(s, int64(len(v))), v...)
 }
 
-// json adds a payload. json must be the last call, since the payload's length is not added before
-// it.
+// json adds a payload. It must be the last call, because it does not add the payload's length.
 func (s opContent) json(v []byte) opContent { return appendJSON(s, v) }
 
 func (s opContent) duration(d time.Duration) opContent {

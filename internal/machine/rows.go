@@ -8,22 +8,21 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Execution is the hot row: the present state of one execution. Payloads, labels and history are
-// in rows of their own.
+// Execution is the present state of one execution, the row that changes most often. Payloads,
+// labels and history are in other rows.
 type Execution struct {
 	ID     belay.ExecutionID
 	Parent belay.ExecutionID // zero for a root
 	Child  string            // the key under which the parent started it
 	// ParentGen is the generation of the parent that started this child. When the parent has a
-	// newer generation, the child does not depend on it any more: a sweep finds the child like
-	// one whose parent has ended.
+	// newer generation, the child is cancelled as if its parent had ended.
 	ParentGen int
 	Workflow  string
 	Version   string
 	Queue     string
 	Lane      LaneID
 	Policy    *belay.Policy // nil for the defaults; never changed in place
-	Gates     *belay.Gates  // that the execution names; nil for none, never changed in place
+	Gates     *belay.Gates  // the gates that the execution names; nil for none, never changed in place
 	External  bool          // only external owners may own it; never changed
 
 	State      belay.State
@@ -41,26 +40,26 @@ type Execution struct {
 	Seq        int64
 	Token      belay.Token
 	Generation int
-	BaseSeq    int64 // checkpoints and signals up to this seq do not count any more
-	InputGen   int   // the generation that gave the present input
+	BaseSeq    int64 // checkpoints and signals up to this seq belong to an earlier input and are ignored
+	InputGen   int   // the generation in which the present input was given
 
 	Worker  belay.WorkerID // the owner while scheduled or running
 	Secret  belay.Secret
-	ClaimNo int64 // the number of that worker's claim which won it
+	ClaimNo int64 // the number of the worker's claim that won the execution
 
 	Attempts    int // failed and timed-out runs of this generation
 	Losses      int // lost runs in a row without a new checkpoint
-	Checkpoints int // number saved; 0 means that a claim has nothing to load
+	Checkpoints int // number of saved checkpoints; if 0, a claim loads none
 	StateSeq    int64
 	// Repeated is the token of the newest run whose checkpoint was written by a repetition. The first
 	// try of that checkpoint may arrive later.
 	Repeated    belay.Token
 	SignalSeq   int64 // newest signal delivered
 	SignalSeen  int64 // newest signal that the last suspended run had seen
-	Signals     int   // kept and not consumed by a checkpoint, without the ends of children
+	Signals     int   // number of signals that no checkpoint has consumed, without the ends of children
 	SignalBytes int64 // total payload bytes of Signals
 	Open        int   // children that have not ended
-	Parted      int64 // the newest Parting for which the children were handled
+	Parted      int64 // the newest Parting for which no child is left to cancel
 	Cost        int64
 
 	CreatedAt   Time
@@ -74,24 +73,25 @@ type Execution struct {
 	PauseRequested bool
 	Preempting     bool
 
-	Class   belay.Class // of the failure; 0 if it has not failed
+	Class   belay.Class // of the failure; 0 if the execution has not failed
 	Message string
 
 	// New marks a row that is not in the store yet.
 	New bool
-	// Attention marks a running execution whose owner should hear of a change soon.
+	// Attention marks a running execution whose owner must learn soon about a change.
 	Attention bool
 }
 
-// suspectAfter is how many losses in a row make an execution a suspect: a possible cause of its
-// workers' crashes.
+// suspectAfter is the number of losses in a row after which an execution is a suspect: a possible
+// cause of its workers' crashes.
 const suspectAfter = 2
 
 // AloneWait is how long a suspect waits for a worker that runs nothing else. After AloneWait any
 // worker may take it.
 const AloneWait = 30 * time.Second
 
-// Suspect reports whether the execution was lost so often in a row that it must run alone.
+// Suspect reports whether the execution was lost so often in a row that it must run alone on a
+// worker.
 func (e *Execution) Suspect() bool { return Suspect(e.Losses) }
 
 // Suspect reports whether this number of losses in a row makes an execution a suspect.
@@ -106,7 +106,8 @@ func (e *Execution) setLosses(n int) {
 	}
 }
 
-// Ready is when workers may claim the execution; 0 while they may not. Stores index this value.
+// Ready is the time from which workers may claim the execution, 0 if no worker may claim it. Stores
+// index this value.
 func (e *Execution) Ready() Time {
 	if e.External || e.Gate != "" || e.State != belay.Pending && e.State != belay.Waiting {
 		return 0
@@ -155,19 +156,20 @@ func ParsePolicy(b []byte) (*belay.Policy, error) {
 	return p, nil
 }
 
-// GatesText is the gates that an execution names as stores keep them; empty for none.
+// GatesText encodes the gates that an execution names, in the form that stores keep; empty for
+// none.
 func GatesText(g *belay.Gates) []byte {
 	if g == nil || g.IsZero() {
 		return nil
 	}
 	b, err := json.Marshal(g)
 	if err != nil {
-		panic(err) // it holds names and numbers
+		panic(err) // names and numbers can always be encoded
 	}
 	return b
 }
 
-// ParseGates reads what GatesText wrote; nil for nothing.
+// ParseGates decodes a text of GatesText; nil for an empty text.
 func ParseGates(b []byte) (*belay.Gates, error) {
 	if len(b) == 0 {
 		return nil, nil
@@ -194,17 +196,17 @@ type Spec struct {
 	Hash         [32]byte // of the whole submission
 }
 
-// MaxCarried is the size in bytes up to which a store loads the inputs of ready executions with
-// their lane. A store reads a larger input only after the execution was won, since a claim loads
-// more executions than it wins.
+// MaxCarried is the size in bytes up to which a store loads the inputs of ready executions together
+// with their lane. A store reads a larger input only after a claim has won the execution, because a
+// claim loads more executions than it wins.
 const MaxCarried = 8 << 10
 
 // LaneID is a hash of the lane's content, so that every server computes the same id.
 type LaneID int64
 
-// Alone is the id of the suspects' lane beside this lane. Suspects, which were lost
-// [suspectAfter] times in a row, may be the cause of their workers' crashes, so each runs alone
-// on its worker. The id of an ordinary lane is not negative.
+// Alone is the id of the lane for the suspects of this lane. Suspects were lost [suspectAfter]
+// times in a row and may be the cause of their workers' crashes, so each runs alone on its worker.
+// The ids of these lanes are negative, the ids of ordinary lanes are not.
 func (id LaneID) Alone() LaneID {
 	if id < 0 {
 		return id
@@ -212,7 +214,8 @@ func (id LaneID) Alone() LaneID {
 	return ^id
 }
 
-// Shared is the id of the ordinary lane, whether id is that lane or the suspects' lane beside it.
+// Shared is the id of the ordinary lane: id itself, or the lane to which the suspects' lane id
+// belongs.
 func (id LaneID) Shared() LaneID {
 	if id < 0 {
 		return ^id
@@ -223,8 +226,9 @@ func (id LaneID) Shared() LaneID {
 // IsAlone reports whether executions of the lane run alone on their workers.
 func (id LaneID) IsAlone() bool { return id < 0 }
 
-// Lane is the routing key of executions. Its priority is part of the key, so that the order
-// within a lane is the order of due times, which an index gives.
+// Lane is the routing key of executions: the properties that decide which workers may claim them.
+// The priority is part of the key, so that executions within a lane are ordered by their due times
+// alone, and an index gives that order.
 type Lane struct {
 	ID       LaneID
 	Queue    string
@@ -234,7 +238,7 @@ type Lane struct {
 	Labels   map[string]string // labels that a worker must have
 }
 
-// Run is one attempt. Of a run that is not New a change writes the end, and also the begin if
+// Run is one attempt. For a run that is not New, a store writes only the end, and the begin too if
 // StartedSeq is set.
 type Run struct {
 	Execution    belay.ExecutionID
@@ -274,7 +278,7 @@ type Checkpoint struct {
 	At        Time
 	Data      []byte
 	Cost      int64
-	Pruned    bool // the data was deleted since a newer checkpoint counts
+	Pruned    bool // the data was deleted because a newer checkpoint replaces it
 }
 
 // Signal is a signal sent to an execution, or the notice that a child has ended.
@@ -300,7 +304,7 @@ type Deed struct {
 	Op        belay.OpID
 	OpSum     OpSum
 	At        Time
-	Token     belay.Token // of the run it ended, if any
+	Token     belay.Token // of the run that the action ended, if any
 	Final     bool
 }
 
@@ -332,7 +336,7 @@ type Worker struct {
 	EndedAt     Time
 	EndReason   string
 	ClaimNo     int64 // the last claim that won an execution
-	ClaimFloor  int64 // claims up to this number are given up: their replies will not be used
+	ClaimFloor  int64 // the worker ignores the replies to claims up to this number
 	New         bool
 }
 

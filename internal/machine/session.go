@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Open opens a worker's session. A second Open under the same id renews the session while it
-// lives.
+// Open opens a worker's session. A second Open under the same id renews the session if it has not
+// ended.
 type Open struct{ belay.WorkerSpec }
 
 // Need names the session.
@@ -51,7 +51,7 @@ func sameSpec(have *belay.WorkerSpec, said belay.WorkerSpec) bool {
 	return err == nil && bytes.Equal(a, b)
 }
 
-// session is the reply to the worker: the terms under which the session was first opened.
+// session returns the reply to Open: the terms of the first Open, also for a repetition.
 func (w *Worker) session() belay.Session {
 	s := belay.Session{ID: w.ID, TTL: w.Spec.TTL, Heartbeat: w.Spec.Heartbeat}
 	if s.Heartbeat > s.TTL/3 {
@@ -166,17 +166,17 @@ func lostSession(op string, x *Worker) error {
 	return err
 }
 
-// Heartbeat renews a session and compares the runs that the worker names with the runs that it
-// owns in the store. A heartbeat that comes too late is refused and ends the session; no other
-// refusal changes a row. The time of a heartbeat is when the server received it, since time in
-// the server's queue is not the worker's fault.
+// Heartbeat renews a session and compares the runs that the worker names with the runs that it owns
+// in the store. A heartbeat that comes too late is refused and ends the session; no other refusal
+// changes a row. A heartbeat counts from the time at which the server received it, because a wait
+// in the server's queue is not the worker's fault.
 type Heartbeat struct {
 	belay.Heartbeat
 	// Waited is how long ago the server received the heartbeat.
 	Waited time.Duration
 }
 
-// Need names the session and what it owns.
+// Need names the session and the executions that it owns.
 func (c *Heartbeat) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	n.Held = append(n.Held, c.Worker)
@@ -200,10 +200,10 @@ func (c *Heartbeat) apply(w *world) (Reply, error) {
 	return r, nil
 }
 
-// reconcile compares both lists. A run that the worker owns and does not name is released if the
-// worker will never run it. A run that the worker names and does not own is revoked. A heartbeat
-// that a newer one has overtaken does not know the claims that the worker has received since; the
-// runs that those claims won stay.
+// reconcile compares the runs that the worker names with the runs that it owns. A run that the
+// worker owns and does not name is released if the worker will never run it. A run that the worker
+// names and does not own is revoked. A delayed heartbeat does not name runs that the worker has
+// claimed since; these runs stay.
 func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 	// a worker may name two runs of one execution, until it learns that it lost the first
 	named := make(map[belay.RunID]belay.Held, len(c.Holds))
@@ -256,7 +256,7 @@ func (w *world) addRequests(e *Execution, h belay.Held, b *belay.HeartbeatReply)
 	}
 }
 
-// Mark writes the server's mark of life if no other command of the batch does.
+// Mark writes the server's mark of life, if no other command of the batch writes it.
 type Mark struct{}
 
 // Need names nothing.
@@ -271,7 +271,7 @@ func (*Mark) apply(w *world) (Reply, error) {
 // The worker's next heartbeat takes them back too, if Drain's follow-ups are lost.
 type Drain struct{ Worker belay.WorkerID }
 
-// Need names the session and what it owns.
+// Need names the session and the executions that it owns.
 func (c *Drain) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	n.Held = append(n.Held, c.Worker)
@@ -295,8 +295,8 @@ func (c *Drain) apply(w *world) (Reply, error) {
 	return r, nil
 }
 
-// End ends a session because the worker closed it, or because its process was proven dead on its
-// own host.
+// End ends a session because the worker closed it, or because a process on the worker's host has
+// proven that the worker's process is dead.
 type End struct {
 	Worker belay.WorkerID
 	// Dead, if set, says how the death of the process was proven.

@@ -28,8 +28,8 @@ func (c *Settle) Judge() {
 	}
 }
 
-// sum covers all of the settlement's content and the run that it ends. The lease's secret
-// identifies the run even where the token is missing.
+// sum returns a checksum of the settlement's content and the run that it ends. The lease's secret
+// identifies the run, because the token may be missing.
 func (c *Settle) sum() OpSum {
 	s := contentOf("settle").bytes(c.Lease.Secret[:]).text(c.Outcome.String()).duration(c.RetryAfter)
 	s = s.duration(c.Wait).text(c.WaitText).int(c.SignalSeen).int(c.CostTokens)
@@ -76,9 +76,9 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	case belay.OutcomeSucceeded:
 		w.finish(e, belay.Succeeded, ended{outcome: c.Outcome})
 	case belay.OutcomeFailed, belay.OutcomeTimedOut:
-		if f.Class == belay.ClassCircuitOpen { // its target is known to be out of order: nothing is charged
+		if f.Class == belay.ClassCircuitOpen { // its target is known to be down, so no attempt is counted
 			w.handBack(e, ended{outcome: belay.OutcomeReleased, failure: f}, "circuit_open", clip(f.Message, 300))
-			if !e.State.Terminal() { // no cancel was asked for
+			if !e.State.Terminal() { // the execution is not being cancelled
 				e.DueAt = w.Now.Add(max(c.RetryAfter, circuitWait))
 			}
 			break
@@ -96,7 +96,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 		w.handBack(e, ended{outcome: c.Outcome}, "released", "given back unfinished by its worker")
 	case belay.OutcomeCancelled:
 		w.finish(e, belay.Cancelled, ended{outcome: c.Outcome})
-	case belay.OutcomeLost: // check refuses it: an owner that settles its run is not lost
+	case belay.OutcomeLost: // check refuses this outcome, because an owner that settles its run is not lost
 	}
 	if outside {
 		w.endSession(x, belay.WorkerClosed, "its run has ended: "+c.Outcome.String())
@@ -104,8 +104,8 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// circuitWait is how long an execution waits whose run met an open circuit breaker, unless
-// it names the target itself: then it waits at its gate.
+// circuitWait is how long an execution waits after its run met an open circuit breaker. An
+// execution that names the target waits at the target's gate instead.
 const circuitWait = 5 * time.Second
 
 // report adds a command that tells a target's circuit breaker how a run ended. A target is the name
@@ -176,8 +176,8 @@ type ended struct {
 	sum                 OpSum
 }
 
-// end closes the current run, if there is one, and removes the owner. end raises the seq once,
-// for the end of the run and for all changes that come with it.
+// end closes the current run, if there is one, and removes the owner. It raises the seq once, for
+// the end of the run and for all other changes of the same transition.
 func (w *world) end(e *Execution, how ended) {
 	w.advance(e)
 	owned := e.State == belay.Running || e.State == belay.Scheduled
@@ -245,9 +245,9 @@ func (w *world) writeDeadLetter(e *Execution, ran bool) {
 	w.out.DeadLetters = append(w.out.DeadLetters, d)
 }
 
-// tellParent delivers the end of a child to its parent in the same commit. The end of a child
-// from before the parent's present input is not delivered, since the parent must not use its
-// result.
+// tellParent delivers the end of a child to its parent in the same commit. If the child was started
+// before the parent got its present input, its end is not delivered, because the parent must not
+// use its result.
 func (w *world) tellParent(e *Execution) {
 	if e.Parent.IsZero() {
 		return
@@ -285,8 +285,8 @@ func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, ji
 }
 
 // Backoff is the wait after the n-th failure: base·2^(n-1) up to the cap, plus up to a quarter as
-// jitter. So no retry comes before its backoff is over, and retries of many executions are spread
-// out (guarantee G8).
+// jitter. The jitter only adds time, so no retry comes before its backoff is over (guarantee G8),
+// and the retries of many executions come at different times.
 func Backoff(p belay.Policy, n int, jitter float64) time.Duration {
 	p = Defaults(p)
 	d := p.BackoffBase.D()
@@ -312,8 +312,8 @@ func (w *world) handBack(e *Execution, how ended, code, text string) {
 	w.pauseOrMarkDue(e)
 }
 
-// suspend ends the run and lets the execution wait without a worker. A signal newer than the run
-// had seen makes the execution due at once, so no wake-up is lost.
+// suspend ends the run and lets the execution wait without a worker. If a signal has arrived that
+// the run had not seen, the execution is due at once, so that no wake-up is lost.
 func (w *world) suspend(e *Execution, s belay.Settlement) {
 	if e.CancelBy != 0 {
 		w.finish(e, belay.Cancelled, ended{outcome: s.Outcome})

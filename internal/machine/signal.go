@@ -60,9 +60,9 @@ func (c *Deliver) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// deliver writes a signal with the seq that the caller has just raised. A waiting execution
-// becomes due, also while it is paused; the owner of a running one hears of the signal in its
-// heartbeat.
+// deliver writes a signal with the seq that the caller has just raised. A waiting execution becomes
+// due, also while it is paused. The owner of a running execution learns about the signal in the
+// reply to its next heartbeat.
 func (w *world) deliver(e *Execution, s *Signal) {
 	w.out.Signals = append(w.out.Signals, s)
 	e.SignalSeq = s.Seq

@@ -13,8 +13,8 @@ import (
 // Submit accepts an execution. Its ID must be set and serves as the operation's id.
 type Submit struct {
 	belay.Submission
-	// Joined says that the submission is written in a transaction of its application, which
-	// may stay open for long: it must not hold the gates that it names.
+	// Joined says that the submission is written in a transaction of its application. That
+	// transaction may stay open for long, so the submission must not lock the gates that it names.
 	Joined bool
 	judged *judged // nil before Judge
 }
@@ -99,7 +99,7 @@ func (c *Submit) apply(w *world) (Reply, error) {
 	if parent != nil {
 		parent.Open++
 		if parent.CancelBy != 0 {
-			parent.Parted = 0 // the new child is not among the children handled before
+			parent.Parted = 0 // the new child must be cancelled too
 		}
 		w.changed(parent)
 	}
@@ -119,7 +119,7 @@ func (c *Submit) replay(w *world) (Reply, bool, error) {
 		return Reply{ID: row.Execution, Replayed: true}, true, nil
 	}
 	if e := w.execs[c.ID]; e != nil {
-		// With another key the same id would lead to an execution that the key does not name.
+		// With another key, the caller would get an execution to which that key does not lead.
 		if s := w.specs[c.ID]; s == nil || !c.says(s.Hash) || s.Key != c.IdempotencyKey {
 			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit",
 				"id %s was submitted with another body or key", c.ID)
@@ -231,7 +231,8 @@ func (c *Submit) checkGates(op string) error {
 	return checkName(op, "the target", c.Target, false)
 }
 
-// atLimit decides about a submission that names a limit.
+// atLimit checks a submission that names a limit, and refuses it or cancels older executions if the
+// limit is full.
 func (c *Submit) atLimit(w *world, parent *Execution) error {
 	l := c.Concurrency
 	if l == nil {
@@ -279,7 +280,7 @@ func (c *Submit) atLimit(w *world, parent *Execution) error {
 	return nil
 }
 
-// replace has the oldest members of a limit cancelled, whose places the submission takes.
+// replace cancels the n oldest executions of a limit, because the execution by replaces them.
 func (w *world) replace(g *gate, n int, by belay.ExecutionID) {
 	for _, m := range w.Members {
 		if m.Gate == g.id && m.Execution != by && n > 0 {
@@ -302,8 +303,8 @@ func (c *Submit) says(hash [32]byte) bool {
 	return hash == c.judged.hash || hash == c.hash(plainInput)
 }
 
-// hash covers all of the submission except its id, its key and its trigger. The version is the
-// version of the form of the input, and becomes the last byte of the hash.
+// hash returns a hash of the whole submission except its id, its key and its trigger. version is
+// the version of the form of the input; it becomes the last byte of the hash.
 func (c *Submit) hash(version byte) [32]byte {
 	b := make([]byte, 0, 256+len(c.Input))
 	for _, s := range []string{c.Workflow, c.Version, c.Queue, c.ParentKey} {
@@ -328,8 +329,8 @@ func (c *Submit) hash(version byte) [32]byte {
 	return hash
 }
 
-// appendJSON adds JSON without the white space between its parts, which may differ between two
-// transports of the same body.
+// appendJSON appends a JSON text without the white space between its parts, because two transports
+// of the same body may differ in that white space.
 func appendJSON(b, text []byte) []byte {
 	if !bytes.ContainsAny(text, " \t\r\n") {
 		return append(b, text...)
@@ -341,7 +342,8 @@ func appendJSON(b, text []byte) []byte {
 	return buffer.Bytes()
 }
 
-// NewLane is the lane with this routing key; an empty queue is the default one.
+// NewLane returns the lane of the executions with these properties. An empty queue stands for the
+// default queue.
 func NewLane(queue, workflow, version string, priority int, labels map[string]string) Lane {
 	setDefault(&queue, "default")
 	b := make([]byte, 0, 96)

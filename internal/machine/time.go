@@ -24,11 +24,11 @@ func (t Time) Time() time.Time {
 	return time.UnixMicro(int64(t)).UTC()
 }
 
-// latest is the end of the year 9999, the last moment that JSON can write. Additions stop at
+// latest is the end of the year 9999, the last time that JSON can represent. Additions stop at
 // latest instead of overflowing, however long the durations of a policy are.
 const latest Time = 253_402_300_799_999_999
 
-// Add is the moment d later, rounded up to a microsecond, so that no deadline comes early.
+// Add returns the time d after t, rounded up to a microsecond, so that no deadline comes early.
 func (t Time) Add(d time.Duration) Time {
 	us := Time(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
@@ -37,7 +37,7 @@ func (t Time) Add(d time.Duration) Time {
 	return min(t+us, latest)
 }
 
-// Sub is the time from u to t, limited to the longest duration.
+// Sub returns the duration from u to t, limited to the longest duration that Go can represent.
 func (t Time) Sub(u Time) time.Duration {
 	const most = Time(math.MaxInt64 / time.Microsecond)
 	return time.Duration(min(max(t-u, -most), most)) * time.Microsecond

@@ -24,7 +24,7 @@ func (c *Tick) Need(n *Need) {
 	n.Owners = append(n.Owners, c.Execution)
 }
 
-// times are the moments at which the rules about time act on an execution; 0 if a rule does not
+// times are the deadlines of an execution, one for each rule about time; 0 if the rule does not
 // apply.
 type times struct {
 	cancel, total, run, idle, scheduled, start, admit Time
@@ -52,7 +52,7 @@ func (e *Execution) times() times {
 		t.idle = after(e.ProgressAt, p.IdleTimeout)
 	case e.State == belay.Scheduled:
 		t.scheduled = after(e.ScheduledAt, p.ScheduledTimeout)
-	case e.Gate != "" || e.AdmitBy != 0: // time in the line of a gate is no delay
+	case e.Gate != "" || e.AdmitBy != 0: // the wait in the line of a gate does not count
 	case e.State == belay.Pending, e.PausedFrom == belay.Pending:
 		t.start = after(e.DueAt, p.StartTimeout)
 	}
@@ -64,7 +64,7 @@ func (t times) first() Time {
 	return first(t.cancel, t.total, t.run, t.idle, t.scheduled, t.start, t.admit)
 }
 
-// checkAt is the next moment at which a rule about time may act on the execution.
+// checkAt is the earliest deadline of the execution.
 func checkAt(e *Execution) Time {
 	if e.Policy == nil && e.CancelBy == 0 && e.State != belay.Scheduled && e.AdmitBy == 0 {
 		return 0 // the default policy has no other deadlines
@@ -84,8 +84,8 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	owner := w.holder(e)
 	switch {
 	case owner != nil && owner.State.Ended() && t.first().over(w.Now):
-		// an execution whose owner is gone is not late; the next tick checks the deadlines that
-		// apply without an owner
+		// the loss of the owner comes first; the next Tick checks the deadlines of an execution
+		// without an owner
 		w.takeBack(e, owner, false, false)
 	case t.cancel.over(w.Now):
 		w.finish(e, belay.Cancelled, ended{

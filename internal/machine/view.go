@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Record is the part of one execution that a store read in one snapshot. A store fills the fields
-// for which it was asked.
+// Record is the part of one execution that a store read in one snapshot. A store fills only the
+// fields that the read requested.
 type Record struct {
 	Execution   *Execution
 	Spec        *Spec
@@ -65,8 +65,8 @@ func View(r *Record) belay.Execution {
 	return v
 }
 
-// reason explains why an execution that has neither owner nor end does not run. Every such state
-// has a reason.
+// reason explains why an execution does not run that has no owner and has not ended. Every such
+// execution has a reason.
 func reason(e *Execution) *belay.Reason {
 	if e.State.Terminal() || e.State == belay.Running {
 		return nil
@@ -116,7 +116,7 @@ func Events(r *Record, after int64, limit int) []belay.Event {
 		put(ev)
 	}
 	for _, d := range r.Deeds {
-		ev := by[d.Seq] // the run that the action ended, if any
+		ev := by[d.Seq] // the event of the run that the action ended, if any
 		ev.Seq, ev.Kind, ev.At, ev.Actor = d.Seq, d.Kind, d.At.Time(), d.Actor
 		if d.Reason != "" {
 			ev.Text = d.Reason

@@ -28,8 +28,8 @@ type world struct {
 	gateOrder    []*gate // in the order of their first use
 	lines        map[belay.GateID][]*Execution
 	unasked      map[*Execution]bool // due executions of which the fold has not read a gate
-	following    []Command           // commands that follow the one that is applied
-	gap          time.Duration       // added to sessions if the batch writes a mark of life
+	following    []Command           // commands that follow from the present command
+	gap          time.Duration       // added to sessions if the batch sees sessions or writes a mark of life
 	out          *Changes
 }
 
@@ -94,12 +94,12 @@ func newWorld(rows *Rows) *world {
 // follow adds a command to send after the batch.
 func (w *world) follow(c Command) { w.following = append(w.following, c) }
 
-// extendSessions extends every session by the gap since the last mark of life, if the servers have missed
-// three beats: while no server answers, no worker can renew its session. If the clock leapt
-// forwards, grace also moves the deadlines of owned executions, since the skipped time did not
-// pass. grace applies to every batch that sees sessions or writes a mark, which would hide the
-// gap from the next batch. Other batches leave the sessions alone, so that they need not wait for
-// the sessions' locks.
+// extendSessions extends every session by the gap since the last mark of life, if the servers have
+// missed three beats, because no worker can renew its session while no server answers. If the clock
+// leapt forwards, it also moves the deadlines of owned executions, because the skipped time did not
+// pass. It applies to every batch that reads sessions or writes a mark of life, since the mark
+// would hide the gap from the next batch. Other batches do not change the sessions, so that they
+// need not wait for the sessions' locks.
 func (w *world) extendSessions() {
 	if w.Mark == 0 || w.Beat == 0 {
 		return
@@ -128,7 +128,8 @@ func (w *world) extendSessions() {
 	}
 }
 
-// moveTimes moves the times from which the delays of an owned execution are counted.
+// moveTimes moves the times from which the deadlines of an owned execution are counted, at most to
+// now.
 func (e *Execution) moveTimes(by time.Duration, now Time) {
 	for _, t := range []*Time{&e.StartedAt, &e.RunAt, &e.ProgressAt, &e.ScheduledAt} {
 		if *t != 0 {
@@ -140,14 +141,15 @@ func (e *Execution) moveTimes(by time.Duration, now Time) {
 	}
 }
 
-// Late is the row of an owned execution after a leap of the clock; see [Changes].
+// Late returns the row of an owned execution after a leap of the clock; see [Changes].
 func (e *Execution) Late(by time.Duration, now Time) Execution {
 	c := *e
 	c.moveTimes(by, now)
 	return c
 }
 
-// copyOf is a copy of the row for a reply, which later commands of the fold must not change.
+// copyOf returns a copy of the row for a reply, because later commands of the fold may change the
+// row.
 func (w *world) copyOf(e *Execution) *Execution {
 	c := *e
 	c.CheckAt = checkAt(e)
@@ -186,7 +188,8 @@ func (w *world) markDue(e *Execution) {
 	}
 }
 
-// run is the row of the execution's current run; the caller changes it, and the fold writes it.
+// run returns the row of the execution's current run. The caller changes the row, and the fold
+// writes it.
 func (w *world) run(e *Execution) *Run {
 	id := belay.RunID{Execution: e.ID, Token: e.Token}
 	r := w.runs[id]
