@@ -7,24 +7,25 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Clock is the time by which a store decides. It follows another clock, the wall clock of this
-// machine or of the database, while that clock runs evenly. A Clock never goes back, whatever the
+// Clock is the clock by which a store decides. It follows another clock (the wall clock of this
+// machine or of the database) while that clock runs evenly. A Clock never goes back, whatever the
 // other clock does:
 //
-//   - If the other clock is set back, or ran ahead and was corrected, the Clock does not follow:
-//     its time goes on at the normal pace, and [Clock.Ahead] is the difference. Otherwise timers,
-//     retries and the reaper would stand still until the other clock has caught up.
+//   - If the other clock is set back, or was ahead and was corrected, the Clock does not follow it:
+//     the Clock continues at the normal pace, and [Clock.Ahead] is the difference. If it waited
+//     instead, timers, retries and the reaper would stand still until the other clock has caught
+//     up.
 //   - If the other clock is set forwards, the Clock follows at once, and [Clock.Leapt] is the
 //     size of the leap, so that running work is not charged for time that has not passed.
 //   - Differences below a second occur when clocks drift or are read over a network. The Clock
-//     corrects them by running a thousandth slower or a tenth faster. So the time that is skipped
-//     without being reported as a leap is at most a tenth of the time that passes. Workers allow
-//     for this: they use only two thirds of the time they were given.
+//     corrects them by running a thousandth slower or a tenth faster. So the time that the Clock
+//     skips without reporting a leap is at most a tenth of the time that passes. Workers allow for
+//     this error: they use only two thirds of the time that a lease gives them.
 //
 // The pace is measured by a clock that cannot be set and that stands still while the machine is
 // suspended.
 type Clock struct {
-	wall   func() machine.Time // nil if the readings come through Read
+	wall   func() machine.Time // nil if all readings of the other clock come through Read
 	steady func() time.Duration
 
 	mu    sync.Mutex
@@ -39,18 +40,19 @@ type Clock struct {
 }
 
 const (
-	// maxDrift is how much the difference to the other clock may change between two readings
-	// without the other clock counting as set.
+	// maxDrift is the largest change of the difference to the other clock, between two readings,
+	// that counts as drift. After a larger change the other clock counts as set.
 	maxDrift = time.Second
-	// slower is the fraction by which the Clock runs slower to wait for a drifting clock.
+	// slower is the divisor for slowing down: the Clock runs a thousandth slower while it waits for
+	// the other clock.
 	slower = 1000
-	// faster is the fraction by which the Clock runs faster to catch up.
+	// faster is the divisor for catching up: the Clock runs a tenth faster while it is behind.
 	faster = 10
 )
 
-// NewClock makes a clock that follows wall. With a nil wall it gets all readings through Read.
-// With a nil steady it has no pace of its own: it follows the other clock forwards, and stands
-// still while the other clock is behind.
+// NewClock makes a clock that follows wall. If wall is nil, the clock gets all readings through
+// Read. If steady is nil, the clock cannot measure time by itself: it follows the other clock
+// forwards, and stands still while the other clock is behind.
 func NewClock(wall func() time.Time, steady func() time.Duration) *Clock {
 	c := &Clock{steady: steady}
 	if wall != nil {
@@ -79,9 +81,9 @@ func (c *Clock) Now() machine.Time {
 	return c.last
 }
 
-// Read takes a reading of the other clock, of this moment or of a moment ago, and a time that
-// another server has shown for this store, such as the newest mark of life. It returns the time
-// by which to decide.
+// Read takes two times: a reading of the other clock, made now or a moment ago, and a time that
+// another server has shown for this store, such as the newest mark of life. It returns the time by
+// which the store decides.
 func (c *Clock) Read(at, shown machine.Time) machine.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +101,7 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	}
 	now := c.steady()
 	if c.began && now == c.read && at == c.seen && shown <= c.last {
-		return c.last // several readings at one moment give the same time
+		return c.last // several readings at the same time return the same result
 	}
 	c.read, c.seen = now, at
 	if !c.began {
@@ -112,8 +114,8 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	return c.last
 }
 
-// followLocked is the time after it went on at its own pace since the last reading and was
-// corrected by the new one.
+// followLocked returns the Clock's time after a new reading: it has continued at its own pace since
+// the last reading, and is corrected by the new one.
 func (c *Clock) followLocked(at, shown machine.Time, now time.Duration) machine.Time {
 	pace := c.paceLocked(now)
 	switch off := at.Sub(pace); {
@@ -138,9 +140,9 @@ func (c *Clock) paceLocked(now time.Duration) machine.Time {
 	return machine.Time(int64(c.last) + (now - c.at).Microseconds())
 }
 
-// wholeLocked is now without the fraction of a microsecond that has passed since the last
-// reading. The time does not show this fraction yet; it counts with the next reading. If each
-// reading lost its fraction, the time of a busy server would stand still.
+// wholeLocked returns now without the fraction of a microsecond that has passed since the last
+// reading. The Clock's time does not contain this fraction yet; the next reading adds it. If each
+// reading dropped its fraction, the time of a busy server would stand still.
 func (c *Clock) wholeLocked(now time.Duration) time.Duration {
 	return now - (now-c.at)%time.Microsecond
 }
@@ -152,8 +154,8 @@ func (c *Clock) Ahead() time.Duration {
 	return c.ahead
 }
 
-// offset is how far the Clock is ahead of the other clock, read now if possible and otherwise at
-// the last reading, and the total of all leaps.
+// offset returns how far the Clock is ahead of the other clock, and the total of all leaps. It
+// reads the other clock now if possible, and otherwise uses the last reading.
 func (c *Clock) offset() (ahead, leaps time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +173,7 @@ func (c *Clock) Leapt() time.Duration {
 	return c.leapt
 }
 
-// MadeGood notes that a batch was committed that extended deadlines for a leap.
+// MadeGood notes that a committed batch has extended deadlines for a leap of this size.
 func (c *Clock) MadeGood(leapt time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ var ErrBusy = errors.New("another transaction has locked the rows")
 // written; a smaller commit may succeed.
 var ErrSlow = errors.New("the commit took too long")
 
-// Holder is a store whose rows other processes lock too, and which can report these locks. A
-// Store may be a Holder.
+// Holder is a store whose rows other processes can lock, and which can report their locks. A Store
+// may implement Holder.
 type Holder interface {
 	// Held reports which of the rows that a need names, and which tables, other transactions have
 	// locked at this moment. Held does not wait for any lock.
@@ -45,8 +45,8 @@ type Row struct {
 // RowKind is the kind of a Row.
 type RowKind uint8
 
-// The kinds of rows for which batches may wait. A session locked as RowSession can be neither
-// read with a share lock nor written; locked as RowRenewal it cannot be written.
+// The kinds of rows for which batches may wait. If a session is locked as RowSession, a batch can
+// neither share-lock nor write it; if it is locked as RowRenewal, a batch can only share-lock it.
 const (
 	RowSession RowKind = iota + 1
 	RowRenewal
@@ -77,13 +77,13 @@ const (
 // waiting is the context key of a limit to the wait for locks.
 type waiting struct{}
 
-// Waiting is a context with a limit: a commit fails with ErrBusy once it has waited this long for
-// rows that other transactions have locked.
+// Waiting returns a context with a limit for commits: a commit fails with ErrBusy if it waits
+// longer than d for rows that other transactions have locked.
 func Waiting(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, waiting{}, d)
 }
 
-// WaitOf is the limit of Waiting; 0 if the context has none.
+// WaitOf returns the limit that Waiting has set, 0 if the context has no limit.
 func WaitOf(ctx context.Context) time.Duration {
 	d, _ := ctx.Value(waiting{}).(time.Duration)
 	return d
@@ -92,11 +92,11 @@ func WaitOf(ctx context.Context) time.Duration {
 // urgent is the context key of calls that must not wait for other calls.
 type urgent struct{}
 
-// Urgent is a context for calls that keep an engine and its sessions alive. A store with several
-// connections reserves some of them for urgent calls.
+// Urgent returns a context for calls that keep an engine and its sessions alive. A store with
+// several connections reserves some of them for these calls.
 func Urgent(ctx context.Context) context.Context { return context.WithValue(ctx, urgent{}, true) }
 
-// IsUrgent reports whether a context is Urgent.
+// IsUrgent reports whether a context comes from Urgent.
 func IsUrgent(ctx context.Context) bool { return ctx.Value(urgent{}) != nil }
 
 // tableNames are the names of the tables in the database, in the order of the bits.

@@ -8,34 +8,35 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Hinter is a store whose rows other servers change too, and which receives hints of their
-// commits. A Store may be a Hinter.
+// Hinter is a store whose rows other servers can change, and which receives hints about their
+// commits. A Store may implement Hinter.
 type Hinter interface {
-	// Listen calls heed with hints of what other servers have committed, soon after the commit,
-	// and sends them hints of what this server commits, until ctx ends. It returns an error
-	// earlier only if it can never receive a hint. It calls heed from one goroutine. Hints may be
-	// late, repeated or lost; if Listen notices a loss, it says so in a hint.
+	// Listen calls heed with a hint soon after each commit of another server, and sends hints about
+	// the commits of this server to the others, until ctx ends. It returns an error earlier only if
+	// it can never receive a hint. It calls heed from one goroutine. Hints may be late, repeated or
+	// lost; if Listen notices a loss, it says so in a hint.
 	Listen(ctx context.Context, heed func(Hint)) error
 }
 
-// Hint says where it is worth looking. A hint changes when the engine looks at rows, never what
-// the rows say.
+// Hint names rows that another server has changed. A hint can make the engine read rows earlier; it
+// never changes what the engine decides.
 type Hint struct {
 	// Down says that no hints are received any more, until a hint that is not Down.
 	Down bool
-	// Lost says that hints may have been missed: the engine must look at everything.
+	// Lost says that hints may have been lost, so the engine must check everything.
 	Lost bool
-	// Lanes have a ready execution, now or from a moment on. The engine should load a lane that
-	// it does not know.
+	// Lanes are lanes (the executions with equal queue, workflow, version, priority and labels)
+	// that have a ready execution, or will have one at a known time. The engine should load a lane
+	// that it does not know.
 	Lanes []LaneHint
-	// AnyLane, if not 0, is a moment from which on any lane may have a ready execution: there
+	// AnyLane, if not 0, is a time from which on any lane may have a ready execution, because there
 	// were too many lanes to list.
 	AnyLane machine.Time
-	// Workers are sessions whose worker should send a heartbeat, because the reply has news.
-	// AnyWorker says that there were too many to list.
+	// Workers are sessions whose worker should send a heartbeat soon, because the reply contains a
+	// change. AnyWorker says that there were too many to list.
 	Workers   []belay.WorkerID
 	AnyWorker bool
-	// Look is the earliest moment at which something new becomes due by time, 0 for none.
+	// Look is the earliest time at which a row of the commit becomes due, 0 for none.
 	Look machine.Time
 	// Ended are the executions that ended, and Changed the other executions that changed.
 	Ended, Changed Executions
@@ -43,7 +44,7 @@ type Hint struct {
 	Objects bool
 }
 
-// LaneHint is a lane with the earliest moment at which something new is ready in it.
+// LaneHint is a lane with the earliest time at which a changed execution of the lane is ready.
 type LaneHint struct {
 	Lane machine.LaneID
 	At   machine.Time

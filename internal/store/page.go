@@ -8,10 +8,11 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// RowBytes is how many bytes a row counts in a page, in addition to its payload.
+// RowBytes is the number of bytes that a row counts towards the size of a page, in addition to its
+// payload.
 const RowBytes = 200
 
-// Budget is how many bytes of each kind of row a query for a page may read.
+// Budget is the number of bytes that a query for a page may read of each kind of row.
 func (q Read) Budget() int64 {
 	if q.Bytes <= 0 {
 		return math.MaxInt64
@@ -19,10 +20,10 @@ func (q Read) Budget() int64 {
 	return int64(q.Bytes)
 }
 
-// Page cuts the rows that were read for a resume, so that no row is missing before the last one
-// that remains. Checkpoints and signals were each read in order of seq up to a budget of bytes,
-// so one list may stop earlier than the other. lastCheckpoint and lastSignal are the newest seqs
-// that exist.
+// Page shortens the lists of rows that were read for a resume. Checkpoints and signals were each
+// read in order of seq up to a budget of bytes, so one list may end at an earlier seq than the
+// other. Page removes all rows after that seq, so that no row is missing between those that remain.
+// lastCheckpoint and lastSignal are the newest seqs in the store.
 func Page(r *machine.Record, lastCheckpoint, lastSignal int64) {
 	upTo := int64(math.MaxInt64)
 	if n := len(r.Checkpoints); n > 0 && r.Checkpoints[n-1].Seq < lastCheckpoint {
@@ -42,8 +43,8 @@ func Page(r *machine.Record, lastCheckpoint, lastSignal int64) {
 	}
 }
 
-// Tidy sorts rows that came from two queries and removes duplicates, keeping the copy that has
-// the payload.
+// Tidy sorts the rows that two queries have read and removes duplicates. Of two copies of a row it
+// keeps the copy with the payload.
 func Tidy(r *machine.Record) {
 	r.Runs = merged(r.Runs, func(r *machine.Run) int64 {
 		return int64(r.Token)

@@ -20,8 +20,8 @@ const (
 	Objects Listing = iota + 1
 	// Trail lists the audit, newest first.
 	Trail
-	// OneGate is the gate named by Query.Gate, with so many of the executions that have its
-	// places and of those that wait for one as Limit says. It has one part.
+	// OneGate is the gate named by Query.Gate, with up to Limit executions that have a place in it
+	// and up to Limit executions that wait for a place. This list has one part.
 	OneGate
 )
 
@@ -32,8 +32,9 @@ type Query struct {
 	Gate belay.GateID
 	// After is the cursor from the previous part, empty for the first part.
 	After string
-	// Limit is the most rows of the part: 100 if it is 0, and never more than 1,000. Bytes is
-	// about the most bytes of the part, at least one row; 0 means 1 MiB.
+	// Limit is the largest number of rows in the part: 100 if it is 0, and never more than 1,000.
+	// Bytes is the approximate largest size of the part; 0 means 1 MiB. A part has at least one
+	// row, however large.
 	Limit, Bytes int
 }
 
@@ -46,15 +47,16 @@ type Found struct {
 	Next string
 }
 
-// GateRow is a gate with what it holds.
+// GateRow is a gate with its counts, with executions that have a place in it, and with executions
+// that wait at it.
 type GateRow struct {
-	Object  *machine.Object // nil if there is none
+	Object  *machine.Object // nil if the store has no row for the gate
 	Count   machine.GateCount
 	Holders []belay.ExecutionID // by id
-	Heads   []belay.ExecutionID // in the order of its line
+	Heads   []belay.ExecutionID // in the order of the gate's line
 }
 
-// Bounds are the most rows and bytes of the part.
+// Bounds returns the largest number of rows and bytes of the part.
 func (q Query) Bounds() (rows, bytes int64) {
 	rows, bytes = int64(min(q.Limit, 1000)), int64(q.Bytes)
 	if q.Limit <= 0 {
@@ -72,15 +74,15 @@ type Filling struct {
 	rows, bytes int64
 }
 
-// Fill begins the part that a query asks for.
+// Fill returns the part that the query requests, still empty.
 func (q Query) Fill() *Filling {
 	f := &Filling{}
 	f.rows, f.bytes = q.Bounds()
 	return f
 }
 
-// Object adds an object whose body has size bytes, and reports whether the part had room for it.
-// Without room the object is ignored, so a store need not have read its body.
+// Object adds an object whose body has size bytes, and reports whether the part had room for it. If
+// not, Object does not use the object, so the store need not have read its body.
 func (f *Filling) Object(o *machine.Object, size int64) bool {
 	if !f.room(size) {
 		f.Next = f.Objects[len(f.Objects)-1].Name

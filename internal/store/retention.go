@@ -17,7 +17,8 @@ type Pruned struct {
 	More bool
 }
 
-// Root is an execution without an existing parent that ended before the moment of the call.
+// Root is an execution that has no parent in the store and ended before the time that the call of
+// Prune names.
 type Root struct {
 	ID        belay.ExecutionID
 	Seq       int64
@@ -28,23 +29,24 @@ type Root struct {
 type Member struct {
 	ID, Parent belay.ExecutionID
 	Seq        int64
-	Over       bool // it ended before the moment of the call
+	Over       bool // it ended before the time that the call of Prune names
 }
 
-// Forest is the part of a store that Fell needs. A limit of 0 means no limit.
+// Forest is the part of a store from which Fell reads trees of executions. A limit of 0 means no
+// limit.
 type Forest interface {
-	// Roots lists, within a stretch and in the order of ids, the roots that ended before the
-	// moment. next is the last id at which Roots looked; more says that the stretch goes on after
-	// it.
+	// Roots lists, within a stretch of ids and in the order of ids, the roots that ended before the
+	// time of the call. next is the last id that Roots read; more says that the stretch continues
+	// after next.
 	Roots(s Stretch, limit int) (roots []Root, next belay.ExecutionID, more bool, err error)
 	// Children lists the children of some executions, in any order.
 	Children(of []belay.ExecutionID, limit int) ([]Member, error)
-	// Leaves lists by id the children that are over and have no children themselves; Nodes lists
-	// those that are over and have children.
+	// Leaves lists, by id, the children of an execution that have ended and have no children; Nodes
+	// lists its children that have ended and have children.
 	Leaves(of belay.ExecutionID, limit int) ([]Member, error)
 	Nodes(of belay.ExecutionID, limit int) ([]Member, error)
-	// Weigh estimates the number of rows and bytes of executions. An execution with as many rows
-	// as its seq and few bytes may be left out.
+	// Weigh estimates the number of rows and bytes of executions. It may leave out an execution
+	// that has about as many rows as its seq and few bytes.
 	Weigh(of []Member) (map[belay.ExecutionID]Weight, error)
 }
 
@@ -57,14 +59,15 @@ const LightSeq = 20
 
 // Felled is what a store deletes in one commit.
 type Felled struct {
-	// Trees are complete trees by their roots. A tree is deleted if all of it is still over at
-	// the commit.
+	// Trees are complete trees by their roots. The store deletes a tree only if all its executions
+	// have still ended at the commit.
 	Trees map[belay.ExecutionID][]belay.ExecutionID
-	// Leaves are executions at the ends of a tree whose root is forgotten; see [machine.Forget].
+	// Leaves are executions without children in a tree whose root is being deleted; see
+	// [machine.Forget].
 	Leaves []belay.ExecutionID
 	// Trim is a leaf with too many rows for one commit: a part of its rows is deleted.
 	Trim belay.ExecutionID
-	// Next is the last id at which Fell looked. More says that there is more to look at.
+	// Next is the last id that Fell read. More says that there are further ids to read.
 	Next belay.ExecutionID
 	More bool
 
@@ -74,8 +77,8 @@ type Felled struct {
 // Nothing reports whether there is nothing to delete.
 func (f *Felled) Nothing() bool { return len(f.Trees)+len(f.Leaves) == 0 && f.Trim.IsZero() }
 
-// Limits to one commit, in addition to the limit of executions, and to the number of branches in
-// which a large tree is searched for leaves.
+// The limits of one commit, in addition to the limit of executions, and the largest number of
+// branches in which Fell searches a large tree for leaves.
 const (
 	FellRows     = 5000
 	fellBytes    = 64 << 20
@@ -83,10 +86,10 @@ const (
 )
 
 // Fell chooses the executions to delete next: complete trees whose root and descendants all ended
-// before the moment, at most limit executions together. Trees stay complete because an execution
-// that may be reopened needs its descendants, and one that has not ended needs its ancestors. A
-// tree that is too large for one commit is deleted from its leaves upwards, once its root is
-// forgotten.
+// before the time of the call, together at most limit executions. A tree is deleted as a whole,
+// because an execution that may be reopened needs its descendants, and an execution that has not
+// ended needs its ancestors. A tree that is too large for one commit is deleted from its leaves
+// upwards, after a [machine.Forget] of its root.
 func Fell(f Forest, s Stretch, limit int) (Felled, error) {
 	x := felling{forest: f, limit: limit, Felled: Felled{Trees: make(map[belay.ExecutionID][]belay.ExecutionID)}}
 	roots, next, more, err := f.Roots(s, limit)
@@ -133,7 +136,7 @@ type felling struct {
 type tree struct {
 	members []Member
 	part    bool
-	over    bool // all of it that is known
+	over    bool // all known members have ended
 	Weight
 }
 
@@ -185,8 +188,8 @@ func (x *felling) loadCompletely(roots []Root) (bool, error) {
 	return true, nil
 }
 
-// take chooses a tree, or leaves it for another pass. full reports that this call has no room for
-// the tree, or no room for another one.
+// take chooses a tree for deletion, or leaves the tree for a later call. full reports that this
+// call has no room for the tree or for any further tree.
 func (x *felling) take(r *Root) (full bool, err error) {
 	t := x.trees[r.ID]
 	large := t.part || x.limit > 0 && len(t.members) > x.limit || t.Rows > FellRows || t.Bytes > fellBytes
@@ -249,7 +252,7 @@ func weightOf(kept map[belay.ExecutionID]Weight, m Member) Weight {
 	return Weight{Rows: m.Seq}
 }
 
-// prune chooses leaves of a tree whose root is forgotten. It reports false if no leaf may be
+// prune chooses leaves of a tree whose root is being deleted. It reports false if no leaf can be
 // deleted now.
 func (x *felling) prune(root belay.ExecutionID) (some bool, err error) {
 	leaves, err := x.leaves(root)

@@ -22,12 +22,12 @@ import (
 )
 
 // Store keeps Belay's rows. Every method is safe for concurrent use. Errors are *belay.Error:
-// CodeUnavailable when trying again may help, CodeInternal when it will not.
+// CodeUnavailable if a later try may succeed, CodeInternal if it cannot.
 type Store interface {
-	// Commit runs one transaction. It locks the rows of need in the order of its fields, each
-	// kind by id, and loads them. It asks need.Refer to which objects these rows refer, and loads
-	// those. It reads the clock, calls decide, and writes the changes, together with the server's
-	// mark of life if the changes are vital. If the changes are empty, nothing is written.
+	// Commit runs one transaction. It locks the rows of need in the order of its fields, each kind
+	// by id, and loads them. Then it loads the further rows that need.Further names, to which the
+	// first rows refer. It reads the clock, calls decide, and writes the changes, together with the
+	// server's mark of life if the changes are vital. If the changes are empty, nothing is written.
 	//
 	// When Commit returns nil, the changes survive a power loss. After an error of
 	// CodeUnavailable the changes may have been written or not; after any other error they were
@@ -35,47 +35,51 @@ type Store interface {
 	// decide may change in place.
 	Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error
 
-	// Read reads one execution in one snapshot. CodeNotFound if there is no such execution.
+	// Read reads one execution in one snapshot. If there is no such execution, the error has
+	// CodeNotFound.
 	Read(ctx context.Context, q Read) (*machine.Record, error)
 
-	// List reads executions, newest first. It examines at most q.Scan executions. With a parent
-	// it examines that parent's children. If only states before the end, or only states with an
-	// owner, are selected and at most q.Scan executions are in them, it examines only those.
-	// Otherwise it examines all executions. A key is found by an index.
+	// List reads executions, newest first. It examines at most q.Scan executions. If the list names
+	// a parent, it examines only that parent's children. If the list selects only states before the
+	// end, or only states with an owner, and at most q.Scan executions are in them, it examines
+	// only these executions. Otherwise it examines all executions. A key is found by an index.
 	List(ctx context.Context, q List) (Listed, error)
 
-	// Due finds the work that time or a crash has left, up to limit of each kind.
+	// Due finds work that is due because time has passed or because a crash has interrupted it, up
+	// to limit of each kind.
 	Due(ctx context.Context, limit int) (Due, error)
 
-	// ReadyLanes lists the lanes that have an execution that is ready now or later, by id, each
-	// with the first such moment. The call's time grows with the number of such lanes; its answer
-	// may be a recent one from a cache.
+	// ReadyLanes lists, by id, the lanes (the executions with equal queue, workflow, version,
+	// priority and labels) that have an execution that is ready now or will be ready at a known
+	// time, with the earliest such time. The call's duration grows with the number of such lanes;
+	// its answer may come from a cache and be a little old.
 	ReadyLanes(ctx context.Context) ([]LaneHint, error)
 
 	// Lanes describes lanes, by id. Lanes without a ready execution are left out.
 	Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane, error)
 
-	// Workers lists sessions: first those that have not ended, then the others, each newest
-	// first. The call's time grows with the number of sessions that have not ended or that are
-	// selected, not with the number of ended ones.
+	// Workers lists sessions: first those that have not ended, then the others, each newest first.
+	// The call's duration grows with the number of sessions that have not ended or that are
+	// selected, not with the number of ended sessions.
 	Workers(ctx context.Context, q WorkerQuery) ([]WorkerRow, error)
 
 	// Chunks reads chunks of one log or artifact, in order of number.
 	Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error)
 
-	// Query lists rows that belong to no execution, one part at a time. The call's time grows
-	// with the size of the part only. CodeInvalid for an invalid cursor.
+	// Query lists rows that belong to no execution, one part at a time. The call's duration grows
+	// only with the size of the part. For an invalid cursor the error has CodeInvalid.
 	Query(ctx context.Context, q Query) (Found, error)
 
 	// Counts counts rows for reports and checks. It reads whole tables.
 	Counts(ctx context.Context) (Counts, error)
 
-	// Tally counts the work that has not ended. The call's time grows with that work only.
+	// Tally counts the work that has not ended. The call's duration grows only with the amount of
+	// that work.
 	Tally(ctx context.Context) (Tally, error)
 
-	// Prune deletes three kinds of rows. It deletes whole trees of executions that ended before a
-	// moment, with all their rows; sessions that ended before that moment and own nothing; and
-	// idempotency keys KeyLife after their execution was deleted. It deletes at most limit of
+	// Prune deletes three kinds of rows. It deletes whole trees of executions that ended before the
+	// given time, with all their rows; sessions that ended before that time and own no execution;
+	// and idempotency keys KeyLife after their execution was deleted. It deletes at most limit of
 	// each kind, and a limited number of rows.
 	Prune(ctx context.Context, before machine.Time, limit int) (Pruned, error)
 
@@ -85,12 +89,13 @@ type Store interface {
 	// Vitals are facts that the store knows without a query. The call is fast.
 	Vitals() Vitals
 
-	// Close ends the use of the store.
+	// Close closes the store.
 	Close() error
 }
 
-// ErrBroken is wrapped by the errors of a store that cannot write any more, because a write to
-// its disk failed. Nothing was written since then and nothing will be: the process must end.
+// ErrBroken is wrapped by the errors of a store that cannot write any more, because a write to its
+// disk failed. The store has written nothing since then and will write nothing: the process must
+// end.
 var ErrBroken = errors.New("the store is broken")
 
 // KeyLife is how long an idempotency key outlives its execution.
@@ -109,8 +114,8 @@ func ChunkLimit(limit int) int {
 // limit, except in a belay.ChunkQuery.
 type Read struct {
 	Execution belay.ExecutionID
-	// Spec reads the spec with the present input. Run reads the newest run, and Runs the newest
-	// so many runs, with their outputs.
+	// Spec reads the spec with the present input. Run reads the newest run. Runs is the number of
+	// newest runs to read, with their outputs.
 	Spec, Run bool
 	Runs      int
 	// History reads all rows with a seq after After, up to about Limit events, the oldest first;
@@ -119,9 +124,9 @@ type Read struct {
 	After   int64
 	Limit   int
 	Data    bool
-	// Resume reads the checkpoints that count, with their data, and the signals that were not
-	// consumed, both with a seq after ResumeAfter. Signals reads these signals alone. Bytes, if
-	// not 0, limits about how many bytes are read, at least one row; see [Page].
+	// Resume reads the valid checkpoints, with their data, and the signals that were not consumed,
+	// both with a seq after ResumeAfter. Signals reads only these signals. Bytes, if not 0, is the
+	// approximate largest number of bytes to read, but at least one row is read; see [Page].
 	Resume      bool
 	Signals     bool
 	ResumeAfter int64
@@ -139,7 +144,7 @@ type List struct {
 	Labels   map[string]string
 	Before   belay.ExecutionID // only executions older than this one; zero for all
 	Limit    int
-	// Scan is the most executions that are examined.
+	// Scan is the largest number of executions to examine.
 	Scan int
 	// Payloads includes inputs and outputs.
 	Payloads bool
@@ -167,7 +172,7 @@ func Owned(states []belay.State) bool {
 	})
 }
 
-// Due lists the work that is due now, and when there will be more.
+// Due lists the work that is due now, and the times at which further work will be due.
 type Due struct {
 	// Workers are sessions that have expired.
 	Workers []belay.WorkerID
@@ -180,13 +185,14 @@ type Due struct {
 	// cancelled, or was reopened since, and their policy does not let them live on. Children that
 	// are being cancelled already are left out.
 	Children []belay.ExecutionID
-	// Parted are executions with a parting (see [machine.Execution.Parting]) that have no such
-	// child left, which no command has noted yet. Parents are examined in the order of their ids,
-	// up to the limit, until their parting is noted.
+	// Parted are executions with a parting (a reason to cancel their children, see
+	// [machine.Execution.Parting]) of which no such child is left, and for which no [machine.Part]
+	// has noted this yet. Parents are examined in the order of their ids, up to the limit.
 	Parted []machine.Part
-	// Objects are those whose NextAt has come.
+	// Objects are the objects whose NextAt has come.
 	Objects []machine.ObjectRef
-	// NextWorker, NextCheck and NextObject are the earliest later times, 0 for none.
+	// NextWorker, NextCheck and NextObject are the times at which the next session, execution and
+	// object will be due, 0 for none.
 	NextWorker machine.Time
 	NextCheck  machine.Time
 	NextObject machine.Time
@@ -194,7 +200,7 @@ type Due struct {
 	MinTTL time.Duration
 }
 
-// Lost is an execution whose owner is gone, with the number of losses in a row before this one
+// Lost is an execution whose owner's session has ended, with the number of earlier losses in a row
 // and the begin of its run.
 type Lost struct {
 	machine.Lose
@@ -204,7 +210,7 @@ type Lost struct {
 
 // WorkerQuery selects sessions; the zero WorkerQuery selects all.
 type WorkerQuery struct {
-	// IDs selects these sessions, as far as they exist.
+	// IDs selects the sessions with these ids.
 	IDs []belay.WorkerID
 	// Living selects sessions that have not ended.
 	Living bool
@@ -215,7 +221,7 @@ type WorkerQuery struct {
 	Owned bool
 }
 
-// Of filters and sorts rows as the query demands.
+// Of returns the rows that the query selects, in the order of [Store.Workers].
 func (q WorkerQuery) Of(rows []WorkerRow) []WorkerRow {
 	named := make(map[belay.WorkerID]bool, len(q.IDs))
 	for _, id := range q.IDs {

@@ -9,12 +9,13 @@ import (
 
 // Vitals are facts that a store knows without a query to its database.
 type Vitals struct {
-	// Epoch is the floor of all new tokens, as it was last read; see [machine.NextEpoch]. Begun
-	// reports that this process began the epoch.
+	// Epoch is the floor of all new tokens, as the store last read it; see [machine.NextEpoch].
+	// Begun says that this process began the epoch.
 	Epoch belay.Token
 	Begun bool
-	// Ahead is how far the store's time is ahead of the clock that it follows, which was set
-	// back. Leapt is the total by which that clock was set forwards since the store was opened.
+	// Ahead is how far the store's time is ahead of the clock that it follows, after that clock was
+	// set back. Leapt is the total time by which that clock was set forwards since the store was
+	// opened.
 	Ahead, Leapt time.Duration
 	// Damage is the first error that reported damaged data. It stays until the store is opened
 	// again: a later read may succeed because it does not touch the damage.

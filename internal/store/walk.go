@@ -21,15 +21,16 @@ type Stretch struct {
 // goes through the executions in the order of their ids, which is about the order of their
 // creation. So the store keeps no index for it, and the end of an execution costs nothing extra.
 //
-// In a small store each pass goes through all executions. In a large store it leaves out
-// executions created after the moment, which cannot have ended before it. But clients choose the
-// ids, so an id may lie about the time: of these late executions, each pass examines a part too.
+// In a small store each pass goes through all executions. In a large store a pass leaves out the
+// executions that, by the time in their ids, were created after the given time, because they cannot
+// have ended before it. But clients choose the ids, and the time in an id may be wrong, so each
+// pass also examines a part of these late executions.
 type Walk struct {
 	mu      sync.Mutex
 	at      belay.ExecutionID // the position in this pass
 	strides int               // stretches of this pass in which nothing was found
 	large   bool
-	late    bool              // the pass has reached the executions whose ids say that they began after the moment
+	late    bool              // the pass has reached the late executions, whose ids have a time after the given time
 	latest  belay.ExecutionID // the position among the late executions
 }
 
@@ -43,7 +44,7 @@ const (
 
 var lastID = belay.ExecutionID(bytes.Repeat([]byte{0xff}, 16))
 
-// Next is the next stretch to examine.
+// Next returns the next stretch to examine.
 func (w *Walk) Next(before machine.Time) Stretch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,13 +57,13 @@ func (w *Walk) Next(before machine.Time) Stretch {
 	return Stretch{From: w.at, To: lastID, Rows: stride}
 }
 
-// Went notes the result of a stretch, and reports whether the pass goes on.
+// Went notes the result of a stretch, and reports whether the pass continues.
 func (w *Walk) Went(s Stretch, f *Felled) (more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.late {
 		if w.late, w.latest = false, f.Next; !f.More {
-			w.latest = belay.ExecutionID{} // the next pass starts again at the first of them
+			w.latest = belay.ExecutionID{} // the next pass begins again at the first late execution
 		}
 		w.at, w.strides = belay.ExecutionID{}, 0
 		return false
@@ -82,7 +83,7 @@ func (w *Walk) Went(s Stretch, f *Felled) (more bool) {
 	return false
 }
 
-// begunAt is the smallest id that a UUIDv7 of this moment can have.
+// begunAt returns the smallest UUIDv7 of the time t.
 func begunAt(t machine.Time) (id belay.ExecutionID) {
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(max(0, int64(t)/int64(time.Millisecond/time.Microsecond))))

@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// load copies the rows of a need, each once.
+// load copies the rows of a need, without duplicates.
 func (s *Store) load(need machine.Need) *machine.Rows {
 	rows := &machine.Rows{
 		Now: s.nowLocked(), Epoch: s.epoch, Mark: s.mark, Beat: s.beat, Leapt: s.clock.Leapt(), Ahead: s.clock.Ahead(),
@@ -57,7 +57,7 @@ func (s *Store) load(need machine.Need) *machine.Rows {
 	return rows
 }
 
-// ownerOf is the session that owns an execution, nil if there is none.
+// ownerOf returns the session that owns an execution, nil if no session owns it.
 func (s *Store) ownerOf(id belay.ExecutionID) *machine.Worker {
 	e := s.of(id).execution
 	if e == nil || e.Worker.IsZero() {
@@ -126,7 +126,7 @@ func (s *Store) loadOps(rows *machine.Rows, refs []machine.OpRef) {
 	}
 }
 
-// of is the record of an execution, an empty one if there is none.
+// of returns the record of an execution, an empty record if there is no such execution.
 func (s *Store) of(id belay.ExecutionID) *record {
 	if r := s.records[id]; r != nil {
 		return r
@@ -209,7 +209,7 @@ func (s *Store) where(holds func(*machine.Execution) bool) []*machine.Execution 
 	return all
 }
 
-// newestSpec is the spec with the present input.
+// newestSpec returns the spec with the present input.
 func (s *Store) newestSpec(id belay.ExecutionID) *machine.Spec {
 	if specs := s.of(id).specs; len(specs) > 0 {
 		return specs[len(specs)-1]

@@ -17,8 +17,8 @@ func (s *Store) loadObjects(rows *machine.Rows, refs []machine.ObjectRef) {
 	}
 }
 
-// checkObjects refuses an object that exists already, a change to another version than the stored
-// one, and an existing row of the audit.
+// checkObjects refuses a new object that exists already, a change that does not replace the stored
+// version, and a row of the audit log that exists already.
 func (t *tx) checkObjects(c *machine.Changes) error {
 	for _, o := range c.Objects {
 		was := int64(0)
@@ -37,7 +37,7 @@ func (t *tx) checkObjects(c *machine.Changes) error {
 	return nil
 }
 
-// writeObjects stores objects and their audit.
+// writeObjects stores objects and rows of the audit log.
 func (t *tx) writeObjects(c *machine.Changes) {
 	for _, o := range c.Objects {
 		next := copyObject(o)

@@ -28,8 +28,8 @@ func find[R, K any](rows []*R, order func(*R, K) int, key K) (int, bool) {
 	return slices.BinarySearchFunc(rows, key, order)
 }
 
-// insert adds a row at its place; it refuses a key that exists. The old slice stays unchanged for
-// its readers.
+// insert adds a row at its place in the order, and refuses a key that exists. It makes a new slice,
+// because others may read the old one.
 func insert[R, K any](rows *[]*R, row *R, order func(*R, K) int, key K) error {
 	i, taken := find(*rows, order, key)
 	if taken {
@@ -39,7 +39,8 @@ func insert[R, K any](rows *[]*R, row *R, order func(*R, K) int, key K) error {
 	return nil
 }
 
-// change replaces the row of a key, if there is one. The old slice stays unchanged.
+// change replaces the row of a key, if there is such a row. It makes a new slice, because others
+// may read the old one.
 func change[R, K any](rows *[]*R, order func(*R, K) int, key K, with func(*R) *R) bool {
 	i, ok := find(*rows, order, key)
 	if !ok {
@@ -102,7 +103,7 @@ func copyWorker(x *machine.Worker) *machine.Worker {
 	return c
 }
 
-// payloadOf is a copy of a payload; nil if the payload is empty or not wanted.
+// payloadOf returns a copy of a payload, nil if the payload is empty or not wanted.
 func payloadOf(p []byte, wanted bool) []byte {
 	if !wanted || len(p) == 0 {
 		return nil

@@ -60,7 +60,7 @@ func (s *Store) forget(id belay.ExecutionID, expires machine.Time) {
 	delete(s.records, id)
 }
 
-// forest is the store in the form that store.Fell needs.
+// forest is the store as a store.Forest, from which store.Fell chooses the executions to delete.
 type forest struct {
 	*Store
 	before machine.Time

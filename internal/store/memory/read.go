@@ -74,8 +74,8 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 	return out, nil
 }
 
-// resumed is the set of seqs of the checkpoints that count: those of the present input with data,
-// the newest of each kind and key.
+// resumed returns the seqs of the valid checkpoints: of each kind and key the newest checkpoint of
+// the present input, if it has data.
 func (r *record) resumed() map[int64]bool {
 	type name struct {
 		kind belay.CheckpointKind
@@ -122,7 +122,7 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	return out, nil
 }
 
-// looksAt lists the executions that a query examines, newest first. all reports that no other
+// looksAt lists the executions that a query examines, newest first. all says that no other
 // execution can match.
 func (s *Store) looksAt(q store.List) (looked []*machine.Execution, all bool) {
 	among := func(holds func(*machine.Execution) bool) []*machine.Execution {
@@ -222,7 +222,7 @@ func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk
 	return bounded(out, store.ChunkLimit(q.Limit)), nil
 }
 
-// bounded is the first limit rows; a limit of 0 means no limit.
+// bounded returns the first limit rows, or all rows if limit is 0.
 func bounded[R any](rows []R, limit int) []R {
 	if limit > 0 && len(rows) > limit {
 		return rows[:limit]

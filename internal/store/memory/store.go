@@ -34,7 +34,7 @@ type Store struct {
 	places  map[placeKey]bool // true if the execution has one of the places of the gate
 }
 
-// record is all rows of one execution, each list sorted by its key.
+// record contains all rows of one execution. Each list is sorted by the key of its rows.
 type record struct {
 	execution   *machine.Execution
 	specs       []*machine.Spec
@@ -47,8 +47,8 @@ type record struct {
 	sums        map[string]machine.Sum // by name; replaced, never changed in place
 }
 
-// keyRow is an idempotency key; it is kept until expires, which is set when its execution is
-// deleted.
+// keyRow is an idempotency key. When its execution is deleted, expires is set, and the key is kept
+// until that time.
 type keyRow struct {
 	machine.KeyRow
 	expires machine.Time
@@ -56,8 +56,8 @@ type keyRow struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New makes an empty store with the clock clock, and steady as the measure of its pace, if there
-// is one; see [store.NewClock].
+// New makes an empty store. Its time follows clock; steady, if given, measures its pace. See
+// [store.NewClock].
 func New(clock func() time.Time, steady ...func() time.Duration) *Store {
 	var pace func() time.Duration
 	if len(steady) > 0 {
@@ -137,7 +137,7 @@ func (s *Store) nowLocked() machine.Time {
 	return s.clock.Now()
 }
 
-// usable refuses a call after Close, or whose context has ended.
+// usable refuses a call after Close and a call whose context has ended.
 func (s *Store) usable(ctx context.Context, op string) error {
 	if s.closed {
 		return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "the store is closed"}

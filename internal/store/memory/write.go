@@ -73,8 +73,8 @@ func (t *tx) writeWorkers(c *machine.Changes) error {
 	return nil
 }
 
-// writeRuns adds runs. Of a run that exists it writes the end, and the begin if the change has
-// one.
+// writeRuns adds new runs. For a run that exists, it writes the end, and the begin if the change
+// has a begin.
 func (t *tx) writeRuns(runs []*machine.Run) error {
 	for _, run := range runs {
 		r := t.record(run.Execution)
@@ -101,8 +101,8 @@ func (t *tx) writeRuns(runs []*machine.Run) error {
 	return nil
 }
 
-// writeHistory adds checkpoints, signals, actions and dead letters, and then changes existing
-// ones, which may be among those just added.
+// writeHistory adds checkpoints, signals, actions and dead letters. Afterwards it changes existing
+// rows, because the changes may concern a row of the same commit.
 func (t *tx) writeHistory(c *machine.Changes) error {
 	for _, k := range c.Checkpoints {
 		if err := insert(&t.record(k.Execution).checkpoints, copyCheckpoint(k, true), byCheckpoint, k.Seq); err != nil {
@@ -160,7 +160,8 @@ func (t *tx) writeLetters(letters []*machine.DeadLetter) error {
 	return nil
 }
 
-// writeChunks drops chunks and then adds others, since a number may be used again.
+// writeChunks deletes the dropped chunks first and then adds the new ones, because a new chunk may
+// have the number of a dropped one.
 func (t *tx) writeChunks(c *machine.Changes) error {
 	for _, d := range c.Drops {
 		r := t.record(d.Execution)

@@ -11,10 +11,10 @@ import (
 )
 
 // Backup copies the present content of the database at path to a new file, and checks the copy for
-// damage. Users of the database are not delayed, but the log grows until the copy is complete. The
-// copy is one file without a log, readable by its owner only, and fsynced; its directory entry is
-// not fsynced. After an error there is no copy. progress, if set, is called with the number of
-// pages that were copied.
+// damage. Users of the database are not delayed, but the write-ahead log grows until the copy is
+// complete. The copy is one file without a log, readable by its owner only, and fsynced; its
+// directory entry is not fsynced. After an error no copy is left. Backup calls progress, if set,
+// with the number of pages that were copied.
 func Backup(ctx context.Context, path, to string, progress func(done, total int)) (Snapshot, error) {
 	source, err := readable(ctx, path, sourceOf(path, true))
 	if err != nil {
@@ -46,8 +46,8 @@ func duplicate(ctx context.Context, path, source, to string, progress func(done,
 	return s, err
 }
 
-// copyPages keeps one snapshot until the end: without it, every commit would make the copy begin
-// again.
+// copyPages keeps one snapshot until the end, because otherwise every commit would make the copy
+// begin again.
 func copyPages(ctx context.Context, path, source, to string, progress func(done, total int)) (err error) {
 	c, err := connectTo(ctx, source)
 	if err != nil {
@@ -75,7 +75,7 @@ func copyPages(ctx context.Context, path, source, to string, progress func(done,
 		return err
 	}
 	if err := step(ctx, b, progress); err != nil {
-		_ = b.Finish() // returns the same error again
+		_ = b.Finish() // returns the error that step has returned
 		return err
 	}
 	made, err := b.Commit()

@@ -8,10 +8,10 @@ import (
 // cacheRows is the maximum number of rows in each of the two maps of the cache.
 const cacheRows = 8192
 
-// cache keeps rows of executions as the database has them, since reading a row costs as much as
-// writing it. It belongs to the writer and is used only in the writer's transactions. It is never
-// out of date: a row is added when it is read, or when a commit that wrote it has succeeded. Any
-// error empties the cache, and so does a change by another connection, which SQLite reports through
+// cache keeps rows of executions as the database has them, because reading a row costs as much as
+// writing it. Only the transactions of the writing connection use the cache. It is never out of
+// date: a row is added when it is read, or when a commit that wrote it has succeeded. Any error
+// empties the cache, and so does a change by another connection, which SQLite reports through
 // data_version. Rows in the cache are never changed in place.
 //
 // The cache has two maps. When young is full, it becomes old, and the rows that were in old and

@@ -13,8 +13,8 @@ import (
 )
 
 // conn is one connection with its prepared statements. Only one goroutine may use it at a time. It
-// does without database/sql, whose locks and copies would take most of the time at a hundred
-// thousand rows a second.
+// does not use database/sql, because at a hundred thousand rows a second the locks and copies of
+// that package would take most of the time.
 type conn struct {
 	driver.Conn
 	statements map[string]driver.Stmt
@@ -126,16 +126,16 @@ func (c *conn) query(ctx context.Context, text string, row func(columns) error) 
 	}
 }
 
-// lists are the lengths of the lists of ids in statements. There are few lengths, so that there are
-// few statements.
+// lists are the lengths of the lists of ids in statements. Few lengths make few different
+// statements, which can all stay prepared.
 var lists = [...]int{1, 4, 16, 64, 256}
 
-// some runs a query that ends with IN, for ids.
+// some runs a query whose text ends with IN, for all ids.
 func some[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID, row func(columns) error) error {
 	return inLists(c, ids, func(list string) error { return c.query(ctx, text+list, row) })
 }
 
-// each runs a statement that ends with IN, for ids.
+// each runs a statement whose text ends with IN, for all ids.
 func each[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID) error {
 	return inLists(c, ids, func(list string) error {
 		_, err := c.exec(ctx, text+list)
@@ -181,7 +181,7 @@ func (a *args) int(v int64) *args { return a.add(v) }
 
 func (a *args) text(v string) *args { return a.add(v) }
 
-// blob adds bytes that the caller must not change before the statement has run.
+// blob adds bytes. The caller must not change them before the statement has run.
 func (a *args) blob(v []byte) *args { return a.add(v) }
 
 func (a *args) intOrNull(v int64) *args {
@@ -205,7 +205,7 @@ func (c columns) text(i int) string {
 	return v
 }
 
-// blob returns the row's own copy.
+// blob returns a value that the driver has copied for this row, so the caller may keep it.
 func (c columns) blob(i int) []byte {
 	v, _ := c[i].([]byte)
 	return v
@@ -229,10 +229,10 @@ func placeholders(n, width int) string {
 	return strings.TrimSuffix(strings.Repeat(row+",", n), ",")
 }
 
-// ignore is for statements whose rows are not needed.
+// ignore is a callback of query for statements whose rows are not needed.
 func ignore(columns) error { return nil }
 
-// number is for statements that return one number.
+// number is a callback of query for statements that return one number.
 func number(n *int64) func(columns) error {
 	return func(r columns) error {
 		*n = r.int(0)
@@ -240,7 +240,7 @@ func number(n *int64) func(columns) error {
 	}
 }
 
-// idsInto is for statements that return ids.
+// idsInto is a callback of query for statements that return ids.
 func idsInto[ID ~[16]byte](all *[]ID) func(columns) error {
 	return func(r columns) error {
 		*all = append(*all, r.id(0))

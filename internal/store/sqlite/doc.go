@@ -2,11 +2,11 @@
 //
 // # Connections
 //
-// A single connection writes. Its transactions begin with BEGIN IMMEDIATE and run one after the other. A
-// few other connections read, each call in one snapshot, and block no other connection. The
-// database is in WAL mode with synchronous=FULL: a commit is in the write-ahead log and fsynced
-// before it is acknowledged. When the log has grown, a third connection moves it into the database,
-// beside the writer. If the log still grows, the writer waits for the move.
+// A single connection writes. Its transactions begin with BEGIN IMMEDIATE and run one after the
+// other. A few other connections read, each call in one snapshot, and block no other connection.
+// The database is in WAL mode with synchronous=FULL: a commit is in the write-ahead log and fsynced
+// before it is acknowledged. When the log has grown, a third connection moves its content into the
+// database while the writer continues. If the log still grows, the writer waits for the move.
 //
 // The database file is never opened except through the driver: closing a second descriptor would
 // drop the locks that SQLite has on the file in this process. Another process may read at any time
@@ -23,11 +23,11 @@
 //
 // # When the disk fails
 //
-// If the disk is full, the whole commit is refused, and the next one may pass. After a failed write
-// or fsync nothing more is written, since a repeated fsync may report success although the data was
-// lost. The failed commit may be in the database or not (CodeUnavailable). All later commits are
-// refused with store.ErrBroken until the process ends. The next process that opens the database
-// first writes the content of the log to the database again.
+// If the disk is full, the whole commit is refused, and the next commit may succeed. After a failed
+// write or fsync the store writes nothing more, because a repeated fsync may report success
+// although the data was lost. The failed commit may be in the database or not (CodeUnavailable).
+// All later commits are refused with store.ErrBroken until the process ends. The next process that
+// opens the database first writes the content of the log to the database again.
 //
 // # When the log is gone
 //
@@ -37,7 +37,7 @@
 //
 // # Time
 //
-// The clock is the process's clock, and it never goes back, also not over a restart: every commit
-// writes the time of its decision as the server's mark, and no clock shows an earlier time than any
-// mark.
+// The store's clock follows the clock of the process and never goes back, even after a restart:
+// every commit writes the time of its decision as the server's mark of life, and no clock of the
+// store shows an earlier time than any mark.
 package sqlite

@@ -11,15 +11,16 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// The queries of Due. Each reads an index that has little more than the rows it looks for.
+// The queries of Due. Each reads an index that contains little more than the rows that the query
+// selects.
 const (
 	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at <= ? ORDER BY expires_at, id LIMIT ?"
 	selectLiving  = "SELECT min(expires_at) FILTER (WHERE expires_at > ?), min(ttl) FROM workers WHERE ended_at IS NULL"
 	selectChecks  = "SELECT id FROM executions WHERE check_at <= ? ORDER BY check_at, id LIMIT ?"
 	selectCheck   = "SELECT min(check_at) FROM executions WHERE check_at > ?"
 
-	// The owners are found by skipping through the index from one to the next, so that the
-	// executions of living workers are not read.
+	// The query skips through the index from one owner to the next, so that it does not read the
+	// executions of workers that are alive.
 	selectLost = `
 WITH RECURSIVE owners (id) AS (
     SELECT min(worker) FROM executions WHERE worker IS NOT NULL
@@ -36,7 +37,7 @@ LIMIT ?`
 
 	parting = "p.generation * 4 + (p.cancel_by IS NOT NULL) * 2 + (p.state >= 6)"
 
-	// A parent without such a child is returned with a NULL child.
+	// For a parent without a child to cancel, the child is NULL.
 	selectChildren = `
 SELECT p.id, ` + parting + `, c.id
 FROM (

@@ -11,8 +11,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// classify gives an error a code: CodeUnavailable if trying again may help, CodeInternal if it will
-// not.
+// classify gives an error a code: CodeUnavailable if a later try may succeed, CodeInternal if it
+// cannot.
 func classify(op string, err error) error {
 	if err == nil {
 		return nil
@@ -70,7 +70,7 @@ func breaks(err error) bool {
 		switch driver.Code() {
 		case sqlite3.SQLITE_IOERR_NOMEM, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP,
 			sqlite3.SQLITE_IOERR_SHMOPEN:
-			return false // an error of shared memory, in which nothing has to last
+			return false // an error of shared memory, which contains no lasting data
 		}
 		return true
 	}

@@ -14,13 +14,13 @@ const needed table.Mask = 1<<table.State | 1<<table.Lane | 1<<table.Seq | 1<<tab
 // everything is every column that changes.
 const everything table.Mask = (1<<table.HotCount - 1) &^ (1 << table.RunSeq)
 
-// selectExecutions is followed by a condition. In this store a run has its own row from its start,
-// so the column of its seq reads as 0.
+// selectExecutions is the beginning of a query, to which a caller adds a condition. In this store a
+// run has a row from its start, so the column RunSeq of the execution is read as 0.
 var selectExecutions = "SELECT " + table.Executions.Names() + ", " +
 	strings.Join(namesOf(everything&(1<<table.Ints-1)), ", ") + ", 0, " +
 	strings.Join(namesOf(everything&^(1<<table.Ints-1)), ", ") + " FROM executions"
 
-// namesOf returns the columns of a set, in order.
+// namesOf returns the names of the columns in a set, in order.
 func namesOf(m table.Mask) []string {
 	var all []string
 	for i := range m.All {

@@ -14,9 +14,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// generation notices if a database has lost its log. SQLite accepts a database without its log as
-// complete: the commits since the log was last moved would be missing, and SQLite would report
-// nothing.
+// generation detects that a database has lost its write-ahead log. SQLite accepts a database
+// without its log as complete: the commits since the log was last moved into the database would be
+// missing, and SQLite would report nothing.
 //
 // The first commit after the database was opened, and the first after each move of the log, raises
 // a number in the database (its user_version). Before that commit is acknowledged, the number is
@@ -32,7 +32,8 @@ type generation struct {
 // generationFile is the suffix of the file's name after the name of the database.
 const generationFile = "-generation"
 
-// raise raises the number within a transaction and returns the new number, 0 if it is not due.
+// raise raises the number within a transaction and returns the new number, 0 if this commit need
+// not raise it.
 func (g *generation) raise(t *tx) (n int64, err error) {
 	if !g.due.CompareAndSwap(true, false) {
 		return 0, nil
@@ -53,7 +54,7 @@ func (c *conn) generation(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// once runs a statement that will not be run again.
+// once runs a statement that this connection will not run again, and closes it.
 func (c *conn) once(ctx context.Context, text string) (int64, error) {
 	n, err := c.exec(ctx, text)
 	if s := c.statements[text]; s != nil {
@@ -63,8 +64,8 @@ func (c *conn) once(ctx context.Context, text string) (int64, error) {
 	return n, err
 }
 
-// note writes the number of an acknowledged commit to the file. If that fails, the next commit
-// tries again: only the notice of a later loss depends on it.
+// note writes the number of a commit to the file. If the write fails, the next commit repeats it:
+// the commit itself is safe, and only the detection of a later loss depends on the file.
 func (g *generation) note(n int64) {
 	if n == 0 {
 		return
@@ -104,7 +105,7 @@ func (g *generation) close() error {
 	return errors.Join(err, remove(g.path))
 }
 
-// acceptLoss makes the database at path count as complete.
+// acceptLoss makes the database at path count as complete although commits may be missing.
 func acceptLoss(path string) error { return remove(path + generationFile) }
 
 func remove(path string) error {

@@ -16,10 +16,10 @@ const (
 
 var (
 	insertRuns = insertInto(table.Runs)
-	// for runs of which only the start is known
+	// insertBegun is for runs of which only the start is known.
 	insertBegun = insertInto(table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at"))
 
-	// by whether the run has an error, and whether it has a start to write
+	// The keys of endRuns say whether the run has an error, and whether it has a start to write.
 	endRuns = map[[2]bool]changing[machine.Run]{
 		{false, false}: change(table.Runs, endColumns, theRun),
 		{false, true}:  change(table.Runs, endColumns+startColumns, theRun),
@@ -28,7 +28,8 @@ var (
 	}
 )
 
-// writeRuns adds runs. Of a run that exists it writes the end, and the start if it has one.
+// writeRuns adds new runs. For a run that exists, it writes the end, and the start if the change
+// has a start.
 func (t *tx) writeRuns(c *machine.Changes) error {
 	var begun, other []*machine.Run
 	for _, r := range c.Runs {
@@ -115,7 +116,8 @@ func (t *tx) writeLetters(c *machine.Changes) error {
 
 var insertChunks = insertInto(table.Chunks)
 
-// writeChunks deletes chunks before it adds others, since a number may be used again.
+// writeChunks deletes the dropped chunks before it adds the new ones, because a new chunk may have
+// the number of a dropped one.
 func (t *tx) writeChunks(c *machine.Changes) error {
 	for i := range c.Drops {
 		d := &c.Drops[i]

@@ -10,10 +10,10 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// A lane exists while an execution is ready in it. No other row describes it, so nothing must be
-// deleted when it is not used any more.
+// A lane (the executions with equal queue, workflow, version, priority and labels) exists while it
+// has a ready execution. It has no row, so nothing must be deleted when it is not used any more.
 const (
-	// Ready lanes are found by skipping through the index from one lane to the next.
+	// This query skips through the index from one ready lane to the next.
 	selectReadyLanes = `
 WITH RECURSIVE lanes (id) AS (
     SELECT min(lane) FROM executions WHERE ready_at IS NOT NULL
@@ -24,7 +24,8 @@ SELECT id, (SELECT min(ready_at) FROM executions WHERE lane = lanes.id AND ready
 FROM lanes
 WHERE id IS NOT NULL`
 
-	// The lane's queue, workflow and so on are read from an execution that is ready in it.
+	// This query reads a lane's queue, workflow, version, priority and labels from a ready
+	// execution of the lane.
 	selectLane = `
 SELECT e.queue, e.workflow, e.version, s.priority, s.worker_labels
 FROM executions e

@@ -58,7 +58,8 @@ func (l *listing) find() error {
 	if store.Active(l.States) && l.Parent.IsZero() && l.Key == "" {
 		open := int64(0)
 		err := l.query(l.ctx, "SELECT count(*) FROM "+l.active(), number(&open))
-		if err != nil || open <= l.scan() { // otherwise there are so many that walking the newest executions is as fast
+		// with more open executions, reading the newest executions in order is as fast
+		if err != nil || open <= l.scan() {
 			return firstOf(err, l.list("executions e WHERE e.id IN (SELECT id FROM "+l.active()+")"))
 		}
 	}
@@ -125,7 +126,7 @@ func (l *listing) list(from string) error {
 	})
 }
 
-// fill adds the specs and newest runs, with payloads if the list asks for them.
+// fill adds the specs and newest runs to executions, with payloads if the list requests them.
 func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool) error {
 	by := make(map[belay.ExecutionID]*machine.Record, len(records))
 	ids := make([]belay.ExecutionID, len(records))

@@ -101,8 +101,8 @@ func (t *tx) loadExecutions(rows *machine.Rows, ids []belay.ExecutionID) error {
 	return nil
 }
 
-// fetch passes executions as the database has them to found, in any order. found must not change
-// them.
+// fetch calls found with each execution as the database has it, in any order. found must not change
+// the execution.
 func (t *tx) fetch(ids []belay.ExecutionID, found func(*machine.Execution)) error {
 	unread := make([]belay.ExecutionID, 0, len(ids))
 	for _, id := range ids {
@@ -128,8 +128,8 @@ func copyOf(e *machine.Execution) *machine.Execution {
 	return &c
 }
 
-// loadHeld loads the executions that workers own: the ids from the index alone, the rows from the
-// cache as far as possible.
+// loadHeld loads the executions that workers own. It reads their ids from an index, and takes the
+// rows from the cache if they are there.
 func (t *tx) loadHeld(rows *machine.Rows, ids []belay.WorkerID) error {
 	rows.Held = make(map[belay.WorkerID][]*machine.Execution, len(ids))
 	for _, id := range unique(ids) {

@@ -6,28 +6,29 @@ import (
 	"sync/atomic"
 )
 
-// log keeps the write-ahead log short. SQLite would also do that, but in the middle of a commit,
-// and without reporting a failure.
+// log keeps the write-ahead log short. SQLite would also shorten the log, but in the middle of a
+// commit and without reporting a failure.
 type log struct {
 	limit   int64 // maximum number of pages
-	commits int   // since the last look at the log
+	commits int   // since the size of the log was last read
 	mover   *conn
 	moving  sync.WaitGroup
 	busy    atomic.Bool // the mover is working
 }
 
-// logPages is the number of pages at which the log is moved into the database. At logMost times
-// that number the writer waits for the move. The log is looked at after every logEvery commits.
+// logPages is the number of pages at which the content of the log is moved into the database. At
+// logMost times that number the writer waits for the move. The size of the log is read after every
+// logEvery commits.
 const (
 	logPages = 4096
 	logMost  = 4
 	logEvery = 8
 )
 
-// trim moves the log into the database if it has grown. The mover does that beside the writer while
-// that is fast enough; otherwise the writer does it before its next commit, since the log can only
-// begin again once all of it was moved. Commits that are in the log stay there; after a failed move
-// the next commit is refused.
+// trim moves the content of the log into the database if the log has grown. A separate connection,
+// the mover, does this while the writer continues. If the log still grows, the writer moves it
+// before its next commit, because SQLite can reuse the log only after its whole content was moved.
+// Commits in the log are safe in any case; after a failed move the next commit is refused.
 func (s *Store) trim(t *tx) {
 	if s.log.commits++; s.log.commits < logEvery {
 		return
@@ -48,7 +49,8 @@ func (s *Store) trim(t *tx) {
 	}
 }
 
-// move moves the log, and then the pages that were written meanwhile, up to three times.
+// move moves the content of the log, and then up to three times the pages that were written during
+// the move.
 func (s *Store) move(ctx context.Context) {
 	defer s.log.busy.Store(false)
 	s.gen.due.Store(true) // a commit during the move may stay in the log

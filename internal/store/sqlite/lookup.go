@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// The rows that commands name one by one: earlier results of repeated operations, and rows to which
-// another row refers.
+// This file loads single rows that commands name: the results of operations that may be repeated,
+// and rows to which another row refers.
 
 // forEach runs a statement once for each different name.
 func forEach[K comparable](t *tx, names []K, text string, arguments func(*args, K), row func(columns) error) error {
@@ -70,7 +70,7 @@ func (t *tx) loadChunks(rows *machine.Rows, refs []machine.ChunkRef) error {
 		}, values(table.Chunks, &rows.Chunks))
 }
 
-// loadDrops loads the heads of the chunks that will be deleted.
+// loadDrops loads the chunks that will be deleted, without their data.
 func (t *tx) loadDrops(rows *machine.Rows, drops []machine.ChunkDrop) error {
 	return forEach(t, drops, selectChunkHeads+" WHERE execution = ? AND name = ? AND n >= ? AND n < ? ORDER BY n",
 		func(a *args, d machine.ChunkDrop) {

@@ -16,8 +16,8 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrate brings the database to the newest schema. The caller makes sure that one process at a
-// time does so.
+// migrate brings the database to the newest schema. The caller ensures that only one process at a
+// time calls it.
 func migrate(ctx context.Context, path string, o Options) (err error) {
 	c, err := sqlite.NewConnector(o.dsn(path, false))
 	if err != nil {

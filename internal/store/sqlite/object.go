@@ -47,8 +47,8 @@ func (t *tx) loadThese(rows *machine.Rows, refs []machine.ObjectRef) error {
 	return nil
 }
 
-// writeObjects adds objects, or replaces the versions that the changes name, and writes their
-// audit.
+// writeObjects adds objects, or replaces the versions that the changes name, and writes rows of the
+// audit log.
 func (t *tx) writeObjects(c *machine.Changes) error {
 	for _, o := range c.Objects {
 		if o.Was == 0 {
@@ -78,7 +78,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	f := q.Fill()
 	limit, _ := q.Bounds()
 	err = s.read(ctx, func(ctx context.Context, c *conn) error {
-		err := c.list(ctx, q, last, f, limit+1) // one more, to know whether there is a next page
+		err := c.list(ctx, q, last, f, limit+1) // reads one row more, to find out whether there is a next page
 		if errors.Is(err, errFull) {
 			return nil
 		}

@@ -20,17 +20,17 @@ import (
 	"modernc.org/sqlite"
 )
 
-// Options say how to open a store. The zero Options are those of an engine.
+// Options say how to open a store. An engine can use the zero Options.
 type Options struct {
-	// Clock tells the time; nil means time.Now. Steady measures how much time has passed, even if
-	// the clock is set; nil means as Clock says, or the monotonic clock of this machine if Clock is
-	// nil too.
+	// Clock returns the time; nil means time.Now. Steady measures how much time has passed, even if
+	// the clock is set. If Steady is nil, the store uses the monotonic clock of this machine, or,
+	// if Clock is set, the differences of its times.
 	Clock  func() time.Time
 	Steady func() time.Duration
-	// Server names the row that has this server's marks.
+	// Server is the id of the row with this server's marks of life.
 	Server [16]byte
-	// ReadOnly reads while an engine in another process uses the database: nothing is written and
-	// no migration runs.
+	// ReadOnly makes a store that only reads, for example while an engine in another process uses
+	// the database. It writes nothing and runs no migration.
 	ReadOnly bool
 	// Readers is the number of reads that run at the same time; 0 means 4.
 	Readers int
@@ -53,21 +53,21 @@ type Store struct {
 	log       log
 	gen       generation
 	walk      store.Walk // position of Prune
-	readers   chan *conn // a connection that is not connected is nil
+	readers   chan *conn // nil stands for a connection that is not open yet
 	vital     chan *conn // for reads of the engine and of owners
 	connector driver.Connector
 
 	mu     sync.Mutex
 	clock  *store.Clock
 	seen   store.Seen
-	broken error // why nothing can be written any more
+	broken error // the reason for which the store refuses all writes
 	closed bool
 }
 
 var _ store.Store = (*Store)(nil)
 
-// vitalReaders is how many connections are kept for reads of the engine and of the owners of
-// executions.
+// vitalReaders is the number of connections that are reserved for reads of the engine and of the
+// owners of executions.
 const vitalReaders = 2
 
 // Open opens the database at path, and creates and migrates it if necessary.
@@ -97,8 +97,8 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		}
 	}
 	if !o.ReadOnly {
-		// While another process switches a new database to WAL mode, or moves the log for the first
-		// time, SQLite returns an error instead of waiting.
+		// The lock prevents that another process uses the database during the switch to WAL mode or
+		// the first move of the log, because SQLite would then return an error instead of waiting.
 		unlock, err := lock(ctx, path+".migrate")
 		if err != nil {
 			return nil, classify(op, fmt.Errorf("wait for others that open it: %w", err))
@@ -133,8 +133,9 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// file makes sure that there is a database file, readable by its owner only. A file that exists is
-// not opened: closing it would drop the locks that SQLite has on it elsewhere in this process.
+// file creates the database file, readable by its owner only, unless it exists. It does not open an
+// existing file, because closing that file would drop the locks of SQLite's connections in this
+// process.
 func (o Options) file(path string) error {
 	if o.ReadOnly {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -189,13 +190,13 @@ func (s *Store) start(ctx context.Context) (err error) {
 		if s.log.mover, err = connect(ctx, c); err != nil {
 			return err
 		}
-		// The commits that a crash left in the log are written to the database again, so that no
-		// data depends on pages whose fsync failed.
+		// Commits that a crash left in the log are written to the database again, because the fsync
+		// of their pages may have failed before the crash.
 		if err := s.writer.query(ctx, "PRAGMA wal_checkpoint(TRUNCATE)", ignore); err != nil {
 			return err
 		}
 	}
-	n := recorded(s.path) // before the database is read, since an engine writes the database first
+	n := recorded(s.path) // before the database is read, because an engine writes the database before the file
 	return s.read(ctx, func(ctx context.Context, c *conn) error {
 		if err := checkLibrary(ctx, c); err != nil {
 			return err
@@ -233,8 +234,8 @@ func checkLibrary(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// dsn has all settings of a connection: a pragma that is set by a statement would reach only one
-// connection of a pool.
+// dsn returns the data source with all settings of a connection, because a pragma in a statement
+// would change only one connection of a pool.
 func (o Options) dsn(path string, reading bool) string {
 	q := url.Values{}
 	q.Set("_busy_timeout", fmt.Sprint(o.BusyTimeout.Milliseconds()))
@@ -255,8 +256,8 @@ func (o Options) dsn(path string, reading bool) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// Close waits for the calls under way and closes the database. After a failed write it leaves the
-// writer's connection open: closing it would write and fsync the log once more.
+// Close waits for the calls in progress and closes the database. After a failed write it leaves the
+// writer's connection open, because closing the connection would write and fsync the log once more.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -286,7 +287,7 @@ func (s *Store) Close() error {
 	if intact {
 		all = append(all, s.gen.close())
 	}
-	<-s.writing // a call that waits gets the lock and is refused
+	<-s.writing // the next waiting call gets the lock, and is refused
 	for range cap(s.readers) {
 		s.readers <- nil
 	}
@@ -310,7 +311,7 @@ func (s *Store) usable(op string) error {
 }
 
 // Now implements store.Store with the process's clock. It never goes back, and never shows an
-// earlier time than any mark that was in the database when it was opened.
+// earlier time than any mark of life that was in the database when the store was opened.
 func (s *Store) Now() machine.Time { return s.clock.Now() }
 
 // Vitals implements store.Store.

@@ -30,8 +30,8 @@ type prunable struct {
 	servers  bool  // some rows of servers are old
 }
 
-// Prune implements store.Store. It looks for deletable rows beside the writer. Only the deletion is
-// a transaction, which checks the rows again.
+// Prune implements store.Store. It searches for deletable rows on a reading connection, so that the
+// writer can continue. Only the deletion is a transaction of the writer, and checks the rows again.
 func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
 	const op = "prune"
 	stretch := s.walk.Next(before)
@@ -77,7 +77,7 @@ func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, be
 	return p, err
 }
 
-// most is a limit for a statement; 0 means no limit.
+// most returns a limit for a statement. A limit of 0 means no limit.
 func most(limit int) int64 {
 	if limit <= 0 {
 		return math.MaxInt64
@@ -85,7 +85,7 @@ func most(limit int) int64 {
 	return int64(limit)
 }
 
-// trims delete the rows of an execution that may be many or large.
+// trims delete the rows of an execution in those tables in which it may have many or large rows.
 var trims = [...]string{
 	"DELETE FROM runs WHERE execution = ?1 AND token IN (SELECT token FROM runs WHERE execution = ?1 LIMIT ?2)",
 	"DELETE FROM checkpoints WHERE rowid IN (SELECT rowid FROM checkpoints WHERE execution = ?1 LIMIT ?2)",
@@ -96,7 +96,7 @@ var trims = [...]string{
 }
 
 // trimmed is the maximum number of rows of each kind that one commit deletes from an execution that
-// is too large for one commit: each row may have a megabyte.
+// is too large for one commit. Each row may have a megabyte.
 const trimmed = 100
 
 const (

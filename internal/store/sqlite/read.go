@@ -129,8 +129,8 @@ func (r *reading) spec() (s *machine.Spec, err error) {
 	return s, err
 }
 
-// history reads enough rows of each table: the first N rows of every kind after a seq contain the
-// first N events. The seqs of a run are adjacent, and only the newest run can be open.
+// history reads the first N rows of each kind after a seq, which contain the first N events. A run
+// may give two events; only the newest run can be open.
 func (r *reading) history(rec *machine.Record, q store.Read) error {
 	limit := int64(math.MaxInt64)
 	if q.Limit > 0 {
@@ -151,7 +151,7 @@ func (r *reading) history(rec *machine.Record, q store.Read) error {
 	)
 }
 
-// resume reads the checkpoints that count and the signals that were not consumed.
+// resume reads the valid checkpoints and the signals that were not consumed.
 func (r *reading) resume(rec *machine.Record, q store.Read) error {
 	var last [2]int64
 	for i, k := range []struct {
@@ -191,8 +191,8 @@ func (r *reading) resume(rec *machine.Record, q store.Read) error {
 }
 
 var (
-	// A checkpoint counts if it has its data and no newer one has its kind and key. Only
-	// checkpoints of the present input have a seq above base_seq.
+	// A checkpoint is valid if it has its data, belongs to the present input (its seq is above
+	// base_seq), and is the newest of its kind and key.
 	resumed = `
 WHERE execution = ?1 AND seq IN (
     SELECT max(seq) FROM checkpoints WHERE execution = ?1 AND seq > ?2 AND pruned = 0 GROUP BY kind, key

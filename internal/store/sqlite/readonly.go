@@ -10,12 +10,13 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Readers of a database in WAL mode share memory with the writer through a file beside the
-// database. If that file cannot be created because the folder is read-only, no process can write
-// the database either. A database without a log can then be read as an immutable file.
+// Readers of a database in WAL mode share memory with the writer through a file in the same folder.
+// If the folder is read-only, that file cannot be created, and no process can write the database
+// either. A database without a log can then be read as an immutable file.
 const immutable = "&immutable=1"
 
-// cannotShare reports whether a database could not be read because that file could not be created.
+// cannotShare reports whether a database could not be read because the file with the shared memory
+// could not be created.
 func cannotShare(err error) bool {
 	var driver *sqlite.Error
 	if !errors.As(err, &driver) {
@@ -45,7 +46,7 @@ func readable(ctx context.Context, path, source string) (string, error) {
 	err := tryRead(ctx, source)
 	switch {
 	case err == nil || !cannotShare(err):
-		return source, nil // another error is reported by the call that uses the source
+		return source, nil // the call that uses the source reports any other error
 	case hasNoLog(path):
 		return source + immutable, nil
 	}

@@ -45,14 +45,14 @@ func BeginEpoch(ctx context.Context, path string, known belay.Token, now time.Ti
 		return 0, err
 	}
 	epoch = machine.NextEpoch(max(known, had), machine.At(now),
-		rand.Uint64()) //nolint:gosec // it must differ and may be guessed
+		rand.Uint64()) //nolint:gosec // the number must differ from others, but need not be secret
 	if err := c.writeEpoch(ctx, epoch, hasFloor); err != nil {
 		return 0, err
 	}
 	if _, err := c.exec(ctx, "COMMIT"); err != nil {
 		return 0, fmt.Errorf("%w: %w", errCommit, err)
 	}
-	return epoch, acceptLoss(path) // missing commits are accepted
+	return epoch, acceptLoss(path) // the new epoch makes missing commits harmless
 }
 
 // Epoch reads the epoch of a database that no process uses, without checking whether the rest of
@@ -70,8 +70,8 @@ func Epoch(ctx context.Context, path string) (epoch belay.Token, err error) {
 	return epoch, classify("read the epoch of "+path, firstOf(err, c.close()))
 }
 
-// epoch reads the epoch. An old schema counts epochs in whole numbers; hasFloor reports a schema
-// that has the column floor.
+// epoch reads the epoch. An old schema stores the number of the epoch instead of its floor;
+// hasFloor reports whether the schema has the column floor.
 func (c *conn) epoch(ctx context.Context) (epoch belay.Token, hasFloor bool, err error) {
 	err = c.query(ctx, "SELECT count(*) FROM pragma_table_info('meta') WHERE name = 'floor'", func(r columns) error {
 		hasFloor = r.int(0) > 0
@@ -90,7 +90,7 @@ func (c *conn) epoch(ctx context.Context) (epoch belay.Token, hasFloor bool, err
 	return epoch, hasFloor, err
 }
 
-// writeEpoch writes an epoch. In an old schema that is the next whole number.
+// writeEpoch writes an epoch. In an old schema it raises the number of the epoch by one.
 func (c *conn) writeEpoch(ctx context.Context, epoch belay.Token, hasFloor bool) error {
 	if !hasFloor {
 		c.args.int(int64((epoch + 1<<32 - 1) >> 32))

@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// Each select returns the columns of its table, and is followed by a condition. The heads have NULL
-// in place of the payload.
+// Each select reads the columns of its table; the caller adds a condition. The selects of heads
+// read NULL instead of the payload.
 var (
 	selectWorkers         = "SELECT " + table.WorkerColumns + " FROM workers"
 	selectRuns            = selecting(table.Runs)
@@ -23,7 +23,7 @@ var (
 	selectChunkHeads      = heads(table.Chunks)
 	selectSums            = selecting(table.Sums)
 
-	// The specs have one more column: whether the input was left out.
+	// The selects of specs read one more column: whether the input was left out.
 	specHeads       = table.Specs.First(-1).Names()
 	selectSpecs     = "SELECT " + specHeads + ", input, 0 FROM specs"
 	selectSpecHeads = "SELECT " + specHeads + ", NULL, 0 FROM specs"

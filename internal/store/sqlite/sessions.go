@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// Living sessions are found by an index that has only those, and sorted by their ids alone. Ended
-// sessions are found by walking the primary key as far as the list goes. So neither statement reads
-// or sorts sessions that ended long ago.
+// Sessions that have not ended are found by an index that contains only such sessions, and sorted
+// by their ids. Ended sessions are found by reading the primary key only as far as the list needs.
+// So neither statement reads or sorts sessions that ended long ago.
 var (
 	isOnHost = "(? = '' OR spec ->> '$.process.host' = ?)"
 

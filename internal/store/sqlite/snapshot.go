@@ -24,7 +24,7 @@ type Snapshot struct {
 	Events     int64        // sum of the events in all histories
 	Owned      int64        // executions that a worker owns
 	Sessions   int64        // sessions that have not ended
-	Mark       machine.Time // the newest mark
+	Mark       machine.Time // the newest mark of life
 }
 
 // Inspect checks a database that no process uses for damage, and describes its content. It changes
@@ -149,7 +149,7 @@ func (c *conn) schema(ctx context.Context) (have int64, err error) {
 	return have, nil
 }
 
-// describe replaces SQLite's error about a file that is not a sound database by a clear one.
+// describe replaces SQLite's error about a damaged or foreign file by a clear error.
 func describe(err error) error {
 	var driver *sqlite.Error
 	if !errors.As(err, &driver) {

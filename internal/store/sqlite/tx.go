@@ -16,7 +16,7 @@ import (
 type tx struct {
 	*conn
 	store *Store
-	ctx   context.Context // not cancelled with the caller's context: a transaction that began is ended
+	ctx   context.Context // not cancelled with the caller's context, so that a transaction that has begun also ends
 	now   machine.Time
 	epoch belay.Token
 	mark  machine.Time
@@ -80,8 +80,8 @@ func (s *Store) write(ctx context.Context, op string, do func(*tx) (bool, error)
 // errCommit marks an error of the COMMIT statement itself.
 var errCommit = errors.New("the transaction was not acknowledged")
 
-// run begins the transaction, and commits it if do wrote anything. However the transaction ends,
-// even by a panic, none is open afterwards.
+// run begins the transaction, and commits it if do wrote anything. No transaction is open when run
+// returns or panics.
 func (t *tx) run(do func(*tx) (bool, error)) (err error) {
 	open := true
 	defer func() {
@@ -141,8 +141,8 @@ SELECT ` + selectEpoch + `,
        (SELECT beat FROM servers ORDER BY mark_at DESC LIMIT 1)
 FROM meta`
 
-// writeMark writes the server's mark. It is a mark of life if sessions were written. A beat of 0
-// keeps the last one.
+// writeMark writes the time of the commit in the server's row. If the commit writes sessions, the
+// time is also a mark of life. A beat of 0 keeps the stored beat.
 func (t *tx) writeMark(c *machine.Changes) error {
 	beat, life := c.Beat, machine.Time(0)
 	if beat == 0 {

@@ -10,7 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// apply writes changes. New rows come before changes to rows, which may concern the same rows.
+// apply writes changes. It adds new rows before it changes rows, because a change may concern a row
+// of the same commit.
 func (t *tx) apply(c *machine.Changes) error {
 	for _, step := range []func(*machine.Changes) error{
 		t.delayOwned, t.writeExecutions, t.writeSpecs, t.writeKeys, t.writeRuns, t.writeCheckpoints,
@@ -106,8 +107,8 @@ func (x *texts) insert(m table.Mask) *insertion {
 	return t
 }
 
-// writeGrace moves the end of all sessions. Sessions that are changed in the same batch have the
-// new end already and are written after this.
+// writeGrace moves the end of all sessions. Sessions that are changed in the same batch already
+// have the new end, and are written afterwards.
 func (t *tx) writeGrace(c *machine.Changes) error {
 	if c.Grace == 0 {
 		return nil
@@ -119,8 +120,8 @@ func (t *tx) writeGrace(c *machine.Changes) error {
 	return err
 }
 
-// delayOwned moves the times from which the delays of owned executions are counted, after the clock
-// has leapt forwards. Executions that are changed in the same batch are written after this.
+// delayOwned moves the times from which the deadlines of owned executions are counted, after the
+// clock has leapt forwards. Executions that are changed in the same batch are written afterwards.
 func (t *tx) delayOwned(c *machine.Changes) error {
 	if c.Leap == 0 {
 		return nil

@@ -80,11 +80,11 @@ const (
 	Places
 	AdmitBy
 	Repeated
-	RunSeq // only in PostgreSQL: the seq at which the present run began, if that run has no row of its own
-	Ints   // the columns from here on are no integers
+	RunSeq // only in PostgreSQL: the seq at which the present run began, if the table of runs has no row for it
+	Ints   // the number of integer columns; the columns from here on are not integers
 )
 
-// The columns that change and are no integers.
+// The columns that change and are not integers.
 const (
 	Reason = Ints + iota
 	ReasonText
@@ -138,8 +138,8 @@ type HotRow struct {
 	Ints [Ints]int64
 }
 
-// Of sets the row from an execution, and RunSeq to the seq at which its present run began, if
-// that run has no row of its own.
+// Of sets the row from an execution. runSeq is the seq at which the present run began, if the table
+// of runs has no row for that run.
 func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 	h.Execution, h.Ints = e, [Ints]int64{
 		State: int64(e.State), PausedFrom: int64(e.PausedFrom), ReadyAt: int64(e.Ready()),
@@ -156,8 +156,8 @@ func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 	}
 }
 
-// Since is the set of columns in which h differs from was. A HotRow without an execution has only
-// zeros.
+// Since returns the set of columns in which h differs from was. A HotRow without an execution has
+// only zeros.
 func (h *HotRow) Since(was *HotRow) Mask {
 	var m Mask
 	for i := range h.Ints {

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Beside lists the tables whose rows are deleted with their execution.
+// Beside lists the tables whose rows are deleted together with their execution.
 var Beside = [...]string{
 	"specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "blobs", "blob_sums", "places",
 }
@@ -45,9 +45,9 @@ func Unended(owned bool) []string {
 	return all
 }
 
-// Conditions is the condition of a list on the execution e. place adds an argument, an id or a
-// text, and returns its placeholder in the statement. label returns the condition that an
-// execution has a label.
+// Conditions returns the condition of a list, for a statement that names the execution e. place
+// adds an argument (an id or a text) and returns its placeholder in the statement. label returns
+// the condition that an execution has a label.
 func Conditions(q *store.List, place func(any) string, label func(key, value string) string) string {
 	var all []string
 	add := func(condition string) { all = append(all, condition) }
@@ -82,7 +82,8 @@ func Conditions(q *store.List, place func(any) string, label func(key, value str
 	return strings.Join(all, " AND ")
 }
 
-// Newest selects the executions, or the children of one, newest first.
+// Newest returns a statement that selects all executions, or the children of a parent, newest
+// first.
 func Newest(q *store.List, place func(any) string) string {
 	condition := "true"
 	if !q.Parent.IsZero() {
@@ -94,7 +95,7 @@ func Newest(q *store.List, place func(any) string) string {
 	return " FROM executions WHERE " + condition + " ORDER BY id DESC"
 }
 
-// Clip is the beginning of a statement, for errors.
+// Clip returns the beginning of a statement, for the texts of errors.
 func Clip(text string) string {
 	line := strings.Join(strings.Fields(text), " ")
 	if len(line) > 60 {

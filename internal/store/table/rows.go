@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// The other tables. In a table with a payload the payload is the last column.
+// All tables except the table of executions. If a table has a payload, it is the last column.
 var (
 	Specs = &Table[machine.Spec]{"specs", []Column[machine.Spec]{
 		id("execution", Kept, func(s *machine.Spec) []byte { return s.Execution[:] }),
@@ -149,8 +149,8 @@ var (
 		boolean("log", func(s *machine.Sum) *bool { return &s.Log }),
 	}}
 
-	// Workers has two columns that are written with the others but read separately: the spec, so
-	// that equal specs share one struct, and its TTL.
+	// Workers has two columns that are written with the others but read separately: the spec, which
+	// is parsed once for all rows with an equal spec, and the TTL of the spec.
 	Workers = &Table[machine.Worker]{"workers", []Column[machine.Worker]{
 		id("id", Kept, func(x *machine.Worker) []byte { return x.ID[:] }),
 		integer("state", Int2, Kept, func(x *machine.Worker) *belay.WorkerState { return &x.State }),

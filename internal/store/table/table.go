@@ -33,8 +33,8 @@ const (
 	Null
 )
 
-// Column is a column and its field in a row struct. Of the functions Int, Text and Bytes, the one
-// for the column's type is set.
+// Column is a column and its field in a row struct. Only one of the functions Int, Text and Bytes
+// is set, depending on the column's type.
 type Column[R any] struct {
 	Name string
 	Kind Kind
@@ -55,7 +55,7 @@ type Table[R any] struct {
 	Columns []Column[R]
 }
 
-// Names is the list of the columns' names for a statement.
+// Names returns the names of the columns, as a list for a statement.
 func (t *Table[R]) Names() string {
 	names := make([]string, len(t.Columns))
 	for i := range t.Columns {
@@ -64,7 +64,7 @@ func (t *Table[R]) Names() string {
 	return strings.Join(names, ", ")
 }
 
-// First is the table with its first n columns only; if n is negative, without its last -n
+// First returns the table with only its first n columns; if n is negative, without its last -n
 // columns.
 func (t *Table[R]) First(n int) *Table[R] {
 	if n < 0 {
@@ -73,7 +73,7 @@ func (t *Table[R]) First(n int) *Table[R] {
 	return &Table[R]{t.Name, t.Columns[:n]}
 }
 
-// Only is the table with the named columns only, in this order.
+// Only returns the table with only the named columns, in this order.
 func (t *Table[R]) Only(names string) *Table[R] {
 	some := &Table[R]{Name: t.Name}
 	for name := range strings.SplitSeq(names, ", ") {
@@ -90,8 +90,9 @@ func (t *Table[R]) Only(names string) *Table[R] {
 	return some
 }
 
-// Row is a row of a result. NULL reads as zero. Raw may share memory with the result, Blob may
-// not. Word is for texts that occur in many rows: equal texts may share memory.
+// Row is a row of a result. NULL is read as zero. The bytes of Raw may share memory with the
+// result, the bytes of Blob may not. Word is for texts that occur in many rows: equal texts may
+// share memory.
 type Row interface {
 	Int(i int) int64
 	Text(i int) string
