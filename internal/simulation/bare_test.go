@@ -188,8 +188,8 @@ func (b *bareWorker) won(n int64, all []belay.Assignment, wg *sync.WaitGroup) {
 	}
 }
 
-// work saves the checkpoints that the execution does not have yet, and settles the run. It goes on
-// when its session is lost: the store must refuse the writes after that.
+// work saves the checkpoints that the execution does not have yet, and settles the run. It continues
+// even after the worker has lost its session: the store must refuse these later writes.
 func (b *bareWorker) work(a belay.Assignment) {
 	defer b.forget(a.Lease.Run())
 	var in bareInput

@@ -21,8 +21,8 @@ type book struct {
 	byID    map[belay.ExecutionID]*story
 	shifts  []*shift
 	workers map[belay.WorkerID]*shift
-	// stale contains, for a commit, the gap since the last mark of life before it, if that gap was
-	// longer than three intervals of marks.
+	// stale maps a commit to the time from the last mark of life (a time that each engine writes at
+	// short intervals) to the commit, if that time was longer than three intervals.
 	stale map[*commit]time.Duration
 	// healed is the time at which the last fault was over; ended is the time at which all workers
 	// and nodes had stopped.
@@ -30,7 +30,7 @@ type book struct {
 	detected      []time.Duration // for each ended session, the time from its expiry to its end
 }
 
-// story is all rows of one execution, commit by commit, with its public history.
+// story has all rows of one execution, commit by commit, and the public history of the execution.
 type story struct {
 	*promise.Story
 	id       belay.ExecutionID
@@ -57,7 +57,7 @@ type attempt struct {
 	began, ended *commit
 }
 
-// shift is all rows of one session.
+// shift has all rows of one worker's session.
 type shift struct {
 	id       belay.WorkerID
 	versions []version
@@ -234,7 +234,8 @@ func (b *book) enterWorkers(c *commit) {
 
 func (s *shift) last() version { return s.versions[len(s.versions)-1] }
 
-// before returns the session's row before a commit, and false if the session did not exist then.
+// before returns the session's row before a commit, and false if the session did not exist before
+// that commit.
 func (s *shift) before(c *commit) (version, bool) {
 	i, _ := slices.BinarySearchFunc(s.versions, c.n, func(v version, n int) int { return cmp.Compare(v.c.n, n) })
 	if i == 0 {
@@ -244,7 +245,7 @@ func (s *shift) before(c *commit) (version, bool) {
 }
 
 // before returns the execution's row before a commit, and false if the execution did not exist
-// then.
+// before that commit.
 func (s *story) before(c *commit) (row, bool) {
 	i, _ := slices.BinarySearchFunc(s.rows, c.n, func(r row, n int) int { return cmp.Compare(r.c.n, n) })
 	if i == 0 {
@@ -264,7 +265,8 @@ func (s *story) at(c *commit) (row, bool) {
 
 func (s *story) last() row { return s.rows[len(s.rows)-1] }
 
-// publicStory makes the public story of an execution from the rows that were written.
+// publicStory fills in the public part of a story, its promise.Story, from the rows that were
+// written.
 func (b *book) publicStory(s *story) {
 	s.wrote[1] = s.rows[0].c
 	s.written.Execution = s.last().Execution
@@ -323,9 +325,9 @@ func (b *book) entries() []promise.Entry {
 	return out
 }
 
-// deadline returns the latest time at which work that is due must be done. The node that wrote the
-// due time does the work promptly, except while faults prevent it; another node finds the work with
-// its next slow poll.
+// deadline returns the latest time at which a node must have done the work that becomes due at the
+// time due. The node whose commit c wrote this time does the work promptly, except while faults
+// prevent it. Another node finds the work with its next slow poll.
 func (b *book) deadline(due time.Duration, c *commit) time.Duration {
 	latest := time.Duration(1<<63 - 1)
 	for _, n := range b.w.nodes {
@@ -343,5 +345,6 @@ func (b *book) deadline(due time.Duration, c *commit) time.Duration {
 	return latest
 }
 
-// real returns the time of the simulation at which the store's clock first showed a time.
+// real returns the virtual time, since the simulation began, at which the store's clock first showed
+// the time at.
 func (b *book) real(at machine.Time) time.Duration { return b.clockShows(at, b.w.zero) }

@@ -35,7 +35,7 @@ var checks = []check{
 	{"retention", "ends, deleted when their retention was over", nil, retention},
 }
 
-// finding is the result that one checker has for one book.
+// finding is the result of one checker for one book, the history of a simulation.
 type finding struct {
 	*book
 	*promise.Finding
@@ -53,7 +53,7 @@ func (f *finding) violation(s *story, c *commit, format string, args ...any) {
 	f.Violation(told, "%s", text)
 }
 
-// inspect runs every checker on a book.
+// inspect runs every checker on a book, the history of a simulation.
 func (b *book) inspect() []*finding {
 	out, public := make([]*finding, len(checks)), b.public()
 	for i, c := range checks {

@@ -12,14 +12,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// race is two concurrent calls, with a condition that must be true in whichever order and with
-// whichever faults the calls are carried out.
+// race has two concurrent calls and a condition. The condition must be true after the calls, in every
+// order in which they are carried out and with every fault.
 type race struct {
 	// before prepares the world for the calls.
 	before func(*rig)
-	// calls are made at the same time. Each is repeated until its outcome is known.
+	// calls are made at the same time. Each call is repeated until its outcome is known.
 	calls [2]func(context.Context, *rig) error
-	// after checks the result, after both calls have been answered.
+	// after checks the condition, after both calls have been answered.
 	after func(*rig)
 }
 
@@ -43,8 +43,8 @@ type rig struct {
 	said   []string
 }
 
-// explore runs a race in every order in which the gate can let its calls go, and with every fate of
-// every call, up to a number of faults.
+// explore runs a race in every order of its calls and with every fate of each call (carried out,
+// failed, or carried out with a lost answer), up to a number of faults.
 func explore(t *testing.T, r race) {
 	faults := 1
 	if *forFlag > 0 || *seedsFlag > 0 {
@@ -60,7 +60,7 @@ func explore(t *testing.T, r race) {
 	}
 }
 
-// tryAll runs a race in one order after the other, until one fails.
+// tryAll runs a race in one order after another, until the race fails in one of them.
 func tryAll(t *testing.T, m *mutant, faults int, r race) (orders int, failed []string) {
 	for path := []int{}; path != nil && len(failed) == 0; orders++ {
 		synctest.Test(t, func(*testing.T) {
@@ -75,8 +75,8 @@ func tryAll(t *testing.T, m *mutant, faults int, r race) (orders int, failed []s
 	return orders, failed
 }
 
-// following returns the next path through choices with the given numbers of options, or nil after
-// the last path.
+// following returns the path after the given path, or nil after the last path. A path has the option
+// chosen at each decision; sizes has the number of options of each decision.
 func following(path, sizes []int) []int {
 	next := make([]int, len(sizes))
 	copy(next, path)
@@ -148,7 +148,7 @@ func (g *rig) persist(call func(context.Context) error) error {
 	}
 }
 
-// auto calls do and lets every call at the gate go until do has returned.
+// auto calls do, and carries out without a fault every call that do causes, until do has returned.
 func (g *rig) auto(do func()) {
 	done := make(chan struct{})
 	go func() {
@@ -159,7 +159,8 @@ func (g *rig) auto(do func()) {
 	g.drainGate(done)
 }
 
-// decideAll makes one choice after the other until the calls have ended.
+// decideAll chooses calls and their fates, one after another, until the two calls of the race have
+// ended.
 func (g *rig) decideAll(done <-chan struct{}) {
 	g.healing.Store(false)
 	for {
@@ -182,8 +183,8 @@ func (g *rig) decideAll(done <-chan struct{}) {
 	}
 }
 
-// service returns a waiting call that an engine makes by itself; its order does not matter for the
-// race.
+// service returns a waiting call that an engine makes by itself, or nil if there is none. The race
+// does not depend on the order of such calls.
 func service(held []*ticket) *ticket {
 	for _, t := range held {
 		if t.place == atStore && !strings.HasSuffix(t.name, " commit") {
@@ -193,7 +194,8 @@ func service(held []*ticket) *ticket {
 	return nil
 }
 
-// choose makes the next choice: a call and its fate.
+// choose selects the call that goes next and decides whether the call is carried out, fails, or loses
+// its answer.
 func (g *rig) choose(held []*ticket) {
 	type choice struct {
 		t *ticket
@@ -233,7 +235,8 @@ func (g *rig) fail(format string, args ...any) {
 	g.failed = append(g.failed, fmt.Sprintf(format, args...))
 }
 
-// The steps of which races consist. A step fails the test if its call is refused.
+// The functions below make the calls of which races consist. Each fails the test if its call is
+// refused.
 
 func (g *rig) check(err error) {
 	if err != nil {

@@ -14,7 +14,7 @@ func g12(f *finding) {
 	for _, c := range f.commits {
 		claimed := make(map[belay.ExecutionID]bool)
 		for _, r := range c.changes.Runs {
-			// a lock names its execution, so it has no order to keep
+			// The order of claims does not apply to a lock, because a lock names its execution.
 			if x := f.workers[r.Worker]; r.New && (x == nil || !x.last().Spec.External) {
 				claimed[r.Execution] = true
 			}
@@ -26,8 +26,8 @@ func g12(f *finding) {
 				continue
 			}
 			f.OK()
-			// a signal in the same commit may have made the execution due, but not later than the
-			// commit
+			// The row before the commit may show a later due time than the time of the commit, if a
+			// signal in the same commit made the execution due at once.
 			due := min(before.Ready(), c.at)
 			for other, e := range ready[before.Lane] {
 				if other != id && !claimed[other] && e.Ready() < due && f.byID[other].rowIn(c) == nil {

@@ -26,7 +26,7 @@ func g2(f *finding) {
 	}
 }
 
-// g2alive checks that a write was made while its owner's session was alive.
+// g2alive checks that a write was committed while the session of its owner was alive.
 func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	a := s.byToken[ev.Token]
 	if a == nil {

@@ -10,8 +10,9 @@ import (
 // g6 checks G6, that a loss is detected within a bounded time. Let t be the later of two moments:
 // the owner's last accepted heartbeat, and the last recovery of the store or of all servers that a
 // commit recorded. A lost session ends between t+TTL and t+TTL+1s, and never earlier, except after
-// a death that its own host has proven. After a gap in the marks of life, no session ends by time
-// before all sessions were extended. Watchers receive a loss within a second.
+// a death that its own host has proven. After a gap in the marks of life (times that each engine
+// writes at short intervals), no session expires before a commit has extended all sessions. Watchers
+// receive a loss within a second.
 func g6(f *finding) {
 	for _, x := range f.shifts {
 		for i := 1; i < len(x.versions); i++ {

@@ -7,9 +7,10 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// g8 checks G8, the times of retries, by the rows: the next claim is due after the backoff plus up
-// to a quarter, or after the delay that the settlement requested; after a loss, it is due not much
-// later than the lock delay.
+// g8 checks G8, the times of retries, by the rows. After a failed run, the execution is due again
+// after the backoff plus at most a quarter of it, or after the delay that the settlement requested
+// if that is longer. After a lost run, the execution is due again no sooner than after the lock
+// delay, and no later than after the longer of the lock delay and machine.LossDelay.
 func g8(f *finding) {
 	asked := make(map[belay.OpID]time.Duration)
 	for _, c := range f.calls {

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fate is the driver's decision about a call at the gate.
+// fate is the driver's decision about a call that has stopped at the gate.
 type fate uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 
 func (f fate) String() string { return [...]string{"goes", "fails", "unheard", "dies"}[f] }
 
-// place is the place where a call has stopped.
+// place is the point of its way at which a call has stopped.
 type place uint8
 
 const (
@@ -58,8 +58,8 @@ type gate struct {
 	mu      sync.Mutex
 	held    []*ticket // sorted by name
 	arrived chan struct{}
-	// twins counts names that two waiting calls had at the same time. For such calls the seed does
-	// not decide which of them goes first.
+	// twins counts the names that two waiting calls had at the same time. The seed does not decide
+	// which of two such calls goes first, so the simulation is not reproducible.
 	twins map[string]int
 }
 
@@ -97,7 +97,7 @@ func byName(a, b *ticket) int {
 	return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.name, b.name))
 }
 
-// let lets a waiting call go with its fate.
+// let ends the wait of a call at the gate, and gives the call its fate.
 func (g *gate) let(t *ticket, f fate) {
 	if g.remove(t) {
 		t.fate <- f
@@ -114,7 +114,7 @@ func (g *gate) remove(t *ticket) bool {
 	return i >= 0
 }
 
-// those lists the waiting calls that meet a condition, sorted by name.
+// those returns the waiting calls for which holds returns true, sorted by name.
 func (g *gate) those(holds func(*ticket) bool) []*ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,7 +127,7 @@ func (g *gate) those(holds func(*ticket) bool) []*ticket {
 	return out
 }
 
-// errUnknown is the error of a call whose outcome is unknown to its caller.
+// errUnknown returns the error of a call that may have been carried out or not.
 func errUnknown(op string) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "no answer came; it may have happened or not"}
 }

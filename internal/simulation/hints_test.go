@@ -13,14 +13,14 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// hinting is a gated store whose nodes send hints to each other. The hint of a commit arrives at
-// once, together with the next hint, or never.
+// hinting is a gated store whose nodes send hints to each other. After a commit, another node gets
+// the hint at once, or late with the next hint, or never.
 type hinting struct{ *gated }
 
 var _ store.Hinter = hinting{}
 
-// Listen passes the other nodes' hints to heed until the life ends, once the gate has let the call
-// go. If the gate fails the call, the node has the error and polls.
+// Listen passes the hints of other nodes to heed until the node crashes or stops. It begins when the
+// driver lets the call go. If the driver makes the call fail, the node gets the error and polls.
 func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 	if _, err := s.hold(ctx, "listen"); err != nil {
 		return err
@@ -31,8 +31,8 @@ func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 	return context.Cause(ctx)
 }
 
-// giveHints sends a hint of a commit to the other nodes. The seed and the moment alone decide
-// whether a node receives it.
+// giveHints sends a hint about a commit to the other nodes. The seed and the moment alone decide
+// whether a node receives the hint.
 func (w *world) giveHints(from *life, rows *machine.Rows, c *machine.Changes) {
 	if !w.plan.hints {
 		return
@@ -73,7 +73,7 @@ func merged(a, b store.Hint) store.Hint {
 	return b
 }
 
-// sooner returns the earlier of two moments; 0 stands for no moment.
+// sooner returns the earlier of two moments; 0 means none.
 func sooner(a, b machine.Time) machine.Time {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -62,7 +62,7 @@ type call struct {
 	err                error
 }
 
-// open is the end of a call that never returned to its caller.
+// open is the ending of a call that has not returned to its caller.
 const open promise.Ending = ""
 
 // carried is a step of a workflow, or an append to a log, that was carried out.
@@ -74,10 +74,11 @@ type carried struct {
 	stopped   bool // the process was stopped: it could not see its clock, and its effects were not visible
 }
 
-// span is the time between two moments since the begin of the simulation.
+// span is a period. Its limits are durations since the beginning of the simulation.
 type span struct{ from, to time.Duration }
 
-// offset is how far the store's clock is ahead of the real time from one moment on.
+// offset says that, from the moment real on, the wall clock of the store is ahead of the virtual time
+// by the duration by.
 type offset struct{ real, by time.Duration }
 
 func (h *history) committed(c *commit) {
@@ -151,7 +152,7 @@ func (h *history) noteError(who string, err error) {
 	h.errors = append(h.errors, who+": "+err.Error())
 }
 
-// count counts one of the events that must happen at least once.
+// count counts an event of a kind that must happen at least once in all simulations together.
 func (h *history) count(kind string) { h.sometimes[kind]++ }
 
 func (h *history) fault(kind string) {
@@ -178,9 +179,9 @@ func (h *history) settle() {
 	}
 }
 
-// clockShows returns the time of the simulation at which the store's clock first showed a time. The
-// store's clock is as far ahead as the wall clock ever was, and continues from there when the wall
-// clock is set back.
+// clockShows returns the virtual time, since the simulation began, at which the store's clock first
+// showed the time at. The store's clock is as far ahead of the virtual time as its wall clock ever
+// was: when the wall clock is set back, the store's clock does not go back.
 func (h *history) clockShows(at machine.Time, zero time.Time) time.Duration {
 	want := at.Time().Sub(zero)
 	ahead := time.Duration(0)

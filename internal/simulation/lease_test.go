@@ -8,7 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// sign is a sign of life, a call with which a worker renews its session, as the worker saw it.
+// sign is a sign of life: a call that opens or renews a worker's session, with the times and the
+// result that the worker observed.
 type sign struct {
 	from, to time.Duration
 	end      promise.Ending
@@ -40,8 +41,9 @@ func (b *book) signs() map[belay.WorkerID][]sign {
 	return all
 }
 
-// g2fenced checks that no worker begins a step after its fence: two thirds of the TTL after the
-// worker sent the last call of which it has an answer that renews its session.
+// g2fenced checks that no worker begins a step after its fence. The fence is the time at which two
+// thirds of the TTL have passed since the worker sent the newest answered call that renewed its
+// session.
 func g2fenced(f *finding) {
 	signs := f.signs()
 	for _, x := range f.steps {

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// link is the network between one process and the nodes: a belay.Backend whose every call stops
-// at the gate on its way there and on its way back.
+// link is the network between one process and the nodes: a belay.Backend whose every call stops at
+// the gate, where the driver decides its fate, on the way to the node and on the way back.
 type link struct {
 	w     *world
 	actor string
@@ -38,7 +38,7 @@ func (w *world) newLink(actor string, node int) *link {
 	return l
 }
 
-// name returns a name that no other call of the link has: it contains the moment of the call.
+// name returns a name that no other call of the link has, because it contains the time of the call.
 func (l *link) name(c *call) string {
 	return l.actor + " " + c.kind + " " + c.about + " " + strconv.FormatInt(int64(c.from), 36)
 }

@@ -15,8 +15,8 @@ type mutant struct {
 	name  string
 	meant string // the promise that the mutant breaks
 	says  string // a text that the checker's violation must contain; "" for any text
-	// still stops the store's time while the store's clock is behind; blind stops the workers' own
-	// clocks.
+	// still makes the store's time stand still after its wall clock was set back, until the wall
+	// clock has caught up. blind stops the workers' own clocks.
 	still, blind bool
 	// plan, if set, changes the plan so that the bug has an effect.
 	plan func(*plan)
@@ -28,7 +28,8 @@ type mutant struct {
 	after  func(*world, *mutantState, *machine.Rows, *machine.Changes) bool
 	// due and read change replies of the store.
 	due func(*world, *mutantState, *store.Due)
-	// prune changes the moment before which ended executions are deleted.
+	// prune changes the moment up to which the store deletes executions: executions that ended
+	// before this moment.
 	prune func(*world, *machine.Time)
 	read  func(store.Read, *machine.Record)
 	// ready changes the lanes in which the store finds a ready execution.
@@ -38,8 +39,8 @@ type mutant struct {
 	reply   func(*mutantState, any)
 }
 
-// mutantState is the state of a mutant in one simulation. It needs no lock, since the gate lets
-// one call go at a time.
+// mutantState is the state of a mutant in one simulation. It needs no lock, since the driver lets one
+// call go at a time.
 type mutantState struct {
 	rng     *rand.Rand
 	letters []*machine.DeadLetter

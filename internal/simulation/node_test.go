@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// node is a server: an engine on the store that all nodes share. Its memory is lost at the end of
-// each life.
+// node is a server: an engine on the store that all nodes share. When the node crashes or stops, its
+// memory is lost.
 type node struct {
 	w     *world
 	name  string
@@ -34,13 +34,13 @@ type life struct {
 	dead   atomic.Bool
 	closed chan struct{}
 	ids    atomic.Uint64
-	// next is the fate of the commit that follows a batch, if the driver decided it together with
-	// the batch. The driver writes it while the committer waits at the gate, and the committer
-	// reads it.
+	// next is the fate of the commit that follows a batch, if the driver decided the fate together
+	// with the fate of the batch. The driver writes next while the committer waits at the gate, and
+	// the committer reads next after that.
 	next *fate
-	// heed gives the node a hint of another node's commit, if the node listens; late is the delayed
-	// part of the hints, which the node gets with the next hint. Both are used only while all
-	// goroutines wait.
+	// heed passes a hint about another node's commit to the node; nil if the node does not listen.
+	// late has the delayed hints, which the node gets together with the next hint. heed and late
+	// are used only while all goroutines wait.
 	heed func(store.Hint)
 	late store.Hint
 
@@ -48,7 +48,7 @@ type life struct {
 	names map[string]bool // see unique
 }
 
-// start begins a new life.
+// start starts the node, which begins a new life.
 func (n *node) start() {
 	n.lives++
 	x := &life{node: n, name: n.name, closed: make(chan struct{}), names: make(map[string]bool)}
@@ -76,8 +76,8 @@ func (n *node) start() {
 	n.w.lives = append(n.w.lives, x)
 }
 
-// crash ends the node's life. The life's memory is lost; executed decides for each call to the
-// store whether the call was still carried out.
+// crash ends the node's life at once, and the node's memory is lost. For each of the node's calls to
+// the store that are in flight, executed decides whether the store still carries the call out.
 func (n *node) crash(executed func() bool) {
 	x := n.life
 	n.life = nil
@@ -108,7 +108,8 @@ func (n *node) stop() {
 	}()
 }
 
-// gather stops a committer until the commands of the next batch have arrived.
+// gather blocks a committer at the gate, so that all commands of the next batch can arrive before the
+// driver lets the batch go.
 func (x *life) gather(urgent bool) {
 	if x.dead.Load() {
 		return
@@ -122,8 +123,8 @@ func (x *life) gather(urgent bool) {
 	x.store.w.gate.pass(context.Background(), &ticket{place: atBatch, name: name, life: x})
 }
 
-// unique returns a name that no other goroutine of this life uses until it calls free: committers
-// that wait at the same time have names in the order in which they arrived.
+// unique returns a name that no other goroutine of this node gets until the caller calls free.
+// Committers that wait at the same time get numbered names, in the order in which they arrived.
 func (x *life) unique(base string) (name string, free func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -150,7 +151,8 @@ func (x *life) planned(op string) *fate {
 	return f
 }
 
-// order sorts the commands of a batch by a hash, in the same way in every run of a seed.
+// order returns a comparison that sorts the commands of a batch by a hash, in the same order in every
+// run of a seed.
 func (w *world) order(salt int) func(a, b machine.Command) int {
 	rank := func(c machine.Command) (uint64, string) {
 		s := identity(c)

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// outside submits an external execution, and makes a link for each of two external owners, ann and
-// bob.
+// outside submits an external execution, which no worker can claim, and makes the connections of two
+// external owners, ann and bob.
 func (g *rig) outside() {
 	g.link("ann")
 	g.link("bob")
@@ -28,8 +28,8 @@ func (g *rig) lock(ctx context.Context, owner string, n byte) (belay.Lock, error
 	return g.link(owner).Lock(ctx, belay.LockRequest{ID: belay.WorkerID{15: n}, Execution: g.id, Owner: owner})
 }
 
-// If two owners lock one execution at the same time, exactly one of them gets the lock, however
-// often each repeats the call, and the error of the other owner names it.
+// If two owners lock one execution at the same time, exactly one of them gets the lock, even if they
+// repeat their calls. The other owner gets CodeLeaseHeld.
 func TestRaceLockAgainstLock(t *testing.T) {
 	var locks [2]belay.Lock
 	try := func(i int, owner string) func(context.Context, *rig) error {
@@ -56,7 +56,7 @@ func TestRaceLockAgainstLock(t *testing.T) {
 	})
 }
 
-// If a lock and a claim compete for an execution that both may own, exactly one of them gets it.
+// If a lock and a claim compete for an execution, exactly one of the two callers becomes the owner.
 func TestRaceLockAgainstClaim(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {

@@ -19,7 +19,7 @@ type plan struct {
 	proves                        bool          // a node can prove that a process on its host has died
 	hints                         bool          // nodes send hints to each other
 
-	// The probability of each fate of a call at the gate.
+	// The probability of each fault of a call.
 	storeFails, storeUnheard, storeSlow float64
 	netLost, netUnheard, netSlow        float64
 	merged                              float64 // the probability that a batch and its commit get one decision
@@ -105,8 +105,8 @@ func (p *plan) calmDown() {
 // overlapping reports whether a node commits several batches at the same time.
 func (p *plan) overlapping() bool { return p.committers > 1 || p.pulse }
 
-// calm reports whether the plan has only faults of workers. With such a plan, no fault excuses a
-// late server.
+// calm reports whether the plan has only faults of workers. In such a plan no fault can delay a
+// server, so each late action of a server is a violation.
 func (p *plan) calm() bool {
 	return p.storeFails+p.storeUnheard+p.storeSlow+p.netLost+p.netUnheard+p.netSlow == 0 &&
 		p.nodeCrash+p.cut+p.clockStep+p.allDown+p.workerFreeze == 0

@@ -126,7 +126,8 @@ func TestRacePauseAgainstClaim(t *testing.T) {
 	})
 }
 
-// claims sends a claim as the SDK does: if necessary, it repeats the claim under the same number.
+// claims sends a claim as the SDK does: if the last try failed, it repeats the claim with the same
+// number and marks it as a repeat.
 func claims(ctx context.Context, g *rig) error {
 	a, err := g.claim(ctx, 1, g.repeats)
 	g.repeats = err != nil
@@ -173,8 +174,9 @@ func TestRaceHeartbeatAgainstClaimReply(t *testing.T) {
 	})
 }
 
-// A claim that its worker has given up leaves no execution with that worker: the claim is refused,
-// or the runs that it won are released at once and go to the next claim.
+// If a worker gives up a claim and skips its number, the worker owns no execution from that claim: the
+// engine refuses the claim, or releases the runs that the claim won at once, and the next claim wins
+// them.
 func TestRaceHeartbeatAgainstAClaimGivenUp(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {

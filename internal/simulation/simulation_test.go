@@ -67,7 +67,8 @@ const twiceEvery = 20
 // simulateAll simulates seeds on all processors, until it has simulated the given number of seeds
 // or the time limit is over.
 func simulateAll(t *testing.T, first, many uint64, limit time.Duration) *verdict {
-	// a simulation makes its garbage within milliseconds, so a rare collection is faster
+	// Each simulation lasts only milliseconds and its memory becomes garbage at its end, so the tests
+	// are faster if the garbage collector runs rarely.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	v, began := newVerdict(), time.Now()
 	var mu sync.Mutex

@@ -22,7 +22,7 @@ var sometimes = []string{
 	"node died in a commit", "write of a dead process arrived", "deleted after the retention",
 }
 
-// tally counts the events that no single checker sees; the checkers count the others.
+// tally counts those of the events in sometimes that the checkers do not count.
 func (b *book) tally() {
 	for _, s := range b.stories {
 		b.tallyRows(s)

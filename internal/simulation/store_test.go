@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// gated is the store of one life of a node. Every call stops at the gate before it is carried out,
-// and the history records every commit.
+// gated is the store that a node uses from its start to its crash or stop. Every call waits until the
+// driver has decided its fate, and the history records every commit.
 type gated struct {
 	*memory.Store
 	w    *world
@@ -19,8 +19,9 @@ type gated struct {
 
 var _ store.Store = (*gated)(nil)
 
-// hold waits at the gate. An error means that the call must not be carried out. Otherwise the
-// caller calls told with the call's result, and returns the error that told returns.
+// hold waits until the driver has decided the fate of a call. An error means that the call must not
+// be carried out. Otherwise the caller carries the call out, calls told with the call's error, and
+// returns the error that told returns.
 func (s *gated) hold(ctx context.Context, op string) (told func(error) error, err error) {
 	if s.life.dead.Load() {
 		return nil, errUnknown(op)
@@ -71,7 +72,7 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		s.w.giveHints(s.life, found, c.changes)
 	}
 	if s.w.plan.overlapping() {
-		// The answers of two commits may arrive in another order than that in which they were written.
+		// The answers of two commits may arrive in another order than the commits were written.
 		if _, dead := s.hold(ctx, op+answered); dead != nil {
 			return dead
 		}

@@ -14,7 +14,8 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// workerSlot is a slot for a worker: processes run in it one after the other.
+// workerSlot is a place for one worker. After the process of the worker has ended, another process
+// can start in the slot.
 type workerSlot struct {
 	w     *world
 	name  string
@@ -91,8 +92,8 @@ func (p *process) kill() {
 	p.stop()
 }
 
-// freeze stops the process, as SIGSTOP does: the gate lets no call of it go except those that
-// have left the process, and the process does not see the time pass.
+// freeze stops the process, as SIGSTOP does. The driver lets only those of its waiting requests go
+// that had left the process before, and the clock that the process reads stands still.
 func (p *process) freeze() {
 	p.link.frozen = true
 	p.stuckAt.Store(int64(p.w.gate.now()))

@@ -132,7 +132,7 @@ func digest(s string) uint64 {
 	return h.Sum64()
 }
 
-// short returns the name of an execution in the trace.
+// short returns the short name that an execution has in the trace.
 func (w *world) short(id belay.ExecutionID) string { return short(id) }
 
 func short(id belay.ExecutionID) string {
@@ -148,12 +148,12 @@ func (w *world) unlike(name string, d time.Duration) time.Duration {
 	return d + time.Duration((digest(name)^w.seed^uint64(w.gate.now()))%1_000_003)
 }
 
-// livesOn decides whether a call is still carried out after its caller has stopped waiting for it.
+// livesOn decides whether a node still carries out a call after its caller has stopped waiting.
 func (w *world) livesOn(name string) bool {
 	return !w.healing.Load() && (digest(name)+uint64(w.gate.now()))%3 == 0
 }
 
-// step lets one call go. If no call may go, it lets time pass until one may.
+// step lets one call go. If no call may go yet, step lets virtual time pass until a call may go.
 func (w *world) step(until time.Duration) {
 	synctest.Wait()
 	if !w.anybody() {
@@ -167,7 +167,7 @@ func (w *world) step(until time.Duration) {
 	}
 }
 
-// idle lets time pass until a call arrives at the gate or may leave it.
+// idle lets virtual time pass until a call arrives at the gate or a waiting call may go.
 func (w *world) idle(until time.Duration) {
 	now := w.gate.now()
 	for _, t := range w.gate.those(func(t *ticket) bool { return t.until > now }) {
@@ -186,7 +186,7 @@ func (w *world) idle(until time.Duration) {
 	}
 }
 
-// patience is how long the driver may prefer other calls to a waiting call.
+// patience is how long a call may wait at the gate before the driver lets it go ahead of newer calls.
 const patience = 20 * time.Millisecond
 
 func (w *world) free(t *ticket) bool {
@@ -222,7 +222,8 @@ func (w *world) choose() *ticket {
 	return free[w.rng.IntN(len(free))]
 }
 
-// decide lets a call go with a fate, or makes the call wait longer.
+// decide lets a call go and decides its fate (for example, that it fails), or makes the call wait
+// longer.
 func (w *world) decide(t *ticket) {
 	w.decided++
 	f, wait := w.judge(t)
