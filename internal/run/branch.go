@@ -55,7 +55,7 @@ func (b *Branch) call(ctx context.Context, fn func(ctx context.Context) error) (
 	return fn(ctx)
 }
 
-// leave ends the branch and wakes the calls of Wait for this branch.
+// leave ends the branch and wakes the goroutines that are blocked in Wait for this branch.
 func (b *Branch) leave() {
 	r := b.r
 	r.mu.Lock()
@@ -76,8 +76,8 @@ func (b *Branch) leave() {
 	r.decideLocked()
 }
 
-// Wait blocks until the branch has returned. The branch that calls Wait counts as waiting
-// meanwhile.
+// Wait blocks until the branch has returned. The calling branch counts as waiting while it is
+// blocked.
 func (b *Branch) Wait(ctx context.Context) error {
 	c := find(ctx)
 	if c == nil || c.r != b.r {

@@ -37,7 +37,7 @@ func (r *Run) Execute(fn Func) {
 }
 
 // close waits for branches that are still running when the workflow function returns. It ends their
-// contexts, except if the run gives its execution back, because the current steps may then finish.
+// contexts, unless the run gives its execution back: in this case the current steps may finish.
 func (r *Run) close() {
 	r.mu.Lock()
 	r.returned = true

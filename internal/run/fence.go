@@ -34,10 +34,11 @@ type Alarm interface {
 
 type freezer struct{ freeze, thaw func() }
 
-// NewFence opens a fence for a session. The session is valid for ttl from the reading sent, at
-// which the heartbeat or the request that opened the session was sent. When a freeze has lasted for
-// maxFreeze, the fence calls kill in a new goroutine, once for each freeze. The alarm closes the
-// fence even if no effect checks the fence.
+// NewFence opens a fence for a session. The session is valid for the duration ttl, counted from
+// sent, the clock's reading when the worker sent the request that opened the session. When a freeze
+// (the time during which the fence is closed) has lasted for maxFreeze, the fence calls kill in a
+// new goroutine, once for each freeze. The alarm closes the fence even if no effect checks the
+// fence.
 func NewFence(now func() time.Duration, alarm func(fire func()) Alarm, sent, ttl, maxFreeze time.Duration,
 	kill func()) *Fence {
 	f := &Fence{now: now, maxFreeze: maxFreeze, kill: kill}
@@ -50,8 +51,8 @@ func NewFence(now func() time.Duration, alarm func(fire func()) Alarm, sent, ttl
 }
 
 // closing returns the reading at which effects must stop. The remaining third of the TTL is left
-// for effects that have already passed the fence, for stopping processes, and for clocks of
-// different speed.
+// for effects that have already passed the fence, for stopping processes, and for clocks that run
+// at different speeds.
 func closing(sent, ttl time.Duration) time.Duration { return sent + ttl - ttl/3 }
 
 // Enter returns true when an effect may happen: at once while the fence is open, else when the
@@ -60,7 +61,7 @@ func (f *Fence) Enter(done <-chan struct{}) bool {
 	for int64(f.now()) >= f.deadline.Load() {
 		thawed := f.freeze()
 		if thawed == nil {
-			continue // the fence was renewed meanwhile
+			continue // Renew has opened the fence since the check above
 		}
 		select {
 		case <-thawed:
@@ -71,9 +72,9 @@ func (f *Fence) Enter(done <-chan struct{}) bool {
 	return true
 }
 
-// Renew opens the fence for an acknowledged heartbeat: from the reading sent, at which the
-// heartbeat was sent, the session is valid for ttl. If the fence was closed, Renew calls the thaw
-// functions.
+// Renew opens the fence after an acknowledged heartbeat. The session is valid for the duration ttl,
+// counted from sent, the clock's reading when the worker sent the heartbeat. If the fence was
+// closed, Renew calls the thaw functions.
 func (f *Fence) Renew(sent, ttl time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,11 +15,12 @@ import (
 type Session struct {
 	Backend belay.Backend
 	Fence   *Fence
-	// Base is the parent of the context of every run, for its values. It must never end.
+	// Base is the parent of the contexts of all runs, which inherit its values. It must never end.
 	Base context.Context
 	// Linger is how long a run keeps its slot in the worker while all of its branches wait.
 	Linger time.Duration
-	// Full reports whether the worker has no free slot. A waiting run then does not linger.
+	// Full reports whether the worker has no free slot. While it reports true, a waiting run does
+	// not linger: it suspends at once.
 	Full func() bool
 	// Saved, if not nil, is called after each checkpoint that a run has saved.
 	Saved func(belay.RunID)
@@ -37,8 +38,8 @@ type Run struct {
 	// resumed is the highest seq of the checkpoints and signals that were read.
 	resumed int64
 
-	// ctx is the context of the workflow function. life is the context of the function's effects,
-	// which may continue after a cancel, while the function cleans up.
+	// ctx is the context of the workflow function. life is the context of the function's writes,
+	// which are still allowed after a cancel has ended ctx, while the function cleans up.
 	ctx  context.Context
 	end  context.CancelCauseFunc
 	life context.Context

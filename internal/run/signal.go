@@ -98,7 +98,7 @@ func (r *Run) readLocked() (some bool, err error) {
 		r.wakeReaderLocked() // another branch may try to read
 		return false, err
 	}
-	// another branch may have read a signal meanwhile
+	// Another branch may have read some of these signals while mu was unlocked.
 	fresh = slices.DeleteFunc(fresh, func(x belay.Signal) bool { return x.Seq <= s.seen })
 	s.add(fresh)
 	for _, w := range slices.Clone(r.waits.list) {

@@ -36,7 +36,8 @@ type waits struct {
 	timer     *time.Timer
 	allOver   chan struct{}
 
-	// The timeout and the description of the waits when the run decided to suspend.
+	// The earliest timeout and the description of the waits, at the moment when the run decided to
+	// suspend.
 	until time.Time
 	text  string
 }
@@ -134,8 +135,8 @@ func (r *Run) suspendAt(now, next time.Time) time.Time {
 	return s.idleSince.Add(linger)
 }
 
-// laterThan returns next, or a time shortly after now if next has passed. So the timer wakes the
-// wait, and the run does not suspend.
+// laterThan returns next, or a time shortly after now if next has passed. So the timer ends a wait
+// whose timeout has passed before the run can decide to suspend.
 func laterThan(now, next time.Time) time.Time {
 	if next.After(now) {
 		return next
