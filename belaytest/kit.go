@@ -99,7 +99,8 @@ func (k *Kit) Advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// Boottime is the clock of the worker's fence, which follows the clock of the store.
+// Boottime is the clock of the worker's fence (the time at which a worker without an acknowledged
+// heartbeat stops its work). Inside a synctest bubble it shows virtual time, like the store's clock.
 func (k *Kit) Boottime() time.Duration { return time.Since(k.opened) }
 
 func (k *Kit) current() *wire {
@@ -122,7 +123,7 @@ func (k *Kit) start() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	k.wire = &wire{Backend: k.Backend, crashed: make(chan struct{}), die: func(session belay.WorkerID) {
-		// Bury returns an error if the session has already ended.
+		// The error does not matter: Bury returns one if the session has already ended.
 		_ = k.engine.Bury(context.Background(), session, "the test made the worker crash")
 		stop()
 	}}

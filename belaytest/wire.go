@@ -82,7 +82,8 @@ func (w *wire) Save(ctx context.Context, s belay.Save) (int64, error) {
 	return seq, err
 }
 
-// through makes a call. It returns errCrashed if the worker crashed before the call returned.
+// through makes a call of the worker. It returns errCrashed if the worker crashed before the call
+// returned.
 func through[A any](w *wire, call func() (A, error)) (A, error) {
 	var none A
 	if w.isDead() {
