@@ -7,6 +7,7 @@
 //	p.Cut() // the replies are lost
 //	p.Heal()
 //
-// A direction with the fault Hold keeps its data and delivers it late, when the fault is over,
-// unless Cut drops the connection before. The proxy draws its chances from the seed.
+// While a direction has the fault Hold, the proxy keeps the data of that direction. It delivers the
+// data when the fault is over, unless Cut has dropped the connection before. The seed decides all
+// random faults.
 package faultproxy

@@ -74,7 +74,8 @@ func version(path string) int {
 // unprivileged returns the attributes of the server's process. If this process is root, the server
 // runs as the user postgres.
 func unprivileged() (*syscall.SysProcAttr, error) {
-	// a Ctrl-C does not reach the server's group, so that the shell can stop the server
+	// The server has a process group of its own, which a Ctrl-C in the terminal does not reach, so
+	// that the shell can stop the server.
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() != 0 {
 		return attr, nil
@@ -95,7 +96,7 @@ func unprivileged() (*syscall.SysProcAttr, error) {
 	return attr, nil
 }
 
-// without skips or fails a test that cannot have a server.
+// without skips or fails a test that needs a server, because err prevents the start of a server.
 func without(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, errMissing) && os.Getenv(envRequire) == "" {

@@ -110,7 +110,8 @@ func (s *Server) database(t testing.TB, template string) string {
 	return s.URL(name)
 }
 
-// name returns a name for a database that differs between test binaries that share a server.
+// name returns the name of a database. On a server that several test binaries share, each binary
+// gets another name.
 func (s *Server) name(n string) string {
 	if s.outside == nil {
 		return n
@@ -118,8 +119,8 @@ func (s *Server) name(n string) string {
 	return fmt.Sprintf("%s_%d", n, os.Getpid())
 }
 
-// Terminate ends all backends that are connected to the database of a URL, except for its own
-// backend, and returns their number.
+// Terminate ends all other PostgreSQL backends (server processes of connections) that are connected
+// to the database of a URL, and returns their number.
 func (s *Server) Terminate(t testing.TB, url string) int {
 	t.Helper()
 	out, err := s.Query(databaseOf(url),

@@ -51,8 +51,8 @@ var shared struct {
 	err    error
 }
 
-// Shared returns the server that all tests of this binary share. The first test that calls Shared
-// starts it, and it stops with the process.
+// Shared returns the server that all tests of this binary share. The first call of Shared starts the
+// server, which stops when the test process ends.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.once.Do(func() { shared.server, shared.err = open(Options{}) })

@@ -82,7 +82,8 @@ func (k kept) check(e *Entry) {
 	}
 }
 
-// countUnknown counts whether the store carried out a call whose answer never reached a caller.
+// countUnknown counts a call whose answer never reached a caller, separately for calls that the
+// store carried out and calls that it did not.
 func (k kept) countUnknown(e *Entry, happened bool) {
 	switch {
 	case e.End != Unknown || k.answered[e.op()]:
@@ -174,7 +175,7 @@ func (k kept) signal(s *Story, e *Entry) bool {
 // control finds the event of an action. An action that had nothing to do succeeds and leaves no
 // event.
 func (k kept) control(s *Story, e *Entry) bool {
-	// A cancel appears under its own name, also if it ends a run by force.
+	// The kind of the event is the name of the action, even for a cancel that ended a run by force.
 	there := s.Find(e.Name, func(ev *belay.Event) bool {
 		return s.Ops != nil && s.wrote(e.Op, ev.Seq) || s.Ops == nil && ev.Text == e.Key
 	}) != nil

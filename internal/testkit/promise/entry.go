@@ -57,7 +57,7 @@ type Entry struct {
 	Data      json.RawMessage      `json:"data,omitempty"`
 	Had       []belay.Checkpoint   `json:"had,omitempty"` // the checkpoints that came with a claim
 	Least     time.Duration        `json:"least,omitempty"`
-	// the execution that answers a submission, or that a fork makes
+	// the execution that the answer to a submission names, or the execution that a fork creates
 	Named    belay.ExecutionID `json:"named,omitzero"`
 	Replayed bool              `json:"replayed,omitempty"`
 	Revoked  int               `json:"revoked,omitempty"`
@@ -76,7 +76,7 @@ func (e *Entry) op() belay.OpID {
 	return e.Op
 }
 
-// Answer records how the call ended.
+// Answer records when and how the call ended.
 func (e *Entry) Answer(to time.Time, err error) {
 	e.To, e.End = to, EndOf(err)
 	if err == nil {
@@ -89,9 +89,9 @@ func (e *Entry) Answer(to time.Time, err error) {
 	}
 }
 
-// Entries makes the entries of one call from its request and its reply. The caller sets the fields
-// of e that all calls have: kind, caller, times. Each execution that the call submitted or won gets
-// an entry of its own. A request is a pointer, unless it is an id.
+// Entries makes the entries of one call from its request and its reply. The caller of Entries sets
+// the fields of e that all calls have: Kind, Who and At. If the call submitted or won several
+// executions, each execution gets an entry of its own. The request must be a pointer or an id.
 func Entries(e Entry, request, reply any, to time.Time, err error) []Entry {
 	e.Answer(to, err)
 	switch r := request.(type) {

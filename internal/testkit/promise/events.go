@@ -33,7 +33,8 @@ func G15(f *Finding) {
 	}
 }
 
-// checkSighting compares a sighting with the watcher's sighting before it and with the history.
+// checkSighting compares x, an event that a watcher received, with old, the event that the watcher
+// received before it, and with the history.
 func (f *Finding) checkSighting(x, old *Sighting) {
 	s, before := f.History.Story(x.Execution), int64(0)
 	if old != nil {

@@ -37,7 +37,7 @@ func G2(f *Finding) {
 	}
 }
 
-// repeated compares the answers that one operation got.
+// repeated compares the answers to the calls of one operation, which must be equal.
 func (f *Finding) repeated(answers map[belay.OpID]*Entry, e *Entry) {
 	first := answers[e.Op]
 	if first == nil {

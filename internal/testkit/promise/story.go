@@ -10,13 +10,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Tale is the row and the events of one execution, as the store returns them.
+// Tale has the row and the events of one execution, as the store returns them.
 type Tale struct {
 	Execution belay.Execution `json:"execution"`
 	Events    []belay.Event   `json:"events"`
 }
 
-// Story is a Tale with its runs and generations in order, for the checkers.
+// Story is a Tale (the row and the events of one execution) in the form that the checkers need: with
+// the runs and generations in order.
 type Story struct {
 	*Tale
 	ID      belay.ExecutionID
@@ -24,8 +25,8 @@ type Story struct {
 	Letters []Letter
 	Script  []Op // nil if the execution's workflow is not the player of scripts
 
-	// Submitted is the input of the submission. It must be set if a requeue has replaced that input
-	// since.
+	// Submitted is the input of the submission. It must be set if a requeue has replaced the
+	// execution's input after the submission.
 	Submitted json.RawMessage
 	// Ops lists the seqs written under each operation id. If Ops is nil, the checkers find an
 	// operation by its content.
@@ -33,7 +34,7 @@ type Story struct {
 	// When returns the time of an event by the clock of the callers. If it is nil, the event's own
 	// time counts.
 	When func(*belay.Event) time.Time
-	// Deleted says that retention has deleted the execution since.
+	// Deleted says that the store has deleted the execution because its retention was over.
 	Deleted bool
 
 	byToken map[belay.Token]*Run
@@ -46,8 +47,9 @@ type Story struct {
 // Losses counts lost runs in a row, without a checkpoint or a failed run between them.
 type Losses struct {
 	All int
-	// Sure counts the losses that count towards the limit of losses in any case: the first two,
-	// and of the later ones those whose token is a multiple of four.
+	// Sure counts the losses that certainly count towards the limit of losses: the first two, and
+	// each later loss of a run whose token is a multiple of four. Any other loss counts only if the
+	// engine blames the execution, and not another execution of the same worker, for the crash.
 	Sure int
 }
 
@@ -57,7 +59,8 @@ type Run struct {
 	Started      *belay.Event // nil if the run was only scheduled
 	End          *belay.Event // nil if the run has not ended
 	Generation   int
-	// Base is a seq. Checkpoints up to this seq belong to an earlier input and do not count.
+	// Base is the seq up to which checkpoints belong to an earlier input of the execution. The run
+	// does not get these checkpoints.
 	Base int64
 	// Asked is the delay that the run's owner requested when it settled the run: the next run
 	// begins no earlier.
@@ -80,7 +83,7 @@ type life struct {
 	reopened  bool
 }
 
-// NewStory makes the story of an execution from its tale.
+// NewStory makes the story of an execution from its row and its events.
 func NewStory(t *Tale) *Story {
 	s := &Story{Tale: t, ID: t.Execution.ID, byToken: make(map[belay.Token]*Run), lives: make([]life, 1)}
 	if t.Execution.Workflow == player {

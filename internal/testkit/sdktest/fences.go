@@ -183,7 +183,8 @@ var fences = []testCase{
 			return 1, err
 		}), func(o *worker.Options) { o.TTL, o.Heartbeat, o.MaxFreeze = 30*time.Minute, time.Minute, 5*time.Minute })
 		id := e.start(nil)
-		// the last heartbeat arrives at 60 s; the fence closes at 21 min, and the bound is 26 min
+		// The last heartbeat arrives at 60 s. So the fence closes at 21 min, after two thirds of the
+		// TTL, and the worker ends the run at 26 min, when the freeze has lasted for MaxFreeze.
 		e.sleep(90 * time.Second)
 		c.wire.cut()
 		e.sleep(28 * time.Minute)

@@ -37,7 +37,8 @@ func (e *env) stored(id belay.ExecutionID, name string) []byte {
 func line(n int) string { return fmt.Sprintf("%063d\n", n) }
 
 // large marks a case that writes tens of megabytes. Under the race detector such a case takes a
-// minute and finds no more than a small case, so make unit runs it without the race detector.
+// minute and finds no more faults than a small case, so it is skipped there, and make unit runs it
+// without the race detector.
 func large(test func(*env)) func(*env) {
 	return func(e *env) {
 		if raced.On {

@@ -11,13 +11,14 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// suspending calls then when the worker has sent a suspend that has not arrived at the Backend yet.
-func suspending(c *crew, then func()) {
+// suspending calls act once, when the worker has sent the first settlement that suspends a run and
+// this settlement has not arrived at the Backend yet.
+func suspending(c *crew, act func()) {
 	var once atomic.Bool
 	c.wire.set(func(_ context.Context, x call) error {
 		if s, ok := x.request.(belay.Settlement); ok && !x.done && s.Outcome == belay.OutcomeSuspended &&
 			once.CompareAndSwap(false, true) {
-			then()
+			act()
 		}
 		return nil
 	})

@@ -22,8 +22,9 @@ import (
 // Open opens a new Backend for one case.
 type Open func(t *testing.T) belay.Backend
 
-// Part names the groups of cases that depend most on the store or the transport: concurrent calls,
-// lost calls and replies, and reads. The other groups depend more on the worker.
+// Part names the groups of cases whose result depends mostly on the store or the transport: concurrent
+// calls, lost calls and replies, and reads. The results of the other groups depend mostly on the
+// worker.
 var Part = []string{"Children", "Faults", "Races", "Owners", "Keys"}
 
 // Run runs the suite against the Backend: only the named groups, or all groups if none is named or
@@ -49,8 +50,8 @@ func Run(t *testing.T, open Open, groups ...string) {
 					synctest.Test(t, func(t *testing.T) {
 						e := newEnv(t, open)
 						c.test(e)
-						// Wait until the calls that a hook has begun are answered, because the
-						// execution may end before them, and the case's context ends next.
+						// A hook may have begun calls that are not answered although the execution
+						// has ended. Wait for the answers before the case's context ends.
 						e.settle()
 					})
 				})
@@ -152,7 +153,7 @@ func (c *crew) crash() {
 	})
 }
 
-// register returns a function that registers one workflow; hire takes this function.
+// register returns a function that registers one workflow, for a call of hire.
 func register[In, Out any](name string, fn func(context.Context, In) (Out, error)) func(*worker.Worker) {
 	return func(w *worker.Worker) { worker.Register(w, name, fn) }
 }
