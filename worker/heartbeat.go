@@ -73,8 +73,8 @@ func (s *session) heartbeat() error {
 		s.lose(err)
 	case err != nil && !unknown(err) && s.w.o.Clock.Boottime()-s.acked >= s.ttl:
 		// If a server refuses the worker's API key, its reply does not show whether the session is
-		// over, and the worker would send heartbeats for ever. The attempt to open another session
-		// returns that error.
+		// over, and the worker would send heartbeats for ever. After lose, the worker tries to open
+		// another session; the server refuses this request too, and Run returns the error.
 		s.lose(&belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "heartbeat",
 			Message: "the server refused every heartbeat for the whole TTL", Err: err})
 	}

@@ -125,10 +125,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// or returns d. If d is 0, it returns zero; if d is negative, it returns 0.
-func or(d, zero time.Duration) time.Duration {
+// or returns d if it is positive, the default if d is 0, and 0 if d is negative.
+func or(d, byDefault time.Duration) time.Duration {
 	if d == 0 {
-		return zero
+		return byDefault
 	}
 	return max(d, 0)
 }

@@ -35,7 +35,8 @@ type session struct {
 	claimSeen int64
 	lost      bool
 
-	// requests for a heartbeat; the channel in a request is closed when that heartbeat has ended
+	// now has requests for a heartbeat. Each request is a channel that is closed when the reply to
+	// the heartbeat has arrived or the heartbeat has failed.
 	now     chan chan struct{}
 	soon    chan struct{} // has a value if a heartbeat was requested
 	drained chan struct{} // closed when an operator drains the worker

@@ -226,11 +226,11 @@ func stoppedChild(effects string) error {
 	return nil
 }
 
-// write writes until the store refuses a write. It calls few when it has written three times.
-func write(ctx context.Context, effects string, i int, between *sync.RWMutex, few func()) error {
+// write writes until the store refuses a write. It calls wroteThree when it has written three times.
+func write(ctx context.Context, effects string, i int, between *sync.RWMutex, wroteThree func()) error {
 	for k := 0; ; k++ {
 		if k == 3 {
-			few()
+			wroteThree()
 		}
 		if err := guarded(ctx, effects, between); err != nil {
 			return err
@@ -241,7 +241,7 @@ func write(ctx context.Context, effects string, i int, between *sync.RWMutex, fe
 	}
 }
 
-// guarded makes one effect, after it has checked that the run still owns its execution.
+// guarded writes one line to the file, after it has checked that the run still owns its execution.
 func guarded(ctx context.Context, effects string, between *sync.RWMutex) error {
 	between.RLock()
 	defer between.RUnlock()

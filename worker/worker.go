@@ -178,8 +178,8 @@ func (w *Worker) handler(a *belay.Assignment) run.Func {
 	}
 }
 
-// took counts new runs. While a run with Alone is younger than AloneFor, the worker claims no other
-// execution.
+// took adds runs to the counts of running and unsettled runs. While a run with Alone (an execution
+// that was lost several times) is younger than AloneFor, the worker claims no other execution.
 func (w *Worker) took(runs []*run.Run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,7 +192,8 @@ func (w *Worker) took(runs []*run.Run) {
 	}
 }
 
-// joined ends the effect of a run with Alone: the worker may claim other executions again.
+// joined ends the restriction that a run with Alone puts on its worker: the worker may claim other
+// executions again.
 func (w *Worker) joined(id belay.RunID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
