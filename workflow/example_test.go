@@ -142,8 +142,8 @@ func ExampleGo() {
 	// Output: left and right <nil>
 }
 
-// A sleep never ends early, even if its worker crashes meanwhile. During a longer sleep than this
-// the execution would wait without a worker.
+// A sleep never ends early, even if the worker crashes during the sleep. If this sleep were longer, the
+// execution would wait without a worker.
 func ExampleSleep() {
 	remind := func(ctx context.Context, _ any) (string, error) {
 		if err := workflow.Sleep(ctx, "a moment", 20*time.Millisecond); err != nil {
