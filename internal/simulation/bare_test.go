@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// bareInput is the input of an execution for a bare worker: the worker saves some checkpoints,
-// pauses before each of them, and then ends the run.
+// bareInput is the input of an execution for a bare worker (a worker without the SDK): the worker
+// saves some checkpoints, pauses before each of them, and then ends the run.
 type bareInput struct {
 	Saves int    `json:"saves"`
 	Ms    int    `json:"ms"`
@@ -33,9 +33,9 @@ func writeBare(r *rand.Rand) bareInput {
 	return in
 }
 
-// bareWorker uses the protocol without the SDK and violates it on purpose: it has no fence, goes on
-// writing after it lost its lease, and does not mark a repeated settlement as a repetition. The
-// store must refuse its stale writes.
+// bareWorker uses the protocol without the SDK and violates it on purpose: it has no fence,
+// continues to write after it has lost its lease, and does not mark a repeated settlement as a
+// repetition. The store must refuse its stale writes.
 type bareWorker struct {
 	p  *process
 	id belay.WorkerID
@@ -110,7 +110,7 @@ func (b *bareWorker) lose() {
 	b.mu.Unlock()
 }
 
-// beat renews the worker's session until the session is over.
+// beat sends heartbeats until the session has ended.
 func (b *bareWorker) beat() {
 	for !b.over() {
 		b.pause(b.p.ttl / 3)
@@ -139,7 +139,7 @@ func (b *bareWorker) heartbeat() {
 	b.mu.Unlock()
 }
 
-// claim claims executions until the session is over.
+// claim claims executions until the session has ended.
 func (b *bareWorker) claim(wg *sync.WaitGroup) {
 	for n, repeat := int64(1), false; !b.over(); {
 		slots := 2

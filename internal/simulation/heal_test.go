@@ -15,8 +15,8 @@ import (
 // longest script with all its retries takes much less.
 const healBound = 3 * time.Minute
 
-// heal ends all faults, restarts all processes, gives waiting executions the signal for which
-// they wait, and lets the world run until every execution has ended.
+// heal ends all faults and restarts all processes. It sends the missing signals to the executions that
+// wait for signals, and runs the simulation until every execution has ended.
 func (w *world) heal() {
 	synctest.Wait()
 	w.healed = w.gate.now()
@@ -57,8 +57,8 @@ func (w *world) heal() {
 	w.drainGate(done)
 }
 
-// longHealed reports whether the last fault is so long ago that it cannot be the cause of anything
-// any more.
+// longHealed reports whether the last fault ended so long ago that no later event can be caused by a
+// fault.
 func (w *world) longHealed() bool {
 	return w.healing.Load() && w.gate.now() > w.healed+10*time.Second
 }

@@ -43,8 +43,9 @@ func (l *link) name(c *call) string {
 	return l.actor + " " + c.kind + " " + c.about + " " + strconv.FormatInt(int64(c.from), 36)
 }
 
-// session returns the id under which the nodes have a worker's session. It replaces the id that the
-// worker drew, because that id may depend on the draws of the worker's other goroutines.
+// session returns the id under which the nodes know a worker's session. This id depends only on the
+// seed. It replaces the random id that the worker chose, because the worker's id may depend on the
+// order in which the worker's goroutines get random numbers.
 func (l *link) session(drawn belay.WorkerID) belay.WorkerID {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -168,7 +168,7 @@ func (w *world) order(salt int) func(a, b machine.Command) int {
 }
 
 // identity returns a text that distinguishes a command from the other commands of a batch. The text
-// leaves out values whose random draw depends on the order of goroutines.
+// leaves out random values that depend on the order of goroutines.
 func identity(c machine.Command) string {
 	switch c := c.(type) {
 	case *machine.Submit:

@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// outsider is an external owner, a program that is not a worker: it locks one execution after the
-// other, renews each lock while it works, and settles. Like a bare worker, it has no fence and goes
-// on writing after it lost its lock.
+// outsider is an external owner, a program that is not a worker: it locks one execution after
+// another, renews the lock while it works on the execution, and settles the run. It violates the
+// protocol on purpose: it has no fence, and continues to write after it has lost its lock.
 type outsider struct {
 	*bareWorker
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// plan is drawn from the seed before the simulation begins: how many processes there are, which
-// faults happen, how often, and for how long. Plans differ on purpose: in some plans only one kind
+// plan says how many processes a simulation has, which faults happen, how often, and for how long. The
+// seed decides the plan before the simulation begins. Plans differ on purpose: in some plans only one kind
 // of fault happens, in some all kinds, in some none.
 type plan struct {
 	nodes, workers, bare, clients int

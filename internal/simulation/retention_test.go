@@ -39,7 +39,7 @@ func (s *gated) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	return through(ctx, s, "prune", func() (store.Pruned, error) {
 		asked := before
 		s.w.mutant.prunes(s.w, &before)
-		candidates := s.w.history.ended(func(id belay.ExecutionID) *machine.Record {
+		candidates := s.w.history.notDeleted(func(id belay.ExecutionID) *machine.Record {
 			q := store.Read{Execution: id, Spec: true, History: true, Data: true}
 			r, err := s.Store.Read(context.Background(), q)
 			if err != nil {
@@ -57,8 +57,8 @@ func (s *gated) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	})
 }
 
-// ended reads all executions that the store has not deleted.
-func (h *history) ended(read func(belay.ExecutionID) *machine.Record) map[belay.ExecutionID]*machine.Record {
+// notDeleted reads the records of all executions that were not deleted.
+func (h *history) notDeleted(read func(belay.ExecutionID) *machine.Record) map[belay.ExecutionID]*machine.Record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make(map[belay.ExecutionID]*machine.Record)

@@ -91,7 +91,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	return nil, nil
 }
 
-// work waits for a duration, as if it worked.
+// work waits for a duration, to simulate work of that duration.
 func (p player) work(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(p.w.unlike(workflow.IdempotencyKey(ctx), d))
 	defer timer.Stop()

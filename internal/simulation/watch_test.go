@@ -47,7 +47,8 @@ func (x *watches) begin(client string, n uint64, id belay.ExecutionID) {
 	})
 }
 
-// follow reads, again and again, the events after the watcher's position.
+// follow reads the events after the watcher's position, call after call, until the watchers are
+// stopped.
 func (x *watches) follow(v *watch, l *link) {
 	for x.ctx.Err() == nil {
 		x.mu.Lock()

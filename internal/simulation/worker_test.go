@@ -71,8 +71,8 @@ func (s *workerSlot) start() {
 	}()
 }
 
-// Boottime returns the time by the process's own clock. The clock goes on while the process is
-// stopped, but the process does not see that.
+// Boottime returns the time by the process's own clock. The clock runs while the process is stopped,
+// but the process, which is stopped, can read the new time only after it has been continued.
 func (p *process) Boottime() time.Duration {
 	if p.w.mutant != nil && p.w.mutant.blind {
 		return 0
@@ -116,8 +116,8 @@ func (p *process) over() bool {
 	}
 }
 
-// id makes 16 bytes that depend on the moment, so that the draws of one goroutine do not depend on
-// the draws of others.
+// id makes 16 bytes that depend on the virtual time, so that the ids that one goroutine gets do not
+// depend on how many ids other goroutines got before.
 func (p *process) id() [16]byte {
 	p.mu.Lock()
 	if now := p.w.gate.now(); now != p.at {

@@ -91,7 +91,8 @@ func (w *world) populate() {
 // clock returns the time of the wall clock that the store follows.
 func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
-// setClock sets the wall clock that the store follows. The store's own time never goes back.
+// setClock sets the wall clock that the store follows. If the wall clock goes back, the store's time
+// does not.
 func (w *world) setClock(by time.Duration) {
 	w.store.Now()
 	w.ahead.Store(int64(by))
