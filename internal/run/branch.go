@@ -110,7 +110,7 @@ func (b *Branch) forget(w *wait) {
 	}
 }
 
-// fail ends the run with err, whatever the workflow function returns.
+// fail ends the run with err. The result of the workflow function is ignored.
 func (r *Run) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -62,8 +62,8 @@ type Run struct {
 	stop    stop
 	asked   belay.Outcome // the outcome with which the run must give its execution back; 0 without such a request
 	askedCh chan struct{}
-	// cancelled says that the execution was cancelled. stopped says that the worker stops. Both
-	// affect the outcome.
+	// cancelled says that the execution was cancelled, and stopped says that the worker stops. If the
+	// function then returns an error, the outcome is OutcomeCancelled or OutcomeReleased.
 	cancelled, stopped bool
 	// returned says that the workflow function has returned. over says that all branches have
 	// returned too, so that only the settlement is left.

@@ -83,8 +83,8 @@ type call struct{ what, name string }
 
 func (c call) String() string { return c.what + " " + c.name }
 
-// checkName returns an error for a name that the store would refuse, so that the call has no effect
-// before.
+// checkName returns an error for a name that the store would refuse. So a call with such a name fails
+// before it has any effect.
 func checkName(op call) error {
 	switch name := op.name; {
 	case name == "":

@@ -56,7 +56,8 @@ func (s *signals) takeLocked(want func(*belay.Signal) bool) (belay.Signal, bool)
 	return belay.Signal{}, false
 }
 
-// takeNow removes and returns a signal that was already read.
+// takeNow removes and returns the oldest signal that was already read and for which want returns
+// true. It does not wait and does not read from the store.
 func (r *Run) takeNow(want func(*belay.Signal) bool) (belay.Signal, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
