@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A waiter that leaves at the moment in which it gets its answer is counted once, so that the
-// request goes on for the other waiters.
+// If a waiter gets its answer and leaves at the same moment, the count of the request's waiters goes
+// down by one and not by two, so that the request continues for the other waiters.
 func TestAWaiterIsCountedOnce(t *testing.T) {
 	first, second := belay.ExecutionID{1}, belay.ExecutionID{2}
 	g := &group{waiters: make(map[belay.ExecutionID][]*waiter)}

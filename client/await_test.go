@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// announcer is a server that answers await requests: it reports an execution as ended when the test
-// closes the execution's channel in ends.
+// announcer is a server that answers await requests. It reports that an execution has ended when the
+// test closes the channel of that execution in the map ends.
 type announcer struct {
 	server
 

@@ -62,7 +62,8 @@ func (l *link) connection() *connection {
 
 // retire replaces the connection old, on which a call was not answered in time. New calls use the
 // next connection. Small calls that are in flight on old end, and their callers may repeat them;
-// large calls go on, since they may only be slow. retire returns false if old was replaced before.
+// large calls continue, since they may only be slow. retire returns false if another call has already
+// replaced old.
 func (l *link) retire(old *connection) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
