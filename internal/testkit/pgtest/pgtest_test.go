@@ -143,7 +143,7 @@ func TestServersDieWithTheirTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	// polls, since no event announces that a folder was removed
+	// The test polls, because no event announces that the directory was removed.
 	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Dir(dir)); errors.Is(err, os.ErrNotExist) {
 			break

@@ -139,8 +139,8 @@ func (k kept) save(s *Story, e *Entry) bool {
 	return true
 }
 
-// wrote reports whether an operation wrote a seq. If the story has no operation ids, it assumes
-// that the operation did.
+// wrote reports whether the operation op wrote the event seq. If the history has no operation ids, it
+// returns true.
 func (s *Story) wrote(op belay.OpID, seq int64) bool {
 	return s.Ops == nil || op.IsZero() || len(s.Ops[op]) > 0 && s.Ops[op][0] == seq
 }

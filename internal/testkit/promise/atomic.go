@@ -103,8 +103,8 @@ func (f *Finding) child(s *Story, n childEvent) {
 			f.Violation(s, "it ended at %s and the event in its parent is of %s", was.Format(clock), at.Format(clock))
 		}
 	default:
-		// A parent that ended before the child's end does not wait for the child, nor does a parent
-		// that was reopened after that end.
+		// A parent that had ended before its child ended does not wait for the child, even if an
+		// operator has reopened the parent later.
 		for i := range p.Events {
 			if ev := &p.Events[i]; ev.Final && !ev.At.After(end.At) {
 				return

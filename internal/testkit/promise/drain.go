@@ -39,9 +39,9 @@ func G11(f *Finding) {
 	}
 }
 
-// byOwners lists the ways in which a run ends only while it has an owner: the outcomes that the
-// owner writes, and a timeout. A run cannot end in such a way after the owner's session was closed
-// or drained.
+// byOwners lists the outcomes that a run can have only while it has an owner: the outcomes that the
+// owner writes, and a timeout. After the owner's session was closed or drained, the run cannot have
+// such an outcome.
 var byOwners = []string{
 	belay.OutcomeSucceeded.String(), belay.OutcomeFailed.String(), belay.OutcomeTimedOut.String(),
 	belay.OutcomeSuspended.String(),

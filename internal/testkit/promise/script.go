@@ -26,7 +26,7 @@ type Op struct {
 // D returns the duration of the operation.
 func (o Op) D() time.Duration { return time.Duration(o.Ms) * time.Millisecond }
 
-// Outputs of operations that have no result of their own.
+// The texts that operations without a result add to the output of the script.
 const (
 	TimedOut   = "timeout"
 	ChildEnded = "the child did not succeed"

@@ -108,7 +108,7 @@ func (s *Story) written(e *Entry) *belay.Event {
 	})
 }
 
-// holds reports whether the cause of a refusal was true at any time.
+// holds reports whether a refusal's cause was true for the token at some time in the history.
 func (s *Story) holds(cause belay.Cause, token belay.Token) bool {
 	switch cause {
 	case belay.CauseReassigned:
