@@ -20,7 +20,7 @@ type clock struct{ began time.Time }
 func (c clock) Boottime() time.Duration { return time.Since(c.began) }
 
 // Rule: an execution that becomes ready at a later time starts at that time, and not when a poll
-// finds it. The result depends on the order of the first claims, so the test runs a hundred times.
+// finds it. A defect shows only in some orders of the first claims, so the test runs a hundred times.
 func TestARetryStartsOnTime(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, retryOnce)

@@ -21,8 +21,8 @@ const (
 	DefaultLinger      = time.Second
 )
 
-// Clock is a clock that also counts the time during which the machine sleeps. Its zero may be any
-// time.
+// Clock is a clock that also counts the time during which the machine sleeps. Boottime returns the
+// time since a fixed moment, which may be any moment.
 type Clock interface{ Boottime() time.Duration }
 
 // Options configure a worker. The zero value has good defaults.
@@ -64,7 +64,7 @@ type Options struct {
 	MaxFreeze time.Duration
 	// Linger is how long a run keeps its slot while all its branches wait, before the run suspends,
 	// if the worker has free slots; 0 means DefaultLinger, and a negative value means that the run
-	// suspends at once. A run whose wait certainly lasts longer also suspends at once.
+	// suspends at once. A run also suspends at once if no wait can end within this time.
 	Linger time.Duration
 
 	// Log gets messages for operators; nil means slog.Default().

@@ -14,7 +14,8 @@ import (
 const farewell = 5 * time.Second
 
 // stop ends the session in two stages: first, running functions may finish within the grace period;
-// then the contexts of the remaining functions end. The caller must have stopped claims before.
+// then the contexts of the remaining functions end. The worker must have stopped sending claims
+// before stop is called.
 func (s *session) stop(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	s.w.o.Log.Info("worker stops", "worker", s.id, "runs", len(s.runs()), "grace", s.w.o.Grace)
