@@ -73,7 +73,7 @@ func ExampleStep() {
 	// hello ann <nil>
 }
 
-// A step whose error is over within seconds may be retried within the run.
+// A step is retried within the run if the cause of its error usually passes within seconds.
 func ExampleRetry() {
 	tries := 0
 	fetch := func(ctx context.Context, _ any) (string, error) {
