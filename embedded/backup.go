@@ -26,7 +26,7 @@ type Snapshot struct {
 	Owned    int64 `json:"owned"`
 	Sessions int64 `json:"sessions"`
 	Schema   int64 `json:"schema"`
-	// Epoch is a token: every token that the store gives out after the backup is greater.
+	// Epoch is a lower bound of later tokens: each claim after the backup gets a larger token.
 	Epoch belay.Token `json:"epoch"`
 	// Mark is the time at which an engine last wrote to the store, by the engine's clock. It is
 	// zero if no engine ever wrote.

@@ -59,8 +59,8 @@ func ExampleVerify() {
 	// Output: 1 <nil>
 }
 
-// A program makes a data directory from a backup. New tokens are larger than all tokens given out
-// before.
+// A program makes a data directory from a backup. New tokens are larger than all tokens that
+// claims got before the restore.
 func ExampleRestore() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -86,8 +86,8 @@ func ExampleRestore() {
 	// 1 <nil>
 }
 
-// A data directory that was copied from a snapshot of its disk gets a new epoch, so that no token
-// is given out twice.
+// A data directory that was copied from a snapshot of its disk gets a new epoch (a new range of larger
+// tokens), so that no two claims get the same token.
 func ExampleBeginEpoch() {
 	ctx := context.Background()
 	dir, remove := folder()

@@ -40,9 +40,9 @@ func Verify(ctx context.Context, file string) (Snapshot, error) {
 //
 // The restored store has no data from the time after the backup, but workers and other systems have
 // such data. Therefore Restore changes two things. It begins a new epoch: every new token is larger
-// than all tokens that this store, or the store of the backup, ever gave out. And it ends all
-// sessions: a worker with a lease from before the backup may have lost that lease since, so the
-// next engine takes back the worker's executions, as from any lost worker.
+// than all tokens of earlier claims in this data directory or in the store of the backup. And it ends
+// all sessions as lost, because a worker with a lease from before the backup may have lost this lease
+// after the backup. The next engine takes back the executions of these sessions.
 //
 // Until the last step the old contents of the directory stay in place. With Force, Restore moves an
 // existing database into a new directory beside the restored database. Restore returns CodeConflict
