@@ -69,7 +69,7 @@ type Owner interface {
 	// Heartbeat renews the session and every lease under it. It returns CodeLeaseLost if the
 	// session has ended: the worker then owns none of its executions any more.
 	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)
-	// Drain makes the worker claim nothing more. Its runs go on.
+	// Drain makes the worker claim nothing more. Its current runs continue.
 	Drain(ctx context.Context, id WorkerID) error
 	// CloseWorker ends a session normally. Executions that the session still owns are released:
 	// another worker claims them, and their retry budget is not charged.

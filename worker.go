@@ -265,7 +265,7 @@ type Signal struct {
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
-// Settlement is the end of a run, to write under its lease.
+// Settlement ends a run with an outcome. It is written under the lease of the run.
 type Settlement struct {
 	Lease   Lease           `json:"lease"`
 	Op      OpID            `json:"op"`
