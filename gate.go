@@ -45,8 +45,9 @@ const (
 	// RejectWhenFull refuses the submission with CodeConflict if as many executions of the limit as
 	// it allows have not ended, including those that wait.
 	RejectWhenFull WhenFull = "reject"
-	// ReplaceWhenFull cancels the oldest executions of the limit that have not ended, as many as
-	// exceed the limit with the new execution. The new execution waits for their end.
+	// ReplaceWhenFull accepts the submission and cancels the oldest executions under the limit, so
+	// many that the others and the new execution do not exceed the limit. The new execution waits
+	// until the cancelled executions have ended.
 	ReplaceWhenFull WhenFull = "replace"
 )
 
