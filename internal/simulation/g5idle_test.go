@@ -19,9 +19,9 @@ type slotUse struct {
 	died  time.Duration // when the worker's process died; 0 if it did not
 }
 
-// g5idle checks a part of G5 in worlds in which only workers have faults: a due execution does not
-// wait while a worker that could claim it has a free slot. If a hint between nodes is lost, a poll
-// must find the execution.
+// g5idle checks a part of G5, that no execution is stuck, in simulations in which only workers have
+// faults: a due execution does not wait while a worker that could claim it has a free slot. If a hint
+// between nodes is lost, a poll must find the execution.
 func g5idle(f *finding) {
 	workers := f.slotUse()
 	for _, s := range f.stories {

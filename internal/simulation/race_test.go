@@ -36,7 +36,8 @@ var signalAgainstSuspend = race{
 	},
 }
 
-// The exploration of all orders finds a planted bug that loses a wake-up in only one order.
+// If the test tries all orders of two calls, it finds a planted bug that loses a wake-up in only one
+// of these orders.
 func TestRaceFindsALostWakeUp(t *testing.T) {
 	i := slices.IndexFunc(mutants, func(m *mutant) bool { return m.name == "wake-up lost when suspended" })
 	if n, failed := tryAll(t, mutants[i], 0, signalAgainstSuspend); len(failed) == 0 {
