@@ -22,8 +22,8 @@ import (
 // overHTTP is the environment variable with which the Examples use a server.
 const overHTTP = "BELAY_EXAMPLES_OVER_HTTP"
 
-// OverHTTP runs the Examples of the test's own package over HTTP. It fails the test if fewer than
-// least Examples pass.
+// OverHTTP runs the Examples of the test's own package over HTTP. It fails the test if an
+// Example fails, or if fewer Examples than least pass.
 func OverHTTP(t *testing.T, least int) {
 	t.Helper()
 	if os.Getenv(overHTTP) != "" {

@@ -8,7 +8,8 @@ import (
 
 // G11 checks that draining loses nothing. A worker whose drain was acknowledged, or whose session
 // has ended, claims nothing any more. When a session is closed or drained, its runs are released
-// and not lost. G4 and G8 check that these releases do not count as attempts.
+// and not lost. The checkers of G4 (atomic transitions) and G8 (limits of retries) check that these
+// releases do not count as attempts.
 func G11(f *Finding) {
 	drained := make(map[belay.WorkerID]*Entry)
 	f.eachEntry("drain", OK, func(e *Entry) {
