@@ -135,8 +135,8 @@ func (r *Run) suspendAt(now, next time.Time) time.Time {
 	return s.idleSince.Add(linger)
 }
 
-// laterThan returns next, or a time shortly after now if next has passed. So the timer ends a wait
-// whose timeout has passed before the run can decide to suspend.
+// laterThan returns next, or a time just after now if next has passed. A run must not suspend when the
+// timeout of a wait has already passed: the timer fires at once and wakes the wait.
 func laterThan(now, next time.Time) time.Time {
 	if next.After(now) {
 		return next
