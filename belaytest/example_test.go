@@ -93,7 +93,8 @@ func ExampleKit_CrashAfter() {
 	// shipped to ann <nil>
 }
 
-// After an execution was stolen, its old owner cannot write any more.
+// After a test has taken an execution away from its owner, as the steal action does, the old owner
+// cannot write any more.
 func ExampleKit_Steal() {
 	ctx := context.Background()
 	started := make(chan belay.ExecutionID)

@@ -32,8 +32,8 @@ var (
 	errNoSession = &belay.Error{Code: belay.CodeForbidden, Message: "the test made this worker crash"}
 )
 
-// arm makes the worker crash at its n-th checkpoint: after the checkpoint was saved if after is
-// true, else before.
+// arm makes the worker crash at its n-th checkpoint from now on: right after the checkpoint was saved
+// if after is true, and before it is saved if after is false.
 func (w *wire) arm(n int, after bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

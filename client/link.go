@@ -37,7 +37,7 @@ type tuning struct {
 var (
 	// smallTuning notices a dead connection before a lease expires.
 	smallTuning = tuning{silence: 2 * time.Second, answer: 3 * time.Second, window: 512 << 10}
-	// largeTuning tolerates a slow line that is busy with large payloads.
+	// largeTuning tolerates a slow connection that is busy with large payloads.
 	largeTuning = tuning{silence: 5 * time.Second, answer: 10 * time.Second, window: 512 << 10}
 )
 

@@ -13,7 +13,7 @@ import (
 // DefaultPatience is the default of Patience.
 const DefaultPatience = 10 * time.Second
 
-// Option is an option of Dial. Dial needs none of the options.
+// Option is an option of Dial. Dial works without options.
 type Option func(*settings)
 
 type settings struct {

@@ -21,7 +21,7 @@ import (
 	"github.com/belaydev/belay/internal/uid"
 )
 
-// Option is an option of Open. Open needs none of the options.
+// Option is an option of Open. Open works without options.
 type Option func(*settings)
 
 type settings struct {

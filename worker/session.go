@@ -204,7 +204,8 @@ func (s *session) lose(why error) {
 	s.end(why)
 }
 
-// abandon waits for the goroutine of heartbeats, and closes the fence of a session that is over.
+// abandon closes the fence of a session that has ended, after the goroutine that sends heartbeats has
+// returned.
 func (s *session) abandon() {
 	s.beats.Wait()
 	s.shared.Fence.Close()
