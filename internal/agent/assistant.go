@@ -21,12 +21,12 @@ import (
 // Prompted is the name of the workflow that runs an agent with a prompt.
 const Prompted = "agent"
 
-// The logs of an agent's execution, beside OutputLog.
+// The names of the logs that an agent's execution has in addition to OutputLog.
 const (
 	// ProgressLog has one Progress as JSON on each line, if the agent's output is structured.
 	ProgressLog = "progress"
-	// AnswerLog has the agent's texts as they arrive, if the prompt came from a chat: the standard
-	// output, or the texts in structured output.
+	// AnswerLog has the agent's texts as they arrive, if the prompt came from a chat. If the output
+	// is not structured, the texts are the whole standard output.
 	AnswerLog = "answer"
 	// PhaseLog has one Phase as JSON for each run that started its command.
 	PhaseLog = "phase"
@@ -44,7 +44,7 @@ type Phase struct {
 // Prompt is a task for an agent: the input of the workflow.
 type Prompt struct {
 	Text string `json:"prompt"`
-	// Repo and Ref name the repository to work on, like the fields of Job.
+	// Repo is the repository to work on, and Ref its branch, tag or commit, as in Job.
 	Repo string `json:"repo,omitempty"`
 	Ref  string `json:"ref,omitempty"`
 	// Timeout is the time limit of the command, from its start.
@@ -59,8 +59,8 @@ type Prompt struct {
 
 // Answer is the result of an agent: the output of the workflow, even after a failure.
 type Answer struct {
-	// Text is the final text of structured output, or else the standard output. If that text is
-	// longer than 256 KiB, Text is its end, and Cut is set.
+	// Text is the final text in the structured output, or the whole standard output if the output is
+	// plain. If that text is longer than 256 KiB, Text has only its end, and Cut is true.
 	Text string `json:"text"`
 	Cut  bool   `json:"text_cut,omitempty"`
 	// ExitCode is the exit code of the command, with the same values as in Result.
@@ -73,8 +73,8 @@ type Answer struct {
 	Denied []string `json:"denied,omitempty"`
 	// Session is the id of the conversation with the agent; empty if the id is unknown.
 	Session string `json:"session,omitempty"`
-	// Resumed says that the run started with the work of an interrupted run. Continued says that it
-	// also continued that run's conversation.
+	// Resumed says that the run started with the changes of an interrupted run. Continued says that
+	// the run also continued the interrupted run's conversation with the agent.
 	Resumed   bool     `json:"resumed,omitempty"`
 	Continued bool     `json:"continued,omitempty"`
 	Commit    string   `json:"commit,omitempty"`
@@ -204,8 +204,9 @@ func (s *Setup) Check(p *Prompt) error {
 	return workspace.CheckRef(p.Ref)
 }
 
-// command returns the command for a prompt: its arguments, its standard input and additional
-// variables. walled says that the command cannot write outside its workspace.
+// command returns the command for a prompt: its arguments, its standard input and the variables to
+// add to its environment. walled says that the sandbox prevents the command from writing outside
+// its workspace.
 func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []byte, env map[string]string) {
 	template := s.Command
 	if t.continued {
@@ -225,7 +226,7 @@ func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []
 	return argv, stdin, env
 }
 
-// permits reports whether an agent of a preset may use every tool.
+// permits reports whether an agent of a preset may use every tool. If not, it may only edit files.
 func (s *Setup) permits(walled bool) bool {
 	switch s.Permissions {
 	case PermissionsAll:
@@ -248,7 +249,7 @@ func (s *Setup) Unpermitted(walled bool) string {
 		"agent.permissions: all permits the rest all the same"
 }
 
-// named reports whether Belay chooses the ids of conversations, and passes them to the agent.
+// named reports whether Belay chooses the id of each conversation and passes the id to the agent.
 func (s *Setup) named() bool {
 	return slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, sessionPlace) })
 }
@@ -262,8 +263,8 @@ type Assistant struct {
 	Limits process.Limits
 	Seal   bool
 	Walls
-	// Walled says that, according to Probe, jobs on this machine cannot write outside their
-	// workspaces.
+	// Walled says that jobs on this machine cannot write outside their workspaces. Probe finds this
+	// out.
 	Walled bool
 	// PrepareTimeout has the same meaning as in Runner.
 	PrepareTimeout time.Duration
@@ -276,10 +277,10 @@ type Assistant struct {
 	Log *slog.Logger
 }
 
-// Run is the workflow function of a prompt. If a run stops because its worker stops, it stores its
-// changes, and the next run starts with them. If a run dies, the next run starts with the changes
-// that were stored last. On the same host the next run starts with all changes in the dead run's
-// workspace.
+// Run is the workflow function of a prompt. If the worker stops, the run stores its changes with
+// the execution, and the next run starts with these changes. If the worker dies, the next run
+// starts with the changes that the saver stored last or, on the same host, with all changes in the
+// workspace of the dead run.
 func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	if err := a.Check(&p); err != nil {
 		return Answer{}, belay.Permanent(err)

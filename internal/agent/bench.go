@@ -27,8 +27,9 @@ type bench struct {
 	allow   func(repo string) error // decides whether a repository may be used; nil allows every repository
 	foreign bool                    // a person other than the operator named the repository
 
-	// Only agents have the following fields: standard input, and variables whose values appear only
-	// in the command's environment and not in its output.
+	// The following fields are set only for agents. stdin is the standard input of the command.
+	// secrets returns variables whose values reach the environment of the command and are removed
+	// from its output.
 	stdin   []byte
 	secrets func() (map[string]string, error)
 	more    map[string]string // additional variables
@@ -51,8 +52,8 @@ func (b *bench) checkout(ctx context.Context) (checkout, error) {
 	return checkout{Commit: w.Commit, Branch: w.Branch}, nil
 }
 
-// workspace returns the workspace of the run. A new workspace gets the changes of the last finished
-// step.
+// workspace returns the workspace of the run, and makes it in the first call. A new workspace gets
+// the changes of the last finished step.
 func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	if b.place != nil {
 		return b.place, nil
@@ -175,7 +176,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 }
 
 // watch kills the command when its workspace exceeds its quota. The returned function ends the
-// watch and returns the quota error; "" if the quota was not exceeded.
+// watch and returns the text of the quota error; "" if the workspace did not exceed its quota.
 func (b *bench) watch(ctx context.Context, w *workspace.Workspace, tree *process.Tree) func() string {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	over := make(chan error, 1)
@@ -195,7 +196,8 @@ func (b *bench) watch(ctx context.Context, w *workspace.Workspace, tree *process
 	}
 }
 
-// environment returns the variables of the command, except those that the command inherits by name.
+// environment returns the variables with the values that Belay sets for the command. It omits the
+// variables that the command inherits from the worker.
 func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step) map[string]string {
 	return map[string]string{
 		"HOME": w.Home, "TMPDIR": w.Tmp,
@@ -205,8 +207,8 @@ func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step)
 	}
 }
 
-// hidden adds the secret variables to env. It returns a filter for each output stream, which
-// removes the secret values from the output.
+// hidden adds the secret variables to env. For each output stream of the command it returns a
+// filter that removes the values of these variables from the output.
 func (b *bench) hidden(env map[string]string) (map[string]string, map[process.Stream]*hider, error) {
 	var values map[string]string
 	if b.secrets != nil {
@@ -274,7 +276,7 @@ func (b *bench) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := b.place.Remove(ctx); err != nil {
-		// Manager.Sweep tries again at the next start
+		// Manager.Sweep removes the workspace when the worker starts again
 		fmt.Fprintln(os.Stderr, "belay: remove the workspace:", err)
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// frozen is the tree of processes that a brake stops.
+// frozen is a tree of processes that a brake can freeze.
 type frozen interface {
 	Freeze(ctx context.Context) error
 	Thaw(ctx context.Context) error
 	Kill(cause error)
 }
 
-// brake freezes a tree of processes while there is at least one reason.
+// brake keeps a tree of processes frozen while at least one reason for it exists.
 type brake struct {
 	tree frozen
 
@@ -22,7 +22,7 @@ type brake struct {
 	reasons map[reason]bool
 }
 
-// reason is a reason to freeze a tree.
+// reason says why a tree is frozen.
 type reason string
 
 const (
@@ -30,7 +30,8 @@ const (
 	salvaging reason = "its workspace is being salvaged"
 )
 
-// hold freezes the tree for a reason. Even if that fails, the reason counts until release.
+// hold adds a reason and freezes the tree. If the tree cannot be frozen, the reason still counts
+// until release removes it.
 func (b *brake) hold(ctx context.Context, why reason) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,8 +42,8 @@ func (b *brake) hold(ctx context.Context, why reason) error {
 	return b.tree.Freeze(context.WithoutCancel(ctx))
 }
 
-// release thaws the tree if no other reason is left. It kills a tree that cannot be thawed, because
-// the timeout of a frozen tree does not run and would never end the tree.
+// release removes a reason and thaws the tree if no other reason is left. It kills a tree that
+// cannot be thawed, because the timeout of a frozen tree does not run and would never end the tree.
 func (b *brake) release(ctx context.Context, why reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

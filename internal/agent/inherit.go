@@ -33,7 +33,8 @@ func (b *bench) inherit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for the work of earlier runs: %w", err)
 	}
-	// changes that were stored during a run are older than the changes in the run's workspace
+	// known is the run whose changes the execution stored last. If this host has salvaged the
+	// workspace of that same run, the salvaged changes are at least as new.
 	known := b.saver.now.Run
 	mine := make(map[belay.Token]workspace.Kept)
 	var newest belay.Token
@@ -72,7 +73,7 @@ func earlier(ctx context.Context, id string) belay.Token {
 	return run.Token
 }
 
-// adopt stores the work of a dead run with the execution and makes this run start with it.
+// adopt stores the changes of a dead run with this execution and makes this run start with them.
 func (b *bench) adopt(ctx context.Context, id string, run belay.Token) error {
 	k, err := b.runner.Workspaces.Work(id)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// assist runs a worker for agents until the test ends or the returned function is called.
+// assist runs a worker for agents. The worker stops at the end of the test, or when the test calls
+// stop.
 func (d *testBed) assist(t *testing.T, a *agent.Assistant) (stop func()) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
@@ -41,7 +42,7 @@ func (d *testBed) assist(t *testing.T, a *agent.Assistant) (stop func()) {
 	return stop
 }
 
-// until waits until ok returns true for the execution.
+// until waits until ok returns true for the execution id.
 func (d *testBed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Execution) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; {
@@ -61,7 +62,7 @@ func (d *testBed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Exe
 	}
 }
 
-// dead makes a workspace with a file in it whose owner is a dead process.
+// dead makes a workspace of a process that is dead, with one file in the workspace.
 func (d *testBed) dead(t *testing.T, run belay.RunID, file, text string) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
@@ -99,8 +100,8 @@ func (d *testBed) dead(t *testing.T, run belay.RunID, file, text string) {
 	w.Abandon()
 }
 
-// Rule: if another process of this machine is salvaging the work of a dead run, the next run waits
-// and then starts with that work. It does not start the prompt from the beginning.
+// Rule: while another process of this machine salvages the changes of a dead run, the next run
+// waits. It then starts with these changes, and not with the prompt from the beginning.
 func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
 	d := newTestBed(t)
 	flag := filepath.Join(t.TempDir(), "second")

@@ -17,11 +17,11 @@ const Workflow = "command"
 // OutputLog is the name of the log with the output of a job's commands.
 const OutputLog = "output"
 
-// RunQueue is the prefix of queues that only one process uses: it submits jobs there and runs them
-// itself.
+// RunQueue is the prefix of private queues: the process that submits a job to such a queue runs the
+// job itself, and no other worker claims it.
 const RunQueue = "run:"
 
-// LabelCommand is the label in which a job's commands are shown.
+// LabelCommand is the label of an execution that shows the job's commands.
 const LabelCommand = "command"
 
 // Job is a supervised command, or several commands in sequence, in an isolated workspace: the input
@@ -100,7 +100,7 @@ type Changes struct {
 	Files      int    `json:"files,omitempty"`
 	Insertions int    `json:"insertions,omitempty"`
 	Deletions  int    `json:"deletions,omitempty"`
-	// Lost describes changes that could not be kept, and why.
+	// Lost describes the changes that Belay could not keep, and the reason for each.
 	Lost string `json:"lost,omitempty"`
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: Check refuses a job that could not run, and the error says why.
+// Rule: Check refuses a job that could not run, and the error contains the reason.
 func TestAJobThatCouldNotRunIsRefused(t *testing.T) {
 	step := func(name string, argv ...string) Step { return Step{Name: name, Argv: argv} }
 	for _, c := range []struct {

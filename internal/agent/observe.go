@@ -18,8 +18,8 @@ type Observer interface {
 	Ended(s StepResult)
 }
 
-// sandboxObserver is an Observer that also gets a description, in one line, of the sandbox of the
-// step's processes.
+// sandboxObserver is an Observer with a further method: Held is called with a description, in one
+// line, of the sandbox in which a step runs.
 type sandboxObserver interface{ Held(by string) }
 
 // silent is an Observer that ignores all calls.

@@ -16,7 +16,8 @@ import (
 // originTimeout is the time limit of the check whether a job can reach its origin.
 const originTimeout = 15 * time.Second
 
-// note records which parts the workspace lacks, and whether the job can reach its origin.
+// note records as notes of the job the parts of the repository that the workspace lacks and, if the
+// job cannot reach its origin, the reason.
 func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 	b.notes = w.Notes
 	if note := b.origin(ctx, w); note != "" {
@@ -24,9 +25,9 @@ func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 	}
 }
 
-// origin returns a note if the job cannot reach its repository on this machine; else "". A job with
-// its own user often cannot. origin runs git as the job's user, in the same sandbox as the job's
-// commands.
+// origin returns a note if the job cannot read its repository on this machine; else "". A job that
+// runs as its own user often has no right to read it. origin runs git as the job's user, in the
+// same sandbox as the job's commands.
 func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 	hidden := b.runner.Seal && slices.ContainsFunc([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, func(dir string) bool {
 		return strings.HasPrefix(w.Repo, dir)
@@ -61,7 +62,7 @@ func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 		"commits are in its changes", w.Repo, fatal(said))
 }
 
-// fatal returns the fatal error in git's output in printable form.
+// fatal returns the fatal error in the output of git, in printable form.
 func fatal(said []byte) string {
 	why := "git does not say why"
 	for line := range strings.Lines(strings.ToValidUTF8(string(said), "?")) {

@@ -17,9 +17,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: a job with its own user can fetch from a readable repository on this machine. If the job
-// cannot read the repository, a note says so. Notes also name submodules and Git LFS files that the
-// workspace lacks.
+// Rule: a job that runs as its own user can fetch from a repository on this machine if the
+// repository is readable for that user; otherwise a note of the job says why the job cannot fetch.
+// Notes also name the submodules and Git LFS files that the workspace lacks.
 func TestNotesNameAnUnreachableOrigin(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")

@@ -19,8 +19,8 @@ const (
 	firstPause, maxPause = time.Second, 30 * time.Second
 )
 
-// retryObserver is an Observer that also gets a report before each retry to prepare a workspace,
-// with the reason.
+// retryObserver is an Observer with a further method: Retrying is called before Belay tries again
+// to prepare a workspace, with the number of the attempt and the reason.
 type retryObserver interface{ Retrying(attempt int, why error) }
 
 func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
@@ -48,8 +48,10 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 	return w, nil
 }
 
-// retryUnreachable calls try again, within the time most, as long as try fails because a repository
-// could not be reached. It returns any other error immediately. Before each retry it calls tell.
+// retryUnreachable calls the function try, and calls it again as long as its error is
+// workspace.ErrUnreachable (the repository could not be reached). It returns every other error
+// immediately. All calls together may take the duration most. Before each further call, it calls
+// tell with the error of the previous call.
 func retryUnreachable[T any](ctx context.Context, most time.Duration, tell func(attempt int, why error),
 	try func(context.Context) (T, error)) (T, error) {
 	if most <= 0 {

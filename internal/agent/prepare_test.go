@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// Rule: Belay tries an unreachable repository again, at increasing intervals, and reports each
-// retry.
+// Rule: if a repository cannot be reached, Belay tries again at increasing intervals, and reports
+// each further attempt.
 func TestUnreachableRepositoryIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, tries := time.Now(), 0
@@ -35,8 +35,8 @@ func TestUnreachableRepositoryIsRetried(t *testing.T) {
 	})
 }
 
-// Rule: all retries share one time limit, which also ends an attempt that hangs. The error wraps
-// the error of the last attempt.
+// Rule: one time limit applies to all attempts together, and also ends an attempt that hangs. The
+// error wraps the error of the last attempt.
 func TestPreparingHasATimeout(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestPreparingHasATimeout(t *testing.T) {
 	}
 }
 
-// Rule: any error but an unreachable repository is returned without a retry. A cancel of the job
-// ends the retries.
+// Rule: only an unreachable repository causes a further attempt; every other error is returned at
+// once. If the job is cancelled, no further attempt follows.
 func TestOtherErrorsAreNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, final := range []error{

@@ -10,7 +10,7 @@ type preset struct {
 	// command starts a conversation and resume continues a conversation. In both commands,
 	// permissionPlace is replaced by the permission mode.
 	command, resume Template
-	// partial is the flag with which the agent writes its texts in parts.
+	// partial is the flag that makes the agent write each text in parts, as the text grows.
 	partial string
 	output  string
 	env     []string
@@ -18,8 +18,8 @@ type preset struct {
 	// edits of files. freeEnv are additional variables for the mode free.
 	free, bounded string
 	freeEnv       map[string]string
-	// conversation is a shell script. It prints found if HOME has the conversation "$1" and the
-	// agent can continue that conversation.
+	// conversation is a shell script that gets the id of a conversation as "$1". It prints found if
+	// the directory HOME contains that conversation and the agent can continue it.
 	conversation string
 }
 
@@ -46,7 +46,7 @@ func claude(more ...string) Template {
 	return append(t, more...)
 }
 
-// goOn is the prompt with which an interrupted conversation is continued.
+// goOn is the prompt that the agent gets when it continues an interrupted conversation.
 const goOn = "You were interrupted: your process was ended from outside. This is the same workspace with what you " +
 	"had done. " +
 	"The command that ran last may have taken effect or not: look before you repeat it. " +
@@ -55,7 +55,8 @@ const goOn = "You were interrupted: your process was ended from outside. This is
 // Presets returns the names of the presets.
 func Presets() []string { return []string{"claude"} }
 
-// mode returns the permission mode for an agent that may use every tool, or only edit files.
+// mode returns the name of the permission mode: p.free if the agent may use every tool, else the
+// mode in which it may only edit files.
 func (p *preset) mode(free bool) string {
 	if free {
 		return p.free
@@ -63,8 +64,8 @@ func (p *preset) mode(free bool) string {
 	return p.bounded
 }
 
-// of completes a command with the permission mode and, if pieces is true, with the flag to write
-// texts in parts.
+// of puts the permission mode into a command. If pieces is true, it also adds the flag that makes
+// the agent write its texts in parts.
 func (p *preset) of(t Template, free, pieces bool) Template {
 	filled := make(Template, 0, len(t)+1)
 	for _, a := range t {

@@ -11,7 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// reach is a script that enters a directory by its full path, as programs do, and writes there.
+// reach is a script that enters a directory by its full path and writes a file there, as the
+// programs of a job do.
 const reach = `cd "$1" && : > "$1/probe"`
 
 // Held describes the sandbox that jobs have on this machine.
@@ -24,9 +25,9 @@ type Held struct {
 	Walls process.Walls
 }
 
-// Probe runs a small command in a workspace, in the same way as a job, and describes its sandbox.
-// It shows an operator before the first job how this machine can isolate jobs, and that jobs can
-// reach their workspaces.
+// Probe runs a small command in a new workspace, in the same sandbox as a job, and describes the
+// sandbox. Before the first job, an operator so learns how well this machine isolates jobs, and
+// that a job can reach its workspace.
 func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 	id := fmt.Sprintf("probe-%d-%d", os.Getpid(), time.Now().UnixNano())
 	w, err := r.Workspaces.Prepare(ctx, workspace.Spec{ID: id})

@@ -109,7 +109,7 @@ func (r *reader) take(p []byte) {
 	}
 }
 
-// end must be called after the last write.
+// end parses the rest of the output. It must be called after the last write.
 func (r *reader) end() {
 	if r.form == OutputAuto {
 		trimmed := bytes.TrimSpace(r.head)
@@ -152,8 +152,8 @@ type message struct {
 	// works.
 	Within string          `json:"parent_tool_use_id"`
 	Event  json.RawMessage `json:"event"`
-	// Session is the id of the conversation, in the message init. A denied permission is reported
-	// at once with its Tool, and again in Denials of the message result.
+	// Session is the id of the conversation; only the message init has it. The agent reports each
+	// denied tool two times: at once as Tool, and in Denials of the last message (result).
 	Session string `json:"session_id"`
 	Tool    string `json:"tool_name"`
 	Denials []struct {

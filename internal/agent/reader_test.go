@@ -64,8 +64,8 @@ func TestStructuredOutput(t *testing.T) {
 	}
 }
 
-// Rule: plain output is the answer, even if it begins like structured output. A long answer is cut
-// to its end, without splitting a character.
+// Rule: plain output as a whole is the answer, even if its beginning looks like structured output.
+// A long answer loses its beginning, and no character is split.
 func TestPlainOutput(t *testing.T) {
 	for _, output := range []string{"hello\n", "", "\n\n", "{", `{"no":"type"}` + "\nmore",
 		"{ broken\n{\"type\":\"x\"}\n"} {
@@ -82,8 +82,9 @@ func TestPlainOutput(t *testing.T) {
 	}
 }
 
-// Rule: hider removes secrets from output, wherever the output is split between writes. It also
-// finds a secret that is a part of another secret, and keeps text that only begins like a secret.
+// Rule: hider removes each secret from the output, even if two writes have a part of the secret
+// each, and even if the secret is a part of another secret. It does not change text that only
+// begins like a secret.
 func TestSecretsAreRemovedFromOutput(t *testing.T) {
 	hidden := map[string]string{"LONG": "abcdefghij-1", "INNER": "abcdefgh", "SHORT": "xy"}
 	const output = "xy abcdefg abcdefghij-1 abcdefgh! abcdefghij-2 abcdef"
@@ -112,8 +113,8 @@ const denied = `{"type":"system","subtype":"init","cwd":"/w","session_id":"3eeac
 {"permission_denials":[{"tool_name":"Bash","tool_use_id":"t1","tool_input":{"command":"echo shelled >> log.txt"}},{"tool_name":"Write","tool_use_id":"t2","tool_input":{"file_path":"/w/new.txt"}}],"is_error":false,"num_turns":3,"subtype":"success","result":"All done.","type":"result"}
 `
 
-// Rule: the reader records each denied tool once, even if the agent sends no result, and the id of
-// the conversation.
+// Rule: the reader records the id of the conversation, and each denied tool once, even if the agent
+// ends without the message result.
 func TestDeniedToolsAreNamed(t *testing.T) {
 	r, told := readAll(OutputAuto, denied, 7)
 	if diff := cmp.Diff([]string{"Bash", "Write"}, r.denied); diff != "" || r.failed {
@@ -137,7 +138,7 @@ func TestDeniedToolsAreNamed(t *testing.T) {
 	}
 }
 
-// Rule: if an agent was denied a tool, its run fails, whatever the exit code.
+// Rule: a run fails if its agent was denied a tool, even if the agent ends with exit code 0.
 func TestADenialIsAFailure(t *testing.T) {
 	for _, c := range []struct {
 		a    Answer

@@ -21,9 +21,9 @@ type Repositories struct {
 	Elsewhere bool
 }
 
-// errRepository is the same error for a repository that is not allowed, a path that does not exist,
-// and a directory that is not a repository. A more precise error would reveal which paths exist on
-// this machine.
+// errRepository is returned in three cases: the repository is not allowed, its path does not exist,
+// or the path is not a repository. A more precise error would reveal which paths exist on this
+// machine.
 var errRepository = &belay.Error{Code: belay.CodeForbidden,
 	Message: "that repository is not allowed here, or does not exist: " +
 		"jobs may use the repositories in agent.repo and agent.repos or, if agent.repos is not set, any that " +

@@ -21,9 +21,9 @@ func gitRepository(t *testing.T, dir string) string {
 	return dir
 }
 
-// Rule: repositories that need the operator's rights (paths, ssh, and URLs with credentials) must
-// be named in the settings. If the settings name no repositories, jobs may use all public https
-// repositories.
+// Rule: a job may use a repository that needs the operator's rights (a path, ssh, or a URL with
+// credentials) only if the settings name that repository. If the settings name no repositories at
+// all, jobs may use every public https repository.
 func TestOnlyPublicRepositoriesNeedNoName(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -20,8 +20,8 @@ type Runner struct {
 	Workspaces *workspace.Manager
 	// Observer gets reports on the jobs; may be nil.
 	Observer Observer
-	// Limits are the resource limits of a command. Seal makes all files except its workspace
-	// read-only for the command, where this machine supports that.
+	// Limits are the resource limits of a command. Seal says that the command may write only in its
+	// workspace and sees all other files as read-only, if this machine supports that.
 	Limits process.Limits
 	Seal   bool
 	// Walled is the result of Probe: a job can write only in its workspace.
@@ -163,7 +163,7 @@ func (r StepResult) failed() error {
 	return &stepError{r, belay.Permanent(err)}
 }
 
-// stopped returns the error of a step that was stopped before its end.
+// stopped returns the error of a step that was stopped before its command ended by itself.
 func (r StepResult) stopped(cause error) error {
 	return &stepError{r, fmt.Errorf("step %q was stopped: %w", r.Name, cause)}
 }

@@ -100,7 +100,8 @@ func (s *seen) Wrote(_ bool, b []byte) {
 	s.wrote.Write(b)
 }
 
-// start runs a worker for jobs until the test ends or the returned function is called.
+// start runs a worker for jobs. The worker stops at the end of the test, or when the test calls
+// stop.
 func (d *testBed) start(t *testing.T, o agent.Observer) (stop func()) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)

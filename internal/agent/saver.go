@@ -21,8 +21,8 @@ import (
 // frozen while the saver reads the workspace, and continues while the saver stores the changes.
 type saver struct {
 	every time.Duration // the interval; 0 for never
-	// before are the changes with which the run began, and now the changes that the execution has
-	// stored last.
+	// before has the changes with which the run began. now has the changes that the execution stored
+	// last.
 	before, now interrupted
 	saved       bool   // this run has stored changes
 	ended       bool   // the agent ended by itself, successfully
@@ -42,20 +42,21 @@ type interrupted struct {
 	Changes *Changes `json:"changes"`
 	// Run is the token of the run that made the changes.
 	Run belay.Token `json:"run,omitempty"`
-	// Session is the id of a conversation in HOME that an earlier run began; empty if the run
-	// itself began the conversation.
+	// Session is the id of a conversation that an earlier run began and that this run may have
+	// continued; empty if the run began without the changes of an earlier run.
 	Session string `json:"session,omitempty"`
 }
 
-// freezeShare limits the time for which an agent is frozen to the fraction 1/freezeShare: if a
-// workspace takes long to read, its changes are stored less often.
+// freezeShare limits how much an agent is slowed down: it is frozen for at most 1/freezeShare of
+// the time. If a workspace takes long to read, the saver therefore stores the changes less often.
 const freezeShare = 20
 
-// maxFreeze is the maximum time for one freeze. If a workspace takes longer to read, its changes
-// are stored only when the agent ends.
+// maxFreeze is the maximum duration of one freeze. If the workspace cannot be read in that time,
+// its changes are stored only when the agent ends.
 const maxFreeze = time.Minute
 
-// begin stores the changes at an interval until the returned function is called.
+// begin starts a goroutine that stores the changes of the workspace at an interval, and returns a
+// function that ends the goroutine.
 func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (end func()) {
 	if s == nil || s.every <= 0 || b.job.Repo == "" {
 		return func() {}
@@ -84,7 +85,7 @@ func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hol
 	}
 }
 
-// once stores the changes that the workspace has now, and returns how long the agent was frozen.
+// once stores the present changes of the workspace, and returns how long the agent was frozen.
 func (s *saver) once(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (time.Duration, error) {
 	began := time.Now()
 	got, err := s.read(ctx, b, w, hold)
@@ -126,8 +127,9 @@ func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold
 	return b.runner.Workspaces.Salvage(ctx, w)
 }
 
-// command returns the context of the command. It ends when ctx ends, but if the agent is frozen,
-// only after the thaw, because a frozen tree would be killed without its grace period.
+// command returns the context with which the command runs. The context ends when ctx ends. If the
+// agent is frozen at that moment, the context ends after the thaw, because a cancelled frozen tree
+// would be killed without its grace period.
 func (s *saver) command(ctx context.Context) (context.Context, func()) {
 	if s == nil {
 		return ctx, func() {}
@@ -144,8 +146,8 @@ func (s *saver) command(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// freeName returns a name for artifacts that neither the last stored changes nor the changes with
-// which this run began use, so that neither are overwritten.
+// freeName returns a name for new artifacts. Neither the changes that were stored last nor the
+// changes with which this run began use that name, so none of them is overwritten.
 func (s *saver) freeName() string {
 	for n := 1; ; n++ {
 		name := fmt.Sprintf("work-%d", n)
@@ -160,7 +162,7 @@ func (s *saver) freeName() string {
 	}
 }
 
-// checkpoint stores that the next run begins with the changes c.
+// checkpoint stores the changes c as the changes with which the next run begins.
 func (s *saver) checkpoint(ctx context.Context, c *Changes) error {
 	now := interrupted{c, workflow.Token(ctx), s.session}
 	if err := workflow.Checkpoint(ctx, now); err != nil {
@@ -170,8 +172,8 @@ func (s *saver) checkpoint(ctx context.Context, c *Changes) error {
 	return nil
 }
 
-// released stores the changes of a run that returns its execution to the queue. c is nil if the
-// workspace is unchanged.
+// released stores the changes of a run whose worker gives the execution back to the queue. c is nil
+// if the workspace is unchanged.
 func (s *saver) released(ctx context.Context, c *Changes) error {
 	if c != nil && !c.work() && c.Lost != "" && s.now.Changes != nil {
 		return nil // the changes that were stored before are more complete
@@ -182,8 +184,8 @@ func (s *saver) released(ctx context.Context, c *Changes) error {
 	return s.checkpoint(ctx, c)
 }
 
-// restart makes the next run begin with the changes with which this run began. The agent has ended
-// by itself, so a retry must start from the beginning.
+// restart makes the next run begin with the same changes as this run. It is called after the agent
+// has ended by itself with a failure: a retry must not begin with the changes of the failed agent.
 func (s *saver) restart(ctx context.Context) error {
 	if !s.saved {
 		return nil
@@ -191,8 +193,8 @@ func (s *saver) restart(ctx context.Context) error {
 	return workflow.Checkpoint(ctx, s.before)
 }
 
-// emptyHomes replaces the stored HOMEs of a job that ended successfully by empty artifacts: no run
-// needs these HOMEs, and an agent may have written secrets there.
+// emptyHomes overwrites the stored copies of HOME with empty artifacts after a job has succeeded:
+// no further run needs them, and the agent may have written secrets to HOME.
 func (s *saver) emptyHomes(ctx context.Context) {
 	if s == nil || !s.ended {
 		return
@@ -217,22 +219,23 @@ func sumOf(s *workspace.Salvage) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// part is one artifact of a salvage: its kind, name and data.
+// part is one of the artifacts in which the changes of a workspace are stored: its kind, name and
+// data.
 type part struct {
 	kind string
 	name *string
 	data *[]byte
 }
 
-// parts returns the artifacts of one salvage.
+// parts returns the artifacts for the changes in s, with the fields of c that name them.
 func (c *Changes) parts(s *workspace.Salvage) []part {
 	return []part{{"bundle", &c.Bundle, &s.Bundle}, {"patch", &c.Patch, &s.Patch}, {"home", &c.Home, &s.Home}}
 }
 
-// work reports whether there are changes in the checkout.
+// work reports whether c has changes of the checkout, and not only of HOME.
 func (c *Changes) work() bool { return c != nil && c.Bundle+c.Patch != "" }
 
-// keep stores a salvage as artifacts of the execution.
+// keep stores salvaged changes as artifacts of the execution, whose names begin with name.
 func (b *bench) keep(ctx context.Context, name string, s workspace.Salvage) (*Changes, error) {
 	c := &Changes{Commits: s.Commits, Files: s.Files, Insertions: s.Insertions, Deletions: s.Deletions, Lost: s.Lost}
 	var failed error

@@ -21,7 +21,7 @@ func (t *tree) Freeze(context.Context) error { t.asked = append(t.asked, "freeze
 func (t *tree) Thaw(context.Context) error   { t.asked = append(t.asked, "thaw"); return t.thaw }
 func (t *tree) Kill(error)                   { t.asked = append(t.asked, "kill") }
 
-// Rule: a tree that is frozen for two reasons stays frozen until the second reason ends, in either
+// Rule: a tree that is frozen for two reasons is thawed when both reasons have ended, in either
 // order.
 func TestTreeStaysFrozenUntilTheLastReasonEnds(t *testing.T) {
 	for _, order := range [][2]reason{{fenced, salvaging}, {salvaging, fenced}} {
@@ -43,8 +43,8 @@ func TestTreeStaysFrozenUntilTheLastReasonEnds(t *testing.T) {
 	}
 }
 
-// Rule: a tree that cannot be thawed is killed, because no timeout would end it. A tree that has
-// already ended is not killed.
+// Rule: if a tree cannot be thawed, it is killed, because the timeout of a frozen tree does not
+// run. A tree that has already ended is not killed.
 func TestTreeThatCannotThawIsKilled(t *testing.T) {
 	for thaw, last := range map[error]string{errors.New("no"): "kill", os.ErrProcessDone: "thaw", nil: "thaw"} {
 		held := &tree{thaw: thaw}
@@ -57,8 +57,8 @@ func TestTreeThatCannotThawIsKilled(t *testing.T) {
 	}
 }
 
-// Rule: if a command must end while it is frozen, its context ends after the thaw, with the
-// original cause, so that the command gets its grace period.
+// Rule: if the context of a frozen command is cancelled, the command is cancelled only after the
+// thaw, with the cause of that context, so that it gets its grace period.
 func TestFrozenCommandIsAskedToEndAfterTheThaw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSaver(time.Minute, nil)
@@ -80,8 +80,8 @@ func TestFrozenCommandIsAskedToEndAfterTheThaw(t *testing.T) {
 	})
 }
 
-// Rule: stored changes overwrite neither the last stored changes nor the changes with which the run
-// began, because the execution may have to return to these.
+// Rule: new artifacts overwrite neither the changes that were stored last nor the changes with
+// which the run began, because a later run may begin with either of these.
 func TestStoredChangesInUseAreNotOverwritten(t *testing.T) {
 	s := &saver{before: interrupted{Changes: &Changes{Patch: "work-1.patch"}}}
 	s.now = s.before

@@ -21,9 +21,10 @@ const (
 	minHidden = 8
 )
 
-// secrets returns the values of those variables in names whose value is in a file, which the
-// variable NAME_FILE names. It reads the files again for each command, so that a changed secret
-// takes effect immediately. The values appear only in the command's environment.
+// secrets returns the values of the variables in names that come from files: for a variable NAME,
+// the variable NAME_FILE has the path of the file. The files are read again for each command, so
+// that a changed secret takes effect immediately. The values appear only in the environment of the
+// command.
 func secrets(names []string, lookup func(string) string) (map[string]string, error) {
 	var all map[string]string
 	for _, name := range names {
@@ -45,8 +46,8 @@ func secrets(names []string, lookup func(string) string) (map[string]string, err
 	return all, nil
 }
 
-// hider removes secrets from output, even if a secret is split between two writes. It does not
-// protect against a command that writes a secret in another form.
+// hider removes secrets from output, even if two writes have a part of a secret each. It does not
+// find a secret that a command writes in another form, such as Base64.
 type hider struct {
 	values [][]byte
 	words  [][]byte // replacements for the values
@@ -70,7 +71,8 @@ func newHider(hidden map[string]string) *hider {
 	return h
 }
 
-// pass returns the next part of the output without secrets. It may keep back the end of p.
+// pass filters p and returns the output that can be passed on. It keeps back the end of p if a
+// secret may begin there.
 func (h *hider) pass(p []byte) []byte {
 	if len(h.values) == 0 {
 		return p
@@ -78,7 +80,7 @@ func (h *hider) pass(p []byte) []byte {
 	return h.scan(append(h.held, p...), false)
 }
 
-// rest returns the part that pass has kept back, at the end of the output.
+// rest returns, after the last call of pass, the output that pass has kept back.
 func (h *hider) rest() []byte { return h.scan(h.held, true) }
 
 // scan replaces the secrets in b. It keeps back the end of b if a secret may begin there, unless

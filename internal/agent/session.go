@@ -30,8 +30,9 @@ func sessionOf(run belay.RunID) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// sessions returns the conversations that the stored work may contain, the newest first: the run
-// that made the work either began its own conversation or continued the conversation in Session.
+// sessions returns the ids of the conversations that the stored changes may contain, the newest
+// first. The run that made the changes either began its own conversation or continued the
+// conversation in Session.
 func (i *interrupted) sessions(id belay.ExecutionID) []string {
 	own := sessionOf(belay.RunID{Execution: id, Token: i.Run})
 	if i.Session == "" || i.Session == own {
@@ -40,15 +41,15 @@ func (i *interrupted) sessions(id belay.ExecutionID) []string {
 	return []string{own, i.Session}
 }
 
-// session returns the conversation of the stored work, for agents whose HOME Belay cannot search
-// for the conversation.
+// session returns the id of the oldest conversation that the stored changes may contain. It is used
+// for agents in whose HOME Belay cannot search for a conversation.
 func (i *interrupted) session(id belay.ExecutionID) string {
 	all := i.sessions(id)
 	return all[len(all)-1]
 }
 
-// next returns the state to store for a run that began with i and made the changes c. If i is
-// empty, the run began its own conversation.
+// next returns the state that an execution stores for its next run, after a run that began with i
+// and made the changes c. If i is empty, that run began its own conversation.
 func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) interrupted {
 	n := interrupted{Changes: c, Run: run}
 	if *i != (interrupted{}) {
@@ -57,8 +58,8 @@ func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) in
 	return n
 }
 
-// talk decides whether this run continues the conversation of the work that it took over. The run
-// continues the conversation if the agent supports that and the work contains the conversation.
+// talk decides whether this run continues the conversation of the earlier run whose changes it took
+// over. The run continues it if the agent supports that and these changes contain the conversation.
 func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, resumed bool) (talk, error) {
 	fresh := talk{session: sessionOf(workflow.RunID(ctx))}
 	id := workflow.Execution(ctx)
@@ -85,8 +86,9 @@ func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, 
 // new conversation.
 const searchTimeout = 10 * time.Second
 
-// converses runs a preset's script in the same sandbox as the job's commands, because the script
-// reads files that the agent wrote. It reports whether the script has found the conversation.
+// converses reports whether the workspace contains a conversation. It runs a preset's script to
+// find out, in the same sandbox as the job's commands, because the script reads files that the
+// agent wrote.
 func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, session string) (bool, error) {
 	var said bytes.Buffer
 	look, _ := b.runner.around(process.Command{

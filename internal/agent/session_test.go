@@ -26,8 +26,8 @@ func TestConversationIdIsDerivedFromTheRun(t *testing.T) {
 	}
 }
 
-// Rule: the conversation of stored work is its Session or, if Session is empty, the conversation
-// that its run began.
+// Rule: the conversation of stored changes is the conversation in Session or, if Session is empty,
+// the conversation of the run that made the changes.
 func TestStoredWorkNamesItsConversation(t *testing.T) {
 	id := belay.ExecutionID{1}
 	own := sessionOf(belay.RunID{Execution: id, Token: 5})
@@ -59,8 +59,8 @@ func TestConversationSurvivesRepeatedCrashes(t *testing.T) {
 	}
 }
 
-// Rule: a conversation of Claude Code counts as found once its file has the prompt, because Claude
-// Code refuses to resume a session without a prompt.
+// Rule: the search finds a conversation of Claude Code only if its file contains the prompt,
+// because Claude Code refuses to resume a session without a prompt.
 func TestClaudeConversationIsFoundByItsPrompt(t *testing.T) {
 	m, err := workspace.Open(t.TempDir())
 	if err != nil {

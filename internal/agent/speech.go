@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 )
 
-// speech collects the texts of an agent from structured output, in order and separated by empty
-// lines. It omits the texts of subagents. A text may arrive in pieces (stream_event) and again as a
-// whole message (assistant); speech passes it on once. The final text (result) usually repeats the
-// last part; speech passes it on only if it differs.
+// speech collects the texts of an agent from structured output, in their order and separated by
+// empty lines. It omits the texts of subagents. If a text arrives in pieces (stream_event) and
+// again as a whole message (assistant), speech passes it on once. It passes on the final text
+// (result) only if that text differs from the last text, which it usually repeats.
 type speech struct {
 	tell func([]byte) // gets the texts; may be nil
 
@@ -19,7 +19,7 @@ type speech struct {
 	pieces string // id of the last message whose pieces were passed on
 }
 
-// event is a line with a piece of a message that the agent is still writing.
+// event is a line of structured output with a piece of a message that the agent is still writing.
 type event struct {
 	Type    string `json:"type"`
 	Message struct {

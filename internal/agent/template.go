@@ -55,7 +55,7 @@ func (t Template) Check() error {
 // shells are the programs that execute a script given after -c.
 var shells = []string{"sh", "ash", "bash", "dash", "fish", "ksh", "mksh", "zsh"}
 
-// shelled reports whether the prompt would be a part of a shell's script.
+// shelled reports whether the prompt would become a part of a script that a shell executes.
 func (t Template) shelled() bool {
 	shell := false
 	for i, a := range t {
@@ -127,8 +127,9 @@ func (t Template) Fill(prompt, session string) (argv []string, stdin []byte) {
 	return argv, stdin
 }
 
-// Continue fills the template of a command that continues a conversation. The agent already has the
-// prompt, so the command gets the prompt only in place of {{prompt}}, and never on standard input.
+// Continue fills the template of a command that continues a conversation. The agent already knows
+// the prompt, so Continue passes it only where the template has {{prompt}}, and never on standard
+// input.
 func (t Template) Continue(prompt, session string) []string {
 	argv, _ := t.Fill(prompt, session)
 	return argv
@@ -144,8 +145,8 @@ const (
 	OutputStreamJSON = "stream-json"
 )
 
-// lines splits its input into lines, without the newlines. It splits a line longer than most into
-// pieces; whole says whether a call of each passes a complete line.
+// lines splits its input into lines without the newlines and passes them to each. It passes a line
+// of more than most bytes in pieces; whole says whether each got a complete line.
 type lines struct {
 	most int
 	each func(line []byte, whole bool)

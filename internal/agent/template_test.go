@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a prompt becomes one argument, or standard input. Where the command would interpret the
-// prompt as an option, the prompt gets a space before it.
+// Rule: a prompt becomes a part of one argument, or the standard input. If the command would
+// interpret the prompt as an option, a space is put before the prompt.
 func TestAPromptFillsATemplate(t *testing.T) {
 	for _, c := range []struct {
 		template Template
@@ -35,8 +35,8 @@ func TestAPromptFillsATemplate(t *testing.T) {
 	}
 }
 
-// Rule: CheckPrompt refuses a prompt that no program could get as an argument, with the limit in
-// the error.
+// Rule: CheckPrompt refuses a prompt that is too long for an argument of a program, and the error
+// contains the limit.
 func TestPromptsHaveLimits(t *testing.T) {
 	argument, piped := Template{"a", "x" + placeholder}, Template{"a"}
 	for _, c := range []struct {
@@ -62,8 +62,8 @@ func TestPromptsHaveLimits(t *testing.T) {
 	}
 }
 
-// Rule: Check refuses a command whose program the prompt would choose, and a command in which a
-// shell would execute the prompt.
+// Rule: Check refuses a command in which the prompt would name the program, and a command in which
+// a shell would execute the prompt.
 func TestUnsafeCommandsAreRefused(t *testing.T) {
 	for _, bad := range []Template{
 		nil, {""}, {placeholder}, {"a", "b\x00"}, {"sh", "-c", "agent " + placeholder}, {"/usr/bin/env", "bash", "-euc",

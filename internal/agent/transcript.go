@@ -49,7 +49,8 @@ func (t *transcript) Retrying(attempt int, why error) {
 		attempt, "error", why)
 }
 
-// Started stores the phase before the command can write any output.
+// Started stores the phase (a record that the command starts) before the command can write any
+// output.
 func (t *transcript) Started(Step) {
 	line, err := json.Marshal(Phase{t.talk.session, t.talk.continued})
 	if err == nil {
@@ -58,7 +59,7 @@ func (t *transcript) Started(Step) {
 	}
 }
 
-// Held logs for operators in which sandbox the agent runs.
+// Held writes the description of the sandbox in which the agent runs to the log for operators.
 func (t *transcript) Held(by string) {
 	t.walls = by
 	t.log.InfoContext(t.ctx, "an agent runs", "execution", workflow.Execution(t.ctx).String(), "held_by", by)

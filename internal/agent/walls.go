@@ -6,17 +6,19 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// Walls are the parts of a command's sandbox: the hidden paths, the paths below these that the
-// command may still read, its network, and the parts without which the command is not started.
+// Walls are the parts of a command's sandbox: paths that are hidden from the command, paths below
+// the hidden paths that it may still read, its network, and the parts without which the command
+// must not start.
 type Walls struct {
 	Hidden, Readable []string
 	Network          process.Network
 	Insist           []process.Wall
-	// Proxy makes a proxy for one command on a proxied network.
+	// Proxy makes a proxy for one command whose Network is process.ProxiedNetwork.
 	Proxy func() Proxy
 }
 
-// Proxy is the connection of one command on a proxied network to other hosts.
+// Proxy is the only way by which a command on a proxied network reaches other hosts. Each command
+// has its own Proxy.
 type Proxy struct {
 	// Serve answers requests on a listener until the listener is closed. Every request must have
 	// Token.
@@ -28,8 +30,8 @@ type Proxy struct {
 	Refused func() []string
 }
 
-// around adds the walls to a command. After the command's end, the returned function describes the
-// network requests that were refused.
+// around adds the walls to a command. It also returns a function that describes, after the end of
+// the command, the network requests that the proxy refused.
 func (w *Walls) around(c process.Command) (walled process.Command, refused func() []string) {
 	c.Hidden, c.Readable, c.Network, c.Insist = w.Hidden, w.Readable, w.Network, w.Insist
 	if w.Proxy == nil {
