@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// decode reads a JSON body; the server has already checked that the body is valid JSON. If strict
-// is true, unknown fields are refused.
+// decode decodes the JSON body of a request; the server has already checked that the body is valid
+// JSON. If strict is true, decode refuses unknown fields.
 func decode(r *http.Request, strict bool, v any) error {
 	d := json.NewDecoder(r.Body)
 	if strict {
@@ -120,7 +120,8 @@ func retry(w http.ResponseWriter, p *wire.Problem) {
 	}
 }
 
-// stream writes server-sent events to a client, which must accept each event within timeout.
+// stream writes server-sent events to a client. The client must accept each event within the
+// duration timeout.
 type stream struct {
 	w       http.ResponseWriter
 	timeout time.Duration
@@ -133,10 +134,10 @@ func (s *Service) stream(w http.ResponseWriter) *stream {
 	return &stream{w, s.o.WriteTimeout}
 }
 
-// send writes text to the client. It reports whether the client accepted the text.
+// send writes text to the client and reports whether the client accepted it.
 func (s *stream) send(text []byte) bool {
 	c := http.NewResponseController(s.w)
-	// an error is ignored, because some writers in tests have no deadline
+	// the error is ignored, because the response writers of some tests support no deadline
 	_ = c.SetWriteDeadline(time.Now().Add(s.timeout))
 	if _, err := s.w.Write(text); err != nil {
 		return false

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// rescan is the age after which the backlog reads the list of open jobs again, to find jobs
-	// that other servers have stored. If a read takes more than rescan/scanShare, the interval
-	// grows to scanShare times the duration of the read.
+	// After the duration rescan, the backlog reads the list of open jobs from the store again, to
+	// find jobs that other servers have stored. If a read takes longer than rescan/scanShare, the
+	// next read follows only after scanShare times the duration of that read.
 	rescan    = 10 * time.Second
 	scanShare = 20
-	// recount is the age after which the backlog reads the number of slots again.
+	// recount is the time after which the backlog reads the number of slots from the store again.
 	recount = time.Second
 )
 
-// backlog is the set of jobs that have not ended. The store decides which jobs these are: the
-// backlog keeps the ids of jobs that were open at some time and, whenever it counts them, reads
-// from the store which are still open. So a count costs one read for each open job, and not a scan
-// of the whole table.
+// backlog is the set of jobs that have not ended. The store decides whether a job has ended: the
+// backlog only remembers the ids of jobs that were open at some time, and reads the states of these
+// jobs from the store whenever it counts. So a count costs one read for each open job, and not a
+// scan of the whole table.
 type backlog struct {
 	b   belay.Client
 	now func() time.Time
@@ -43,9 +43,9 @@ type counts struct{ active, queued, slots int }
 
 func (c counts) total() int { return c.active + c.queued }
 
-// place reserves a place in the queue for a job, if fewer than depth jobs are open or being stored.
-// The caller must call the returned function with the id of the stored job, or with zero if no job
-// was stored.
+// place reserves a place in the queue for a job that the caller is about to store. It refuses if
+// depth jobs are already open or being stored. The caller must then call stored with the id of the
+// stored job, or with the zero id if it stored no job.
 func (l *backlog) place(ctx context.Context, depth int) (stored func(belay.ExecutionID), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +102,8 @@ func (l *backlog) count(ctx context.Context) (counts, error) {
 	return c, nil
 }
 
-// fresh reports whether data that was read at the time at is younger than most. It returns false if
-// the clock was set back since.
+// fresh reports whether at, the time at which data was read, is less than most before now. If the
+// clock was set back after the read, fresh returns false.
 func fresh(at, now time.Time, most time.Duration) bool {
 	age := now.Sub(at)
 	return age >= 0 && age < most
@@ -130,8 +130,8 @@ func (l *backlog) countLocked(ctx context.Context) (counts, error) {
 // unended are the states of a job that has not ended.
 var unended = belay.ActiveStates()
 
-// scanLocked reads the ids of open jobs, unless it has read them recently. The caller has the lock
-// mu.
+// scanLocked reads the ids of open jobs from the store, unless the last read is recent enough. The
+// caller must have locked mu.
 func (l *backlog) scanLocked(ctx context.Context) error {
 	now := l.now()
 	if l.open != nil && fresh(l.scanned, now, max(rescan, l.every)) {

@@ -71,7 +71,7 @@ func (d *memoryBackend) Executions(context.Context, belay.Filter) (p belay.Page,
 
 func (d *memoryBackend) Workers(context.Context) ([]belay.Worker, error) { return d.workers, d.err }
 
-// accept reserves a place and stores a job, like the service.
+// accept reserves a place for a job and stores the job, as the service does.
 func accept(ctx context.Context, l *backlog, depth int) error {
 	stored, err := l.place(ctx, depth)
 	if err != nil {
@@ -86,8 +86,8 @@ func accept(ctx context.Context, l *backlog, depth int) error {
 	return nil
 }
 
-// Rule: at most depth jobs run or wait, even with concurrent requests. A job that ends or is
-// deleted frees its place, and a refusal has a Retry-After.
+// Rule: at most depth jobs run or wait, even if requests are concurrent. The end or the deletion of
+// a job frees its place. The response to a refused request has the header Retry-After.
 func TestTheQueueIsBounded(t *testing.T) {
 	d := newMemoryBackend()
 	l := &backlog{b: d, now: d.now, own: 2}
@@ -152,8 +152,8 @@ func TestReservedPlacesCount(t *testing.T) {
 	}
 }
 
-// Rule: jobs that other servers have stored count after rescan at the latest, even if the clock is
-// set back. The table is not read more often.
+// Rule: the backlog counts a job that another server has stored after the duration rescan at the
+// latest, even if the clock is set back. It does not read the table of jobs more often than that.
 func TestJobsOfOtherServersCount(t *testing.T) {
 	d := newMemoryBackend()
 	l := &backlog{b: d, now: d.now}
@@ -186,8 +186,8 @@ func TestJobsOfOtherServersCount(t *testing.T) {
 	}
 }
 
-// Rule: the number of slots is the capacity of all workers that run agents, and at least this
-// server's own capacity.
+// Rule: the number of slots is the sum of the capacities of all workers that run agents. If that
+// sum is less than this server's own capacity, the number is that capacity.
 func TestSlotsOfAllWorkersCount(t *testing.T) {
 	worker := func(state belay.WorkerState, capacity int, workflow string, queues ...string) belay.Worker {
 		return belay.Worker{State: state, WorkerSpec: belay.WorkerSpec{

@@ -53,11 +53,13 @@ func (d *endpoint) chat(w http.ResponseWriter, r *http.Request) {
 // acceptTime is the time limit for storing the job of a chat.
 const acceptTime = 30 * time.Second
 
-// startSlack is added to ChatTimeout for the start timeout of a chat's job. Normally this server
-// cancels the job earlier, when ChatTimeout is over; the store ends the job if this server is gone.
+// startSlack is how much later than ChatTimeout the store ends the job of a chat that has not
+// started. Normally this server cancels the job before, at the end of ChatTimeout; the store ends
+// the job if this server has died.
 const startSlack = 10 * time.Second
 
-// begin stores the job of a chat, or finds the job that was stored with the same Idempotency-Key.
+// begin stores the job of a chat. If an earlier request with the same Idempotency-Key has stored a
+// job, begin finds that job instead.
 func (c *chat) begin() error {
 	if err := decode(c.r, false, &c.req); err != nil {
 		return err
@@ -90,7 +92,7 @@ func (c *chat) begin() error {
 	return err
 }
 
-// end waits for the end of the job until ChatTimeout is over.
+// end waits until the job has ended or ChatTimeout is over.
 func (c *chat) end(ctx context.Context) (*belay.Execution, error) {
 	for {
 		left := c.over.Sub(c.o.Now())
@@ -120,12 +122,12 @@ func (c *chat) late() error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
-// noRetry prevents OpenAI's clients from repeating the request after a 503: a repeated request
+// noRetry makes OpenAI's clients not repeat the request after a 503, because a repeated request
 // would start another job or get the same error.
 func (c *chat) noRetry() { c.w.Header().Set("X-Should-Retry", "false") }
 
-// disconnected returns the error for a chat whose caller has disconnected, whose server stops, or
-// whose job cannot be read from the store.
+// disconnected returns the error for a chat that this server cannot answer: the caller has
+// disconnected, the server stops, or the job cannot be read from the store.
 func (c *chat) disconnected(ctx context.Context, err error) error {
 	why := "its caller has disconnected"
 	switch {

@@ -75,9 +75,9 @@ func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan 
 	return w, time.Since(began)
 }
 
-// Rule: a chat waits for a slot until ChatTimeout is over, and pings keep a stream open meanwhile.
-// Then the job of a chat without a key is cancelled. The job of a chat with a key continues, and
-// the error says so.
+// Rule: a chat whose job gets no slot ends after ChatTimeout; until then, pings keep a streamed
+// response open. At that time the server cancels the job of a chat without an Idempotency-Key. The
+// job of a chat with a key continues, and the error says so.
 func TestChatWithoutASlotEndsAfterItsTimeout(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		for _, stream := range []bool{false, true} {
@@ -117,8 +117,8 @@ func lastEvent(body string) string {
 	return strings.TrimPrefix(parts[len(parts)-1], "data: ")
 }
 
-// Rule: the job of a chat is cancelled when its caller disconnects, at any moment, or when its
-// server stops. The job of a chat with a key is not cancelled.
+// Rule: if the caller of a chat disconnects at any moment, or the server stops, the server cancels
+// the job of the chat. It does not cancel the job of a chat with an Idempotency-Key.
 func TestChatOfADisconnectedCallerIsCancelled(t *testing.T) {
 	type moment struct {
 		name    string

@@ -20,8 +20,8 @@ type streamed struct {
 	last    time.Time // the time of the last write to the client
 }
 
-// stream sends the answer in parts. It sends the HTTP status before the job has a slot, so that it
-// can send pings; a later error becomes an event of the stream.
+// stream sends the answer in parts. It sends the HTTP status before the job has a slot, because
+// pings can follow only after the status. So it sends a later error as an event of the stream.
 func (c *chat) stream(ctx context.Context) {
 	s := &streamed{chat: c, out: c.Service.stream(c.w), last: c.o.Now()}
 	x, err := s.run(ctx)
@@ -76,7 +76,8 @@ func (s *streamed) run(ctx context.Context) (*belay.Execution, error) {
 	}
 }
 
-// notRead returns the error for a stream whose caller no longer reads it.
+// notRead returns the error for a stream whose caller has stopped reading. It cancels the job of a
+// chat without an Idempotency-Key.
 func (s *streamed) notRead(ctx context.Context) error {
 	if !s.keyed {
 		s.drop(ctx, s.id, "its caller has disconnected")
@@ -96,8 +97,9 @@ func (s *streamed) diverged() error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
-// more sends new output. ok says that the caller accepted the output, and same that the output
-// continues the text already sent.
+// more sends the output that the agent has written since the last call. ok is false if the caller
+// did not accept the output. same is false if the output does not continue the text that was
+// already sent.
 func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok, same bool, err error) {
 	if s.sent.root == 0 {
 		if known, err := s.known(ctx, s.want); err != nil || !known {
@@ -120,8 +122,9 @@ func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok, same bool,
 	return ok, same, errors.Join(err, failed)
 }
 
-// known reports whether run, or a later run, is among the started runs. It reads them from the
-// store if necessary: a run stores that it has started before it stores any output.
+// known reports whether run, or a later run, has started its command. It reads the list of started
+// runs from the store if the known list is too short: each run stores that it has started before it
+// stores any output.
 func (s *streamed) known(ctx context.Context, run belay.Token) (bool, error) {
 	is := func() bool { return len(s.started) > 0 && s.started[len(s.started)-1].Token >= run }
 	if is() {

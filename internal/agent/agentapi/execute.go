@@ -18,7 +18,8 @@ type Execute struct {
 	Prompt string `json:"prompt" doc:"The task for the agent."`
 	Repo   string `json:"repo,omitempty" doc:"The repository to work on; the default is the server's repository."`
 	Ref    string `json:"ref,omitempty" doc:"The branch, tag or commit of the repository; the default is its HEAD."`
-	// TimeoutSeconds counts from the start of the agent; nil means the server's timeout.
+	// TimeoutSeconds is the time limit of the agent, from its start; nil means the server's time
+	// limit.
 	TimeoutSeconds *float64        `json:"timeout_seconds,omitempty" doc:"The time limit of the agent, from its start, in seconds."`
 	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
 }
@@ -79,7 +80,8 @@ func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusAccepted, Accepted{got.ID, status})
 }
 
-// accept stores a job for a prompt, or finds the job that was stored with the same key.
+// accept stores a job for a prompt. If a job with the same key is already stored, accept returns
+// that job.
 func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy belay.Policy) (belay.Submitted,
 	error) {
 	if len(key) > belay.MaxName {
@@ -137,9 +139,9 @@ func (s *Service) submit(ctx context.Context, job belay.Submission) (belay.Submi
 	return answers[0], nil
 }
 
-// Admit checks a job that a client submits by a route outside this service. The same rules apply to
-// this job, and it takes a place in the same queue. The caller must call the returned function with
-// the id of the stored job, or with zero if no job was stored.
+// Admit checks a job that a client submits by a route outside this service, and reserves a place
+// for the job in the same queue, with the same limit. The caller must then call stored with the id
+// of the stored job, or with the zero id if it stored no job.
 func (s *Service) Admit(ctx context.Context, job *belay.Submission) (stored func(belay.ExecutionID), err error) {
 	if err := s.o.Setup.Admit(job.Input); err != nil {
 		return nil, err
@@ -147,8 +149,8 @@ func (s *Service) Admit(ctx context.Context, job *belay.Submission) (stored func
 	return s.backlog.place(ctx, s.o.QueueDepth)
 }
 
-// same reports whether two inputs are the same request, ignoring the timeout and whether the answer
-// is streamed.
+// same reports whether a and b are the inputs of the same request. It ignores the timeout, and
+// whether the answer is streamed.
 func same(a, b json.RawMessage) bool {
 	var p, q agent.Prompt
 	if json.Unmarshal(a, &p) != nil || json.Unmarshal(b, &q) != nil {

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// pollInterval is how often the end of a log is read while a client follows the log, because
-	// the store does not report that a log has grown.
+	// pollInterval is the interval at which the end of a log is read for a client that follows the
+	// log. The log must be polled, because the store does not report that a log has grown.
 	pollInterval = 250 * time.Millisecond
 	// pageOf is the number of chunks in one read.
 	pageOf = 4
 )
 
-// chunks calls each for the chunks of a log, beginning with the number from, until each returns
-// false or the log ends. It reads a page at a time. The memory for a page is taken from a budget
-// that all readers share.
+// chunks passes the chunks of a log to the function each, beginning with the chunk number from,
+// until each returns false or the log ends. It reads one page of chunks at a time, and takes the
+// memory for a page from a budget that all readers share.
 func (s *Service) chunks(ctx context.Context, id belay.ExecutionID, name string, from int64,
 	each func(belay.StoredChunk) bool) error {
 	for {
@@ -57,9 +57,10 @@ func (s *Service) page(ctx context.Context, id belay.ExecutionID, name string, f
 	return from, len(page) == pageOf, nil
 }
 
-// position is a client's position in a job's log: the number of the next chunk of output, the
-// number of a chunk of progress, and the number of lines of that chunk that were sent. ended is set
-// after the event end: the seq of the execution at which the job ended.
+// position is a client's position in the log of a job. output is the number of the next chunk of
+// output. progress is the number of a chunk of progress, and lines the number of its lines that
+// were already sent. ended is 0 until the event end was sent, and then the seq of the execution at
+// the end of the job.
 type position struct{ output, progress, lines, ended int64 }
 
 func (p position) String() string {
@@ -106,8 +107,7 @@ type JobEnd struct {
 	Error    *string `json:"error" nullable:"true"`
 }
 
-// reconnect sets the time, in milliseconds, after which a browser requests a stream again that has
-// ended.
+// reconnect tells a browser to open a stream again 2,000 milliseconds after the stream has ended.
 const reconnect = "retry: 2000\n\n"
 
 // follower sends the log of a job while the log grows.
@@ -181,8 +181,8 @@ func (f *follower) run() {
 	}
 }
 
-// more sends new output and progress. wrote says that it has sent something, and ok that the stream
-// can continue.
+// more sends output and progress that were stored since the last call. wrote says that more has
+// sent something. ok is false if the stream cannot continue.
 func (f *follower) more() (wrote, ok bool) {
 	ok = true
 	err := f.chunks(f.ctx, f.id, agent.OutputLog, f.at.output, func(c belay.StoredChunk) bool {
@@ -203,9 +203,9 @@ func (f *follower) more() (wrote, ok bool) {
 	return wrote, ok && err == nil
 }
 
-// steps sends the complete lines of progress in a chunk. The id of each event contains the number
-// of lines of the chunk that were sent, so that a client that resumes after this event misses no
-// line.
+// steps sends the complete lines of a chunk of progress, one event for each line. The id of an
+// event contains the number of lines of that chunk sent so far, so that a client that resumes after
+// any event misses no line.
 func (f *follower) steps(c belay.StoredChunk) bool {
 	data, done := c.Data, int64(0)
 	if c.N == f.at.progress {

@@ -124,9 +124,9 @@ func jobOf(x *belay.Execution, output string, runs []startedRun) *Job {
 	return j
 }
 
-// begin sets the start time of the agent, its conversation and the phase.
+// begin sets the job's phase, the start time of its agent, and the id of the conversation.
 func (j *Job) begin(x *belay.Execution, runs []startedRun) {
-	// Runs before the execution was last reopened do not count.
+	// Runs that started before the execution was last reopened do not count.
 	runs = slices.DeleteFunc(slices.Clone(runs), func(b startedRun) bool { return b.At.Before(x.StartedAt) })
 	if len(runs) > 0 {
 		j.StartedAt, j.Session = &runs[0].At, runs[len(runs)-1].Session
@@ -139,7 +139,7 @@ func (j *Job) begin(x *belay.Execution, runs []startedRun) {
 	}
 }
 
-// reason returns the reason why a job did not succeed.
+// reason returns the text that says why a job did not succeed.
 func reason(x *belay.Execution) string {
 	switch {
 	case x.State == belay.Cancelled && x.Error != nil:
@@ -212,8 +212,8 @@ func (d *endpoint) job(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// show sends a job. It writes the output in parts, because the JSON encoding of the output may be
-// six times as long as the output.
+// show sends a job as JSON. It encodes and writes the output in parts, because the JSON encoding
+// may be six times as long as the output itself.
 func (d *endpoint) show(w http.ResponseWriter, r *http.Request, x *belay.Execution, runs []startedRun) error {
 	output, give, err := d.output(r.Context(), x.ID)
 	if err != nil {
@@ -221,7 +221,8 @@ func (d *endpoint) show(w http.ResponseWriter, r *http.Request, x *belay.Executi
 	}
 	defer give()
 	const field = `"output":"`
-	// The strings before the field output contain no quotes, so the first match is the field.
+	// The strings before the field output contain no quotes, so the first match is the name of that
+	// field.
 	before, after, _ := bytes.Cut(jsonOf(jobOf(x, "", runs)).Bytes(), []byte(field))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -241,7 +242,8 @@ func (d *endpoint) show(w http.ResponseWriter, r *http.Request, x *belay.Executi
 	return nil
 }
 
-// pieceOf returns the number of bytes of an output to write next; it does not split a character.
+// pieceOf returns how many bytes of the output to write next: at most 32 KiB, without splitting a
+// character.
 func pieceOf(output []byte) int {
 	const most = 32 << 10
 	if len(output) <= most {
@@ -255,7 +257,7 @@ func pieceOf(output []byte) int {
 	return most
 }
 
-// await waits for the end of a job, at most for the time wait.
+// await waits until a job ends, for at most the duration wait.
 func (d *endpoint) await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	waiting, done := d.waiting(ctx)
 	_, err := d.b.Await(waiting, id, wait)
@@ -266,7 +268,8 @@ func (d *endpoint) await(ctx context.Context, id belay.ExecutionID, wait time.Du
 	return d.b.Execution(ctx, id)
 }
 
-// waitOf returns how long a request may wait: a duration such as "30s", or a number of seconds.
+// waitOf returns how long the request lets the server wait: the parameter wait is a duration such
+// as "30s", or a number of seconds.
 func waitOf(r *http.Request) (time.Duration, error) {
 	text := r.URL.Query().Get("wait")
 	if text == "" {
@@ -302,13 +305,14 @@ func (d *endpoint) cancel(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusAccepted, Accepted{x.ID, Status(&x, answerOf(&x))})
 }
 
-// drop cancels a job whose caller has disconnected. It also works after the end of the request.
+// drop cancels a job whose caller has disconnected. The cancellation continues even if ctx, the
+// context of the request, has ended.
 func (s *Service) drop(ctx context.Context, id belay.ExecutionID, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	_, err := s.b.Control(ctx, belay.Control{Execution: id, Action: belay.ActionCancel, Reason: why})
 	var e *belay.Error
-	// a conflict means that the job has ended meanwhile
+	// a conflict means that the job ended before the cancellation
 	if err != nil && !(errors.As(err, &e) && e.Code == belay.CodeConflict) {
 		s.o.Log.ErrorContext(ctx, "belay: cancel the job of a disconnected chat", "execution", id.String(), "error",
 			err)

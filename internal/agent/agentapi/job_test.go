@@ -44,7 +44,7 @@ func TestStatusOfEveryState(t *testing.T) {
 			t.Errorf("%s, %+v, %+v: %s, want %s", c.state, c.err, c.a, got, c.want)
 		}
 	}
-	// A state that Status does not handle would get the status error.
+	// Status would return the status error for a state that it does not handle.
 	for _, s := range append([]belay.State{belay.Succeeded}, unended...) {
 		if Status(&belay.Execution{State: s}, nil) == Errored {
 			t.Errorf("%s has no status", s)
@@ -102,7 +102,8 @@ func TestJobShowsItsResultAfterItsEnd(t *testing.T) {
 	}
 }
 
-// Rule: wait is a number of seconds or a duration, and is cut to the server's maximum.
+// Rule: the parameter wait is a number of seconds or a duration. A value above the maximum of the
+// server is replaced by that maximum.
 func TestWaitIsBounded(t *testing.T) {
 	for text, want := range map[string]time.Duration{"": 0, "0": 0, "1.5": 1500 * time.Millisecond,
 		"30s": 30 * time.Second, "9h": time.Minute, "99999999": time.Minute} {
@@ -118,8 +119,8 @@ func TestWaitIsBounded(t *testing.T) {
 	}
 }
 
-// Rule: a job's timeout comes from the request or else from the server's settings. A job is never
-// without a timeout.
+// Rule: every job has a timeout: the timeout in the request or, if the request has none, the
+// timeout in the server's settings.
 func TestPromptAlwaysHasATimeout(t *testing.T) {
 	setup := &agent.Setup{Command: agent.Template{"a"}, Timeout: time.Minute, Repo: ""}
 	number := func(f float64) *float64 { return &f }

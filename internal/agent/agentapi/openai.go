@@ -99,7 +99,8 @@ func (d *endpoint) models(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, Models{"list", []Model{d.theModel()}})
 }
 
-// model returns the only model, and refuses other names; a chat may use any name.
+// model responds with the only model. It refuses every other name, although a chat may use any
+// name.
 func (d *endpoint) model(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("model") != d.o.Model {
 		refuseChat(w, wire.ProblemOf(&belay.Error{
@@ -132,8 +133,8 @@ func faultOf(p wire.Problem) ChatError {
 	return ChatError{ChatFault{Message: message, Type: kind, Code: string(p.Code)}}
 }
 
-// chatStatus returns the HTTP status of a refused chat. For some codes it differs from the status
-// on other routes.
+// chatStatus returns the HTTP status with which a chat is refused. For some error codes this status
+// differs from the status on other routes.
 func chatStatus(p wire.Problem) int {
 	switch p.Code {
 	case belay.CodeQueueFull:

@@ -13,11 +13,13 @@ import (
 const (
 	// maxOutput is the maximum size of the output in a job, in bytes.
 	maxOutput = 1 << 20
-	// outputRoom is the memory needed to read that output: a page, and the end of the output.
+	// outputRoom is the memory, in bytes, that is needed to read the end of an output: one page of
+	// chunks, and maxOutput bytes.
 	outputRoom = httpapi.PageRoom + maxOutput
 )
 
-// output returns the end of a job's output. The caller must call give after it has sent the output.
+// output returns the end of a job's output and reserves memory for it. The caller must call give
+// after it has sent the output, to free that memory.
 func (s *Service) output(ctx context.Context, id belay.ExecutionID) (end []byte, give func(), err error) {
 	if give, err = s.o.Reading.Take(ctx, outputRoom); err != nil {
 		return nil, nil, err
@@ -67,7 +69,7 @@ func (s *Service) end(ctx context.Context, id belay.ExecutionID) ([]byte, error)
 }
 
 // lastChunk returns the number of the last chunk of a log, or a negative number if the log is
-// empty. It doubles its steps until it is past the end, and then halves them.
+// empty. It searches in steps that it doubles until it has passed the end, and then halves.
 func lastChunk(from func(n int64, limit int) ([]belay.StoredChunk, error)) (int64, error) {
 	last, step, growing := int64(-1), int64(1), true
 	for {

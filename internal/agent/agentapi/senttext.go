@@ -9,14 +9,15 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// maxTold is the maximum size, in bytes, of the sent text that is kept for comparison with the
-// output of another run. The longest answer that is stored is shorter.
+// maxTold is the maximum size, in bytes, of the text that the server keeps after it has sent it, to
+// compare it with the output of another run. It is larger than the longest answer that can be
+// stored.
 const maxTold = 512 << 10
 
 // sentText is the part of a streamed answer that was already sent. If a run began a new
-// conversation, only the output of the newest conversation counts, and output that repeats the sent
-// text is not sent again. If a run continued a conversation, its output follows the output of the
-// run before.
+// conversation, only the output of the newest conversation counts, and the part of it that repeats
+// the sent text is not sent again. If a run continued a conversation, its output follows the output
+// of the previous run.
 type sentText struct {
 	root belay.Token // the run that began the newest conversation
 	run  belay.Token // the run whose output came last
@@ -27,8 +28,9 @@ type sentText struct {
 	open bool   // if long is set: the sent text does not end with a newline
 }
 
-// awaited returns the first run of an execution whose output may be sent: among the runs that have
-// ended, only the last run counts.
+// awaited returns the earliest run whose output a chat sends. If the execution runs or has ended,
+// this is the last run; otherwise it is the next run, because the output of the ended runs does not
+// count.
 func awaited(x *belay.Execution) belay.Token {
 	if x.State == belay.Running || x.State.Terminal() {
 		return x.Token
@@ -36,8 +38,9 @@ func awaited(x *belay.Execution) belay.Token {
 	return x.Token + 1
 }
 
-// add takes output of a run and returns the part to send. root is the run that began the
-// conversation of this run. same is false if a new conversation differs from the sent text.
+// add takes a part of a run's output and returns the text to send. root is the run that began the
+// conversation of that run. same is false if the output of a new conversation differs from the text
+// that was already sent.
 func (t *sentText) add(run, root belay.Token, data []byte) (text string, same bool) {
 	if root < t.root {
 		return "", true
@@ -77,7 +80,7 @@ func (t *sentText) add(run, root belay.Token, data []byte) (text string, same bo
 }
 
 // end returns the part of the whole answer that was not sent yet. same is false if the newest
-// conversation has not repeated all of the sent text.
+// conversation has ended before it repeated all of the text that was already sent.
 func (t *sentText) end(answer string) (rest string, same bool) {
 	if t.long {
 		return "", true

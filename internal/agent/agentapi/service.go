@@ -21,7 +21,7 @@ type Options struct {
 	// Setup is the configuration of agents.
 	Setup agent.Setup
 	// Capacity is the number of jobs that this process runs at the same time. QueueDepth is the
-	// number of jobs that may run or wait on all servers that share the store.
+	// maximum number of jobs that run or wait, counted over all servers that share the store.
 	Capacity, QueueDepth int
 	// JobTTL is how long a job can be read after its end; 0 means as long as its execution is kept.
 	JobTTL time.Duration
@@ -37,8 +37,8 @@ type Options struct {
 	// Ping is the interval of pings in an idle stream. WriteTimeout is the time in which a client
 	// must accept each write. 0 means 15 s for Ping and 10 s for WriteTimeout.
 	Ping, WriteTimeout time.Duration
-	// Reading is the memory budget for reading logs, which other readers may share; nil means that
-	// the service makes its own budget.
+	// Reading is the memory budget for reading logs. Other readers may share the budget; nil means
+	// that the service makes a budget of its own.
 	Reading *httpapi.Reading
 	// Now is the clock for JobTTL; nil means time.Now.
 	Now func() time.Time
@@ -77,8 +77,8 @@ type endpoint struct {
 	stopping <-chan struct{} // closed when the listener begins to stop
 }
 
-// Routes returns the routes of the service for one listener. Requests that wait end when stopping
-// is closed.
+// Routes returns the routes of the service for one listener. When stopping is closed, requests that
+// wait for a job end.
 func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 	d := &endpoint{s, stopping}
 	read, submit := []belay.Scope{belay.ScopeRead, belay.ScopeSubmit}, []belay.Scope{belay.ScopeSubmit}

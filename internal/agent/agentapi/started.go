@@ -30,8 +30,8 @@ func (s *Service) startedRuns(ctx context.Context, id belay.ExecutionID) ([]star
 	return all, err
 }
 
-// root returns the run that began the conversation to which a run belongs. It is the run itself,
-// unless the run continued the conversation of an earlier run.
+// root returns the run that began the conversation of the given run. This is the run itself, unless
+// it continued the conversation of an earlier run.
 func root(all []startedRun, run belay.Token) belay.Token {
 	for _, b := range slices.Backward(all) {
 		if b.Token > run {

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// Rule: whatever bytes the output contains, the output is sent as the data of a single event: it
-// can neither begin nor end an event.
+// Rule: output is sent as the data of a single event, whatever bytes it contains: it can neither
+// end that event nor begin another.
 func TestEventsAreFramed(t *testing.T) {
 	w := httptest.NewRecorder()
 	s := New(nil, Options{}).stream(w)
@@ -34,8 +34,8 @@ func TestEventsAreFramed(t *testing.T) {
 	}
 }
 
-// Rule: output is sent in whole characters, wherever it is cut into parts. Invalid bytes and NUL
-// are replaced.
+// Rule: only whole characters are sent, even if the parts of the output split a character. Invalid
+// bytes and NUL are replaced.
 func TestOutputIsSentInWholeCharacters(t *testing.T) {
 	const text = "früh \xff 𝄞 \x00."
 	for size := 1; size <= len(text); size++ {
@@ -52,9 +52,9 @@ func TestOutputIsSentInWholeCharacters(t *testing.T) {
 	}
 }
 
-// Rule: if a run began a new conversation, only the output of the newest conversation is sent,
-// without the part that repeats the sent text; a difference is detected. If a run continued a
-// conversation, its output follows the earlier output.
+// Rule: if a run began a new conversation, only the output of that conversation is sent, without
+// its beginning that repeats the sent text; a difference from the sent text is detected. If a run
+// continued a conversation, its output follows the earlier output.
 func TestSentTextIsNotRepeated(t *testing.T) {
 	type words struct {
 		run, root belay.Token
@@ -140,8 +140,8 @@ func TestTheRootOfAConversation(t *testing.T) {
 	}
 }
 
-// Rule: a chat that joins an interrupted job gets all output of its conversation. If a run began a
-// new conversation, the chat gets only the output of that conversation.
+// Rule: a chat that joins an interrupted job gets the output of all runs of the newest
+// conversation, and no output of an earlier conversation.
 func TestAChatJoinsAConversation(t *testing.T) {
 	for continued, want := range map[bool]string{true: "one\n\ntwo", false: "two"} {
 		store := &logs{
@@ -260,8 +260,8 @@ func TestLogResumesAfterAnyEvent(t *testing.T) {
 	}
 }
 
-// Rule: an invalid Last-Event-ID is refused. A number of lines beyond the end of a chunk causes no
-// long loop.
+// Rule: an invalid Last-Event-ID is refused. If it names more lines than a chunk has, the server
+// does not loop over the missing lines.
 func TestInvalidPositionsAreRefused(t *testing.T) {
 	for _, text := range []string{"x", "1", "1.2", "1.2.3.4.5", "-1.0.0", "1.+2.3", "1.2.99999999999999999999",
 		" 1.2.3", "1.2.3\n"} {
