@@ -16,9 +16,10 @@ const (
 	reserved    kind = "a reserved address"
 )
 
-// ranges lists ranges of addresses, small ranges before large ones: the first range that contains
-// an address gives the address's kind. The ranges follow IANA's registries of special-purpose
-// addresses. IPv6 addresses are public only in 2000::/3.
+// ranges lists ranges of addresses with their kinds. A small range stands before a larger range
+// that contains it, because the first range that contains an address gives the kind of the address.
+// The ranges follow the IANA registries of special-purpose addresses. IPv6 addresses are public
+// only in 2000::/3.
 var ranges = table(
 	// AWS, ECS, EKS, Azure, Alibaba, Oracle, Google.
 	metadata, "169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "168.63.129.16/32", "100.100.100.200/32",
@@ -31,7 +32,8 @@ var ranges = table(
 	private, "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7",
 	reserved, "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
 	"240.0.0.0/4",
-	// Teredo and 6to4 addresses contain an IPv4 address, whose kind would not be checked.
+	// Teredo and 6to4 addresses contain an IPv4 address. They are reserved here, because the kind of
+	// that IPv4 address is not checked.
 	reserved, "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 	public, "2000::/3", "0.0.0.0/0",
 	reserved, "::/0",
@@ -42,7 +44,7 @@ type ranged struct {
 	kind   kind
 }
 
-// table builds ranges from rows; each row is a kind, followed by the ranges of that kind.
+// table builds the ranges from rows, in which each kind is followed by the ranges of that kind.
 func table(rows ...any) (all []ranged) {
 	var current kind
 	for _, row := range rows {

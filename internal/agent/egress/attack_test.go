@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: whatever the spelling of a target, the proxy refuses a host that is not listed, and neither
-// resolves nor dials it. The response names the setting agent.egress.
+// Rule: the proxy refuses a host that is not listed, whatever the spelling of the target. It
+// neither resolves nor dials that host. The response names the setting agent.egress.
 func TestUnlistedTargetsAreRefused(t *testing.T) {
 	belay := httptest.NewServer(http.HandlerFunc(hello)) // no request of this test may reach this server
 	defer belay.Close()
@@ -131,8 +131,8 @@ func TestNamesOfForbiddenAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: the proxy resolves a name once for each connection and dials the address that it has
-// checked, so a name server that changes its answer cannot bypass the check.
+// Rule: the proxy resolves a name once for each connection, checks the address, and dials that same
+// address. So a name server that changes its answer cannot bypass the check.
 func TestCheckedAddressIsTheOneDialled(t *testing.T) {
 	p := begin(t, "rebind.example.com:443")
 	turn := 0
@@ -154,7 +154,8 @@ func TestCheckedAddressIsTheOneDialled(t *testing.T) {
 	}
 }
 
-// Rule: the proxy refuses its own address and the addresses of Belay, even if the list allows them.
+// Rule: the proxy refuses its own address and the addresses of Belay, even if the policy lists
+// them.
 func TestAddressesOfBelayAreClosed(t *testing.T) {
 	own := netip.MustParseAddrPort("10.0.0.5:7420")
 	p := beginWith(t, func(s *Server) {
@@ -171,8 +172,8 @@ func TestAddressesOfBelayAreClosed(t *testing.T) {
 	}
 }
 
-// Rule: after a refused request the proxy reads no more bytes of the connection, so these bytes
-// cannot be another request.
+// Rule: after it has refused a request, the proxy reads no more bytes of that connection. So no
+// further bytes can act as another request.
 func TestNothingIsReadAfterARefusal(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(hello))
 	defer server.Close()
@@ -197,8 +198,8 @@ func TestNothingIsReadAfterARefusal(t *testing.T) {
 	}
 }
 
-// Rule: net/http writes every forwarded request anew: with the target as Host, with one length, and
-// without headers that are meant for the proxy.
+// Rule: net/http writes every forwarded request anew: its Host is the target, it has one length,
+// and it has no headers that are meant for the proxy.
 func TestForwardedRequestsAreRewritten(t *testing.T) {
 	heard := make(chan string, 1)
 	server := listen(t, func(c *net.TCPConn) {
@@ -241,7 +242,8 @@ func TestForwardedRequestsAreRewritten(t *testing.T) {
 			t.Errorf("%q: %q", framing, got)
 		}
 	}
-	// If a request has both lengths, the proxy reads the chunks, and forwards only their content.
+	// If a request has a Content-Length and is also chunked, the proxy reads the chunks and forwards
+	// only their content.
 	p.line().send("POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\nTransfer-Encoding: " +
 		"chunked\r\n\r\n0\r\n\r\n" + smuggled).all()
 	if got := next(t, heard); strings.Contains(got, "Content-Length: 60") || strings.Contains(got, "evil") {
@@ -249,8 +251,8 @@ func TestForwardedRequestsAreRewritten(t *testing.T) {
 	}
 }
 
-// Rule: the proxy closes a connection whose request stays incomplete, and a connection that carries
-// no bytes for the idle time.
+// Rule: the proxy closes a connection if a request does not arrive completely in time, or if the
+// connection carries no bytes for the idle time.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	p := beginWith(t, func(s *Server) {
@@ -284,14 +286,14 @@ func TestHeaderIsBounded(t *testing.T) {
 	}
 }
 
-// Rule: a tunnel that carries bytes in either direction stays open longer than the idle time. It is
-// closed after it has carried no bytes for the idle time.
+// Rule: a tunnel stays open as long as it carries bytes in either direction. The proxy closes it
+// after it has carried no bytes for the idle time.
 func TestATunnelInUseStaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Minute
 		far, up := net.Pipe()
 		near, down := net.Pipe()
-		l := &one{conn: down, over: make(chan struct{})}
+		l := &singleListener{conn: down, over: make(chan struct{})}
 		s := &Server{
 			Policy: policy(t, "10.0.0.1:443"), Limits: Limits{Idle: idle},
 			Dial: func(context.Context, string, string) (net.Conn, error) { return up, nil },
@@ -330,14 +332,14 @@ func TestATunnelInUseStaysOpen(t *testing.T) {
 	})
 }
 
-// one is a listener that accepts a single connection.
-type one struct {
+// singleListener is a listener that accepts a single connection.
+type singleListener struct {
 	conn net.Conn
 	over chan struct{}
 	once sync.Once
 }
 
-func (l *one) Accept() (net.Conn, error) {
+func (l *singleListener) Accept() (net.Conn, error) {
 	if c := l.conn; c != nil {
 		l.conn = nil
 		return c, nil
@@ -346,15 +348,15 @@ func (l *one) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-func (l *one) Close() error {
+func (l *singleListener) Close() error {
 	l.once.Do(func() { close(l.over) })
 	return nil
 }
 
-func (l *one) Addr() net.Addr { return &net.UnixAddr{Name: "one", Net: "unix"} }
+func (l *singleListener) Addr() net.Addr { return &net.UnixAddr{Name: "single", Net: "unix"} }
 
-// Rule: the number of connections of a job is limited. A further connection is accepted as soon as
-// another connection has ended.
+// Rule: the number of open connections of a job is limited. The proxy accepts a further connection
+// as soon as another connection has ended.
 func TestConnectionsAreBounded(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	p := beginWith(t, func(s *Server) { s.Limits.Connections = 3 }, "example.com")
@@ -377,7 +379,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: Close ends all connections to the job and to its targets, and all goroutines of the server.
+// Rule: Close ends all connections to the job and to the targets, and all goroutines of the server.
 func TestCloseEndsEverything(t *testing.T) {
 	ended := make(chan struct{}, 2)
 	server := listen(t, func(c *net.TCPConn) {
@@ -452,8 +454,8 @@ type onlyCloses struct{ net.Listener }
 
 func (onlyCloses) Close() error { return nil }
 
-// Rule: the server logs each refused target once and counts every refusal. Targets are logged in
-// printable ASCII, and the number of counted targets is limited.
+// Rule: the server logs each refused target once, in printable ASCII, and counts every refusal. It
+// counts a limited number of targets separately.
 func TestRefusalsAreLoggedOnce(t *testing.T) {
 	p := begin(t, "example.com")
 	for range 3 {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// bounded is a listener with a limited number of open connections; further connections wait in the
-// kernel.
+// bounded is a listener with a limited number of open connections. While the limit is reached,
+// further connections wait in the kernel.
 type bounded struct {
 	net.Listener
 	server *Server
@@ -20,7 +20,8 @@ func newBounded(l net.Listener, s *Server) *bounded {
 	return &bounded{Listener: l, server: s, slots: make(chan struct{}, s.Limits.Connections), over: make(chan struct{})}
 }
 
-// Accept waits until the number of connections is below the limit, and then for a connection.
+// Accept waits until fewer connections are open than the limit allows, and then accepts the next
+// connection.
 func (b *bounded) Accept() (net.Conn, error) {
 	select {
 	case b.slots <- struct{}{}:
@@ -41,14 +42,14 @@ func (b *bounded) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close closes the listener, not its connections.
+// Close closes the listener. Accepted connections stay open.
 func (b *bounded) Close() error {
 	b.once.Do(func() { close(b.over) })
 	return b.Listener.Close()
 }
 
-// accepted is a connection of the job. It is closed after it has carried no bytes for the idle
-// time. All bytes of a tunnel go through this connection, in both directions.
+// accepted is a connection from the job to the proxy. It is closed after it has carried no bytes
+// for the idle time. All bytes of a tunnel, in both directions, go through it.
 type accepted struct {
 	net.Conn
 	listener *bounded
@@ -71,7 +72,7 @@ func (c *accepted) Write(p []byte) (int, error) {
 }
 
 func (c *accepted) used(n int) {
-	// If the timer has already fired, it closes the connection.
+	// Stop returns false if the timer has already fired; the connection is then closed.
 	if n > 0 && c.idle.Stop() {
 		c.idle.Reset(c.listener.server.Limits.Idle)
 	}
@@ -88,5 +89,5 @@ func (c *accepted) Close() error {
 	return err
 }
 
-// CloseWrite ends the sending to the job; the job may still send.
+// CloseWrite closes the direction to the job; the job may still send.
 func (c *accepted) CloseWrite() error { return closeWrite(c.Conn) }

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// mostAddresses is the maximum number of a name's addresses that are tried.
+	// mostAddresses is the maximum number of addresses that the proxy tries for one name.
 	mostAddresses = 8
 	// attempt is the time limit for connecting to one of several addresses.
 	attempt = 5 * time.Second
 )
 
-// errNowhere means that a name has no address.
+// errNowhere means that a name resolves to no address.
 var errNowhere = errors.New("the name has no address")
 
 // connect connects to an allowed target, at an address that the policy permits for that target. It
@@ -62,8 +62,8 @@ func (s *Server) dial(ctx context.Context, a netip.AddrPort, others bool) (net.C
 	return d, nil
 }
 
-// addresses returns the addresses of a target that may be dialled. If no address may be dialled,
-// the error is the reason for the first address.
+// addresses returns the addresses of a target that the policy permits the proxy to dial. If there
+// is none, the error says why the first address is refused.
 func (s *Server) addresses(ctx context.Context, t target) (good []netip.AddrPort, err error) {
 	all := []netip.Addr{t.addr}
 	if t.name != "" {
@@ -123,7 +123,7 @@ func (s *Server) resolve(ctx context.Context, t target) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
-// dialled is a connection to a target; the server closes it at its own end.
+// dialled is a connection to a target. Server.Close and the end of the listener close it.
 type dialled struct {
 	net.Conn
 	server *Server
@@ -135,5 +135,5 @@ func (d *dialled) Close() error {
 	return d.Conn.Close()
 }
 
-// CloseWrite ends the sending to the target; the target may still send.
+// CloseWrite closes the direction to the target; the target may still send.
 func (d *dialled) CloseWrite() error { return closeWrite(d.Conn) }

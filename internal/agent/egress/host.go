@@ -39,14 +39,14 @@ func newTarget(host string, port int) (target, error) {
 	return target{name: name, addr: addr, port: port}, err
 }
 
-// parseTarget parses HOST:PORT. otherwise is the default port; 0 means that the text must name a
-// port.
-func parseTarget(text string, otherwise int) (target, error) {
+// parseTarget parses HOST:PORT. A text without a port gets defaultPort; if defaultPort is 0, such a
+// text is refused.
+func parseTarget(text string, defaultPort int) (target, error) {
 	host, port, err := splitPort(text)
 	if err != nil {
 		return target{}, err
 	}
-	n := otherwise
+	n := defaultPort
 	if port != "" {
 		if n, err = parsePort(port); err != nil {
 			return target{}, err
@@ -123,8 +123,9 @@ func canonical(host string) (string, netip.Addr, error) {
 	return name, none, nil
 }
 
-// lower converts only ASCII letters to lower case. Other letters, such as the Kelvin sign, must not
-// become ASCII letters, because they are refused later.
+// lower converts only ASCII letters to lower case. strings.ToLower would turn some other letters,
+// such as the Kelvin sign, into ASCII letters; these other letters must stay, because they are
+// refused later.
 func lower(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {

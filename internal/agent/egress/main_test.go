@@ -22,7 +22,7 @@ import (
 const patience = 20 * time.Second
 
 // proxy is a server under test with a simulated internet: names resolve to public addresses, and a
-// connection to such an address leads to a server on loopback.
+// connection to such an address reaches a test server on loopback.
 type proxy struct {
 	*Server
 	t    *testing.T
@@ -70,7 +70,7 @@ func beginWith(t *testing.T, set func(s *Server), patterns ...string) *proxy {
 	return p
 }
 
-// settle waits until there are no more goroutines than before.
+// settle waits until at most before goroutines run.
 func settle(t *testing.T, before int) {
 	t.Helper()
 	if !happens(func() bool { return runtime.NumGoroutine() <= before }) {
@@ -109,8 +109,8 @@ func happens(ok func() bool) bool {
 	return true
 }
 
-// at adds a server to the simulated internet, under a name, an address and a port; really is the
-// server's real address.
+// at adds a server to the simulated internet. name, addr and port are its address there; really is
+// the address of the test server that answers.
 func (p *proxy) at(name, addr, port, really string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// nothing is the list that allows no host.
+// nothing is the text of the policy that allows no host.
 const nothing = "none"
 
-// Parse parses the patterns of a policy. The error has a line for each invalid pattern. An empty
-// list is refused, because a reader could think that it allows nothing or that it allows
-// everything.
+// Parse parses the patterns of a policy. The error has one line for each invalid pattern. Parse
+// refuses an empty list, because a person could expect that an empty list allows nothing, or that
+// it allows everything.
 func Parse(patterns []string) (*Policy, error) {
 	if len(patterns) == 0 {
 		return nil, fmt.Errorf("the list is empty; did you mean %q, which closes the network?", nothing)
@@ -54,7 +54,7 @@ var (
 		"range separately")
 )
 
-// closing are words that people may write when they mean no network.
+// closing are words with which a person may mean that a job has no network.
 var closing = []string{"", "none", "no", "off", "nothing", "false", "null"}
 
 func parseRule(text string) (rule, error) {

@@ -50,15 +50,16 @@ func (p *Policy) exact(t target) bool {
 	return slices.ContainsFunc(p.rules, func(r rule) bool { return !r.below && r.named(t) })
 }
 
-// opens reports whether a pattern lists this address, or a range that contains it.
+// opens reports whether a pattern lists this address itself, or a range that contains it, and not
+// only a name.
 func (p *Policy) opens(addr netip.Addr, port int) bool {
 	return slices.ContainsFunc(p.rules, func(r rule) bool {
 		return r.name == "" && slices.Contains(r.ports, port) && r.holds(addr)
 	})
 }
 
-// admits reports whether a job may reach an allowed target at this address, to which the target
-// resolves.
+// admits reports whether a job may reach the allowed target t at the address addr, to which the
+// name of t resolves.
 func (p *Policy) admits(t target, addr netip.Addr) bool {
 	switch kindOf(addr) {
 	case public:
@@ -73,9 +74,9 @@ func (p *Policy) admits(t target, addr netip.Addr) bool {
 // own are the names that programs use for their own machine.
 var own = []string{"localhost", "127.0.0.1", "::1", "[::1]"}
 
-// Direct lists the names of a job's own machine, to which programs connect without the proxy. It
-// omits addresses in listed ranges, because such an address means the host outside the job's
-// network.
+// Direct lists the names of a job's own machine, to which programs in the job connect without the
+// proxy. It omits an address that the policy lists, because that address then means the host
+// outside the job's network.
 func (p *Policy) Direct() []string {
 	return slices.DeleteFunc(slices.Clone(own), func(name string) bool {
 		addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
@@ -95,9 +96,9 @@ func (r rule) named(t target) bool {
 	return t.name == r.name
 }
 
-// holds reports whether a range allows an address. It allows an address that is not public only if
-// all addresses of the range are of the same kind, so that a large range does not allow such an
-// address by accident.
+// holds reports whether the range of a rule allows an address. If the address is not public, all
+// addresses of the range must be of the same kind as that address, so that a large range does not
+// allow such an address by accident.
 func (r rule) holds(addr netip.Addr) bool {
 	if !r.prefix.Contains(addr) {
 		return false

@@ -176,7 +176,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Rule: Parse makes the same policy from the text of a policy.
+// Rule: String returns patterns from which Parse makes the same policy again.
 func TestPolicyAsText(t *testing.T) {
 	p := policy(t, "Example.COM.", "*.example.com:8443", "127.0.0.1:11434", "[::1]", "[fd00::/8]:5432", "10.0.0.0/8",
 		"example.com")
@@ -189,7 +189,7 @@ func TestPolicyAsText(t *testing.T) {
 	}
 }
 
-// Rule: kindOf returns the kind of each address according to the registries.
+// Rule: kindOf returns the kind that the IANA registries give to each address.
 func TestKindsOfAddresses(t *testing.T) {
 	for text, want := range map[string]kind{
 		"8.8.8.8": public, "2606:4700::1111": public, "172.32.0.1": public, "64:ff9b::8.8.8.8": public,
@@ -212,9 +212,9 @@ func TestKindsOfAddresses(t *testing.T) {
 	}
 }
 
-// Rule: a job may reach a listed name at public addresses. If the exact name is listed, it may also
-// reach the name at private addresses. At any other address it may reach the name only if that
-// address is listed too.
+// Rule: a job may reach a listed name at public addresses. If the whole name is listed, and not
+// only a wildcard, the job may also reach it at private addresses. It may reach the name at any
+// other address only if the policy lists that address as well.
 func TestNamesLeadToPermittedKindsOfAddresses(t *testing.T) {
 	p := policy(t, "git.example.org:443", "*.example.com:443", "ollama.example.org:443", "127.0.0.1:443",
 		"169.254.0.0/16:443", "10.9.0.0/16:443")
@@ -247,8 +247,8 @@ func TestNamesLeadToPermittedKindsOfAddresses(t *testing.T) {
 	}
 }
 
-// Rule: a policy allows a target only if a pattern lists it according to a second, simple
-// implementation. Parse refuses a pattern or reads it as it is written.
+// Rule: a policy allows a target only if a second, simple implementation finds a pattern that lists
+// the target. Parse either refuses a pattern or does not change its meaning.
 func FuzzPolicy(f *testing.F) {
 	for _, s := range []string{
 		"api.example.com", "*.example.com", "127.0.0.1", "0x7f.1", "[::1]:80", "10.0.0.0/8:5432", "a@b:443",
@@ -294,8 +294,8 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// Rule: Direct lists the names of the job's own machine, except addresses that the policy lists,
-// because these mean the host.
+// Rule: Direct lists the names of the job's own machine. It omits addresses that the policy lists,
+// because these addresses then mean the host.
 func TestOwnNamesNeedNoProxy(t *testing.T) {
 	for patterns, want := range map[string]string{
 		"none": "localhost 127.0.0.1 ::1 [::1]", "example.org": "localhost 127.0.0.1 ::1 [::1]",

@@ -21,7 +21,8 @@ type Refusal struct {
 	Count int
 }
 
-// others is the target under which all targets after mostRefusals are counted.
+// others is the entry in which all targets after the first mostRefusals targets are counted
+// together.
 const others = "others"
 
 type refusals struct {

@@ -50,8 +50,8 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	s.forward.ServeHTTP(w, r)
 }
 
-// knows reports whether a request has the right token. The comparison always takes the same time,
-// so that the time does not reveal how much of a token is right.
+// knows reports whether a request has the right token. The comparison always takes the same time;
+// otherwise the time would reveal how many characters of a wrong token are right.
 func (s *Server) knows(r *http.Request) bool {
 	if s.Token == "" {
 		return true
@@ -69,7 +69,7 @@ func (s *Server) knows(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }
 
-// linger is the time that a client gets to send the rest of a refused request.
+// linger is how long a client may go on sending the rest of a request that was refused.
 const linger = time.Second
 
 // answer sends a text as the response and closes the connection.
@@ -91,8 +91,8 @@ var (
 	errOwn         = errors.New("it is an address of Belay itself, which no list can allow")
 )
 
-// errKind is the error for a listed name that resolves to an address of a kind that the policy does
-// not allow.
+// errKind is the error for a listed name that resolves to a kind of address that the policy does
+// not permit.
 type errKind kind
 
 func (e errKind) Error() string {
@@ -103,7 +103,8 @@ func (e errKind) Error() string {
 	return text + ", which is only allowed if the address is listed"
 }
 
-// denied reports whether err is a refusal by the policy and not a failed connection.
+// denied reports whether err means that the policy refuses the target, and not that the connection
+// failed.
 func denied(err error) bool {
 	var k errKind
 	return errors.As(err, &k) || errors.Is(err, errOwn)

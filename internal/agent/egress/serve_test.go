@@ -41,8 +41,8 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// Rule: a client reaches only listed hosts: by a tunnel (https) and by http, and by name, wildcard
-// and address.
+// Rule: a client can reach a host that the policy lists by name, by wildcard or by address, both
+// over https (a tunnel) and over http. It can reach no other host.
 func TestAClientReachesWhatIsListed(t *testing.T) {
 	tls := httptest.NewTLSServer(http.HandlerFunc(hello))
 	defer tls.Close()
@@ -86,8 +86,8 @@ func TestAClientReachesWhatIsListed(t *testing.T) {
 			resp.Body.Close()
 		}
 	}
-	// A name that only a wildcard allows may be invented by the job, so the proxy must resolve it
-	// without the machine's search list.
+	// The job may have invented a name that only a wildcard allows, so the proxy must resolve such a
+	// name without the search list of this machine.
 	if names := p.lookups(); slices.Contains(names, "other.org") || !slices.Contains(names, "a.example.com.") ||
 		!slices.Contains(names, "example.com") {
 		t.Errorf("names were looked up: %q", names)
@@ -124,8 +124,8 @@ func TestStreamIsForwardedWithoutBuffering(t *testing.T) {
 	}
 }
 
-// Rule: a request may change its connection to another protocol, and the proxy then forwards bytes
-// in both directions until the connection ends.
+// Rule: if a request changes its connection to another protocol, the proxy forwards bytes in both
+// directions until the connection ends.
 func TestUpgradedConnectionIsATunnel(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) {
 		r := bufio.NewReader(c)
@@ -192,7 +192,7 @@ func TestEachRequestNeedsTheToken(t *testing.T) {
 	}
 }
 
-// Rule: curl and git work with the proxy if the token is in the proxy's URL.
+// Rule: curl and git can use the proxy if the URL of the proxy contains the token.
 func TestCurlAndGit(t *testing.T) {
 	for _, name := range []string{"curl", "git"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -252,7 +252,7 @@ func TestCurlAndGit(t *testing.T) {
 	}
 }
 
-// Rule: when one side of a tunnel has stopped sending, the other side may still send.
+// Rule: after one side of a tunnel has stopped sending, the other side can still send.
 func TestOneDirectionMayEndFirst(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) {
 		all, _ := io.ReadAll(c)
@@ -260,7 +260,8 @@ func TestOneDirectionMayEndFirst(t *testing.T) {
 	})
 	p := begin(t, "example.com")
 	p.at("example.com", "93.184.216.34", "443", server)
-	// Bytes after the request are the first bytes of the tunnel.
+	// The proxy forwards bytes that arrive together with the request as the first bytes of the
+	// tunnel.
 	l := p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: example.com\r\n\r\nearly")
 	if got := l.reads(len(established)); got != established {
 		t.Fatal(got)
@@ -272,7 +273,7 @@ func TestOneDirectionMayEndFirst(t *testing.T) {
 	if got := l.all(); got != "10 bytes" {
 		t.Errorf("the job received %q", got)
 	}
-	// Now the server stops sending first.
+	// In this tunnel the server stops sending first.
 	heard := make(chan string, 1)
 	other := listen(t, func(c *net.TCPConn) {
 		fmt.Fprint(c, "bye")
@@ -291,7 +292,7 @@ func TestOneDirectionMayEndFirst(t *testing.T) {
 	}
 }
 
-// Rule: if a server resets its connection, the proxy closes the job's connection.
+// Rule: if a server resets its connection to the proxy, the proxy closes its connection to the job.
 func TestBrokenConnectionIsPassedOn(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))

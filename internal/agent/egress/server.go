@@ -84,8 +84,9 @@ func fill[T int | time.Duration](to *T, otherwise T) {
 // errOver means that the server was closed.
 var errOver = errors.New("the proxy is closed")
 
-// Serve answers requests on l until Close is called or l is closed. It then ends every connection
-// and returns nil. It closes l. Any other failure of l is an error. A Server serves only once.
+// Serve answers requests on l until Close is called or l is closed. It then closes l and all
+// connections, and returns nil. If l fails in another way, Serve returns that error. Serve may be
+// called only once.
 func (s *Server) Serve(l net.Listener) error {
 	h, err := s.begin(l)
 	if err != nil {
@@ -116,7 +117,7 @@ func (s *Server) begin(l net.Listener) (*http.Server, error) {
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.forward = s.forwarder()
-	// net/http would log how clients disconnect
+	// otherwise net/http would log each client that disconnects
 	silent := slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(s.handle), Protocols: new(http.Protocols), DisableGeneralOptionsHandler: true,
@@ -130,8 +131,8 @@ func (s *Server) begin(l net.Listener) (*http.Server, error) {
 	return s.http, nil
 }
 
-// Close ends every connection immediately, and returns when no request is running. It may be called
-// at any time, and more than once.
+// Close closes every connection immediately, and returns when no request is running any more. It
+// may be called at any time, and more than once.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.over = true
@@ -162,7 +163,7 @@ func (s *Server) end() {
 	close(s.finished)
 }
 
-// track records a connection, so that end closes it. It returns false if end was already called.
+// track records a connection that end must close. It returns false if the server was closed.
 func (s *Server) track(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +180,7 @@ func (s *Server) untrack(c net.Conn) {
 	delete(s.open, c)
 }
 
-// enter counts a running request. It returns false if end was already called.
+// enter increments the number of running requests. It returns false if the server was closed.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,8 +42,8 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
 }
 
 // join copies bytes between two connections, and returns when both directions have ended. When one
-// direction ends, join passes that end on and continues with the other direction. An error ends
-// both directions.
+// direction ends, join closes that direction on the other connection too, and continues with the
+// opposite direction. An error closes both connections.
 func join(up, down net.Conn, read *bufio.Reader) {
 	var both sync.WaitGroup
 	carry := func(to net.Conn, from io.Reader) {
@@ -57,8 +57,8 @@ func join(up, down net.Conn, read *bufio.Reader) {
 	both.Wait()
 }
 
-// early is a reader of the bytes that arrived together with the request, and then of the bytes
-// after them.
+// early is a reader of the bytes that arrived together with the request, and then of the later
+// bytes of the connection.
 type early struct {
 	buffered *bufio.Reader
 	next     net.Conn
@@ -72,7 +72,7 @@ func (e early) Read(p []byte) (int, error) {
 	return e.next.Read(p)
 }
 
-// errWhole is the error for a connection on which one direction cannot end before the other.
+// errWhole is the error for a connection that cannot close its sending direction and still receive.
 var errWhole = errors.New("one direction of the connection cannot end alone")
 
 // closeWrite ends the sending direction of a connection.
