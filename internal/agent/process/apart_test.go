@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bystander is the environment variable that turns the test binary into a bystander: a process of
-// the same user that belongs to no run. With the value "closed" the bystander is not dumpable, so
-// other processes of its user cannot read it.
+// bystander is the environment variable that turns the test binary into a bystander: a process that
+// has the same user as a run and belongs to no run. With the value "closed" the bystander is not
+// dumpable, so other processes of its user cannot read its memory.
 const bystander = "PROCESS_TEST_BYSTANDER"
 
 // standBy is the main function of a bystander: it prints that it is ready and waits to be killed.
@@ -67,8 +67,9 @@ func readAttacks(pid string) []string {
 		"peek " + pid, "steal " + pid + " 0", "attach " + pid}
 }
 
-// Rule: a run cannot kill, stop, limit or read a process of its own user outside the run. The test
-// tries this on the run's supervisor, on the process that started the run, and on a third process.
+// Rule: a run cannot kill, stop, limit or read a process outside the run, even if both have the
+// same user. The test tries this on the supervisor of the run, on the process that started the run,
+// and on an unrelated process.
 func TestWallApart(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		other := startBystander(t, "open")
@@ -97,7 +98,8 @@ func TestWallApart(t *testing.T) {
 	})
 }
 
-// Rule: a run cannot read its supervisor, even without Landlock and the filter of system calls.
+// Rule: a run cannot read the memory, environment and files of its supervisor, even if neither
+// Landlock nor the filter of system calls restricts the run.
 func TestWallApartFromTheSupervisor(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, without := range [][]string{nil, {byLandlock, byFilter}} {
@@ -114,8 +116,8 @@ readlink /proc/$PPID/fd/0 && echo "READ fd"; ls /proc/$PPID/root/ >/dev/null 2>&
 	})
 }
 
-// Rule: other processes of the same user cannot read a process that is not dumpable, even if no
-// wall separates them. Such a process can still start runs of every kind of isolation.
+// Rule: if a process is not dumpable, other processes of its user cannot read it, even without
+// walls between them. It can still start runs of every kind of isolation.
 func TestWallUndumpable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads every process; TestWithoutRoot runs this one as nobody")
@@ -196,8 +198,8 @@ func TestWallIPC(t *testing.T) {
 	})
 }
 
-// Rule: a walled run of root has no capability with which it could undo its walls, and a run in a
-// user namespace has no capability.
+// Rule: if a run with walls runs as root, it has no capability with which it could remove its
+// walls. A run in a user namespace has no capability at all.
 func TestWallCapabilities(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)
@@ -221,7 +223,8 @@ func TestWallCapabilities(t *testing.T) {
 	})
 }
 
-// Rule: Walls, Describe and Open name the walls of a run and the accesses that it still has.
+// Rule: Walls and Describe name the walls of a run, and Open names the accesses that the run still
+// has.
 func TestWallsAreDescribed(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := hiddenFiles(t, kind)

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attacks are the attempts of a hostile run, by name; each function gets the arguments of one
-// attempt. It returns nil if the attack succeeds, and the reason if it fails.
+// attacks are the attempts of a hostile run, by name. Each function gets the arguments of one
+// attempt, and returns nil if the attack succeeds, or the reason why it fails.
 var attacks = map[string]func(args []string) error{
 	"meet":     meet,
 	"dial":     func(a []string) error { return dial(a[0], a[1]) },
@@ -100,7 +100,8 @@ func repelled(t *testing.T, c Command, lines ...string) Result {
 	return r
 }
 
-// open runs the attempts in lines, and fails the test for each attempt that fails.
+// open runs the accesses in lines, which must be permitted, and fails the test for each access that
+// fails.
 func open(t *testing.T, c Command, lines ...string) Result {
 	t.Helper()
 	results, r := assault(t, c, lines...)
@@ -215,7 +216,7 @@ func uring([]string) error {
 	return unix.Close(int(fd))
 }
 
-// fetch requests a page, like most programs through the proxy that the environment names.
+// fetch requests a page. Like most programs, it uses the proxy that the environment names.
 func fetch(url string) error {
 	r, err := (&http.Client{Timeout: 5 * time.Second}).Get(url)
 	if err != nil {

@@ -24,7 +24,7 @@ type cgroup struct {
 }
 
 // newCgroup makes the group of a run. It checks that this process can enter and leave the new
-// group, because a supervisor that could not leave the group would freeze itself.
+// group: a supervisor that cannot leave the group would freeze itself together with the run.
 func newCgroup(h hierarchy, id string) (*cgroup, error) {
 	c := &cgroup{hierarchy: h, dir: filepath.Join(h.place(), cgroupPrefix+id)}
 	if err := os.Mkdir(c.dir, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
@@ -61,8 +61,8 @@ func (c *cgroup) describe(r *report) {
 	r.Freezer, r.Cgroup, r.Version = c.String(), c.dir, c.version
 }
 
-// enter moves this process into the group, so that a child process started next is also in the
-// group. The returned function moves this process back.
+// enter moves this process into the group, so that the child process that it starts next is in the
+// group as well. The returned function moves this process back.
 func (c *cgroup) enter() (func(), error) {
 	if err := write(c.dir, "cgroup.procs", "0"); err != nil {
 		return nil, fmt.Errorf("enter the run's cgroup: %w", err)
@@ -134,8 +134,8 @@ func (c *cgroup) kill() {
 			seen = append(seen, p)
 		}
 	}
-	// The process is still in the group after its start time was read, so the start time belongs to
-	// this process and not to a later process with the same pid.
+	// The start time was read before this check. Since the process is still in the group, the start
+	// time belongs to it and not to a later process with the same pid.
 	for _, p := range seen {
 		if c.holds(p.PID) {
 			_ = p.Signal(syscall.SIGKILL)

@@ -94,21 +94,21 @@ type Command struct {
 	// Direct lists the hosts to which programs connect without the proxy (no_proxy). It is meant
 	// for names of the run's own loopback.
 	Direct []string
-	// Insist lists required walls: if one of them is not available, Start does not start the
-	// command and returns a [*WallError]. All other walls are applied as far as the machine
-	// supports them, and the Result lists the walls that were applied.
+	// Insist lists the walls that the caller requires: if one of them is not available, Start does
+	// not start the command and returns a [*WallError]. Walls that are not listed are applied if the
+	// machine supports them. The Result lists the walls that were applied.
 	Insist []Wall
-	// Files are the command's descriptors 3, 4 and so on. A directory among them is opened again in
-	// the command's own view of the file system, so that read-only mounts also apply to the
-	// directory. The caller closes its own descriptors itself.
+	// Files are the descriptors 3, 4 and so on of the command. If a file is a directory, it is opened
+	// again in the command's own view of the file system, so that read-only mounts also apply to it.
+	// The caller keeps its own descriptors and must close them.
 	Files []*os.File
 	// Helper runs a function of this program instead of a program from the PATH: the [Helper] with
 	// the name Args[0] that was passed to [Main].
 	Helper bool
-	// Tmp is the directory that the run sees as /tmp, /var/tmp and /dev/shm, except where a
-	// directory of Writable lies below one of these. It is used together with Writable. Without a
-	// mount namespace the run sees the machine's directories and may not write in them, so programs
-	// then need TMPDIR.
+	// Tmp is the directory that the run sees as /tmp, /var/tmp and /dev/shm, except for a directory
+	// of Writable below one of these paths. It has an effect only together with Writable. Without a
+	// mount namespace the run sees the /tmp of the machine and may not write there, so its programs
+	// need the variable TMPDIR.
 	Tmp string
 
 	freezer string   // requires a means of freezing; for tests
@@ -116,7 +116,7 @@ type Command struct {
 	without []string // means that must not be used: landlock, filter; for tests
 }
 
-// Chunk is a part of the output. Data is valid only until Output returns.
+// Chunk is a part of the output of a command. Data is valid only until Output returns.
 type Chunk struct {
 	Stream Stream
 	Data   []byte
@@ -138,8 +138,8 @@ func (s Stream) String() string {
 	return "stdout"
 }
 
-// Isolation is the kind of means that keeps the processes of a command together; see the package
-// documentation. Its text is meant for people.
+// Isolation is the kind of means that keeps the processes of a command together; the package
+// documentation describes the kinds. The text of an Isolation is meant for people.
 type Isolation string
 
 // The kinds of isolation. The package documentation describes them.

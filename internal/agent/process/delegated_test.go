@@ -14,11 +14,12 @@ import (
 	"time"
 )
 
-// inService is the environment variable with the cgroup of a service. It is set in the test binary
-// that runs a test again as a process of that service.
+// inService is an environment variable for the test binary. If it is set, the test binary runs
+// inside a simulated systemd service, and the value is the cgroup of that service.
 const inService = "PROCESS_TEST_SERVICE"
 
-// newer returns the mounted cgroup v2 tree with the group of this process.
+// newer returns the cgroup v2 tree of this machine, with the group of this process in it. It skips
+// the test if the machine has no cgroup v2.
 func newer(t *testing.T) hierarchy {
 	t.Helper()
 	for _, h := range hierarchies("/proc/self") {
@@ -30,7 +31,7 @@ func newer(t *testing.T) hierarchy {
 	return hierarchy{}
 }
 
-// controllersOf returns the names of controllers in a file of a group.
+// controllersOf reads the names of controllers from a file of a cgroup, such as cgroup.controllers.
 func controllersOf(t *testing.T, path string) []string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -40,9 +41,9 @@ func controllersOf(t *testing.T, path string) []string {
 	return strings.Fields(string(raw))
 }
 
-// service makes a group with all available controllers, as systemd does for a unit with
-// Delegate=yes and DelegateSubgroup=belay.server. It then runs a test again in a process of that
-// group.
+// service simulates a systemd unit with Delegate=yes and, if leaf is not empty,
+// DelegateSubgroup=leaf: it makes a cgroup with all available controllers. It then runs the named
+// test again in a process of that cgroup.
 func service(t *testing.T, test, leaf string) {
 	t.Helper()
 	top := newer(t).home
@@ -89,9 +90,9 @@ func service(t *testing.T, test, leaf string) {
 	t.Logf("in %s:\n%s", home, out)
 }
 
-// Rule: if a service runs in the subgroup that systemd made for it, its runs get groups beside that
-// subgroup, and the real kernel passes the controllers down to these groups. A run can be frozen
-// there, and no group is left after the run.
+// Rule: if systemd runs a service in its own subgroup (DelegateSubgroup), the cgroups of runs are
+// made beside that subgroup, and the kernel lets these cgroups have controllers. A run can be
+// frozen there, and leaves no cgroup.
 func TestRunsOfAService(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {
@@ -124,8 +125,8 @@ func TestRunsOfAService(t *testing.T) {
 	}
 }
 
-// Rule: a service without that subgroup cannot pass controllers down. Limits are then enforced by
-// other means, or reported as not enforced.
+// Rule: without such a subgroup, the cgroups of runs cannot have controllers. Limits are then
+// enforced by other means, or the result names them as not enforced.
 func TestRunsOfAServiceWithoutASubgroup(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {
@@ -150,8 +151,8 @@ func TestRunsOfAServiceWithoutASubgroup(t *testing.T) {
 	}
 }
 
-// Rule: in cgroup v2 the real kernel stops a fork bomb and a process that uses too much memory at
-// their limits, and the result names the limit.
+// Rule: in cgroup v2 the kernel stops a fork bomb and a process that uses too much memory when they
+// reach their limits, and the result names the limit that was reached.
 func TestLimitsOfCgroupV2(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {

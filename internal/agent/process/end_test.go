@@ -74,8 +74,8 @@ func TestKillSendsNoSIGTERM(t *testing.T) {
 	})
 }
 
-// daemons are scripts that end with a process left behind, which keeps the output pipe open; %s is
-// the time in seconds that the process sleeps.
+// daemons are scripts that leave a process behind when they end. That process keeps the output pipe
+// open and sleeps for %s seconds.
 var daemons = map[string]string{
 	"background":   "sleep %s & exit 5",
 	"setsid":       "setsid sleep %s & exit 5",
@@ -85,7 +85,7 @@ var daemons = map[string]string{
 	"stopped":      "sh -c 'kill -STOP $$; sleep %s' & exit 5",
 }
 
-// Rule: whatever processes a command leaves behind, the run ends within its grace period, and these
+// Rule: if a command leaves processes behind, the run ends within its grace period and these
 // processes are then dead, even if they keep the output pipe open.
 func TestNothingOutlivesTheCommand(t *testing.T) {
 	for name, script := range daemons {
@@ -108,8 +108,8 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 	}
 }
 
-// Rule: the last process of a pipeline may finish its work after the command itself has ended, and
-// its output is delivered.
+// Rule: after the command itself has ended, the last process of its pipeline may finish its work,
+// and the output of that process is delivered.
 func TestOutputOfAPipelineArrivesAfterTheCommandEnded(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "mkfifo p; (cat p; sleep 0.05; echo last) & echo first >p; exit 0")
@@ -162,8 +162,8 @@ func TestReceiverFails(t *testing.T) {
 	})
 }
 
-// Rule: an Output that hangs delays the end of the run by at most the drain time, and the result
-// says that output is missing.
+// Rule: if Output does not return, the run ends at most the drain time later, and the result says
+// that output is missing.
 func TestReceiverHangs(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := shell(t, kind, "while :; do echo x; done")
@@ -188,8 +188,9 @@ func TestReceiverHangs(t *testing.T) {
 	})
 }
 
-// Rule: after kill -9 of the parent no process of the run is left: no daemon, no process without
-// the mark, and no frozen process. No cgroup is left either.
+// Rule: after kill -9 of the process that started a run (its parent), no process of the run is
+// left: no daemon, no process without the mark in its environment, and no frozen process. No cgroup
+// is left either.
 func TestParentKilledLeavesNothing(t *testing.T) {
 	for _, frozen := range []string{"", "yes"} {
 		for _, means := range []string{"", "signals"} {
@@ -245,9 +246,9 @@ func supervisorOf(t *testing.T, run string) host.Status {
 	return host.Status{}
 }
 
-// Rule: if the supervisor is killed, its tree dies too, and Wait returns an error because the exit
-// code is unknown. In a run without a namespace and a cgroup, only processes with the mark are
-// found and killed.
+// Rule: if the supervisor is killed, all processes of the run are killed too, and Wait returns an
+// error because the exit code is unknown. A run without a namespace and without a cgroup is an
+// exception: only its processes with the mark in their environment are found and killed.
 func TestSupervisorKilled(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		nap := unique()
@@ -274,7 +275,8 @@ func TestSupervisorKilled(t *testing.T) {
 	})
 }
 
-// Rule: if the supervisor hangs, the parent itself kills the tree after a time limit.
+// Rule: if the supervisor does not answer, its parent kills all processes of the run after a time
+// limit.
 func TestSupervisorHangs(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		nap := unique()
@@ -293,8 +295,8 @@ func TestSupervisorHangs(t *testing.T) {
 	})
 }
 
-// Rule: SIGTERM to the supervisor ends the run with its grace period, and Wait names this signal as
-// the reason.
+// Rule: if the supervisor gets SIGTERM, it ends the run with the usual grace period, and the error
+// of Wait says that a signal was the reason.
 func TestSupervisorGetsSIGTERM(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
@@ -321,7 +323,7 @@ func TestSweepOrphans(t *testing.T) {
 				bystander := begin(t, t.Context(), other)
 				script := "env -i setsid /bin/sleep " + nap + " & echo up; sleep " + nap
 				cmd := startParent(t, kind, run, script, "frozen: <nil>", parentFreezes+"=yes", parentFreezer+"="+means)
-				// A stopped supervisor cannot react to the death of its parent.
+				// A stopped supervisor cannot react when its parent dies.
 				supervisor := supervisorOf(t, run)
 				if err := supervisor.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
@@ -370,7 +372,7 @@ func TestSweepFindsByCgroup(t *testing.T) {
 		run, nap := id(t), unique()
 		script := "env -i setsid /bin/sleep " + nap + " & echo up; sleep 600"
 		cmd := startParent(t, Subreaper, run, script, "up", parentFreezer+"="+means)
-		// A stopped parent cannot kill the processes after its supervisor has ended.
+		// The parent is stopped, so it cannot kill the remaining processes when their supervisor dies.
 		for _, step := range []func() error{
 			func() error { return cmd.Process.Signal(syscall.SIGSTOP) },
 			func() error { return supervisorOf(t, run).Signal(syscall.SIGKILL) },
@@ -394,7 +396,8 @@ func TestSweepFindsByCgroup(t *testing.T) {
 	}
 }
 
-// Rule: SweepOrphans kills neither its own process nor the run that its own process belongs to.
+// Rule: SweepOrphans kills neither the process that calls it nor the run to which that process
+// belongs.
 func TestSweepSparesItself(t *testing.T) {
 	if os.Getenv("PROCESS_TEST_SWEEPS") != "" {
 		_, err := SweepOrphans(t.Context(), func(id string) bool { return id == os.Getenv("PROCESS_TEST_SWEEPS") })

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filesVariable is the environment variable with the number of descriptors that a supervisor gets
-// after its socket.
+// filesVariable is the environment variable that tells a supervisor how many descriptors follow its
+// socket.
 const filesVariable = "BELAY_INIT_FILES"
 
 // Helper is a function of this program that runs in a process of its own, with the same supervision
@@ -35,9 +35,9 @@ func directoriesOf(files []*os.File) []string {
 // errMoved means that the directory is no longer at the path at which it was opened.
 var errMoved = errors.New("the directory was moved or replaced")
 
-// reopen replaces the descriptor fd of a directory by a descriptor of the same directory in this
-// process's mount namespace. It follows no symbolic link. It returns errMoved if the directory is
-// no longer at the path at which the caller opened it.
+// reopen opens a directory again in this process's mount namespace and replaces the descriptor fd
+// by the new descriptor. It follows no symbolic link. It returns errMoved if the path at no longer
+// leads to the same directory.
 func reopen(fd int, at string) error {
 	if at == "" {
 		return nil

@@ -43,8 +43,9 @@ func TestFilesOfACommand(t *testing.T) {
 	})
 }
 
-// Rule: after the command has closed a descriptor of Command.Files, no other process has it open,
-// because the supervisor closes its own copy.
+// Rule: only the command has the files in Command.Files open. When it closes one of these
+// descriptors, no process has the file open any more, because the supervisor has closed its own
+// copy.
 func TestOnlyTheCommandKeepsItsFilesOpen(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		r, w, err := os.Pipe()

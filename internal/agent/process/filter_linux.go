@@ -77,7 +77,8 @@ const (
 	atArguments    = 16
 )
 
-// onlyTCP is a flag in the argument of families: it allows only TCP sockets of that family.
+// onlyTCP is a flag that is added to a family in the argument of families: of that family, only TCP
+// sockets are allowed.
 const onlyTCP = 1 << 16
 
 func load(at uint32) unix.SockFilter {
@@ -106,14 +107,14 @@ func failure(errno unix.Errno) unix.SockFilter {
 
 var allowed = answer(unix.SECCOMP_RET_ALLOW)
 
-// on adds the block of instructions for one system call.
+// on adds the instructions that decide about one system call.
 func (f *filter) on(number uint32, block ...unix.SockFilter) {
 	*f = append(append(*f, unless(number, len(block))), block...)
 }
 
 func (f *filter) refuse(number uint32, errno unix.Errno) { f.on(number, failure(errno)) }
 
-// without refuses a system call if one of its arguments has the flag.
+// without refuses a system call if the given argument has the flag.
 func (f *filter) without(number, argument, flag uint32) {
 	f.on(number,
 		loadArgument(argument),
@@ -121,7 +122,7 @@ func (f *filter) without(number, argument, flag uint32) {
 		allowed, failure(unix.EOPNOTSUPP))
 }
 
-// families allows only sockets of these families; see onlyTCP.
+// families refuses the system call socket for every address family that is not listed; see onlyTCP.
 func (f *filter) families(families ...uint32) {
 	var block []unix.SockFilter
 	for _, family := range families {
@@ -138,7 +139,8 @@ func (f *filter) families(families ...uint32) {
 	f.on(unix.SYS_SOCKET, append(block, failure(unix.EAFNOSUPPORT))...)
 }
 
-// ownLimits lets a process change only its own limits, for which prlimit64 gets 0 as the process.
+// ownLimits lets a process change only its own resource limits: it allows prlimit64 only for the
+// process id 0, which means the calling process.
 func (f *filter) ownLimits() {
 	f.on(unix.SYS_PRLIMIT64, loadArgument(0), unless(0, 1), allowed, failure(unix.EPERM))
 }

@@ -17,8 +17,8 @@ func freezers(t *testing.T) []string {
 	t.Helper()
 	means := []string{"signals"}
 	for _, h := range hierarchies("/proc/self") {
-		// The test does not enter the group, unlike a supervisor, because processes that other
-		// tests start meanwhile would then also be in the group.
+		// A supervisor would enter the group to test it. This process only makes the group, because
+		// processes that parallel tests start at the same time would be in the group as well.
 		dir := filepath.Join(h.home, cgroupPrefix+id(t))
 		if os.Mkdir(dir, 0o750) == nil && os.Remove(dir) == nil {
 			means = append(means, h.String())
@@ -60,8 +60,8 @@ func still(t *testing.T, what string, value func() int64) {
 	}
 }
 
-// Rule: after Freeze has returned, no process of the tree runs: not the command, no daemon, and no
-// process that keeps starting other processes. After Thaw all of them continue.
+// Rule: after Freeze has returned, no process of the tree runs: neither the command, nor a daemon,
+// nor a process that keeps starting other processes. After Thaw all these processes continue.
 func TestFreezeStopsEverything(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		c, _ := shell(t, kind, `
@@ -140,7 +140,7 @@ func TestCancelWhileFrozen(t *testing.T) {
 	})
 }
 
-// Rule: frozen time does not count towards the timeout, which continues after the thaw.
+// Rule: the time in which a tree is frozen does not count towards the timeout.
 func TestTimeoutDoesNotCountWhileFrozen(t *testing.T) {
 	c, _ := shell(t, Auto, "sleep "+unique())
 	c.Timeout = 150 * time.Millisecond
@@ -165,7 +165,7 @@ func TestTimeoutDoesNotCountWhileFrozen(t *testing.T) {
 	}
 }
 
-// Rule: a process that was stopped before a freeze by signals is still stopped after the thaw.
+// Rule: if a process was already stopped before a freeze by SIGSTOP, Thaw does not continue it.
 func TestThawDoesNotContinueStoppedProcesses(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "sh -c 'echo stopping; kill -STOP $$; echo woken' & wait")

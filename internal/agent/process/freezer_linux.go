@@ -26,9 +26,9 @@ type freezer interface {
 	close()
 }
 
-// newFreezer returns the best means that works: the kernel's cgroup freezer, which processes cannot
-// notice and which also stops new processes, or else signals. If name is not "", only that means is
-// tried.
+// newFreezer returns the best means of freezing that works. The best is the cgroup freezer of the
+// kernel, because processes cannot notice it and it also stops new processes; the other is SIGSTOP.
+// If name is not "", newFreezer tries only the means with that name.
 func newFreezer(id, name string, tree func() []host.Status) freezer {
 	for _, h := range hierarchies("/proc/self") {
 		if name != "" && name != h.String() {
@@ -51,8 +51,8 @@ func (s *signals) describe(r *report) { r.Freezer = "signals" }
 func (s *signals) kill()              {}
 func (s *signals) close()             {}
 
-// freeze stops processes until a pass over the whole tree finds no running process: a process that
-// was being started during a pass is found by the next pass. A process that was already stopped is
+// freeze stops processes until a pass over the whole tree finds no running process: if a process is
+// started during one pass, the next pass finds it. A process that was stopped before the freeze is
 // not recorded, and stays stopped after the thaw.
 func (s *signals) freeze(within time.Duration) error {
 	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// gates are the open files through which a thread enters the cgroups of a run and leaves them
-// again. They are opened early, because the thread cannot open files any more when it enters. A
-// process that the thread starts between enter and leave is in the cgroups.
+// gates are the open files through which a thread enters the cgroups of a run and leaves them. They
+// are opened early, because at the time of entering the thread can no longer open files. A process
+// that the thread starts between enter and leave belongs to the cgroups.
 type gates struct {
 	doors []door
 	undo  []func()
@@ -41,11 +41,11 @@ func (s *supervisor) gates() (*gates, error) {
 			return nil, err
 		}
 	}
-	// If the freezer uses cgroup v2, its group may be the same as the group of a limit.
+	// With cgroup v2, the group of the freezer may be the same as the group of a limit.
 	for _, b := range s.bounds.groups {
-		// In cgroup v1 a single thread can enter without the other threads, so the supervisor's
-		// usage is not counted. In cgroup v2 the whole supervisor enters, and its usage counts
-		// during the start of the command.
+		// In cgroup v1 a thread can enter a group without the other threads of the supervisor, whose
+		// memory and time then do not count towards the limit. In cgroup v2 the whole supervisor
+		// enters, and counts while it starts the command.
 		file := "cgroup.procs"
 		if b.version == 1 {
 			file = "tasks"

@@ -104,7 +104,8 @@ func TestWallHiddenWithoutASeal(t *testing.T) {
 		c, dir := hiddenFiles(t, kind)
 		c.Writable, c.Dir = nil, "/"
 		repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new/x", "write "+dir+"/room/bin/tool")
-		// with a mount namespace an empty file covers the secret, and the run can open that file
+		// in a mount namespace an empty file covers the secret, so reading the secret succeeds but
+		// returns nothing
 		if kind == Subreaper {
 			repelled(t, c, "read "+dir+"/secret", "write "+dir+"/secret", "read "+dir+"/room/bin/key")
 		}
@@ -135,7 +136,7 @@ func TestWallHiddenFromAUser(t *testing.T) {
 }
 
 // Rule: if the run's user may not pass a directory above its workspace, the run gets a path to the
-// workspace, and all hidden files there stay hidden.
+// workspace through empty directories, and all hidden files in these directories stay hidden.
 func TestWallHiddenBelowADirectoryOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run commands as another user")
@@ -218,8 +219,8 @@ func TestWallHiddenPassedAsADescriptor(t *testing.T) {
 	})
 }
 
-// Rule: without a mount namespace no path can be hidden below a writable directory, and the error
-// names that path.
+// Rule: without a mount namespace a path below a writable directory cannot be hidden. If the
+// command insists on WallHidden, Start returns an error that names the path.
 func TestWallHiddenBelowTheWritable(t *testing.T) {
 	c, dir := hiddenFiles(t, Subreaper)
 	c.Hidden = append(c.Hidden, filepath.Join(dir, "room/work/vault"))
@@ -235,8 +236,8 @@ func TestWallHiddenBelowTheWritable(t *testing.T) {
 	}
 }
 
-// Rule: beside returns all paths except the hidden paths, and the directories above them that may
-// be listed.
+// Rule: beside returns paths that together contain everything except the hidden paths, and the
+// directories above hidden paths that the run may list.
 func TestBesideReturnsAllButTheHiddenPaths(t *testing.T) {
 	if got, _ := beside("/", nil); len(got) != 1 || got[0] != "/" {
 		t.Errorf("with nothing hidden: %q", got)

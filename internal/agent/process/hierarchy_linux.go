@@ -38,8 +38,8 @@ func (h hierarchy) place() string {
 	return h.home
 }
 
-// hierarchies lists the cgroup trees that can freeze, version 2 first. process is the directory in
-// /proc of the process whose groups are returned.
+// hierarchies lists the cgroup trees that can freeze processes, version 2 first, each with the
+// group of one process. process is the directory of that process in /proc.
 func hierarchies(process string) []hierarchy { return controlledBy(process, freezing) }
 
 // everywhere lists every cgroup tree in which runs may have a group, without duplicates.
@@ -54,8 +54,8 @@ func everywhere() (all []hierarchy) {
 	return all
 }
 
-// controlledBy lists the cgroup trees that may have a controller, version 2 first. It always lists
-// the version 2 tree, because each group there has its own controllers.
+// controlledBy lists the cgroup trees that may have a controller, version 2 first. The tree of
+// version 2 is always in the list, because each of its groups has its own set of controllers.
 func controlledBy(process, controller string) []hierarchy {
 	memberships, err := os.ReadFile(process + "/cgroup")
 	if err != nil {
@@ -93,8 +93,8 @@ func membership(lines string, version int, controller string) (string, bool) {
 	return "", false
 }
 
-// mounted returns the directory at which a group's path is mounted. lines is the content of
-// /proc/self/mountinfo.
+// mounted returns the directory at which this machine shows the group path of a cgroup tree. lines
+// is the content of /proc/self/mountinfo.
 func mounted(lines string, version int, controller, path string) (string, bool) {
 	for line := range strings.Lines(lines) {
 		mount, source, ok := strings.Cut(line, " - ")

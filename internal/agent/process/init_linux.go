@@ -92,9 +92,9 @@ func serve() error {
 	return s.run()
 }
 
-// adopt opens the supervisor's end of the socket and closes all other inherited files: the parent
-// may have inherited them itself, and the supervisor would pass them on to the command. The files
-// that are meant for the command stay open.
+// adopt opens the supervisor's end of the socket and closes the inherited files, except the files
+// that are meant for the command. The parent may have inherited open files itself, and the
+// supervisor would pass them on to the command.
 func adopt() (*wire, error) {
 	unix.CloseOnExec(socketFD)
 	files, err := strconv.Atoi(os.Getenv(filesVariable))
@@ -201,9 +201,9 @@ type death struct {
 	status syscall.WaitStatus
 }
 
-// reap waits for every child, even children that send no signal when they end, and closes reaped
-// when no child is left. The tree is then empty and stays empty, because every descendant is a
-// child of the supervisor or has an ancestor that is a child of the supervisor.
+// reap waits for every child of the supervisor, even for a child that sends no signal when it ends,
+// and closes reaped when no child is left. The tree is then empty and stays empty, because every
+// descendant is a child of the supervisor or has an ancestor that is a child of the supervisor.
 func reap(reaped chan<- death) {
 	defer close(reaped)
 	for {

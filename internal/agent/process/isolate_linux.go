@@ -14,7 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// isolate makes the calling process the root of the tree of processes that it will start.
+// isolate makes the calling process, a supervisor, the ancestor of all processes that it will
+// start. It also completes the namespaces in which the supervisor was started.
 func isolate(o *order) error {
 	switch o.Isolation {
 	case Subreaper:
@@ -57,7 +58,7 @@ func Undumpable() error {
 	return nil
 }
 
-// mapUser maps the parent's user id and group id in the user namespace, and no other ids.
+// mapUser maps the user id and the group id of owner into the user namespace, and no other ids.
 func mapUser(owner host.User) error {
 	for _, f := range []struct{ name, text string }{
 		{"uid_map", fmt.Sprintf("%[1]d %[1]d 1", owner.UID)},

@@ -91,8 +91,8 @@ func statusOf(pid int) (map[string]string, error) {
 	return facts, nil
 }
 
-// supervised reports whether a process is a supervisor or descends from a supervisor. Supervisors
-// that are ancestors of this process do not count.
+// supervised reports whether a process is a supervisor or a descendant of a supervisor. It ignores
+// supervisors that are ancestors of the calling process.
 func supervised(pid int) (bool, error) {
 	ours := make(map[int]bool)
 	for at := os.Getpid(); at > 0 && !ours[at]; {
@@ -118,8 +118,8 @@ func supervised(pid int) (bool, error) {
 	return false, nil
 }
 
-// grouped reports whether a process is in the cgroup of a run, in the directory where the
-// supervisors of this process make such groups.
+// grouped reports whether a process is in the cgroup of a run. It searches only the directory in
+// which supervisors of this process make the cgroups of runs.
 func grouped(pid int) (bool, error) {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if errors.Is(err, os.ErrNotExist) {
@@ -135,7 +135,8 @@ func grouped(pid int) (bool, error) {
 	return groupedAs(string(own), string(theirs)), nil
 }
 
-// groupedAs reports whether theirs is in the cgroup of a run beside or below own. Both are lists of
+// groupedAs reports whether the process with the cgroups theirs is in the cgroup of a run that a
+// process with the cgroups own has started. Both texts have lines of the form
 // "number:controllers:path".
 func groupedAs(own, theirs string) bool {
 	places := make(map[string]string)

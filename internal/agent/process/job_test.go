@@ -28,8 +28,8 @@ func sleepers(t *testing.T, seconds string) (pids []int) {
 	return pids
 }
 
-// Rule: InJob returns true for a process of a run, even if the process has removed its mark, has
-// left its parents and its session, and is in no cgroup.
+// Rule: InJob returns true for a process of a run, even if that process has removed the mark from
+// its environment, has other parents and another session, and is in no cgroup.
 func TestInJob(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		length := unique()

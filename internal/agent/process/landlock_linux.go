@@ -91,8 +91,8 @@ func (l *landlocked) covers() string {
 		mean{l.sockets, "sockets"})
 }
 
-// ruleset makes the rules of a run for the calling thread's view of the file system; -1 if there
-// are no rules.
+// ruleset makes Landlock rules for a run from the calling thread's view of the file system, and
+// returns their descriptor; -1 if the run needs no rules.
 func (l *landlocked) ruleset(o *order) (int, error) {
 	if l.covers() == "" {
 		return -1, nil
@@ -134,7 +134,7 @@ func restrict(ruleset int) error {
 	return nil
 }
 
-// rules is a ruleset of Landlock under construction.
+// rules is a Landlock ruleset to which rules are being added.
 type rules struct {
 	fd      int
 	handled uint64
@@ -205,7 +205,7 @@ func (r *rules) allowWriting(o *order) error {
 	return nil
 }
 
-// allowThose allows access to each of the paths that exists.
+// allowThose allows access to each of the paths, except paths that do not exist.
 func (r *rules) allowThose(paths []string, rights uint64) error {
 	for _, path := range paths {
 		if err := r.allow(path, rights); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -257,10 +257,10 @@ func (r *rules) add(kind uintptr, rule unsafe.Pointer) error {
 	return nil
 }
 
-// beside returns in visible the paths that together contain all of root except the hidden paths,
-// and in listed the directories above hidden paths that may be listed. A right to list a directory
-// applies to everything below it, so listed contains only directories without a hidden directory
-// below. Symbolic links are omitted, because Landlock checks their targets.
+// beside returns two lists. The paths in visible together contain everything below root except the
+// hidden paths. The paths in listed are directories above hidden paths that the run may list: since
+// a right to list a directory applies to everything below it, they have no hidden directory below
+// them. Symbolic links are omitted, because Landlock checks their targets.
 func beside(root string, hidden []string) (visible, listed []string) {
 	var below []string
 	for _, path := range hidden {

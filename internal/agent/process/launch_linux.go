@@ -20,8 +20,8 @@ import (
 // thread, and its other threads stay unrestricted. The separate thread lives as long as the
 // supervisor, because the kernel kills the command when that thread ends.
 func (s *supervisor) start() *report {
-	// The thread that launches the command also enters the cgroups. When it enters, it can no
-	// longer open the cgroups' files, so they are opened here.
+	// The thread that starts the command must enter the cgroups. By then it can no longer open the
+	// files of the cgroups, so they are opened here.
 	gates, err := s.gates()
 	if err != nil {
 		return &report{Event: unstarted, Code: 126, Text: err.Error()}
@@ -36,8 +36,8 @@ func (s *supervisor) start() *report {
 	if failure := <-launched; failure != nil {
 		return failure
 	}
-	// the supervisor closes its copies, so that the reader of a pipe gets an end of file when the
-	// command closes its copy
+	// the supervisor closes its copies, so that a reader of a pipe gets an end of file as soon as the
+	// command closes the pipe
 	for i := range s.order.Files {
 		_ = unix.Close(socketFD + 1 + i)
 	}
@@ -110,8 +110,8 @@ func (s *supervisor) launch(gates *gates) *report {
 	return nil
 }
 
-// arrange makes the command's view of the file system. It opens the directories in Command.Files
-// again in that view.
+// arrange makes the command's own view of the file system, and opens the directories of
+// Command.Files again in that view.
 func (s *supervisor) arrange() (sealed bool, failure *report) {
 	o := &s.order
 	var err error
@@ -120,8 +120,8 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 	}
 	apart := s.contained() && (len(o.Writable) > 0 || len(o.Hidden) > 0)
 	if apart {
-		// The supervisor's other threads keep their own view, because they need the cgroup files in
-		// it.
+		// The other threads of the supervisor keep the view of the machine, because they must write the
+		// files of the cgroups.
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return false, &report{Event: unable, Text: "make a mount namespace: " + err.Error()}
 		}
@@ -142,7 +142,8 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 		return false, &report{Event: unable, Text: err.Error()}
 	}
 	for i, at := range o.Files {
-		// a directory below a writable directory can also be written through its descriptor
+		// opens the directory in the new view, where a directory below Writable may be written; after
+		// an error, the descriptor from the first loop stays
 		_ = reopen(socketFD+1+i, at)
 	}
 	return sealed, nil

@@ -16,11 +16,11 @@ import (
 )
 
 // limiterName is the argv[0] of a limiter: a process that sets resource limits on itself and then
-// executes the command. The supervisor cannot set the limits itself before it starts the command,
-// because limits apply to a whole process, and the supervisor would run out of address space.
+// executes the command. The supervisor does not set the limits, because they would apply to the
+// supervisor as well, which would run out of address space.
 //
-// The following arguments are the number of the descriptor for the limiter's report, the limits,
-// the path of the program, and the program's own arguments.
+// The arguments after argv[0] are the number of the descriptor for the report of the limiter, the
+// limits, the path of the program, and the arguments of the program.
 const limiterName = "belay-limits"
 
 // limiterArgs returns the arguments of the limiter for a command.
@@ -92,7 +92,7 @@ func runLimiter(helpers []Helper) {
 	unix.Exit(126)
 }
 
-// setLimits sets the limits of this process, which cannot raise them again.
+// setLimits sets the limits of this process. The process cannot raise these limits later.
 func setLimits() (report int, path string, args []string, err error) {
 	if len(os.Args) < 5 {
 		return -1, "", nil, errors.New("this program is started by belay, not by hand")

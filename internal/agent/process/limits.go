@@ -39,10 +39,10 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// byRlimit is the name of resource limits (setrlimit) in Enforced.
+// byRlimit is the text in Enforced for a resource limit (setrlimit).
 const byRlimit = "rlimit"
 
-// Unenforced is the value in Enforced for a limit that this machine cannot enforce.
+// Unenforced is the text in Enforced for a limit that this machine cannot enforce.
 const Unenforced = "nothing"
 
 // Enforced names the means that enforces each limit: "cgroup v1", "cgroup v2", "rlimit", or

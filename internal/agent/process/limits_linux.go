@@ -14,15 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperSpace is the address space that a Go program reserves for itself and for the processes that
-// it may start. Almost none of this space uses memory.
+// helperSpace is the address space, in bytes, that a helper (a Go program) reserves for itself and
+// the processes that it starts. Only a small part of it is used as memory. A limit on memory must
+// leave a helper that much address space.
 const helperSpace = 2 << 30
 
-// period is the period of a CPU quota.
+// period is the period in which the kernel applies a CPU quota.
 const period = 100 * time.Millisecond
 
-// bounds are the means that enforce the limits of a run. They belong to the supervisor but do not
-// limit it, because the supervisor must be able to act when the run has reached its limits.
+// bounds are the cgroups and resource limits that enforce the limits of a run. The supervisor keeps
+// them but is not limited by them, because it must be able to act when the run has reached its
+// limits.
 type bounds struct {
 	limits   Limits
 	enforced Enforced
@@ -43,8 +45,8 @@ type bound struct {
 	dir string
 }
 
-// newBounds sets up the limits of a run. It uses cgroups, and resource limits where the cgroup
-// controller is missing or the order requires resource limits.
+// newBounds sets up the limits of a run. It uses cgroups. It uses resource limits (setrlimit) if a
+// cgroup controller is missing or the order requires them.
 func newBounds(o order) *bounds {
 	b := &bounds{limits: o.Limits}
 	if o.Bounds != byRlimit {
@@ -90,8 +92,8 @@ func (b *bounds) noteUnenforced() {
 	}
 }
 
-// group makes the run's group under a controller, if wanted is set, and returns the name of the
-// means; "" if it made no group.
+// group makes the cgroup of the run under a controller, if wanted is true. It returns the version
+// of that cgroup as text; "" if it made no cgroup.
 func (b *bounds) group(id, controller string, wanted bool) string {
 	if !wanted {
 		return ""
@@ -106,8 +108,8 @@ func (b *bounds) group(id, controller string, wanted bool) string {
 	return ""
 }
 
-// make makes the group and writes its limit. The group may already exist, because the freezer or
-// another controller of the same tree uses it too.
+// make makes the cgroup and writes its limit. The cgroup may already exist, because the freezer or
+// another limit uses the same cgroup.
 func (g *bound) make(l Limits) error {
 	if g.version == 2 {
 		if err := enableController(g.place(), g.controller); err != nil {
@@ -145,7 +147,7 @@ func enableController(dir, controller string) error {
 	return write(dir, "cgroup.subtree_control", "+"+controller)
 }
 
-// setting is a value to write to a file of a group.
+// setting is a value to write to a file of a cgroup.
 type setting struct {
 	file, value string
 	optional    bool
@@ -194,7 +196,8 @@ func (b *bounds) exceeded() string {
 	return strings.Join(said, "; ")
 }
 
-// count returns the number after name in a file of the group that has lines of names and numbers.
+// count reads a file of the cgroup whose lines each have a name and a number, and returns the
+// number of the given name.
 func (g *bound) count(file, name string) int {
 	raw, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {

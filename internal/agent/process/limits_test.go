@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// ranges counts the ranges of user ids that tests have used, so that tests that run at the same
-// time do not share a user.
+// ranges counts the ranges of user ids that tests have taken. Each test takes its own range, so
+// that parallel tests do not share a user.
 var ranges atomic.Uint32
 
 // tenant returns a user that no other program on the machine uses. It skips the test if the test
@@ -109,8 +109,8 @@ func TestPidsAreLimited(t *testing.T) {
 	}
 }
 
-// Rule: in a user namespace the count of processes begins at zero, and a limit on them needs no
-// privilege and no cgroup.
+// Rule: in a user namespace the kernel counts processes from zero, so a limit on the number of
+// processes needs neither root nor a cgroup.
 func TestPidsAreLimitedWithoutRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("TestWithoutRoot runs this one as nobody")
@@ -136,7 +136,7 @@ func TestMemoryIsLimited(t *testing.T) {
 			if means == "" && !can(t, memory) {
 				t.Skip("this user has no memory controller here")
 			}
-			// dd reads a block completely into memory before it writes the block.
+			// dd reads a whole block into memory before it writes the block.
 			c, out := shell(t, PIDNamespace, `dd if=/dev/zero of=/dev/null bs=256M count=1`)
 			c.Dir, c.User, c.bounds = "/", user, means
 			c.Limits.Memory = 64 << 20
@@ -159,8 +159,8 @@ func TestMemoryIsLimited(t *testing.T) {
 	}
 }
 
-// Rule: files in memory count towards the memory limit, and the memory of all processes counts
-// together.
+// Rule: the memory limit applies to the sum over all processes of a run, and files in memory count
+// towards it.
 func TestWallMemory(t *testing.T) {
 	if !can(t, memory) {
 		t.Skip("this user has no memory controller here")
@@ -243,8 +243,8 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 }
 
-// Rule: in cgroup v2 the limits of a group are written to the group's own files, after its parent
-// has passed the controllers down.
+// Rule: in cgroup v2, the controllers are first enabled in the parent of a group. The limits are
+// then written to the files of the group itself.
 func TestCgroupV2Files(t *testing.T) {
 	dir := t.TempDir()
 	place := filepath.Join(dir, "service")

@@ -40,8 +40,8 @@ func isolations() []Isolation {
 	return []Isolation{PIDNamespace, UserNamespace, Subreaper}
 }
 
-// each runs a test under every kind of isolation, in parallel because most of these tests wait most
-// of the time.
+// each runs a test for every kind of isolation. The tests run in parallel, because most of them
+// wait most of the time.
 func each(t *testing.T, test func(t *testing.T, kind Isolation)) {
 	for _, kind := range isolations() {
 		t.Run(strings.ReplaceAll(string(kind), " ", "-"), func(t *testing.T) {
@@ -92,7 +92,7 @@ func shell(t *testing.T, kind Isolation, script string) (Command, *transcript) {
 	}, out
 }
 
-// begin starts c. After the test it kills the tree and waits for its end.
+// begin starts c. At the end of the test it kills all processes of c and waits for their end.
 func begin(t *testing.T, ctx context.Context, c Command) *Tree {
 	t.Helper()
 	tree, err := Start(ctx, c)
@@ -129,8 +129,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// remains lists the processes of a run that still exist. It finds them by the mark, or by a word in
-// their arguments.
+// remains lists the processes of a run that still exist: processes with the mark of the run, its
+// supervisor, and processes whose arguments contain one of the given texts.
 func remains(t *testing.T, id string, argument ...string) []string {
 	t.Helper()
 	marked, err := host.FindEnv(Marker, func(v string) bool { return v == id })

@@ -2,9 +2,9 @@ package process
 
 import "github.com/belaydev/belay/internal/host"
 
-// Members lists the processes of a run. If the run has its own user, these are all processes of
-// that user; else they are found by the run's supervisor, cgroup and mark. The list may contain
-// supervisors.
+// Members lists the processes of a run. If user is set, no other run has that user, and the list
+// has all processes of that user. Otherwise Members finds the processes by the supervisor, the
+// cgroup and the mark of the run. The list may contain supervisors.
 func Members(run string, user *host.User) (pids []int, err error) {
 	if user != nil {
 		for _, s := range processesOf(user.UID) {

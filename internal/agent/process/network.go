@@ -12,8 +12,8 @@ import (
 type Network string
 
 // The networks of a run. NoNetwork and ProxiedNetwork need a network namespace or a filter of
-// system calls. ProxiedNetwork without a network namespace also needs Landlock. If these means are
-// not available, Start returns a [*WallError].
+// system calls; ProxiedNetwork with such a filter also needs Landlock. Start returns a [*WallError]
+// if the machine does not support them.
 const (
 	// HostNetwork allows every network that the machine can reach.
 	HostNetwork Network = ""
@@ -25,8 +25,8 @@ const (
 	ProxiedNetwork Network = "proxied"
 )
 
-// proxyPort is the port of the proxy in a network namespace, where no other process can use that
-// port.
+// proxyPort is the port of the proxy in the network namespace of a run. In that namespace no
+// process of another run can use the port.
 const proxyPort = 17420
 
 // proxyUser is the user name in the proxy's address; the token is the password.
@@ -61,9 +61,9 @@ func (c *Command) validateNetwork() error {
 	return fmt.Errorf("unknown network %q", c.Network)
 }
 
-// proxyEnvironment returns the variables that make programs use the proxy at address: the variables
-// that curl, git, Go and Python read, and the variable that makes Node read these. Programs connect
-// to hosts without the proxy.
+// proxyEnvironment returns the variables that make programs use the proxy at address. curl, git, Go
+// and Python read these variables; a further variable makes Node read them too. hosts are the hosts
+// to which programs connect without the proxy.
 func proxyEnvironment(address, token string, hosts []string) map[string]string {
 	u := (&url.URL{Scheme: "http", User: url.UserPassword(proxyUser, token), Host: address}).String()
 	direct := strings.Join(hosts, ",")

@@ -59,8 +59,8 @@ func networkAttacks(address string) []string {
 	}
 }
 
-// Rule: a run without a network cannot reach a server by any kind of socket. In a network namespace
-// it has its own loopback.
+// Rule: a run without a network cannot reach a server by any kind of socket. If it has a network
+// namespace, it can use the loopback of that namespace.
 func TestWallNoNetwork(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		address, reached := outside(t)
@@ -98,8 +98,8 @@ func TestWallNoNetwork(t *testing.T) {
 	})
 }
 
-// proxied returns a run with a proxy that answers every request, the number of answered requests,
-// and a channel that is closed when the proxy has ended.
+// proxied returns a run with a proxy. calls counts the requests that the proxy has answered, and
+// ended is closed when the proxy has ended.
 func proxied(t *testing.T, kind Isolation) (c Command, calls *atomic.Int32, ended chan struct{}) {
 	t.Helper()
 	c, _ = sealed(t, kind)
@@ -119,8 +119,8 @@ func proxied(t *testing.T, kind Isolation) (c Command, calls *atomic.Int32, ende
 	return c, calls, ended
 }
 
-// Rule: a run with a proxied network can reach its proxy at the address in the environment, and no
-// other server by any kind of socket. The proxy ends with the run.
+// Rule: a run on a proxied network reaches its proxy at the address in its environment, and reaches
+// no other server, by any kind of socket. The proxy ends when the run ends.
 func TestWallProxiedNetwork(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		address, reached := outside(t)

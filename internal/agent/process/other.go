@@ -41,7 +41,8 @@ func (t *Tree) Thaw(context.Context) error   { return host.ErrUnsupported }
 // Undumpable returns [host.ErrUnsupported].
 func Undumpable() error { return host.ErrUnsupported }
 
-// InJob returns true and [host.ErrUnsupported], because it cannot find out.
+// InJob returns true and [host.ErrUnsupported], because on this system it cannot determine whether
+// a process belongs to a run.
 func InJob(int) (bool, error) { return true, host.ErrUnsupported }
 
 // SweepOrphans returns no processes, because this system has no runs.

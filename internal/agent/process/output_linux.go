@@ -63,10 +63,9 @@ func (t *Tree) feed() {
 	}
 }
 
-// pump delivers output to Output until every writer has closed the pipes. It delivers first the
-// data of the pipe that it finds readable first. If Output fails, pump calls failed once and
-// discards all later output, so that a full pipe does not delay the end of a cancelled command. It
-// reports whether Output received everything.
+// pump reads both output pipes and passes their data to Output, until every writer has closed the
+// pipes. If Output fails, pump calls failed once and discards all later output, so that a full pipe
+// does not delay the end of a cancelled command. whole reports whether Output received everything.
 func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 	whole = true
 	deliver := func(c Chunk) {
@@ -101,8 +100,9 @@ func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 	return whole && !cut.Load()
 }
 
-// drain reads f to its end. A lock covers each read and the delivery of its data, which keeps the
-// two streams in order and lets them share a buffer.
+// drain reads f to its end. It holds the lock order during each read and the delivery of the data,
+// so that the data of both streams is delivered in the order of reading, and one buffer serves both
+// streams.
 func drain(f *os.File, order *sync.Mutex, buffer []byte, deliver func(n int)) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -137,7 +137,7 @@ func drain(f *os.File, order *sync.Mutex, buffer []byte, deliver func(n int)) er
 	return end
 }
 
-// stopReading stops reading the pipes, which some process still has open.
+// stopReading makes pump stop reading, although some process still has a pipe open.
 func (t *Tree) stopReading() {
 	for _, p := range t.pipes {
 		_ = p.read.SetReadDeadline(time.Unix(1, 0))

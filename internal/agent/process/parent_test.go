@@ -22,8 +22,9 @@ const (
 	parentCloses    = "PROCESS_TEST_CLOSES"
 )
 
-// parent runs the script in its argument and prints the script's output. If the environment has
-// PROCESS_TEST_FREEZES, it freezes the run after the first line.
+// parent is the main function of the test binary as a parent: it runs a script as a Command and
+// prints the output of the script. If PROCESS_TEST_FREEZES is set, it freezes the script after the
+// first line of output.
 func parent() {
 	if os.Getenv(parentCloses) != "" {
 		if err := Undumpable(); err != nil {
@@ -58,8 +59,8 @@ func parent() {
 	os.Exit(0)
 }
 
-// startParent starts the test binary as a parent, and waits until it has printed a line that
-// contains ready.
+// startParent starts the test binary as a parent, and waits until the parent has printed a line
+// that contains ready.
 func startParent(t *testing.T, kind Isolation, id, script, ready string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", script)

@@ -11,7 +11,8 @@ import (
 // ErrNoUser means that every user of a pool is in use.
 var ErrNoUser = errors.New("every user of the pool is in use")
 
-// Range is a range of user ids and of equal group ids that no other program on this machine uses.
+// Range is a range of ids that no other program on this machine uses. Each id in the range is both
+// a user id and a group id.
 type Range struct {
 	First uint32
 	Count uint32
@@ -55,7 +56,6 @@ type Taken struct {
 	UID uint32    `json:"uid"`
 	Run string    `json:"run"`
 	At  time.Time `json:"at"`
-	// Left reports that the user's process, which took this system user from the pool, ended
-	// without giving the user back.
+	// Left says that the process which reserved this user has ended without freeing the user.
 	Left bool `json:"left,omitempty"`
 }

@@ -103,12 +103,13 @@ func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 	var why error
 	for i := range 2 * p.users.Count {
 		uid := p.users.First + (from+i)%p.users.Count
-		// A dead run may have left files that must still be salvaged as its user, so the first pass
-		// skips the users of dead runs.
+		// The first pass skips the users of dead runs, because the files of such a run may still have
+		// to be salvaged by a process with its user.
 		file, err := p.claim(ctx, uid, run, i < p.users.Count)
 		if err == nil {
 			p.mu.Lock()
-			// the next search then also skips the users that other processes have reserved
+			// the next call begins after this user, so that it does not try again the users that other
+			// processes have reserved
 			p.next = (from + i + 1) % p.users.Count
 			p.mu.Unlock()
 			return &Seat{User: host.User{UID: uid, GID: uid}, pool: p, slot: &slot{file: file}}, nil
@@ -134,8 +135,8 @@ type holder struct {
 // errDeadRun is the error for a user whose file still names a run whose process is dead.
 var errDeadRun = errors.New("the user of a dead run")
 
-// claim locks a user's file and writes the run into it. If spare is true, it refuses a user whose
-// file still names a dead run.
+// claim locks the file of a user and writes the run into it. If spare is true, claim refuses a user
+// whose file still names a dead run.
 func (p *Pool) claim(ctx context.Context, uid uint32, run string, spare bool) (*os.File, error) {
 	file, was, err := p.lock(uid)
 	if err != nil {
@@ -229,9 +230,9 @@ func (p *Pool) List() ([]Taken, error) {
 	return list, err
 }
 
-// Sweep kills the processes of runs whose own process has died. It does not clear the files of
-// their users, so that Take gives out these users last: the files that a run has left are salvaged
-// as its user.
+// Sweep kills the processes of runs whose Belay process has died. The pool's files still name these
+// runs afterwards, so Take gives out their users last: the work that such a run has left is
+// salvaged by a process with the same user.
 func (p *Pool) Sweep(ctx context.Context) error {
 	busy := make(map[uint32]bool)
 	for _, uid := range usersAtWork() {

@@ -22,8 +22,8 @@ func users(t *testing.T) Range {
 	return Range{First: 1_800_000_000 + uint32(os.Getpid()%1000)*1000, Count: 3}
 }
 
-// Rule: no two runs have the same user at the same time, in one process or in several processes,
-// and a freed user is not reused while other users are free.
+// Rule: no two runs have the same user at the same time, even if different processes take the
+// users. Take does not give out a freed user while other users are free.
 func TestEachRunHasItsOwnUser(t *testing.T) {
 	dir := t.TempDir()
 	a, err := OpenPool(dir, users(t))
@@ -71,7 +71,7 @@ func TestEachRunHasItsOwnUser(t *testing.T) {
 	_ = second.Free(t.Context())
 }
 
-// sleeper starts a process of a user that belongs to no run.
+// sleeper starts a process with the given user, outside of any run.
 func sleeper(t *testing.T, uid uint32) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/sleep", unique())
@@ -84,8 +84,8 @@ func sleeper(t *testing.T, uid uint32) *exec.Cmd {
 	return cmd
 }
 
-// Rule: if a process dies with a reserved user, the next Take kills the processes of that user and
-// reserves the user again.
+// Rule: if the process that reserved a user has died, the next Take kills the processes with that
+// user and reserves the user again.
 func TestPoolAfterACrash(t *testing.T) {
 	dir, r := t.TempDir(), users(t)
 	r.Count = 1
@@ -93,7 +93,7 @@ func TestPoolAfterACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The file of a process that was killed while it wrote.
+	// This is the file of a user whose process was killed while it wrote the file.
 	if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(int(r.First))), []byte(`{"run":"gone","pro`),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -176,8 +176,8 @@ func TestPoolRefusesUsersOfOthers(t *testing.T) {
 	}
 }
 
-// enclosed returns a run that has its own user, and a directory below another directory that only
-// root may pass.
+// enclosed returns a run with its own user. Its directory lies below a directory that only root may
+// pass.
 func enclosed(t *testing.T, script string) (Command, *transcript) {
 	t.Helper()
 	user := tenant(t)
@@ -201,8 +201,8 @@ func enclosed(t *testing.T, script string) (Command, *transcript) {
 	return c, out
 }
 
-// Rule: a run that has its own user can work in its own directories. It can neither read nor write
-// other files that are closed to it, and gets no more rights.
+// Rule: a run with its own user can work in its own directories. It can neither read nor write
+// other files that their modes close to this user, and it cannot gain further rights.
 func TestARunWithItsOwnUserSeesNothingElse(t *testing.T) {
 	world := t.TempDir()
 	for _, dir := range []string{world, filepath.Dir(world)} { // both temporary directories of the test

@@ -23,8 +23,9 @@ type proxy struct {
 	ended        chan struct{} // closed when Proxy has returned; nil before Proxy is called
 }
 
-// open prepares the proxy of a run. It returns the proxy's port if the proxy listens on the
-// machine's own loopback.
+// open prepares the proxy of a run. Without a network namespace it listens on the machine's
+// loopback and returns the port; otherwise it returns 0, and the supervisor listens in the
+// namespace.
 func (t *Tree) open() (port int, err error) {
 	switch {
 	case t.command.Network != ProxiedNetwork:
@@ -60,7 +61,7 @@ func (p *proxy) environment(token string, direct []string) map[string]string {
 	return proxyEnvironment("127.0.0.1:"+strconv.Itoa(p.port), token, direct)
 }
 
-// files returns the descriptors that the supervisor gets for the proxy.
+// files returns the descriptors that the supervisor needs for the proxy.
 func (p *proxy) files() []*os.File {
 	if p == nil || p.theirs == nil {
 		return nil
@@ -132,8 +133,9 @@ func receive(socket int) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// connect enables the loopback of this process's network namespace. If a socket is given, connect
-// also listens on the loopback for the parent's proxy and sends the listener through the socket.
+// connect enables the loopback in this process's network namespace. If socket is the socket to the
+// parent, connect also listens on that loopback, and sends the listener through the socket to the
+// parent, whose proxy uses it.
 func connect(socket int) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

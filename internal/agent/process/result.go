@@ -26,8 +26,8 @@ type Result struct {
 	Usage Usage
 	// Stragglers is the number of descendants that still ran when the command ended.
 	Stragglers int
-	// OutputCut says that Output did not receive everything, because it was too slow after the end
-	// or because it failed.
+	// OutputCut says that Output did not receive all of the output, because Output failed or was
+	// still busy when the drain time was over.
 	OutputCut bool
 	Isolation Isolation
 	// Freezer is the means by which the run could be frozen: "cgroup v2", "cgroup v1" or "signals".
@@ -61,10 +61,10 @@ type Usage struct {
 }
 
 var (
-	// ErrTimedOut is the cause if the timeout ended the command.
+	// ErrTimedOut is the cause in the error of Wait if the timeout ended the command.
 	ErrTimedOut = errors.New("the command ran out of time")
 
-	// ErrKilled is the cause after a call of Kill without a cause.
+	// ErrKilled is the cause in the error of Wait after Kill was called with a nil cause.
 	ErrKilled = errors.New("the command was killed")
 
 	// ErrLost means that the supervisor ended before the command, so that the command's end is

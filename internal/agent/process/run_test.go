@@ -51,8 +51,8 @@ func TestExitCode(t *testing.T) {
 	})
 }
 
-// Rule: if a command cannot be executed, Start returns a StartError with the exit code of a shell,
-// and starts nothing.
+// Rule: if a command cannot be executed, Start returns a StartError with the exit code that a shell
+// would return, and leaves no process.
 func TestCommandThatCannotRun(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string, mode os.FileMode) string {
@@ -123,8 +123,8 @@ func TestInvalidCommand(t *testing.T) {
 	}
 }
 
-// Rule: a command inherits only what its Command names: no other variable, no open file, no
-// terminal, no capability, and no working directory.
+// Rule: a command inherits only the variables that its Command names: no other variable, no open
+// file, no terminal, no capability, and not the working directory.
 func TestNothingIsInherited(t *testing.T) {
 	for _, name := range []string{"CANARY", "GIT_DIR", "GIT_CONFIG_COUNT", "BELAY_STORE", "HOME", "LD_PRELOAD_NOT"} {
 		t.Setenv(name, "leak")
@@ -135,7 +135,7 @@ func TestNothingIsInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer leak.Close()
-	// An open file that survives exec, as if a program had left it open by mistake.
+	// This copy of the descriptor survives exec, as if a program had left a file open by mistake.
 	fd, err := syscall.Dup(int(leak.Fd()))
 	if err != nil {
 		t.Fatal(err)
@@ -167,8 +167,8 @@ func sorted(text string) []string {
 	return lines
 }
 
-// Rule: Output receives both streams completely and separately. It receives them in the order of
-// writing if the writer waits between its writes.
+// Rule: Output receives standard output and standard error completely, each with its own stream
+// number. If the command waits between its writes, Output receives them in the order of writing.
 func TestOutputInOrder(t *testing.T) {
 	c, out := shell(t, Auto, "for i in 1 2 3 4 5; do echo o$i; read x <o$i; echo e$i >&2; read x <e$i; done")
 	for _, n := range "12345" {
@@ -194,7 +194,7 @@ func TestOutputInOrder(t *testing.T) {
 	}
 }
 
-// Rule: input and output may have any bytes, and none of them changes.
+// Rule: the input and the output of a command may contain any bytes, and arrive unchanged.
 func TestBinaryThroughStdin(t *testing.T) {
 	data := make([]byte, 1<<20)
 	state := uint32(1)
@@ -214,8 +214,8 @@ func TestBinaryThroughStdin(t *testing.T) {
 	})
 }
 
-// Rule: input that the command does not read causes no delay; a command without input reads an
-// empty file.
+// Rule: a command that does not read its input is not delayed. If no input is given, the command
+// reads an empty file.
 func TestUnreadStdin(t *testing.T) {
 	c, _ := shell(t, Auto, "exit 4")
 	c.Stdin = make([]byte, 4<<20)
@@ -266,7 +266,7 @@ func TestHugeOutputInBoundedMemory(t *testing.T) {
 	}
 }
 
-// Rule: a command can run as another user, and cannot signal the supervisor then.
+// Rule: a command can run as another user. It then cannot signal its supervisor.
 func TestAsAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start processes as another user")
@@ -284,8 +284,8 @@ func TestAsAnotherUser(t *testing.T) {
 	}
 }
 
-// Rule: Auto uses the strongest isolation that works. If the Command requires an isolation that
-// does not work, Start returns an error that names it.
+// Rule: Auto uses the strongest kind of isolation that works on this machine. If the Command
+// requires a kind that does not work, Start returns an error that names that kind.
 func TestIsolationIsChosenByTrying(t *testing.T) {
 	c, _ := shell(t, Auto, "true")
 	r, err := Run(t.Context(), c)

@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// errAbsent means that a directory of the command does not exist, so trying another kind of
-// isolation would not help.
+// errAbsent means that a directory in the Command does not exist. Start then does not try another
+// kind of isolation, because the directory would be missing there too.
 var errAbsent = errors.New("it does not exist")
 
 // view makes the command's view of the file system, in the calling thread's mount namespace. sealed
@@ -32,7 +32,8 @@ func view(o *order) (sealed bool, err error) {
 			return false, err
 		}
 	}
-	// Shallow paths are mounted first, because they would otherwise cover deeper paths.
+	// Short paths are mounted first: if a path were mounted after a path below it, it would cover
+	// that path.
 	slices.SortStableFunc(places, func(a, b place) int {
 		return cmp.Compare(strings.Count(a.at, "/"), strings.Count(b.at, "/"))
 	})
@@ -56,8 +57,8 @@ func view(o *order) (sealed bool, err error) {
 	return sealed, nil
 }
 
-// makeReadOnly makes every mount read-only except /proc, whose files have their own checks. It
-// reports whether the kernel can do that.
+// makeReadOnly makes every mount read-only except /proc, where the kernel checks each write itself.
+// It reports whether the kernel supports this.
 func makeReadOnly() (bool, error) {
 	err := setMounts("/", unix.MOUNT_ATTR_RDONLY, 0)
 	// the kernel is old, or the root directory is not a mount
@@ -104,8 +105,8 @@ func (all places) close() {
 // shared are the directories in which every user may write temporary files.
 var shared = []string{"/tmp", "/var/tmp", "/dev/shm"}
 
-// takeUp lists the places of a run. It makes detached mounts of the visible places, before other
-// mounts hide them or make them read-only.
+// takeUp lists the places of a run: hidden paths and paths that stay visible. For each path that
+// stays visible it makes a detached mount, before other mounts hide the path or make it read-only.
 func takeUp(o *order) (all places, err error) {
 	for _, at := range o.Hidden {
 		if info, err := os.Lstat(at); err == nil {
@@ -152,7 +153,7 @@ func (all places) keep(what role, path string) (places, error) {
 	return all.take(what, real, path)
 }
 
-// take adds a place that shows at the path at the content that path has now.
+// take adds a place: the run will see at the path at the content that path has now.
 func (all places) take(what role, path, at string) (places, error) {
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW | unix.AT_RECURSIVE
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
@@ -170,10 +171,10 @@ func (all places) take(what role, path, at string) (places, error) {
 	return append(all, place{what: what, at: at, fd: fd, dir: st.Mode&unix.S_IFMT == unix.S_IFDIR}), nil
 }
 
-// put mounts the place and returns the paths that it has covered. If the user may not pass a
-// directory on the path to the place, put covers that directory with an empty directory that
-// contains only the rest of the path. The user loses nothing, because the user could not see the
-// directory's other content before.
+// put mounts the place and returns the paths that the mounts have covered. If the run's user may
+// not pass a directory on the path to the place, put covers that directory with an empty directory
+// that contains only the rest of the path. The user loses no access by this, because the other
+// content of that directory was not accessible to the user before.
 func (p place) put(user *host.User) (covered []string, err error) {
 	if p.what == hide {
 		return p.cover()
@@ -199,8 +200,8 @@ func (p place) put(user *host.User) (covered []string, err error) {
 	return covered, setMounts(p.at, attributes, 0)
 }
 
-// clear makes the directories on the path to the place, and an empty file or directory at which the
-// place can be mounted.
+// clear makes the directories on the path to the place, and an empty file or directory as the mount
+// point.
 func (p place) clear() error {
 	had := unix.Umask(0o022)
 	defer unix.Umask(had)
@@ -224,8 +225,8 @@ func (p place) clear() error {
 	return err
 }
 
-// cover mounts an empty file or directory on the place. It does nothing if the place is not
-// visible, for example because a directory above it is already covered.
+// cover hides the place with an empty file or directory. It does nothing if the place does not
+// exist in this view, for example because a directory above it is already covered.
 func (p place) cover() (covered []string, err error) {
 	switch _, err := os.Lstat(p.at); {
 	case err != nil:
@@ -242,7 +243,7 @@ func cover(dir string) error {
 }
 
 // closedTo returns the first directory on the path to dir that the user may not pass; "" if the
-// user may pass all of them.
+// user may pass every directory.
 func closedTo(user host.User, dir string) string {
 	at := "/"
 	for _, name := range append([]string{""}, strings.Split(strings.Trim(dir, "/"), "/")...) {

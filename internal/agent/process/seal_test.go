@@ -44,8 +44,8 @@ func holds(t *testing.T, path, want string) {
 	}
 }
 
-// sealed returns a run that may write only in its own directory, and a directory of other files
-// that the run's user could write without the seal.
+// sealed returns a run that may write only in its own directory. world is a directory with other
+// files, in which the run's user could write if the run were not sealed.
 func sealed(t *testing.T, kind Isolation) (c Command, world string) {
 	t.Helper()
 	c, _ = shell(t, kind, "")
@@ -58,8 +58,8 @@ func sealed(t *testing.T, kind Isolation) (c Command, world string) {
 	return c, world
 }
 
-// Rule: whatever its user and the means of its seal, a sealed run can write in its own directories
-// and nowhere else.
+// Rule: a sealed run can write in its own directories and nowhere else, whatever its user is and
+// whether mounts or Landlock seal the file system.
 func TestWallSeal(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, without := range []string{"", byLandlock} {
@@ -116,8 +116,8 @@ func TestWallTmp(t *testing.T) {
 	})
 }
 
-// Rule: the supervisor of a sealed run can still freeze the run, and removes the run's cgroup at
-// the end.
+// Rule: although the run is sealed, its supervisor can write the cgroup files: it can freeze the
+// run, and it removes the cgroup at the end.
 func TestWallSealKeepsTheFreezer(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)

@@ -62,7 +62,7 @@ func (c *Command) candidates() []Isolation {
 	}
 }
 
-// launch starts a supervisor with one kind of isolation, which starts the command.
+// launch starts a supervisor with one kind of isolation. The supervisor starts the command.
 func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	return nil, err
 }
 
-// spawn starts the supervisor with its ends of the socket and of the pipes.
+// spawn starts the supervisor process and passes to it its ends of the socket and of the pipes.
 func (t *Tree) spawn() (err error) {
 	var theirs []*os.File
 	defer func() {
@@ -172,9 +172,9 @@ func (t *Tree) spawn() (err error) {
 	return nil
 }
 
-// attributes returns the supervisor's namespaces. The supervisor has its own session, so that it
-// gets no signals of a terminal. In a new user namespace the supervisor writes the id maps itself,
-// because the kernel would not let a parent write them that is not dumpable.
+// attributes returns the namespaces in which the supervisor is started. The supervisor has its own
+// session, so that it gets no signals from a terminal. In a new user namespace the supervisor
+// writes the id maps itself, because the kernel refuses this to a parent that is not dumpable.
 func attributes(kind Isolation, network Network) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if kind == Subreaper {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Rule: limits that the kernel enforces for each process apply only to the command. The supervisor
-// never fails because of them, however low the limits are and however often a command is started.
+// Rule: a limit that the kernel enforces for each process applies only to the command. Even with
+// the lowest limits and many starts, the supervisor does not fail because of these limits.
 func TestStartsUnderLimits(t *testing.T) {
 	starts := 40
 	switch {
@@ -44,8 +44,8 @@ func TestStartsUnderLimits(t *testing.T) {
 	})
 }
 
-// Rule: the limiter, which sets the limits, leaves no open file, argument or variable in the
-// command. The command cannot raise its limits.
+// Rule: the limiter (the process that sets the limits and then becomes the command) leaves no open
+// file, argument or variable in the command. The command cannot raise its limits.
 func TestTheLimiterLeavesNoTraceInTheCommand(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, `ls /proc/self/fd | tr '\n' ' '; tr '\0' ' ' </proc/$$/cmdline | cut -c1-8; ulimit -Sv; ulimit -Hv; ulimit -v unlimited 2>/dev/null && echo raised; env | sort | cut -d= -f1 | tr '\n' ' '`)

@@ -2,8 +2,8 @@ package process
 
 import "time"
 
-// stopwatch is a timeout that can be paused. Only a single goroutine may use it. If the timeout is
-// 0, it never ends.
+// stopwatch is a timeout that can be paused. It must be used by a single goroutine. A timeout of 0
+// never ends.
 type stopwatch struct {
 	timer *time.Timer // nil if there is no timeout
 	left  time.Duration

@@ -16,8 +16,8 @@ const (
 	// limit for a freeze whose only purpose is that SIGTERM reaches every process.
 	freezeMost = 2 * time.Second
 	settleMost = 250 * time.Millisecond
-	// killEvery is the interval at which the processes of a tree get SIGKILL again until all have
-	// ended.
+	// killEvery is the interval at which the supervisor sends SIGKILL again to the processes of a
+	// tree, until all have ended.
 	killEvery = 20 * time.Millisecond
 )
 
@@ -75,7 +75,8 @@ func (s *supervisor) obey(do verb) {
 	}
 }
 
-// escalate starts the phase to, unless the run is already in that phase or a later phase.
+// escalate moves the run to the given phase, unless the run is already in that phase or in a later
+// phase.
 func (s *supervisor) escalate(to phase) {
 	if to == terminating && (s.frozen || s.order.Grace <= 0) {
 		to = killing
@@ -96,7 +97,7 @@ func (s *supervisor) escalate(to phase) {
 	}
 }
 
-// overdue is called when the time of the current phase is over. It starts the next phase.
+// overdue is called when the time limit of the current phase has passed. It starts the next phase.
 func (s *supervisor) overdue() {
 	switch s.phase {
 	case lingering:
@@ -150,14 +151,14 @@ func (s *supervisor) tree() []host.Status {
 // example in a signal handler, do not get SIGTERM.
 func (s *supervisor) terminateAll() {
 	if s.contained() {
-		// pid -1 sends to every process of the namespace except process 1, and no new process can
-		// escape it
+		// the pid -1 means every process of the namespace except process 1; the kernel signals them all
+		// at once, so no new process escapes
 		_ = syscall.Kill(-1, syscall.SIGTERM)
 		_ = syscall.Kill(-1, syscall.SIGCONT) // a stopped process handles SIGTERM only after it continues
 		return
 	}
-	// If the freeze fails, a new process may not get SIGTERM; it is killed at the end of the grace
-	// period.
+	// After a failed freeze, a new process may miss the SIGTERM. It then gets SIGKILL at the end of
+	// the grace period.
 	_ = s.freezer.freeze(settleMost)
 	tree := s.tree()
 	for _, p := range tree {
@@ -169,8 +170,8 @@ func (s *supervisor) terminateAll() {
 	_ = s.freezer.thaw()
 }
 
-// killAll kills every process that exists now. The next call kills processes that were being
-// started meanwhile.
+// killAll kills every process of the tree that exists now. It is called repeatedly, because a
+// process may be started during a call; the next call kills that process.
 func (s *supervisor) killAll() {
 	if s.contained() {
 		_ = syscall.Kill(-1, syscall.SIGKILL)
@@ -184,8 +185,8 @@ func (s *supervisor) killAll() {
 	}
 }
 
-// stopAll stops processes until a pass over the tree finds no new process. It ends after ten
-// passes, because a tree may grow faster than stopAll can stop it.
+// stopAll sends SIGSTOP to processes until a pass over the tree finds no new process. It ends after
+// ten passes, because a tree may grow faster than stopAll can stop it.
 func (s *supervisor) stopAll() {
 	stopped := make(map[int]uint64)
 	for range 10 {

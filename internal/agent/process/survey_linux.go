@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walled reports whether the run has any wall towards the rest of the machine. A run without walls
-// is a command of the caller itself, and this package only keeps its processes together.
+// walled reports whether the run has at least one wall. A run without walls is a command of the
+// caller itself; this package then only keeps its processes together.
 func (o *order) walled() bool {
 	return len(o.Writable) > 0 || len(o.Hidden) > 0 || o.Network != HostNetwork || o.User != nil
 }
@@ -35,7 +35,7 @@ func (o *order) exposed() string {
 	return ""
 }
 
-// facts are the means that were applied to a run.
+// facts records which means of isolation were applied to a run.
 type facts struct {
 	sealed     bool // mounts make the file system read-only
 	landlock   landlocked
@@ -44,7 +44,7 @@ type facts struct {
 	limits     Enforced
 }
 
-// survey lists the walls of a run. If a wall is missing on which the command insists, survey also
+// survey lists the walls of a run. If the command insists on a wall that is missing, survey also
 // returns a report that names the wall.
 func survey(o *order, f facts) (Walls, *report) {
 	lock := f.landlock
@@ -65,8 +65,8 @@ func survey(o *order, f facts) (Walls, *report) {
 	})
 	w.Apart = means(mean{contained, byNamespace}, mean{w.OwnUser, byUser}, mean{lock.signals, byLandlock})
 	w.Sockets = means(mean{contained && closed, byNamespace}, mean{lock.sockets, byLandlock})
-	// Landlock alone is not enough, because it does not restrict Fast Open and Multipath TCP
-	// connections.
+	// Landlock alone does not close the network, because it does not restrict TCP Fast Open and
+	// Multipath TCP.
 	if closed && (contained || f.filtered && (o.Network == NoNetwork || lock.tcp)) {
 		w.Closed = means(mean{contained, byNamespace}, mean{f.filtered, byFilter}, mean{lock.tcp, byLandlock})
 	}
@@ -74,7 +74,8 @@ func survey(o *order, f facts) (Walls, *report) {
 	return w, lack
 }
 
-// mean is a means of a wall; is says whether the means was applied.
+// mean is one means that can enforce a wall, such as mounts; the field is says whether this means
+// was applied.
 type mean struct {
 	is   bool
 	name string
@@ -91,7 +92,8 @@ func means(all ...mean) string {
 	return strings.Join(names, "+")
 }
 
-// missing returns a report on the first required wall that is missing; nil if none is.
+// missing returns a report on the first required wall that is missing; nil if no required wall is
+// missing.
 func missing(o *order, w *Walls, f facts) *report {
 	insist := o.Insist
 	if o.Network != HostNetwork && w.Closed == "" {
@@ -105,7 +107,7 @@ func missing(o *order, w *Walls, f facts) *report {
 	return nil
 }
 
-// lacking describes why a wall is missing.
+// lacking returns the reason why a wall is missing.
 func lacking(o *order, w *Walls, f facts, wall Wall) string {
 	kernel := "the kernel has no Landlock"
 	if f.landlock.abi > 0 {

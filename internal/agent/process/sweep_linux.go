@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// sweepMost is the time limit of a sweep. A process that a kill has not ended by then waits inside
-// the kernel.
+// sweepMost is the time limit of a sweep. A process that still exists so long after SIGKILL waits
+// inside the kernel.
 const sweepMost = 30 * time.Second
 
 // SweepOrphans kills the processes that ended runs have left on this machine: every process with
@@ -93,7 +93,8 @@ func killRuns(ctx context.Context, match func(id string) bool) ([]Orphan, error)
 	}
 }
 
-// survivors returns the error that names the processes that could not be killed.
+// survivors returns an error that names every process that still exists although it should have
+// been killed.
 func (h *killedRuns) survivors(targets []target) error {
 	names := make(map[string]bool)
 	for _, p := range targets {
@@ -146,8 +147,9 @@ func (h *killedRuns) kill(targets []target) (could bool) {
 	return could
 }
 
-// dead reports whether all killed processes have ended. find cannot see a process that is exiting,
-// because the kernel has already removed the process's arguments and environment.
+// dead reports whether all killed processes have ended. This needs a check of its own: find does
+// not see a process that is exiting, because the kernel has already removed its arguments and its
+// environment.
 func (h *killedRuns) dead() bool {
 	for p := range h.killed {
 		if !dead(p) {
@@ -228,8 +230,9 @@ func find(match func(id string) bool) ([]target, error) {
 	return targets, nil
 }
 
-// heads adds the processes that belong to a matching run even without regard to their ancestors:
-// processes with the mark, supervisors, and processes in a run's cgroup.
+// heads adds the processes that belong to a matching run by their own properties: processes with
+// the mark, supervisors, and processes in the cgroup of a run. find then adds the descendants of
+// these processes.
 func heads(table []host.Status, marked []host.Found, match func(id string) bool, add func(s host.Status, run string,
 	supervisor bool)) {
 	marks := make(map[int]host.Found, len(marked))
@@ -290,8 +293,8 @@ func groupsOf(pid int, run string) (dirs []cgroup) {
 	return dirs
 }
 
-// groupsHere lists the cgroups of matching runs, for freezing and for limits, in the directories in
-// which the supervisors of this process make them.
+// groupsHere lists the cgroups of matching runs, both for freezing and for limits. It searches the
+// directories in which supervisors of this process make cgroups.
 func groupsHere(match func(id string) bool) (found []cgroup) {
 	for _, h := range everywhere() {
 		dirs, _ := filepath.Glob(filepath.Join(h.place(), cgroupPrefix+"*"))

@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// slack is how long the parent waits after a deadline of the supervisor before the parent acts
-// itself.
+// slack is how long the parent waits, after the time in which the supervisor should have acted,
+// before the parent acts itself.
 const slack = 4 * time.Second
 
-// errToldToEnd is the cause if the command was ended because the supervisor got a signal.
+// errToldToEnd is the cause in the error of Wait if the run was ended because the supervisor got a
+// signal such as SIGTERM.
 var errToldToEnd = errors.New("a signal told the supervisor to end")
 
 // Tree is a running command with all processes that the command has started. Its methods may be
@@ -36,7 +37,7 @@ type Tree struct {
 	calls chan call
 	done  chan struct{}
 
-	// Until done is closed, only the goroutine of watch uses the following fields.
+	// Only the goroutine of watch uses the following fields, until done is closed.
 	result   Result
 	err      error
 	asked    verb  // the strongest end that was requested
@@ -254,8 +255,8 @@ func (t *Tree) serve(c call) {
 	t.pending = append(t.pending, c)
 }
 
-// end makes the supervisor end the tree, and sets a deadline for the end. A request is sent only if
-// it is stronger than the last request.
+// end requests that the supervisor ends the tree, and sets a deadline for the end. It sends a
+// request only if the request is stronger than the last one: kill is stronger than stop.
 func (t *Tree) end(do verb, cause error) {
 	if do <= t.asked {
 		return
@@ -275,8 +276,8 @@ func (t *Tree) end(do verb, cause error) {
 	}
 }
 
-// awaitSupervisor waits for the supervisor to end. If the supervisor does not end or has left
-// processes behind, awaitSupervisor kills these processes itself.
+// awaitSupervisor waits for the supervisor to end. If the supervisor does not end in time or has
+// left processes behind, awaitSupervisor kills the tree from this process.
 func (t *Tree) awaitSupervisor() (survived error) {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()
@@ -290,7 +291,7 @@ func (t *Tree) awaitSupervisor() (survived error) {
 	return t.killFromOutside()
 }
 
-// finish waits until Output has received everything, at most for the drain time.
+// finish waits until Output has received all output, for at most the drain time.
 func (t *Tree) finish(delivered <-chan bool, stop context.CancelFunc) {
 	patience := time.NewTimer(t.command.drain())
 	defer patience.Stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: the most important tests of this package also pass without root. As root, this test runs
-// them again as the user nobody.
+// Rule: the most important tests of this package also pass if they do not run as root. This test
+// itself runs as root, and starts them again as the user nobody.
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test of this run is without root")
@@ -36,8 +36,8 @@ func TestWithoutRoot(t *testing.T) {
 	}
 }
 
-// Rule: mounted finds a cgroup through any mount that shows it, and never returns a directory
-// outside the mounted part of the tree.
+// Rule: mounted finds the directory of a cgroup if any mount shows that cgroup. It never returns a
+// directory that the mount does not show.
 func TestMountedCgroupIsFound(t *testing.T) {
 	const mounts = `22 1 0:20 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
 30 22 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Wall is one restriction that isolates a run. A Command can insist on a wall: without the wall it
-// is not started. The package documentation describes walls.
+// Wall is one restriction that isolates a run; the package documentation describes the walls. If a
+// Command insists on a wall that is not available, the command is not started.
 type Wall string
 
 // The names of the walls.
@@ -23,15 +23,15 @@ const (
 	WallNetwork Wall = "network"
 	// WallLimits: this machine enforces every limit in Limits.
 	WallLimits Wall = "limits"
-	// WallApart: the run can neither signal nor read a process outside the run. The run's
-	// supervisor and this process are outside the run.
+	// WallApart: the run can neither signal nor read a process outside the run, such as its
+	// supervisor or this process.
 	WallApart Wall = "apart"
 )
 
 var allWalls = []Wall{WallUser, WallSeal, WallHidden, WallNetwork, WallLimits, WallApart}
 
-// WallError means that a command was not started because it insists on a wall that this machine
-// cannot provide.
+// WallError means that this machine cannot provide a wall on which a command insists. The command
+// was not started.
 type WallError struct {
 	Wall      Wall
 	Isolation Isolation

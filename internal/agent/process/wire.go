@@ -36,7 +36,7 @@ type order struct {
 	Files []string
 }
 
-// request is a later message to a supervisor.
+// request is a message that the parent sends to the supervisor after the order.
 type request struct{ Do verb }
 
 type verb int
@@ -48,27 +48,28 @@ const (
 	thaw                   // thaw the tree; the reply is thawed
 )
 
-// report is a message of a supervisor. The first report is unable, unstarted, unwalled or started.
+// report is a message that the supervisor sends to the parent. The first report has the event
+// unable, unstarted, unwalled or started.
 type report struct {
 	Event event
-	// In unable, unstarted and unwalled, Text is the reason. In froze and thawed, it is the error;
-	// empty if there was no error.
+	// Text is the reason in the events unable, unstarted and unwalled. In the events froze and
+	// thawed, Text is the error; empty if there was no error.
 	Text string
-	// In unstarted, Code is the exit code that a shell would return.
+	// Code is set in the event unstarted: the exit code that a shell would return.
 	Code int
-	// Freezer, Cgroup, Version and Walls are set in started. Cgroup is the directory of the cgroup,
-	// and Version is the version of cgroups; both are empty without a cgroup.
+	// Freezer, Cgroup, Version and Walls are set in the event started. Cgroup is the directory of the
+	// cgroup, and Version is the version of cgroups; both are empty if the run has no cgroup.
 	Freezer, Cgroup string
 	Version         int
 	Walls           Walls
-	// In unwalled, Wall is the missing wall.
+	// Wall is set in the event unwalled: the missing wall.
 	Wall Wall
-	// In exited, Status is the wait status, and Stopped says whether the supervisor had got a
-	// request to end the command before the command ended.
+	// Status is set in the event exited: the wait status of the command. Stopped says that the
+	// supervisor got a request to end the command before the command ended.
 	Status  uint32
 	Stopped bool
 	Elapsed time.Duration
-	// Stragglers, Usage and Exceeded (the limits that the command exceeded) are set in gone.
+	// Stragglers, Usage and Exceeded (the limits that the run exceeded) are set in the event gone.
 	Stragglers int
 	Usage      Usage
 	Exceeded   string
@@ -98,7 +99,8 @@ func newWire(conn net.Conn) *wire {
 	return &wire{conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn)}
 }
 
-// send returns an error if it cannot write the message within that time.
+// send sends a message. It returns an error if the message cannot be written within the duration
+// within.
 func (w *wire) send(message any, within time.Duration) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(within)); err != nil {
 		return err
