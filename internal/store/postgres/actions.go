@@ -39,7 +39,8 @@ WHERE b.execution = u.execution AND b.name = u.name AND b.n >= u.low AND b.n < u
 
 var insertChunks = insert(table.Chunks)
 
-// writeChunks deletes chunks before it adds others, since a number may be used again.
+// writeChunks deletes the dropped chunks before it adds the new ones, because a new chunk may have
+// the number of a dropped one.
 func (t *tx) writeChunks(p *pipe, c *machine.Changes) error {
 	if len(c.Drops) > 0 {
 		bindDrops(p.add(deleteChunks, nil), c.Drops)

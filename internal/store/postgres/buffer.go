@@ -2,9 +2,9 @@ package postgres
 
 import "slices"
 
-// buffer is the memory in which a connection encodes its messages. It is reused from one batch to
-// the next: otherwise arrays of a thousand elements, which grow step by step several times a
-// millisecond, would be most of the garbage collector's work.
+// buffer is the memory in which a connection encodes its messages. All batches of the connection
+// use the same memory. If each batch allocated new arrays of a thousand elements, several times a
+// millisecond, these arrays would cause most of the garbage collector's work.
 type buffer struct {
 	room  []byte // memory for arrays
 	taken int    // used part of room
@@ -16,8 +16,8 @@ type buffer struct {
 // bufferSize is the largest memory that a buffer keeps. The memory of a larger message is released.
 const bufferSize = 1 << 20
 
-// array returns memory for n bytes. It is valid until the buffer is cleared. An array that grows
-// beyond n moves to memory of its own.
+// array returns memory for n bytes, which is valid until the buffer is cleared. An array that grows
+// beyond n bytes gets separate memory.
 func (d *buffer) array(n int) array {
 	d.asked += n
 	if n > len(d.room)-d.taken {
@@ -28,7 +28,7 @@ func (d *buffer) array(n int) array {
 	return d.room[from:from:d.taken]
 }
 
-// clear makes all memory available again: the arrays in it have been encoded.
+// clear makes all memory available again. The caller has encoded all arrays in it.
 func (d *buffer) clear() {
 	if d.asked > len(d.room) && d.asked <= bufferSize {
 		d.room = make([]byte, d.asked)
@@ -36,8 +36,9 @@ func (d *buffer) clear() {
 	d.taken, d.asked = 0, 0
 }
 
-// reserve is an empty message that makes room for the messages after it. pgx's encoder releases its
-// buffer once it is written and begins with a small one; reserve gives it the same buffer again.
+// reserve is an empty message that makes room for the messages after it. The encoder of pgx
+// releases its buffer after each write and begins again with a small buffer; reserve gives it the
+// same large buffer again.
 type reserve struct {
 	*buffer
 	size int

@@ -30,9 +30,9 @@ type conn struct {
 	buffer   buffer
 }
 
-// settings of every session, beside its name. Plans are made once and must not depend on the
-// statistics of that time: the tables are reached by their indexes in nested loops, however few
-// rows they had when the plan was made.
+// settings are the settings of every session, in addition to its name. PostgreSQL makes each plan
+// once, and a plan must not depend on the statistics at that time: every plan reaches the tables by
+// their indexes in nested loops, even if the tables had few rows when the plan was made.
 var settings = map[string]string{
 	"plan_cache_mode":               "force_generic_plan",
 	"enable_seqscan":                "off",
@@ -42,8 +42,8 @@ var settings = map[string]string{
 	"jit":                           "off",
 	"client_min_messages":           "warning",
 	"default_transaction_isolation": "read committed",
-	// Servers lock rows for moments. An application's transaction may lock an idempotency key for
-	// longer; it must not delay everything that is committed in the same batch.
+	// Servers lock rows only for moments. An application's transaction may lock an idempotency key
+	// for longer; with this limit it does not delay the other commands of a batch.
 	"lock_timeout": "1000",
 }
 
@@ -59,7 +59,7 @@ func connect(ctx context.Context, config *pgconn.Config) (*conn, error) {
 func (c *conn) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = c.pg.Close(ctx) // an error of the close changes nothing
+	_ = c.pg.Close(ctx) // an error of Close has no effect
 }
 
 // pipe collects statements that go to the server together.
@@ -71,7 +71,7 @@ type pipe struct {
 	pl   *pgconn.Pipeline // nil until the first statement is sent
 	sent int              // number of steps that were sent
 	size int              // bytes that are queued and not written yet
-	gone bool             // the connection failed; another goroutine is closing it
+	gone bool             // the connection has failed, and another goroutine closes it
 }
 
 // step is a statement in a pipe.
@@ -80,8 +80,8 @@ type step struct {
 	params [][]byte
 	buffer *buffer             // buffer for the statement's arguments
 	row    func(columns) error // called with each row; must not keep the row
-	miss   error               // the error if the statement did not change all rows it should
-	once   bool                // the statement is run once, so it is not prepared
+	miss   error               // the error if the statement does not change the right number of rows
+	once   bool                // the statement runs only once, so it is not prepared
 	name   string              // name under which the statement is being prepared
 }
 
@@ -100,7 +100,7 @@ func (p *pipe) add(text string, row func(columns) error) *step {
 	return s
 }
 
-// binaryFormat asks for the binary format of every value.
+// binaryFormat requests the binary format for every value.
 var binaryFormat = []int16{1}
 
 // failure is the error of a pipe, with the number of the step that failed.
@@ -116,15 +116,15 @@ func (f *failure) Unwrap() error { return f.err }
 // while the rest is prepared. run or stop ends it.
 func (p *pipe) stream(ctx context.Context) { p.pl = p.pg.StartPipeline(ctx) }
 
-// burst is how many bytes are written at a time. frame is about the number of bytes of a statement
-// beside its text and arguments.
+// burst is the number of bytes that are written at a time. frame is the approximate number of bytes
+// of a statement without its text and arguments.
 const (
 	burst = 64 << 10
 	frame = 256
 )
 
-// push sends the statements that were added until now. After a write has failed, nothing more is
-// sent: another goroutine closes the connection and writes to it for that.
+// push sends the statements that were added until now. After a failed write it sends nothing more,
+// because another goroutine then writes to the connection in order to close it.
 func (p *pipe) push() {
 	if p.gone {
 		p.buffer.clear()
@@ -149,7 +149,7 @@ func (p *pipe) push() {
 }
 
 // run sends all statements together and reads the answers. Its error is a failure that names the
-// first statement that did not pass.
+// first statement that failed.
 func (p *pipe) run(ctx context.Context) error {
 	if p.pl == nil {
 		p.stream(ctx)
@@ -178,7 +178,7 @@ func (p *pipe) stop() {
 
 // failed ends the pipeline and returns its error.
 func (p *pipe) failed(pl *pgconn.Pipeline, step int, err error) error {
-	_ = pl.Close() // returns the same error again
+	_ = pl.Close() // returns the error that the caller has
 	if p.pg.IsClosed() {
 		err = fmt.Errorf("%w: %w", errLost, err)
 	}
@@ -233,8 +233,9 @@ func (s *step) read(r *pgconn.ResultReader) error {
 	return cmp.Or(s.refused(err), failed)
 }
 
-// counted makes a statement with the given number of arguments fail, and so the whole batch, if it
-// changes another number of rows than its last argument says.
+// counted returns the statement with one more argument, the number of rows that it must change. If
+// the statement changes another number of rows, it fails, and with it the whole batch. arguments is
+// the number of the statement's own arguments.
 func counted(text string, arguments int) string {
 	return fmt.Sprintf("WITH touched AS (%s RETURNING 1) SELECT 1 / (count(*) = $%d::bigint)::integer FROM touched",
 		text, arguments+1)

@@ -37,7 +37,7 @@ func (c columns) id(i int) (id [16]byte) {
 	return id
 }
 
-// interner remembers texts that many rows contain, so that each is in memory once.
+// interner remembers texts that many rows contain, so that each text is in memory only once.
 type interner map[string]string
 
 func (w *interner) text(b []byte) string {
@@ -61,7 +61,7 @@ type stored struct {
 	runSeq int64 // seq of the start of the execution's present run, if that run has no row
 }
 
-// run returns the present run of the execution, if it has no row.
+// run returns the present run of the execution, if the table of runs has no row for it.
 func (s stored) run() *machine.Run {
 	if s.runSeq == 0 {
 		return nil

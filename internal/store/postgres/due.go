@@ -9,7 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// The queries of Due. Each reads an index that has little more than the rows it looks for.
+// The queries of Due. Each reads an index that contains little more than the rows that the query
+// selects.
 const (
 	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at >= $3::bigint AND expires_at <= " +
 		"$1::bigint ORDER BY expires_at, id LIMIT $2::bigint"
@@ -20,7 +21,7 @@ const (
 	selectCheck = "SELECT check_at FROM executions WHERE check_at > $1::bigint AND check_at >= $2::bigint ORDER " +
 		"BY check_at LIMIT 1"
 
-	// Executions of sessions that ended after $2.
+	// selectLeft selects the executions of sessions that ended after $2.
 	selectLeft = `
 SELECT e.id, e.token, e.worker, e.losses, e.run_at, w.ended_at
 FROM (SELECT id, ended_at FROM workers WHERE ended_at IS NOT NULL AND ended_at >= $2::bigint ORDER BY ended_at, id) w
@@ -28,8 +29,8 @@ CROSS JOIN LATERAL (SELECT id, token, worker, losses, run_at FROM executions WHE
 ORDER BY e.worker, e.id
 LIMIT $1::bigint`
 
-	// The owners are found by skipping through the index from one to the next, so that the
-	// executions of living workers are not read.
+	// The query skips through the index from one owner to the next, so that it does not read the
+	// executions of workers that are alive.
 	selectLost = `
 WITH RECURSIVE owners (id) AS (
     (SELECT worker FROM executions WHERE worker IS NOT NULL ORDER BY worker LIMIT 1)
@@ -47,7 +48,7 @@ LIMIT $1::bigint`
 	parting = "generation::bigint * 4 + CASE WHEN cancel_by IS NULL THEN 0 ELSE 2 END + CASE WHEN state >= 6 THEN " +
 		"1 ELSE 0 END"
 
-	// A parent without such a child is returned with a NULL child.
+	// For a parent without a child to cancel, the child is NULL.
 	selectChildren = `
 SELECT p.id, p.parting, c.id
 FROM (
@@ -84,7 +85,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 		look.checked(p, &due, most)
 		look.owned(p, &due, most)
 		look.objects(p, &due, most)
-		s.readTime(p) // an idle server has no other reading of the clock
+		s.readTime(p) // an idle server reads the database's clock only here
 	})
 	if err == nil {
 		s.front.seen(look, &due, limit, s.options.LongLook/10)

@@ -17,7 +17,7 @@ const (
 	oidUUID  = 2950
 )
 
-// null is the length that marks a NULL.
+// null stands in place of a value's length and marks a NULL.
 const null = 0xffffffff
 
 // array is a one-dimensional array in PostgreSQL's binary format.
@@ -39,7 +39,7 @@ func (s *step) array(oid uint32, n, size int) array {
 }
 
 // column adds an array as an argument. A column that is NULL in every row is sent as an empty
-// array, which costs less: unnest in a list of columns fills up with NULL when its array ends.
+// array, which costs less, because unnest of several arrays fills the shorter ones up with NULL.
 func (s *step) column(a array, oid uint32, some bool) {
 	if !some {
 		a = s.array(oid, 0, 0)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errURL does not contain the URL, which may have a password.
+// errURL does not contain the URL, because the URL may contain a password.
 var errURL = &belay.Error{
 	Code: belay.CodeInvalid, Op: "open",
 	Message: "the address of the database is not valid; it looks like postgres://user@host:5432/database",
@@ -20,13 +20,13 @@ var errURL = &belay.Error{
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the store is closed"}
 
 var (
-	// errConnect means that no connection was made, errLost that one ended.
+	// errConnect means that no connection could be made, errLost that a connection has ended.
 	errConnect = errors.New("cannot connect")
 	errLost    = errors.New("the connection ended")
 )
 
-// classify gives an error a code: CodeUnavailable if trying again may help, CodeInternal if it will
-// not, CodeInvalid for a value that the database refuses.
+// classify gives an error a code: CodeUnavailable if a later try may succeed, CodeInternal if it
+// cannot, and CodeInvalid for a value that the database refuses.
 func classify(op string, err error) error {
 	if err == nil {
 		return nil
@@ -113,8 +113,8 @@ func (s *Store) damaged(err error) error {
 	return err
 }
 
-// repeatable reports whether the transaction may pass if it is repeated: it conflicted with another
-// one, and nothing of it was written.
+// repeatable reports whether the transaction may succeed if it is repeated: it conflicted with
+// another transaction, and nothing of it was written.
 func repeatable(err error) bool {
 	var reply *pgconn.PgError
 	if !errors.As(err, &reply) {

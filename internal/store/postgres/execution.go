@@ -11,9 +11,9 @@ import (
 
 const everything table.Mask = 1<<table.HotCount - 1
 
-// shape is a set of columns that are written together, with the statement for it. There are few
-// shapes, so that there are few prepared statements. A row is written with the first shape that has
-// all its changed columns.
+// shape is a set of columns that are written together, with the statement that writes them. There
+// are few shapes, so that there are few prepared statements. A row is written with the first shape
+// that has all its changed columns.
 type shape struct {
 	mask table.Mask
 	text string
@@ -36,13 +36,13 @@ var updates = []shape{
 }
 
 func updating(m table.Mask) shape {
-	columns := append(hotColumns(m), table.Executions.Columns[0]) // the id, which names the row
+	columns := append(hotColumns(m), table.Executions.Columns[0]) // the id, by which the statement finds the row
 	t := &table.Table[machine.Execution]{Name: "executions", Columns: columns}
 	return shape{m, update(t, "id")}
 }
 
-// inserts are the shapes of new rows: the columns that a submission sets, the same with those of
-// its claim, and all columns.
+// inserts are the shapes of new rows: the columns that a submission sets; these columns and those
+// that a claim sets; and all columns.
 var inserts = []shape{inserting(submitted), inserting(submitted | claimed), inserting(everything)}
 
 var (

@@ -8,15 +8,16 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// floors have, for each lane, a time before which nothing in it is ready. A claim leaves a dead
-// entry at the front of the ready index. Usually the entry is read once and then known to be dead.
+// floors have, for each lane (the executions with equal queue, workflow, version, priority and
+// labels), a time before which no execution of the lane is ready. A claim leaves a dead entry at
+// the front of the ready index. Usually PostgreSQL marks the entry as dead when it is read once.
 // But while a transaction keeps an old snapshot, as a backup does, every claim would read all dead
 // entries again.
 //
-// A floor is a guess: an execution that is committed late, or becomes ready again with an old time,
-// may lie below it. The commits of this server and the hints of other servers lower the floor. A
-// floor is always older than the time that most transactions take, and from time to time a claim
-// looks below it.
+// A floor is a guess: the ready time of an execution that is committed late, or becomes ready again
+// with an old time, may lie below it. The commits of this server and the hints of other servers
+// lower the floor. A floor always lies further back than most transactions take, and from time to
+// time a claim searches below it.
 type floors struct {
 	mu  sync.Mutex
 	all map[machine.LaneID]*floor
@@ -24,7 +25,7 @@ type floors struct {
 
 type floor struct {
 	at      machine.Time
-	full    time.Time // when to look below the floor again
+	full    time.Time // when to search below the floor again
 	lowered uint64    // how often the floor was lowered
 }
 
@@ -32,13 +33,14 @@ const (
 	// floorAge is the minimum age of a floor: longer than most transactions take.
 	floorAge = 250 * time.Millisecond
 	// belowInterval is the shortest time between two queries for executions that are due before the
-	// floor (see doc.go). The next query also waits belowShare times as long as the last one took.
+	// floor (see doc.go). After a query, the next one also waits belowShare times the duration of
+	// that query.
 	belowInterval = time.Second
 	belowShare    = 20
 )
 
-// from returns the time at which a search in a lane begins, 0 to look below the floor too, and how
-// often the floor was lowered before.
+// from returns the time at which a search in a lane begins (0 to search below the floor too), and
+// how often the floor was lowered before.
 func (f *floors) from(lane machine.LaneID) (at machine.Time, lowered uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +62,7 @@ func (f *floors) looked(t *tx, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, k := range t.looks {
-		at := t.cutoff.Add(-floorAge) // a transaction that commits later makes executions ready after this
+		at := t.cutoff.Add(-floorAge) // executions of later commits are ready after this time
 		if due := t.rows.Ready[k.n].Due; len(due) > 0 {
 			at = min(at, t.executions[due[0]].Ready())
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// forest is the database as Prune reads it: beside the writers, with a snapshot for each read.
-// Prune checks the results again under lock.
+// forest reads the database for Prune on a reading connection, each read in a new snapshot. Prune
+// locks the rows and checks the results again before it deletes.
 type forest struct {
 	*Store
 	ctx    context.Context
@@ -133,7 +133,7 @@ func (f forest) Weigh(of []store.Member) (map[belay.ExecutionID]store.Weight, er
 	return weights, err
 }
 
-// boundOf is a limit for a statement; 0 is none.
+// boundOf returns a limit for a statement. A limit of 0 means no limit.
 func boundOf(limit int) int64 {
 	if limit <= 0 {
 		return math.MaxInt64
@@ -143,8 +143,8 @@ func boundOf(limit int) int64 {
 
 var _ store.Forest = forest{}
 
-// stillOver returns the members of the trees of which every member still ended before the retention
-// limit.
+// stillOver returns the members of those trees in which all executions have still ended before the
+// retention limit.
 func stillOver(trees map[belay.ExecutionID][]belay.ExecutionID,
 	over map[belay.ExecutionID]bool) (ids []belay.ExecutionID) {
 	for _, members := range trees {

@@ -9,34 +9,34 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// front has the times before which a look for due work finds nothing. While a transaction keeps an
-// old snapshot, dead entries of everything that was ever due stay at the front of the indexes: one
-// for each heartbeat, each time limit and each claim. A look that reads all of them takes long.
-// Then such looks become rare, and the looks in between begin where the last one found the first
-// living entry.
+// front has the times before which a search for due work finds nothing. While a transaction keeps
+// an old snapshot, dead entries stay at the front of the indexes: one for each heartbeat, each
+// deadline and each claim. A search that reads all of them takes long. Then such full searches
+// become rare, and the searches between them begin at the first entry that the last full search has
+// found.
 //
 // A front is a guess, like a floor: an entry that is committed late may lie before it. The commits
-// of this server and the hints of other servers move the front back, and every look at everything
-// finds what was missed.
+// of this server and the hints of other servers move the front back, and every full search finds
+// what the others have missed.
 type front struct {
 	mu       sync.Mutex
-	again    time.Time // when to look at everything; zero while that is fast
+	again    time.Time // when to make a full search; zero while full searches are fast
 	moved    uint64    // how often the front was moved back
 	starts   starts
 	children bool // some parent may have children to cancel or release
 }
 
-// starts are the times at which looks begin: 0 is the beginning.
+// starts are the times in the indexes at which searches begin; 0 is the beginning of the index.
 type starts struct {
 	expires machine.Time // for sessions, by the time at which they expire
 	checks  machine.Time
 	ended   machine.Time // for ended sessions, by the time of their end
 }
 
-// dueLook is one look for due work.
+// dueLook is one search for due work.
 type dueLook struct {
 	starts
-	whole    bool // the look is at everything, and not from the front
+	whole    bool // a full search, which does not begin at the front
 	children bool
 	moved    uint64
 	began    time.Time
@@ -46,7 +46,7 @@ type dueLook struct {
 	firstLeft            machine.Time // end of the first session found that has left executions
 }
 
-// begin decides where the next look begins.
+// begin decides where the next search begins.
 func (f *front) begin(now machine.Time) *dueLook {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,8 +59,8 @@ func (f *front) begin(now machine.Time) *dueLook {
 	return p
 }
 
-// seen updates the front from the results of a look. They are complete if there are fewer than limit. If a look
-// at everything took longer than long, the next such look is made later.
+// seen updates the front from the results of a search. The results are complete if there are fewer
+// than limit. If a full search took longer than long, the next full search is made later.
 func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +73,7 @@ func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) 
 	if p.firstLeft == 0 || limit > 0 && len(due.Lost) >= limit {
 		f.again = time.Time{} // executions of ended sessions may lie before the front
 	}
-	recent := p.now.Add(-floorAge) // a transaction that commits later writes later times
+	recent := p.now.Add(-floorAge) // transactions that commit later write later times
 	next := starts{expires: recent, checks: math.MaxInt64, ended: min(recent, p.firstLeft)}
 	if p.firstEnd != 0 {
 		next.expires = min(next.expires, p.firstEnd)
@@ -82,7 +82,7 @@ func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) 
 		next.checks = p.firstCheck
 	}
 	children := len(due.Children)+len(due.Parted) > 0
-	if f.moved != p.moved { // the front was moved back since the look began, so the look may be out of date
+	if f.moved != p.moved { // the front was moved back since the search began, so the results may be out of date
 		f.starts = starts{
 			min(f.starts.expires, next.expires), min(f.starts.checks, next.checks), min(f.starts.ended, next.ended),
 		}
@@ -122,7 +122,7 @@ func (f *front) backLocked(to *machine.Time, at machine.Time) {
 }
 
 // onHint moves the front back to the time that another server has sent. If hints were lost, the
-// next look is at everything.
+// next search is a full one.
 func (f *front) onHint(h store.Hint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 
 var _ store.Holder = (*Store)(nil)
 
-// A transaction that waits for a row is not informed which row it is, and an added row that is not
-// committed cannot be seen. So the probe locks existing rows with SKIP LOCKED, and adds missing
-// keys for a moment; both are rolled back.
+// PostgreSQL does not report for which row a transaction waits, and shows no uncommitted rows. So
+// the probe tries to lock the existing rows with SKIP LOCKED, and tries to add the missing keys. It
+// rolls all of that back.
 const (
 	thereWorkers = "SELECT id FROM workers WHERE id = ANY($1::uuid[])"
 	freeToShare  = thereWorkers + " FOR KEY SHARE SKIP LOCKED"
@@ -35,7 +35,7 @@ WHERE l.locktype = 'relation' AND l.pid <> pg_backend_pid()
 GROUP BY t.n`
 )
 
-// lockable are the tables, in the order in which the query numbers them.
+// lockable are the tables that may be locked, in the order in which the query numbers them.
 var lockable = []struct {
 	name string
 	kind store.Tables
@@ -48,8 +48,8 @@ var lockable = []struct {
 	{"meta", store.TableAll}, {"servers", store.TableAll},
 }
 
-// Held implements store.Holder. A table counts as locked also while another transaction waits to
-// lock it, since later statements wait behind that transaction.
+// Held implements store.Holder. A table also counts as locked while another transaction waits to
+// lock it, because later statements wait for that transaction.
 func (s *Store) Held(ctx context.Context, need machine.Need) (store.Held, error) {
 	const op = "look for locks"
 	c, err := s.probe.take(ctx)
@@ -65,12 +65,12 @@ func (s *Store) Held(ctx context.Context, need machine.Need) (store.Held, error)
 		}
 	}
 	if err != nil {
-		c.drop() // ends whatever the connection was doing
+		c.drop() // ends any statement that the connection still runs
 	}
 	return h.held, classify(op, err)
 }
 
-// lockProbe is one look for locks of other transactions.
+// lockProbe is one search for locks of other transactions.
 type lockProbe struct {
 	store *Store
 	need  machine.Need
@@ -159,7 +159,8 @@ func (h *lockProbe) rows(ctx context.Context, c *conn) (missing []belay.Executio
 	return missing, nil
 }
 
-// withAncestors returns the executions of the need and their known ancestors, which are locked with them.
+// withAncestors returns the executions of the need and their known ancestors, because a batch locks
+// both.
 func (h *lockProbe) withAncestors() []belay.ExecutionID {
 	all := unique(h.need.Executions)
 	for i := 0; i < len(all); i++ {
@@ -214,7 +215,7 @@ func tryEach[T any](ctx context.Context, c *conn, text string, all []T, bind fun
 	if err := pl.Sync(); err != nil {
 		return failedTrial(c, pl, err)
 	}
-	for i := 0; i <= len(all); { // a sync ends each statement
+	for i := 0; i <= len(all); { // the reply to a sync follows the reply to each statement
 		r, err := pl.GetResults()
 		var reply *pgconn.PgError
 		switch r := r.(type) {
@@ -227,7 +228,7 @@ func tryEach[T any](ctx context.Context, c *conn, text string, all []T, bind fun
 		switch {
 		case errors.As(err, &reply) && reply.Code == "55P03" && i < len(all):
 			waits(all[i])
-		case errors.As(err, &reply) && reply.Severity != "FATAL": // the value exists by now, or is refused
+		case errors.As(err, &reply) && reply.Severity != "FATAL": // the value now exists, or the database refuses it
 		case err != nil:
 			return failedTrial(c, pl, err)
 		}

@@ -13,19 +13,19 @@ import (
 
 var _ store.Hinter = (*Store)(nil)
 
-// Hint is a message between servers.
+// Hint is a message from one server to the others about a commit.
 type Hint = store.Hint
 
-// Maximum contents of one hint. A hint with more says that any lane, session or execution may have
-// changed.
+// The limits of one hint. A hint that would exceed a limit says instead that any lane, session or
+// execution may have changed.
 const (
 	mostLanes      = 3000
 	mostWorkers    = 1500
 	mostExecutions = 10_000
 	mostBytes      = 5900 // maximum size of one notification; in base64 it has less than PostgreSQL's limit of 8,000
-	laneBytes      = 19   // maximum for a lane and its time
-	// Versions of the payload. Servers that know only the first take the second for a lost hint,
-	// and then look at everything.
+	laneBytes      = 19   // maximum size of a lane and its time
+	// The versions of the payload. Servers that know only the first version treat a payload of the
+	// second as a lost hint, and then check everything.
 	version1 = 0x01
 	version2 = 0x02
 )
@@ -60,7 +60,7 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 	}
 	for _, r := range c.Runs {
 		if r.EndedSeq != 0 && r.Op.IsZero() {
-			t.worker(r.Worker) // another actor than the owner ended the run: the worker should heartbeat
+			t.worker(r.Worker) // the owner did not end the run itself: its worker should send a heartbeat
 		}
 	}
 	for _, x := range c.Workers {
@@ -71,7 +71,7 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 			t.soonest(x.OpenedAt) // the new session first needs a mark of life
 		}
 	}
-	if rows != nil && len(rows.Ready) > 0 { // due executions that no claim took; they were locked until now
+	if rows != nil && len(rows.Ready) > 0 { // due executions that no claim has taken; this transaction had locked them
 		for _, e := range rows.Executions {
 			if at := e.Ready(); at != 0 && at <= rows.Now {
 				t.ready(e)
@@ -84,9 +84,9 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 	}
 }
 
-// noteGates adds what a commit did to objects and gates. Where an operator has changed the
-// gate of a queue or workflow, any of its lanes may be open; where a run has left a place,
-// its own lane.
+// noteGates adds the changes of objects and gates. If an operator has changed the gate of a queue
+// or workflow, any lane of that queue or workflow may be open now. If a run has given a place back,
+// only the lane of its execution may be open.
 func (t *outgoing) noteGates(rows *machine.Rows, c *machine.Changes) {
 	for _, o := range c.Objects {
 		if o.Kind != machine.GateObject {
@@ -117,7 +117,7 @@ func (t *outgoing) ready(e *machine.Execution) {
 	}
 }
 
-// lane adds a lane in which something may be claimed from a moment on.
+// lane adds a lane in which an execution may be claimed from a given time on.
 func (t *outgoing) lane(id machine.LaneID, at machine.Time) {
 	if t.anyLane != 0 {
 		t.anyLane = min(t.anyLane, at)
@@ -165,13 +165,13 @@ const (
 	flagLost = 1 << iota
 	flagAnyChanged
 	flagObjects
-	// From here on in the second version only.
+	// The flags from here on exist only in the second version.
 	flagAnyLane
 	flagAnyWorker
 )
 
-// payloads returns the notifications for a hint, as many as its lists need. The first one has
-// everything beside the lists.
+// payloads returns the notifications for a hint, as many as its lists need. Everything except the
+// lists is in the first notification.
 func (t *outgoing) payloads(server [16]byte) []string {
 	p := payload{look: t.look, anyLane: t.anyLane}
 	for flag, set := range map[byte]bool{
@@ -204,8 +204,8 @@ func (t *outgoing) payloads(server [16]byte) []string {
 	return all
 }
 
-// HintsOf returns the hints that other servers get for a commit that read rows and wrote changes,
-// if no hint is lost. The simulation uses it.
+// HintsOf returns the hints that other servers get, if none is lost, for a commit that read the
+// given rows and wrote the given changes. The simulation uses it.
 func HintsOf(rows *machine.Rows, c *machine.Changes) (hints []store.Hint, err error) {
 	var t outgoing
 	if t.note(rows, c); t.empty() {
@@ -245,7 +245,7 @@ type payload struct {
 	ended, changed []uint32
 }
 
-// size is about the number of bytes of the lists.
+// size is the approximate number of bytes of the lists.
 func (p payload) size() int {
 	return laneBytes*len(p.lanes) + 16*len(p.workers) + 4*(len(p.ended)+len(p.changed))
 }
@@ -308,7 +308,8 @@ func parseHint(text string) (server [16]byte, h store.Hint, err error) {
 	return server, h, nil
 }
 
-// parser reads a payload. A payload that is cut short is bad, and its missing values are zero.
+// parser reads a payload. If the payload ends too early, bad is set, and the missing values are
+// zero.
 type parser struct {
 	b   []byte
 	bad bool

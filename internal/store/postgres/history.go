@@ -31,19 +31,19 @@ func pieces[R any](rows []R, size func(R) int) iter.Seq[[]R] {
 }
 
 var (
-	// A run that the execution's row already has is not added again.
+	// The statement does not add a run that the row of its execution already contains (in run_seq).
 	insertRuns = counted("INSERT INTO runs ("+table.Runs.Names()+") SELECT u.* FROM (SELECT "+arrayArguments(table.Runs)+`) u
 WHERE NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = u.execution AND e.token = u.token AND e.run_seq IS NOT NULL)`,
 		len(table.Runs.Columns))
 
-	// Inserts for runs that have had no row until they ended: with and without an error.
+	// Inserts for runs whose row is written only when they end: with and without an error.
 	runsWithError = table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at, " +
 		"ended_seq, ended_at, outcome, final, op, op_sum, cost, output, class, message, stack")
 	runsWithoutError = runsWithError.First(-3)
 	insertEnded      = insert(runsWithError)
 	insertQuiet      = insert(runsWithoutError)
 
-	// Updates for the end of a run that has a row, and for its start if that is known.
+	// Updates for the end of a run that has a row, and for its start if the change has a start.
 	runEnds = table.Runs.Only("ended_seq, ended_at, outcome, final, op, op_sum, cost, output, class, message, stack, " +
 		"started_seq, started_at, execution, token")
 	endRuns = counted(strings.NewReplacer(
@@ -87,7 +87,8 @@ func (t *tx) begun(c *machine.Changes) map[belay.ExecutionID]int64 {
 	return begun
 }
 
-// runs is the seq of the start of the run that the execution is still in, if that run has no row.
+// runs returns the seq of the start of the execution's run, if now is still in the same run and the
+// table of runs has no row for it.
 func (s stored) runs(now *machine.Execution) int64 {
 	if now.State == belay.Running && now.Token == s.Token {
 		return s.runSeq
@@ -96,7 +97,8 @@ func (s stored) runs(now *machine.Execution) int64 {
 }
 
 // writeRuns adds new runs. A run whose start is in the execution's row gets its own row when it
-// ends. Of a run that has a row, writeRuns updates the end, and the start if it is known.
+// ends. For a run that has a row, writeRuns updates the end, and the start if the change has a
+// start.
 func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
 	var fresh, withoutError, withError, ended []*machine.Run
 	for _, r := range c.Runs {

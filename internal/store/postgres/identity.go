@@ -11,16 +11,16 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// identity tells a database from others that it was copied to or promoted from.
+// identity distinguishes a database from its copies: restored backups and promoted standbys.
 type identity struct {
 	place
-	// lineage is chosen at random when an epoch begins: two promoted standbys of one primary have
-	// the same place.
+	// lineage is chosen at random when an epoch begins, because two promoted standbys of one
+	// primary have the same place.
 	lineage [16]byte
 	// life identifies one run of the database from its start to its end or crash, by its start time
 	// and the reset time of its statistics, which do not survive a crash. After a crash the
-	// database may give out numbers of transactions again that left no trace in its log. So the
-	// outcome of a transaction can be asked for only in the same life.
+	// database may use the number of a transaction again that left no trace in its log. So the
+	// store can request the outcome of a transaction only in the same life.
 	life string
 }
 
@@ -37,22 +37,24 @@ SELECT s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 
        concat(extract(epoch FROM pg_postmaster_start_time()), ' ', extract(epoch FROM b.stats_reset))
 FROM pg_control_system() s, meta m, pg_stat_bgwriter b`
 
-	// Every commit reads meta after its locks, so no commit is under way while meta is locked.
+	// Every commit reads meta after it has taken its locks, so no commit is in progress while meta
+	// is locked.
 	lockMeta    = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"
 	selectEpoch = "SELECT greatest(floor, epoch << 32), system, timeline, lineage FROM meta"
 	writeEpoch  = "UPDATE meta SET epoch = $1::bigint, floor = $2::bigint, system = $3::text, timeline = " +
 		"$4::text, lineage = $5::uuid"
 
-	// An acknowledged write survives a crash (guarantee G3). So a database that is set to answer
-	// before it has written must not do that on this connection.
+	// An acknowledged write must survive a crash (guarantee G3). If the database is set to
+	// acknowledge a commit before it has written it, this statement changes the setting for this
+	// connection.
 	writeFirst = "SELECT set_config('synchronous_commit', 'on', false) WHERE " +
 		"current_setting('synchronous_commit') = 'off'"
 )
 
-// identify checks which database a writer's new connection leads to. If it is not the one in which
-// the epoch was given out, some commits may be lost and their tokens given out again. Then the
-// epoch is raised before anything is written (guarantee G1). begun is the new epoch, 0 if none
-// began.
+// identify checks which database a writer's new connection leads to. If it is not the database in
+// which the epoch began, some commits may be lost and their tokens could be given out again. Then
+// identify raises the epoch before anything is written (guarantee G1). begun is the new epoch, 0 if
+// none began.
 func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	var was place
 	p := c.pipe()
@@ -73,7 +75,8 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	}
 	raised := false
 	epoch, err := c.epoch(ctx, func(was place) bool {
-		raised = was.system != "" && was != c.identity.place // no: new, or raised by another connection
+		// false for a new database, and if another connection has raised the epoch
+		raised = was.system != "" && was != c.identity.place
 		return raised
 	})
 	if err != nil || !raised {
@@ -82,14 +85,15 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	return epoch, nil
 }
 
-// errStandby refuses writes to a database that takes none until it is promoted.
+// errStandby refuses writes to a standby, which accepts no writes until it is promoted.
 var errStandby = &belay.Error{
 	Code: belay.CodeUnavailable, Message: "the database is a standby: it takes no writes until it is promoted",
 	RetryAfter: time.Second,
 }
 
 // epoch begins an epoch and a lineage if begin reports true for the place at which the last epoch
-// began. In any case it stores the place of this database. No other connection commits meanwhile.
+// began. In any case it stores the place of this database. No other connection can commit during
+// this.
 func (c *conn) epoch(ctx context.Context, begin func(was place) bool) (belay.Token, error) {
 	var epoch belay.Token
 	var was place
@@ -117,8 +121,8 @@ func (c *conn) epoch(ctx context.Context, begin func(was place) bool) (belay.Tok
 	return epoch, p.run(ctx)
 }
 
-// RaiseEpoch makes every token that is given out from now on higher than all before, and returns
-// the new epoch. It is for a database that was restored in a way that identify cannot notice.
+// RaiseEpoch makes all later tokens higher than all earlier ones, and returns the new epoch. It is
+// for a database that was restored in a way that identify cannot detect.
 func (s *Store) RaiseEpoch(ctx context.Context) (belay.Token, error) {
 	const op = "raise the epoch"
 	c, err := s.writers.take(ctx)
@@ -138,8 +142,8 @@ func (s *Store) RaiseEpoch(ctx context.Context) (belay.Token, error) {
 	return epoch, classify(op, err)
 }
 
-// askFor is how long the store asks for the outcome of a commit after the connection was lost,
-// askAgain the pause between two questions.
+// askFor is how long the store tries to find out the outcome of a commit after the connection was
+// lost, and askAgain is the pause between two tries.
 const (
 	askFor   = 2 * time.Second
 	askAgain = 20 * time.Millisecond
@@ -171,8 +175,8 @@ func (s *Store) outcome(ctx context.Context, c *slot, u *unanswered) (committed,
 	return false, false
 }
 
-// errElsewhere reports that another database answers than the one that got the COMMIT, or the same
-// one after a crash.
+// errElsewhere reports that the answer comes from another database than the COMMIT went to, or from
+// the same database after a crash.
 var errElsewhere = errors.New("the database that answers is another one, or has crashed and restarted")
 
 func (s *Store) status(ctx context.Context, c *slot, u *unanswered) (status string, err error) {
@@ -193,7 +197,7 @@ func (s *Store) status(ctx context.Context, c *slot, u *unanswered) (status stri
 	return status, p.run(ctx)
 }
 
-// touchMark is a write that changes nothing.
+// touchMark is a write that changes no value.
 const touchMark = "UPDATE servers SET beat = beat WHERE id = $1::uuid AND slot IN ($2::bigint, $3::bigint)"
 
 // unknown is the error of a commit with an unknown outcome.

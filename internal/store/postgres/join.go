@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Join does what Commit does inside an application's own transaction, which the application commits
-// or not. It writes no mark and judges no session by time. A notification in that transaction
-// informs all servers. After an error the transaction is as it was before, unless its connection
-// has ended.
+// Join does the work of Commit inside a transaction of the application, which the application
+// commits or rolls back. It writes no mark of life and ends no expired session. A notification in
+// that transaction informs all servers. After an error the transaction is in its earlier state,
+// unless its connection has ended.
 //
-// The rows that it locks stay locked until that transaction ends. The transaction should have the
-// isolation level READ COMMITTED: with a stricter level, rows that others have added since it began
-// cause an error instead of being found.
+// The rows that Join locks stay locked until the transaction ends. The transaction should have the
+// isolation level READ COMMITTED: with a stricter level, rows that others have added since the
+// transaction began cause an error.
 func (s *Store) Join(ctx context.Context, tx pgx.Tx, need machine.Need,
 	decide func(*machine.Rows) *machine.Changes) error {
 	const op = "join a transaction"

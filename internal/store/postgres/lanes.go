@@ -12,10 +12,10 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// A lane exists while an execution is ready in it. Its queue, workflow and so on are read from such
-// an execution.
+// A lane (the executions with equal queue, workflow, version, priority and labels) exists while it
+// has a ready execution. These properties are read from such an execution.
 const (
-	// Ready lanes are found by skipping through the index from one lane to the next.
+	// This query skips through the index from one ready lane to the next.
 	selectReadyLanes = `
 WITH RECURSIVE lanes (id, at) AS (
     (SELECT lane, ready_at FROM executions WHERE ready_at IS NOT NULL ORDER BY lane, ready_at LIMIT 1)
@@ -38,16 +38,18 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (SELECT priority, worker_labels FROM specs WHERE execution = e.id ORDER BY generation DESC LIMIT 1) s`
 )
 
-// laneCache keeps the list of ready lanes while reading it takes long. That happens while another
-// transaction keeps an old snapshot, since dead entries of earlier claims stay in the index.
+// laneCache keeps the list of ready lanes while reading it takes long. Reading takes long while
+// another transaction keeps an old snapshot, because dead entries of earlier claims then stay in
+// the index.
 type laneCache struct {
 	mu    sync.Mutex
 	lanes []store.LaneHint
 	again time.Time
 }
 
-// After a look at an index took long, the next one waits for a multiple of that time (laneCacheShare
-// for the ready lanes, belowShare for due work), and for longestPause at most.
+// After a search of an index took long, the next search waits for a multiple of that time
+// (laneCacheShare times for the ready lanes, belowShare times for due work), but at most for
+// longestPause.
 const (
 	laneCacheShare = 20
 	longestPause   = 30 * time.Second
@@ -63,7 +65,7 @@ func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 	}
 	var all []store.LaneHint
 	err := s.query(store.Urgent(ctx), func(p *pipe) {
-		all, began = nil, time.Now() // once connected
+		all, began = nil, time.Now() // measured from when the connection exists
 		p.add(selectReadyLanes, func(r columns) error {
 			all = append(all, store.LaneHint{Lane: machine.LaneID(r.int(0)), At: r.time(1)})
 			return nil

@@ -19,7 +19,7 @@ var (
 		" WHERE execution = u.id ORDER BY token DESC LIMIT 1) r"
 )
 
-// List implements store.Store. It walks the primary key, or the most selective index.
+// List implements store.Store. It reads the primary key in order, or the most selective index.
 func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	var out store.Listed
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
@@ -30,7 +30,7 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 		if err := p.run(ctx); err != nil {
 			return err
 		}
-		if l.open > l.scan() { // so many that walking the newest executions finds the list as fast
+		if l.open > l.scan() { // so many that reading the newest executions in order is as fast
 			l.open, l.found = 0, nil
 			p = c.pipe()
 			l.walk(p)
@@ -80,8 +80,8 @@ func (l *listing) row(r columns) error {
 	return err
 }
 
-// active adds the statement for a list of executions that have not ended, which reads no ended
-// ones. Other lists walk.
+// active adds the statement for a list of executions that have not ended; it reads no ended
+// executions. For other lists it adds nothing, and walk reads them.
 func (l *listing) active(p *pipe) {
 	if !store.Active(l.States) || !l.Parent.IsZero() || l.Key != "" {
 		l.walk(p)
@@ -152,8 +152,8 @@ func (l *listing) filter(w *where) {
 	}))
 }
 
-// where is the statement of a list while it is built. Lists have many different statements, so none
-// is prepared.
+// where is the statement of a list while it is built. There are many different statements for
+// lists, so they are not prepared.
 type where struct {
 	*step
 	conditions []string
@@ -184,7 +184,7 @@ func (w *where) end(from string, limit int) {
 		" ORDER BY e.id DESC LIMIT " + w.place(boundOf(limit))
 }
 
-// fill reads the specs and newest runs of the records, with payloads if the list asks for them.
+// fill reads the specs and newest runs of the records, with payloads if the list requests them.
 func fill(p *pipe, records []*machine.Record, payloads bool) {
 	by := make(map[belay.ExecutionID]*machine.Record, len(records))
 	all := make([]belay.ExecutionID, len(records))

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// pace is the shortest time between two sends of hints: the commit of a notification takes a lock
-// that the whole database shares.
+// pace is the shortest time between two sends of hints, because the commit of a notification takes
+// a lock that the whole database shares.
 const pace = 5 * time.Millisecond
 
 const (
@@ -137,7 +137,7 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 		return err
 	}
 	if err := c.ask(ctx, s.options.Patience, notify, (&outgoing{}).payloads(s.options.Server)...); err != nil {
-		return err // a greeting, so that other servers send hints from now on
+		return err // this first notification makes other servers send hints from now on
 	}
 	s.pass(store.Hint{Lost: true}, onHint)
 	for {
@@ -158,7 +158,7 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 	}
 }
 
-// receive passes a notification on, unless it is this server's own.
+// receive passes the hint of a notification on, unless this server has sent the notification.
 func (s *Store) receive(text string, onHint func(store.Hint)) {
 	server, h, err := parseHint(text)
 	switch {
@@ -174,15 +174,15 @@ func (s *Store) receive(text string, onHint func(store.Hint)) {
 	}
 }
 
-// pass updates the floors and the front of this store, and then passes the hint on: a claim that is
-// woken by the hint must not look above a floor that the hint lowers.
+// pass updates the floors and the front of this store before it passes the hint on, because a claim
+// that the hint wakes must use the lowered floors.
 func (s *Store) pass(h store.Hint, onHint func(store.Hint)) {
 	s.floors.onHint(h)
 	s.front.onHint(h)
 	onHint(h)
 }
 
-// ask runs one statement. The texts in args, if there are any, are its argument.
+// ask runs one statement. If there are args, the statement gets them as one array of texts.
 func (c *conn) ask(ctx context.Context, patience time.Duration, text string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -243,7 +243,7 @@ func (s *Store) hasListeners(ctx context.Context) bool {
 		}).int(int64(pid))
 	})
 	if err != nil {
-		return true // sending without a listener is better than not sending
+		return true // if in doubt, send: a hint without a listener does no harm
 	}
 	s.outbox.mu.Lock()
 	defer s.outbox.mu.Unlock()

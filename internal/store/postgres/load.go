@@ -69,14 +69,16 @@ func (t *tx) second(ctx context.Context, need machine.Need) error {
 	return p.run(ctx)
 }
 
-// Locks for extending all sessions after an outage. A single transaction at a time does that.
+// Advisory locks for the extension of all sessions after an outage, so that only one transaction at
+// a time extends them.
 const (
 	lockGrace  = "SELECT pg_advisory_xact_lock(hashtextextended('belay grace', 0))"
 	lockLiving = "SELECT id FROM workers WHERE ended_at IS NULL ORDER BY id FOR UPDATE"
 )
 
-// A shared lock on a session keeps it from ending. Other transactions may still renew it or count
-// its claims; if that conflicts with this batch, writing the session fails.
+// While a transaction has a shared lock on a session, the session cannot end. Other transactions
+// may still renew the session or count its claims; if such a change conflicts with this batch, the
+// write of the session fails.
 var (
 	shareWorkers = selectWorkers + " WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
 	lockWorkers  = selectWorkers + " WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
@@ -115,7 +117,7 @@ var (
 	lockExecutions = "SELECT " + executionColumns +
 		" FROM executions e WHERE e.id = ANY($1::uuid[]) ORDER BY e.id FOR NO KEY UPDATE"
 
-	// The same, with all ancestors.
+	// lockDeep locks executions together with all their ancestors.
 	lockDeep = "SELECT " + executionColumns + ` FROM executions e
 WHERE e.id = ANY($1::uuid[] || ARRAY(
     WITH RECURSIVE up (id) AS (
@@ -136,9 +138,9 @@ FOR NO KEY UPDATE`
 SELECT ` + executionColumns + " FROM up JOIN executions e ON e.id = up.id"
 )
 
-// lockExecutions locks executions and their ancestors together, in the order of their ids. Parents
-// never change, so those that were seen before are known. If others turn up, the transaction begins
-// again and reads them first.
+// lockExecutions locks executions and their ancestors together, in the order of their ids. An
+// execution's parent never changes, so the store remembers the parents that it has read. If an
+// ancestor is not known, the transaction begins again and reads the ancestors first.
 func (t *tx) lockExecutions(p *pipe, ids []belay.ExecutionID) {
 	if t.mode.withAncestorsFirst {
 		ids = append(slices.Clip(ids), t.mode.also...)
@@ -186,9 +188,9 @@ func (t *tx) found(r columns, locked bool) error {
 	return nil
 }
 
-// missing returns the parents of loaded executions that were not looked for. named reports whether
-// one of them is the parent of an execution that a command names; those two must be locked
-// together.
+// missing returns the parents of loaded executions that the transaction did not try to load. named
+// reports whether one of them is the parent of an execution that a command names; such a parent
+// must be locked together with its child.
 func (t *tx) missing() (up []belay.ExecutionID, named bool) {
 	for _, l := range t.executions {
 		if p := l.Parent; !p.IsZero() && t.executions[p] == nil {
@@ -233,8 +235,8 @@ func (t *tx) loadOwners(p *pipe, ids []belay.ExecutionID) {
 	idList(s, unique(ids))
 }
 
-// specsToLoad returns the specs of the need that were not loaded with ready executions. It leaves
-// out those of executions that do not exist.
+// specsToLoad returns the executions of need.Specs whose spec was not loaded with a ready
+// execution. It leaves out executions that do not exist.
 func (t *tx) specsToLoad(need machine.Need) []belay.ExecutionID {
 	have := make(map[belay.ExecutionID]bool, len(t.rows.Specs))
 	t.rows.Specs = slices.DeleteFunc(t.rows.Specs, func(s *machine.Spec) bool {
@@ -278,7 +280,8 @@ LEFT JOIN LATERAL (
 ) v ON true
 WHERE m.id = 1`
 
-	// The same, with the transaction's number, by which the database can be asked for the outcome.
+	// selectBatch also reads the number of the transaction, by which the database can report the
+	// outcome of the transaction later.
 	selectBatch = "SELECT t.*, pg_current_xact_id()::text FROM (" + selectTime + ") t"
 )
 

@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// loadNamed loads the rows that commands name one by one: earlier results of repeated operations,
-// and rows to which another row refers. The lock on the execution covers them.
+// loadNamed loads single rows that commands name: the results of operations that may be repeated,
+// and rows to which another row refers. The lock on the execution protects these rows too.
 
 func (t *tx) loadNamed(p *pipe, need machine.Need) {
 	t.loadKeys(p, unique(need.Keys))
@@ -42,7 +42,8 @@ var (
 		selectRuns + " WHERE execution = u.id AND token = u.token UNION ALL " + selectOpenRuns +
 		" WHERE id = u.id AND token = u.token AND run_seq IS NOT NULL) r"
 
-	// Runs that have no row.
+	// selectOpenRuns selects runs that have no row in the table of runs, from the rows of their
+	// executions.
 	selectOpenRuns = "SELECT id, token, worker, coalesce(attempts, 0) + 1, generation, NULL, NULL, run_seq, run_at, " +
 		"NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM executions"
 )
@@ -116,7 +117,7 @@ var selectDrops = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::
 	" CROSS JOIN LATERAL (" + selectChunkHeads +
 	" WHERE execution = u.id AND name = u.name AND n >= u.low AND n < u.high ORDER BY n) c"
 
-// loadDrops loads the heads of the chunks that will be deleted.
+// loadDrops loads the chunks that will be deleted, without their data.
 func (t *tx) loadDrops(p *pipe, drops []machine.ChunkDrop) {
 	if len(drops) > 0 {
 		bindDrops(p.add(selectDrops, values(table.Chunks, &t.rows.Chunks)), drops)

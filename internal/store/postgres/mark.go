@@ -6,29 +6,29 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Every commit writes a mark, the time of its decision, in a row of its connection: two connections
-// that wrote the same row would wait for each other's commit. No clock shows an earlier time than
-// the newest mark.
+// Every commit writes a mark, the time of its decision. Each connection has its own row for marks,
+// because two connections that wrote the same row would wait for each other's commit. No server's
+// clock shows an earlier time than the newest mark.
 //
-// A mark of life also proves that heartbeats could be written at its time. Only commits that write
-// sessions leave one, and commits that are asked for one, which lock what a heartbeat needs. So
-// while the table of sessions is locked, marks of life stop on all servers, even if other rows are
-// written, and sessions get that time again.
+// A mark of life also proves that heartbeats could be written at its time. Only two kinds of
+// commits write a mark of life: commits that write sessions, and commits on request, which take the
+// locks that a heartbeat needs. So while the table of sessions is locked, no server writes a mark
+// of life, even if it writes other rows, and later all sessions are extended by that time.
 const (
 	writeMark = `
 INSERT INTO servers (period, id, slot, mark_at, beat)
 VALUES ($1::bigint, $2::uuid, $3::bigint, $4::bigint, $5::bigint)
 ON CONFLICT (period, id, slot) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat`
 
-	// No session has the id of a server: the statement changes no row, but takes the locks on the
+	// No session has the id of a server, so the statement changes no row. But it takes the locks on
 	// tables that a heartbeat needs.
 	reachSessions = `
 UPDATE workers
 SET heartbeat_at = heartbeat_at
 WHERE id = $1::uuid AND EXISTS (SELECT 1 FROM executions WHERE worker = $1::uuid)`
 
-	// dropMarks deletes old marks of life (see doc.go). The server that gets the lock first deletes
-	// them, and the others skip the deletion instead of waiting. The newest marks are kept.
+	// dropMarks deletes old marks (see doc.go), except the newest. The server that gets the lock
+	// first deletes them; the others skip the deletion instead of waiting.
 	dropMarks = `
 DELETE FROM servers s
 USING (
@@ -42,7 +42,8 @@ USING (
 WHERE s.period = old.period AND s.id = old.id AND s.slot = old.slot`
 )
 
-// A row of marks is used for markPeriod, and deleted markPeriods periods later.
+// A connection writes its marks to one row for the time markPeriod and then to a new row. The old
+// row is deleted markPeriods periods later.
 const (
 	markPeriod  = machine.Time(10 * time.Second / time.Microsecond)
 	markPeriods = 6
@@ -50,7 +51,7 @@ const (
 	vitalSlot = 100
 )
 
-// writeMark writes the server's mark. A beat of 0 keeps the last one.
+// writeMark writes the server's mark. A beat of 0 keeps the stored beat.
 func (t *tx) writeMark(p *pipe, c *machine.Changes) {
 	beat, slot := c.Beat, t.slot.number
 	if beat == 0 {

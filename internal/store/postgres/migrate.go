@@ -24,7 +24,7 @@ var migrations embed.FS
 type Migration = store.Migration
 
 // Migrate brings a database to the newest schema and returns the migrations that it ran. Processes
-// that migrate one database at the same time take turns. Servers that use the database go on.
+// that migrate one database at the same time take turns. Servers that use the database continue.
 func Migrate(ctx context.Context, url string) ([]Migration, error) {
 	var ran []Migration
 	err := withDatabase(url, func(db *sql.DB) (err error) {
@@ -88,9 +88,9 @@ func migrate(ctx context.Context, db *sql.DB) (ran []Migration, err error) {
 	return left, nil
 }
 
-// The advisory lock of a migration. It is tried repeatedly and not waited for in a statement: a
-// migration that builds an index beside the servers waits for all statements, so it would wait for
-// the one that waits for its lock.
+// The advisory lock of a migration. A process tries repeatedly to take the lock, and does not wait
+// for it inside a statement. A migration that builds an index CONCURRENTLY waits for the end of all
+// statements, so it would wait for a statement that itself waits for the migration's lock.
 const (
 	tryTurn = "SELECT pg_try_advisory_lock(hashtextextended('belay migrate', 0))"
 	endTurn = "SELECT pg_advisory_unlock(hashtextextended('belay migrate', 0))"
@@ -111,8 +111,8 @@ func takeTurn(ctx context.Context, c *sql.Conn) error {
 // migrationPatience is how long a migration tries to lock tables that other transactions use.
 const migrationPatience = 2 * time.Minute
 
-// up runs the pending migrations. A migration that would make servers wait for it gives up soon and
-// is tried again.
+// up runs the pending migrations. A migration that cannot lock its tables at once fails soon, so
+// that servers do not wait for it, and up tries it again.
 func up(ctx context.Context, p *goose.Provider) error {
 	for began := time.Now(); ; {
 		_, err := p.Up(ctx)
@@ -144,7 +144,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // pending returns the migrations that the database does not have. It returns none if the schema is
-// newer than this Belay and allows its servers to go on.
+// newer than this version of Belay but allows this version's servers to use it.
 func pending(ctx context.Context, db *sql.DB) ([]Migration, error) {
 	all, err := known()
 	if err != nil {
@@ -181,7 +181,7 @@ func allowsOlder(ctx context.Context, db *sql.DB, have, known int64) error {
 	err := db.QueryRowContext(ctx, "SELECT oldest FROM meta").Scan(&oldest)
 	var reply *pgconn.PgError
 	switch {
-	// the schema does not have the column that says so
+	// the schema has no column oldest
 	case errors.As(err, &reply) && (reply.Code == "42P01" || reply.Code == "42703"):
 		return tooNew(have, known)
 	case err != nil:

@@ -40,8 +40,8 @@ func (t *tx) loadObjects(p *pipe, refs []machine.ObjectRef) {
 	texts(s, refs, func(r machine.ObjectRef) string { return r.Name })
 }
 
-// loadReferred makes a round trip for objects and gates to which the loaded rows refer.
-// The clock is read again after the new locks.
+// loadReferred makes another round trip if the loaded rows refer to objects and gates. It reads the
+// clock again after the new locks.
 func (t *tx) loadReferred(ctx context.Context, need machine.Need) error {
 	more := need.Further(t.rows)
 	if more.None() && len(need.Members) == 0 {
@@ -55,8 +55,8 @@ func (t *tx) loadReferred(ctx context.Context, need machine.Need) error {
 	return p.run(ctx)
 }
 
-// writeObjects adds objects, or replaces the versions that the changes name, and writes their
-// audit.
+// writeObjects adds objects, or replaces the versions that the changes name, and writes rows of the
+// audit log.
 func (t *tx) writeObjects(p *pipe, c *machine.Changes) error {
 	all := slices.SortedFunc(slices.Values(c.Objects), func(a, b *machine.Object) int { return a.Compare(b.ObjectRef) })
 	fresh, changed := split(all, func(o *machine.Object) bool { return o.Was == 0 })
@@ -77,7 +77,7 @@ func (t *tx) writeObjects(p *pipe, c *machine.Changes) error {
 }
 
 var (
-	// Bodies that do not fit into the size of a page are left out.
+	// The list leaves out the bodies that do not fit into the page.
 	listObjects = `WITH page AS (
     SELECT ` + table.Objects.Names() + `, octet_length(body)::bigint + 200 AS size
     FROM objects
@@ -103,7 +103,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	}
 	var f *store.Filling
 	limit, bytes := q.Bounds()
-	limit++ // to know whether there is one more
+	limit++ // to find out whether there is a next page
 	err = s.query(ctx, func(p *pipe) {
 		f = q.Fill()
 		if q.Of == store.OneGate {

@@ -15,24 +15,25 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Options say how to open a store. The zero Options are those of an engine.
+// Options say how to open a store. An engine can use the zero Options.
 type Options struct {
 	// Server is the id of the rows that have this server's marks; zero means a random one.
 	Server [16]byte
-	// Writers is the number of commits that run at the same time; 0 means 2. More are slower.
+	// Writers is the number of commits that run at the same time; 0 means 2. More than 2 make the
+	// store slower.
 	Writers int
 	// Readers is the number of reads that run at the same time; 0 means 4.
 	Readers int
 	// Patience is how long the database may take to answer before its connection counts as lost; 0
 	// means 10 s. If a server stops in the middle of a batch, its rows stay locked for a tenth of
-	// it.
+	// Patience.
 	Patience time.Duration
-	// LongLook is how long reading the ready lanes may take before the list is reused for a while;
-	// 0 means 500 ms. If a look for due work takes longer than a tenth of it, the following looks
-	// read only a part of the indexes for a while.
+	// LongLook is a duration; 0 means 500 ms. If reading the ready lanes takes longer, the store
+	// reuses the list for a while. If a search for due work takes longer than a tenth of LongLook,
+	// the next searches read only a part of the indexes for a while.
 	LongLook time.Duration
-	// ReadOnly opens the store to read while servers use it: nothing is written and no migration
-	// runs.
+	// ReadOnly makes a store that only reads, for example while servers use the database. It writes
+	// nothing and runs no migration.
 	ReadOnly bool
 	// Clock replaces the database's clock in tests. Steady is the clock that measures how much time
 	// has passed.
@@ -59,7 +60,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is a store in one PostgreSQL database, shared with any number of others.
+// Store is a store in one PostgreSQL database. Any number of Stores, in several servers, can use
+// one database.
 type Store struct {
 	options   Options
 	config    *pgconn.Config
@@ -78,7 +80,7 @@ type Store struct {
 	pulse   pool // one connection, for commits that keep sessions alive
 	readers pool
 	vital   pool // for reads of the engine and of owners
-	probe   pool // one connection, which looks for locks of other transactions
+	probe   pool // one connection, which searches for locks of other transactions
 
 	mu     sync.Mutex
 	closed bool
@@ -128,7 +130,7 @@ func newStore(o Options) (*Store, error) {
 	return &Store{options: o, known: all[len(all)-1].Version, clock: newClock(o)}, nil
 }
 
-// prepare brings the schema up to date. With ReadOnly it refuses a schema that is not.
+// prepare brings the schema up to date. With ReadOnly it changes nothing and refuses an old schema.
 func prepare(ctx context.Context, db *sql.DB, o Options) error {
 	if !o.ReadOnly {
 		_, err := migrate(ctx, db)
@@ -152,8 +154,8 @@ func prepare(ctx context.Context, db *sql.DB, o Options) error {
 	return err
 }
 
-// start reads the clock for the first time, and checks which database this is before anything else
-// uses it.
+// start reads the clock for the first time, and checks the identity of the database before anything
+// else uses it.
 func (s *Store) start(ctx context.Context) error {
 	if err := s.query(ctx, s.readTime); err != nil || s.options.ReadOnly {
 		return err
@@ -166,7 +168,7 @@ func (s *Store) start(ctx context.Context) error {
 	return s.connected(ctx, c)
 }
 
-// Close waits for the calls under way and closes the connections.
+// Close waits for the calls in progress and closes the connections.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	closed := s.closed
@@ -181,8 +183,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// vitalReaders is how many connections are kept for reads of the engine and of the owners of
-// executions.
+// vitalReaders is the number of connections that are reserved for reads of the engine and of the
+// owners of executions.
 const vitalReaders = 3
 
 func (s *Store) pools() []pool { return []pool{s.readers, s.vital, s.probe, s.writers, s.pulse} }
@@ -216,7 +218,7 @@ func newPool(first, n int, writes bool) pool {
 	return p
 }
 
-// take waits for a slot. Sending the slot to the pool gives it back.
+// take waits for a slot. The caller gives the slot back by sending it to the pool.
 func (p pool) take(ctx context.Context) (*slot, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -237,7 +239,7 @@ func (p pool) close() {
 		all[i].drop()
 	}
 	for _, c := range all {
-		p <- c // a call that waits for the slot gets it and is refused
+		p <- c // the next call that waits for the slot gets it, and is refused
 	}
 }
 

@@ -18,10 +18,11 @@ import (
 )
 
 // A connection pooler, such as pgbouncer, may stand between a server and its database. It must give
-// each connection a session of its own: prepared statements, notifications and time limits belong
-// to a session. Settings are therefore made after the connection is there, since a pooler refuses
-// or drops most settings that come with the connection. They are then read again in another
-// transaction, since a pooler in transaction mode may run the two in different sessions.
+// each connection its own session, because prepared statements, notifications and time limits
+// belong to a session. A pooler refuses or drops most settings in the request for a connection, so
+// the store makes its settings after it is connected. It then reads the settings again in another
+// transaction, because a pooler in transaction mode may run the two transactions in different
+// sessions.
 
 var errShared = &belay.Error{
 	Code: belay.CodeInvalid, Op: "open",
@@ -42,7 +43,8 @@ FROM unnest($1::text[], $2::text[]) w (name, value)`
 	lookTrace  = "SELECT pg_backend_pid()::bigint, coalesce(current_setting('belay.trace', true), '')"
 )
 
-// connectAs connects and makes settings for the session, except those that the address has.
+// connectAs connects and makes settings for the session, except settings that the database's URL
+// has.
 func connectAs(ctx context.Context, config *pgconn.Config, want map[string]string) (*conn, error) {
 	c, err := connect(ctx, config)
 	if err != nil {
@@ -92,7 +94,8 @@ func (c *conn) set(ctx context.Context, want map[string]string) error {
 	return nil
 }
 
-// pooled reports whether there is a pooler, which invents the process number that it reports.
+// pooled reports whether a pooler is in between. A pooler reports an invented process number to its
+// clients.
 func (c *conn) pooled() bool { return c.backend != c.pg.PID() }
 
 // sessionTrace is the trace that a session has, and the session's process.
@@ -158,8 +161,8 @@ func unshared(ctx context.Context, config *pgconn.Config, want map[string]string
 	return nil
 }
 
-// open opens a database for migrations. The limit for waiting for locks is set after the connection
-// is there.
+// open opens a database for migrations. It sets the limit of waits for locks after the connection
+// is made.
 func open(config *pgx.ConnConfig, lockTimeout string) *sql.DB {
 	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, "SELECT set_config('lock_timeout', $1, false)", lockTimeout)

@@ -27,9 +27,9 @@ type prunable struct {
 	keys     bool // some keys have expired
 }
 
-// Prune implements store.Store. It looks for deletable rows beside the writers. Only the deletion
-// is a transaction, which checks the rows again after locking them. Only a single server at a time
-// deletes.
+// Prune implements store.Store. It searches for deletable rows on a reading connection, so that the
+// writers can continue. Only the deletion is a transaction of a writer; it locks the rows and
+// checks them again. Only one server at a time deletes.
 func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
 	const op = "prune"
 	stretch := s.walk.Next(before)
@@ -123,7 +123,7 @@ SELECT count(*) FROM gone`
 // errBusy reports that another server is deleting.
 var errBusy = errors.New("another server prunes")
 
-// trims delete the rows of an execution that may be many or large.
+// trims delete the rows of an execution in those tables in which it may have many or large rows.
 var trims = [...]string{
 	"DELETE FROM runs WHERE execution = $1::uuid AND token = ANY(ARRAY(SELECT token FROM runs WHERE execution = " +
 		"$1::uuid LIMIT $2::bigint))",
@@ -140,7 +140,7 @@ DELETE FROM blobs b USING few WHERE b.execution = $1::uuid AND b.name = few.name
 }
 
 // trimmed is the maximum number of rows of each kind that one commit deletes from an execution that
-// is too large for one commit: each row may have a megabyte.
+// is too large for one commit. Each row may have a megabyte.
 const trimmed = 100
 
 // delete is the transaction of Prune.

@@ -100,8 +100,8 @@ var (
 		"LIMIT $3::bigint"
 	after = " WHERE execution = $1::uuid AND seq > $2::bigint ORDER BY seq LIMIT $3::bigint"
 
-	// A checkpoint counts if it has its data and no newer one has its kind and key. The last column
-	// is the newest seq of those that count.
+	// A checkpoint is valid if it has its data and is the newest of its kind and key. The last
+	// column is the newest seq of the valid checkpoints.
 	selectResumed = `WITH counting AS (
     SELECT DISTINCT ON (kind, key) seq, coalesce(octet_length(data), 0) + 200 AS size
     FROM checkpoints
@@ -171,8 +171,8 @@ func (r reading) ask() {
 	}
 }
 
-// history reads enough rows of each table: the first N rows of every kind after a seq contain the
-// first N events. The seqs of a run are adjacent, and only the newest run can be open.
+// history reads the first N rows of each kind after a seq, which contain the first N events. A run
+// may give two events; only the newest run can be open.
 func (r reading) history() {
 	limit := int64(math.MaxInt64)
 	if r.q.Limit > 0 {

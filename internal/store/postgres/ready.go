@@ -7,9 +7,10 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Due executions of lanes are locked as they are found, and rows that another transaction has
-// locked are skipped: two servers that claim from one lane share it. If a row changed between the
-// index and its lock, the database reads it again and leaves it out if it is not due any more.
+// lockReady finds and locks due executions of lanes. It skips rows that another transaction has
+// locked, so that two servers can claim from one lane at the same time. If a row changes after the
+// database has found it in the index and before it is locked, the database reads it again and
+// leaves it out if it is not due any more.
 var lockReady = `
 SELECT q.n, e.*, s.*
 FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::bigint[]) AS lane, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS most) q
@@ -25,7 +26,8 @@ LEFT JOIN LATERAL (
 ) s ON true`
 
 // selectNext returns the first ready time after the cutoff, and the number of due executions up to
-// a maximum: if more are due than were locked, other transactions have locked the rest.
+// a maximum. If more executions are due than lockReady has locked, other transactions have locked
+// the rest.
 const selectNext = `
 SELECT q.n,
        (SELECT ready_at FROM executions WHERE lane = q.lane AND ready_at IS NOT NULL AND ready_at > $5::bigint ORDER BY ready_at LIMIT 1),
@@ -34,8 +36,8 @@ SELECT q.n,
        ) d)
 FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::bigint[]) AS lane, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS most) q`
 
-// lockedRetry is how soon a lane is looked at again in which other transactions have locked due
-// executions: their commits take about this long.
+// lockedRetry is how soon a lane is read again if other transactions have locked due executions in
+// it. Their commits take about this long.
 const lockedRetry = 20 * time.Millisecond
 
 // most is the maximum up to which due executions of a lane are counted.
@@ -45,7 +47,7 @@ const most = 64
 type look struct {
 	machine.ReadyQuery
 	n       int          // index of the query
-	from    machine.Time // 0 to look below the floor
+	from    machine.Time // 0 to search below the floor
 	lowered uint64       // how often the floor was lowered before
 }
 

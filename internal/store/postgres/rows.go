@@ -7,7 +7,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// Each select returns the columns of its table. The heads have NULL in place of the payload.
+// Each select reads the columns of its table. The selects of heads read NULL instead of the
+// payload.
 var (
 	selectWorkers         = "SELECT " + table.WorkerColumns + " FROM workers"
 	selectRuns            = selecting(table.Runs)
@@ -19,7 +20,7 @@ var (
 	selectDeeds           = selecting(table.Deeds)
 	selectChunkHeads      = heads(table.Chunks)
 
-	// The specs have one more column: whether the input was left out.
+	// The selects of specs read one more column: whether the input was left out.
 	specHeads   = table.Specs.First(-1).Names()
 	specColumns = specHeads + ", input, false"
 	noInput     = specHeads + ", NULL::bytea, false"

@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// Living sessions are found by an index that has only those, and sorted by their ids alone. Ended
-// sessions are found by walking the primary key as far as the list goes. So neither statement reads
-// or sorts sessions that ended long ago.
+// Sessions that have not ended are found by an index that contains only such sessions, and sorted
+// by their ids. Ended sessions are found by reading the primary key only as far as the list needs.
+// So neither statement reads or sorts sessions that ended long ago.
 var (
 	isOnHost = "($2::text = '' OR spec::json #>> '{process,host}' = $2::text)"
 
@@ -47,7 +47,7 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	}
 	var out []store.WorkerRow
 	row := func(r columns) error {
-		c := &conn{} // a new conn, since callers may keep the spec
+		c := &conn{} // a new conn, because callers may keep and change the spec
 		x, err := c.scanWorker(r)
 		if err == nil && len(out) < int(limit) {
 			out = append(out, store.WorkerRow{Worker: x})

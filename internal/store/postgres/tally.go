@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// The two conditions mean the same; the index has both.
+	// The two conditions mean the same. Both are here because the index has both.
 	tallyLetters = `
 SELECT reason, count(*)
 FROM dead_letters

@@ -18,12 +18,12 @@ type tx struct {
 	store  *Store
 	slot   *slot // nil in an application's own transaction
 	mode   mode
-	cutoff machine.Time // executions that are due by this time are looked for
+	cutoff machine.Time // the transaction loads executions that are due by this time
 
-	xid        string // number by which the database can be asked for the outcome
+	xid        string // number of the transaction, by which the database reports its outcome
 	oldest     int64  // oldest schema version whose servers may write
 	rows       *machine.Rows
-	asked      map[belay.ExecutionID]struct{} // named by the need, or known ancestors of those
+	asked      map[belay.ExecutionID]struct{} // executions that the need names, and their known ancestors
 	executions map[belay.ExecutionID]*loaded
 	workers    map[belay.WorkerID]session
 	specs      map[belay.ExecutionID]bool // loaded together with ready executions
@@ -37,13 +37,13 @@ type session struct {
 	claimNo int64
 }
 
-// mode is what earlier attempts at a transaction have learned. Each attempt that fails for such a
-// reason changes the mode for the next one.
+// mode says how the next attempt at a transaction must read and lock rows. An attempt that fails
+// for one of the reasons below changes the mode.
 type mode struct {
 	withAncestorsFirst bool                    // read the ancestors first
-	also               []belay.ExecutionID     // executions to lock beside the named ones
+	also               []belay.ExecutionID     // executions to lock in addition to the named ones
 	strict             map[belay.WorkerID]bool // sessions to lock exclusively
-	grace              bool                    // extend all sessions, under the advisory lock for that
+	grace              bool                    // extend all sessions, under the advisory lock lockGrace
 
 	wait time.Duration // for rows that other transactions have locked; 0 means the usual time
 }
@@ -54,15 +54,16 @@ var (
 	errGrace = errors.New("all sessions are to be extended")
 )
 
-// errStrict asks for exclusive locks on sessions: one of them was changed meanwhile, or is to
-// change in a way that other transactions must not see in part.
+// errStrict requests exclusive locks on sessions, because another transaction has changed one of
+// them, or because this transaction will change a session's state.
 type errStrict []belay.WorkerID
 
 func (e errStrict) Error() string {
 	return fmt.Sprintf("one of %d sessions needs an exclusive lock", len(e))
 }
 
-// errUnlocked asks for a lock on an execution that was read without one and was changed.
+// errUnlocked requests a lock on an execution that the transaction has changed but had read without
+// a lock.
 type errUnlocked struct{ id belay.ExecutionID }
 
 func (e errUnlocked) Error() string { return fmt.Sprintf("execution %s was not locked", e.id) }
@@ -110,8 +111,7 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	}
 }
 
-// learn changes the mode to one in which the transaction may pass. It reports false if there is
-// none.
+// learn changes the mode so that the next attempt may succeed. It reports false if no mode helps.
 func (m *mode) learn(err error) bool {
 	var unlocked errUnlocked
 	var strict errStrict
@@ -136,7 +136,7 @@ func (m *mode) learn(err error) bool {
 	return true
 }
 
-// again reports whether the transaction is worth repeating without a change.
+// again reports whether the transaction may succeed if it is repeated in the same mode.
 func again(err error, n int) bool {
 	var known *belay.Error
 	switch {
@@ -144,7 +144,7 @@ func again(err error, n int) bool {
 		return false
 	case repeatable(err):
 		return n < 4
-	case errors.Is(err, context.DeadlineExceeded): // a smaller batch may pass
+	case errors.Is(err, context.DeadlineExceeded): // a smaller batch may succeed
 		return false
 	case lost(err):
 		return n < 3
@@ -179,8 +179,8 @@ func (s *Store) begin(c *conn, m mode, need machine.Need) *tx {
 	}
 }
 
-// transact runs a transaction on a writer's connection. However the transaction ends, even by a
-// panic, none is open afterwards.
+// transact runs a transaction on a writer's connection. No transaction is open when transact
+// returns or panics.
 func (s *Store) transact(ctx context.Context, c *slot, do func(context.Context) error) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -188,7 +188,8 @@ func (s *Store) transact(ctx context.Context, c *slot, do func(context.Context) 
 	if err := s.connected(ctx, c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Patience) // even if the caller gives up
+	// even if the caller cancels the call
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Patience)
 	defer cancel()
 	defer func() {
 		if c.pg.IsClosed() || c.pg.TxStatus() == 'I' {
@@ -252,8 +253,8 @@ type unanswered struct {
 func (u *unanswered) Error() string { return u.err.Error() }
 func (u *unanswered) Unwrap() error { return u.err }
 
-// mayBeWritten reports whether COMMIT, which is the last step, may have been carried out: the
-// connection ended without an error answer to an earlier step, which would have arrived first.
+// mayBeWritten reports whether the database may have carried out the COMMIT, which is the last
+// step: the connection has ended, and no earlier step was answered with an error.
 func (t *tx) mayBeWritten(err error, last int) bool {
 	var f *failure
 	return errors.As(err, &f) && lost(f) && (f.step >= last || !answered(f))

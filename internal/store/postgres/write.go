@@ -11,9 +11,9 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// write adds the statements for changes. New rows come before changes to rows, which may concern
-// the same rows. Rows that another server may add too are added in the order of their keys, so that
-// two servers never wait for each other.
+// write adds the statements for changes. It adds new rows before it changes rows, because a change
+// may concern a row of the same commit. Rows that another server may add too are added in the order
+// of their keys, so that two servers never wait for each other.
 func (t *tx) write(p *pipe, c *machine.Changes) error {
 	if c.Grace != 0 && !t.mode.grace {
 		return errGrace
@@ -97,7 +97,7 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 	}
 	for i, rows := range changed {
 		if len(rows) > 0 {
-			s := p.add(updates[i].text, nil) // the rows exist, since they are locked
+			s := p.add(updates[i].text, nil) // the rows exist, because they are locked
 			bindHot(s, updates[i].mask, rows)
 			bindColumn(s, &table.Executions.Columns[0], rows, row)
 		}
@@ -136,8 +136,8 @@ UPDATE workers
 SET expires_at = least(greatest(expires_at + $1::bigint, $2::bigint + ttl), $3::bigint)
 WHERE ended_at IS NULL`
 
-// writeGrace moves the end of all sessions. Sessions that are changed in the same batch have the
-// new end already and are written after this.
+// writeGrace moves the end of all sessions. Sessions that are changed in the same batch already
+// have the new end, and are written afterwards.
 func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
 	if c.Grace != 0 {
 		latest := machine.Time(math.MaxInt64).Add(0) // the largest time
@@ -146,8 +146,8 @@ func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-// delayOwned moves the times from which the delays of owned executions are counted, after the clock
-// has leapt forwards. Executions that are changed in the same batch are written after this.
+// delayOwned moves the times from which the deadlines of owned executions are counted, after the
+// clock has leapt forwards. Executions that are changed in the same batch are written afterwards.
 func (t *tx) delayOwned(p *pipe, c *machine.Changes) error {
 	if c.Leap != 0 {
 		p.add(delayOwned, nil).int(table.Microseconds(c.Leap)).int(int64(t.rows.Now))
@@ -176,9 +176,10 @@ UPDATE workers w
 SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, ended_at = u.ended_at, end_reason = u.end_reason,
     claim_no = u.claim_no, claim_floor = u.claim_floor` + theseWorkers
 
-	// Changes that other transactions have made meanwhile stay. Heartbeats and claims are
-	// compatible with each other, with one exception: a claim that was given up while it won. Both
-	// numbers only grow, and one of the two transactions must see the other's number.
+	// joinWorkers keeps changes that other transactions have made to the session meanwhile.
+	// Heartbeats and claims are compatible with each other, except if a heartbeat gives up a claim
+	// that wins at the same time. The numbers of both only grow, so the second of the two
+	// transactions sees the number of the first and fails.
 	joinWorkers = `
 UPDATE workers w
 SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greatest(w.expires_at, u.expires_at),

@@ -97,8 +97,9 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		}
 	}
 	if !o.ReadOnly {
-		// The lock prevents that another process uses the database during the switch to WAL mode or
-		// the first move of the log, because SQLite would then return an error instead of waiting.
+		// The lock makes other processes wait while one switches a new database to WAL mode or
+		// moves the log for the first time. Without the lock, SQLite would return an error instead
+		// of waiting.
 		unlock, err := lock(ctx, path+".migrate")
 		if err != nil {
 			return nil, classify(op, fmt.Errorf("wait for others that open it: %w", err))
