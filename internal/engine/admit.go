@@ -7,20 +7,20 @@ import (
 )
 
 const (
-	// maxQueueAge is how long client work may wait for its batch before more of it is refused. With
-	// a shorter limit a burst would be refused that the server can finish in a moment; with a
-	// longer one callers would give up before their work is done.
+	// maxQueueAge is how long client work may wait for its batch before the engine refuses more
+	// client work. With a shorter limit the engine would refuse bursts that it can finish in a
+	// moment; with a longer limit callers would cancel before their work is done.
 	maxQueueAge = time.Second
-	// maxRetryAfter is the longest time that a caller is asked to wait.
+	// maxRetryAfter is the largest RetryAfter in a refusal.
 	maxRetryAfter = 5 * time.Second
 )
 
-// Crowded returns the error with which new client work is refused at the moment (CodeRateLimited),
-// or nil while it is accepted.
+// Crowded returns the error with which the engine refuses new client work at the moment
+// (CodeRateLimited), or nil if it accepts new client work.
 func (e *Engine) Crowded() error { return e.committer.admit() }
 
 // admit refuses client work while the queued client work has waited too long. An overloaded server
-// keeps its sessions and ends the runs that it has begun; new work waits outside.
+// keeps its sessions and ends the runs that it has begun; clients must wait with new work.
 func (c *committer) admit() error {
 	c.mu.Lock()
 	wait := max(c.queue.age(clientWork, time.Now()), c.pace.wait(len(c.queue.calls[clientWork])))

@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// blockedPoll is how often the store is asked whether rows are still locked.
+	// blockedPoll is the interval at which the engine checks in the store whether rows are still
+	// locked.
 	blockedPoll = 50 * time.Millisecond
-	// maxBlockedLookup is the maximum number of commands, and of rows, that one such question
-	// names.
+	// maxBlockedLookup is the maximum number of commands, and of rows, in one such check.
 	maxBlockedLookup = 256
 	// patience is how long a command waits for another transaction before it is refused. A sign of
-	// life waits for renewalPatience.
+	// life (a heartbeat or a renewal) waits for renewalPatience.
 	patience        = time.Second
 	renewalPatience = 10 * time.Second
-	// remembered is how long the engine watches locked rows that no command waits for any more: a
-	// caller whose command was refused soon sends it again.
+	// remembered is how long the engine watches locked rows for which no command waits any more,
+	// because a caller whose command was refused soon sends it again.
 	remembered = 5 * time.Second
 )
 
 // blocked keeps the commands that wait for rows or tables that another transaction has locked, such
-// as an application's transaction that uses an idempotency key. The commands have left their batch,
-// so that the other commands of the batch go on. They return to the queue when the store reports
-// that the rows are free.
+// as an application's transaction that uses an idempotency key. These commands have left their
+// batch, so that the other commands of the batch can be committed. They return to the queue when
+// the store reports that the rows are free.
 type blocked struct {
 	c      *committer
 	holder store.Holder // nil if the store cannot report locks
@@ -92,8 +92,8 @@ func (a *blocked) any() bool {
 
 func (a *blocked) watchesLocked() bool { return a.unwritable|a.unreadable != 0 || len(a.rows) > 0 }
 
-// review asks the store which rows are still locked. Commands that are free return to the queue;
-// commands that have waited too long are refused.
+// review reads from the store which rows are still locked. Commands whose rows are free return to
+// the queue; commands that have waited too long are refused.
 func (a *blocked) review(ctx context.Context) {
 	a.mu.Lock()
 	some := a.calls[:min(len(a.calls), maxBlockedLookup)]
@@ -107,7 +107,7 @@ func (a *blocked) review(ctx context.Context) {
 		return
 	}
 	a.learnLocked(held, now)
-	n := min(len(a.calls), len(some)) // calls that were added during the question stand behind these
+	n := min(len(a.calls), len(some)) // calls that were added during the check come after these
 	var free, late, waiting []*call
 	for _, k := range a.calls[:n] {
 		switch {
@@ -143,7 +143,7 @@ func needOf(calls []*call, rows map[store.Row]time.Time) machine.Need {
 	return n
 }
 
-// learnLocked records the answer of the store: a row that the answer does not name is free.
+// learnLocked records which rows the store has reported as locked; all other rows are free.
 func (a *blocked) learnLocked(held store.Held, now time.Time) {
 	a.unwritable, a.unreadable = held.Tables, held.Shut
 	a.c.health.setLocked(a.unwritable | a.unreadable)
@@ -197,8 +197,8 @@ func rowsOf(k *call, n *machine.Need) []store.Row {
 	return rows
 }
 
-// removeBlocked removes the commands from a batch that are known to need locked rows, and keeps
-// them until the rows are free.
+// removeBlocked removes commands from a batch if they need rows that are known to be locked, and
+// keeps these commands until the rows are free.
 func (a *blocked) removeBlocked(calls []*call) []*call {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -209,8 +209,8 @@ func (a *blocked) removeBlocked(calls []*call) []*call {
 	return free
 }
 
-// setAsideLocked keeps those of the calls that need locked rows. It returns the others, and whether
-// any call was kept.
+// setAsideLocked keeps the calls that need locked rows. It returns the other calls, and whether it
+// has kept any.
 func (a *blocked) setAsideLocked(calls []*call) (free []*call, some bool) {
 	now := time.Now()
 	for _, k := range calls {
@@ -224,9 +224,10 @@ func (a *blocked) setAsideLocked(calls []*call) (free []*call, some bool) {
 	return free, some
 }
 
-// separate handles calls that could not be committed in time. It keeps those that need locked rows
-// and returns the others, to be tried again. If the store cannot report which calls these are, the
-// calls are tried in parts: each kind of command by itself, then halves.
+// separate handles the calls of a batch that could not be committed in time. It keeps the calls
+// that need locked rows, and returns the other calls, to be tried again. If the store cannot report
+// which rows are locked, separate divides the calls into parts to try: first by kind of command,
+// then in halves.
 func (a *blocked) separate(ctx context.Context, calls []*call, need machine.Need, guesses *int) [][]*call {
 	held, _ := a.look(ctx, need)
 	now := time.Now()
@@ -254,15 +255,15 @@ func (a *blocked) separate(ctx context.Context, calls []*call, need machine.Need
 }
 
 const (
-	// maxGuesses is how often one batch is divided without knowing which call is blocked.
-	// guessPatience is how long each part waits: one goroutine of the committer does nothing else
-	// meanwhile.
+	// maxGuesses is how often one batch is divided while it is not known which call is blocked.
+	// guessPatience is how long each part waits for locks. It is short because one goroutine of the
+	// committer does nothing else during that time.
 	maxGuesses    = 24
 	guessPatience = 50 * time.Millisecond
 )
 
-// splitByKind divides calls when it is not known which of them is blocked: by kind of command, and
-// if there is one kind, in halves.
+// splitByKind divides calls of which any may be blocked: by kind of command, or in halves if all
+// commands are of one kind.
 func splitByKind(calls []*call) [][]*call {
 	var kinds []reflect.Type
 	by := make(map[reflect.Type][]*call)
@@ -284,7 +285,7 @@ func splitByKind(calls []*call) [][]*call {
 	return parts
 }
 
-// look asks the store which of the needed rows and tables are locked.
+// look reads from the store which of the needed rows and tables are locked.
 func (a *blocked) look(ctx context.Context, need machine.Need) (store.Held, bool) {
 	if a.holder == nil {
 		return store.Held{}, false

@@ -46,7 +46,7 @@ func (j payloadChecks) precheck(cmd machine.Command) {
 	c.Judge()
 }
 
-// received tells a sign of life how long this server has had it.
+// received sets the time for which this server has kept a sign of life.
 func (k *call) received(now time.Time) {
 	switch c := k.command.(type) {
 	case *machine.Heartbeat:
@@ -62,7 +62,7 @@ type pendingBeats map[belay.WorkerID]*pendingBeat
 
 type pendingBeat struct {
 	n     int
-	empty chan struct{} // closed when all were answered
+	empty chan struct{} // closed when all signs of life of the session were answered
 }
 
 func (h pendingBeats) take(k *call) {

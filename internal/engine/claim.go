@@ -10,10 +10,11 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// maxSlots is the maximum number of executions that one claim may ask for.
+// maxSlots is the maximum number of slots of one claim.
 const maxSlots = 10_000
 
-// Claim takes executions for a worker's free slots. If there are none, it waits for r.Wait.
+// Claim takes due executions for a worker's free slots. If there are none, it waits for one for up
+// to r.Wait.
 func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	if r.Slots < 0 || r.Slots > maxSlots {
 		return belay.ClaimReply{}, &belay.Error{
@@ -39,8 +40,9 @@ func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimRe
 	return e.assignments(ctx, reply.Claims)
 }
 
-// wait parks the claim until it has won executions, its worker has a reason to heartbeat (a reply
-// without claims), or its time is over (nil).
+// wait parks the claim until one of three things happens: the claim has won executions; its worker
+// has a reason to send a heartbeat (the reply has no claims then); or its time is over (the reply
+// is nil).
 func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error) {
 	timer := time.NewTimer(c.request.Wait)
 	defer timer.Stop()
@@ -72,7 +74,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 		case <-timer.C:
 			over = true
 		case <-ctx.Done():
-			over = true // the answer of a command that was sent is still awaited above
+			over = true // if a command was sent, the loop still waits for its answer
 		}
 	}
 }
@@ -83,14 +85,15 @@ type move uint8
 const (
 	stay         move = iota
 	awaitAnswer       // wait for the answer of the command that was sent
-	heartbeatNow      // answer, since the worker should heartbeat
-	timeOver          // answer, since the claim's time is over
-	engineStops       // answer, since the engine stops
+	heartbeatNow      // answer, because the worker should send a heartbeat
+	timeOver          // answer, because the claim's time is over
+	engineStops       // answer, because the engine stops
 )
 
-// step decides the next action of a parked claim, and sends its command if a lane may have work. A
-// claim that is about to be answered leaves the parked claims at that moment: executions that a
-// batch won for it later would reach no worker.
+// step decides the next action of a parked claim, and sends its command if a lane (the executions
+// with equal queue, workflow, version, priority and labels) may have work. If the claim is about to
+// be answered, step removes it from the parked claims, because executions that a batch won for it
+// later would reach no worker.
 func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,7 +101,7 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 		return awaitAnswer, c.sent
 	}
 	gone := d.sessions[c.session.spec.ID] != c.session
-	repeat := first && c.request.Repeat // its worker already has an answer to come, before any news
+	repeat := first && c.request.Repeat // its worker waits for an answer to an earlier try, which comes before any news
 	switch {
 	case c.session.attention && !gone && !repeat:
 		c.session.attention = false
@@ -130,7 +133,8 @@ func (d *dispatcher) won(c *claim, sent *call, won []machine.Claimed) {
 	}
 }
 
-// answered parks a claim again that won nothing, and notes if its worker may not claim any more.
+// answered parks a claim again that has won nothing, and notes whether its worker may claim no more
+// executions.
 func (d *dispatcher) answered(c *claim, draining bool) {
 	d.mu.Lock()
 	c.sent = nil

@@ -6,7 +6,7 @@ import (
 )
 
 // class is the priority of a command. An overloaded server first keeps its sessions alive, then
-// ends the runs that were begun, then begins queued executions, and only then accepts more.
+// ends runs, then begins queued executions, and last accepts new executions.
 type class uint8
 
 const (
@@ -18,8 +18,8 @@ const (
 	owned
 	// claiming is for commands that give executions to owners.
 	claiming
-	// clientWork is for the submissions and signals of clients. Only this class is refused when
-	// there is too much of it.
+	// clientWork is for the submissions and signals of clients. If there is too much work, the
+	// engine refuses only this class.
 	clientWork
 	classes
 )

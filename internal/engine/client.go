@@ -7,13 +7,14 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// window is the maximum number of batches that one call of Submit has in the queue: some are
-// committed while others are prepared, and the submissions of other callers get their turn.
+// window is the maximum number of batches that one call of Submit has in the queue. It is large
+// enough to commit some batches while others are prepared, and small enough for the submissions of
+// other callers to get their turn.
 const window = 4
 
-// Submit accepts executions. Those of one call are usually one commit, if they fit into one batch.
-// While the queue of client work is too old, they are refused (CodeRateLimited), except children,
-// which belong to a run that has begun.
+// Submit accepts executions. All executions of one call are usually written in one commit, if they
+// fit into one batch. While queued client work has waited too long, Submit refuses executions
+// (CodeRateLimited), except children, because they belong to a run that has begun.
 func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	for i := range s {
 		if s[i].ID.IsZero() {
@@ -34,8 +35,8 @@ func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 	return out, nil
 }
 
-// enqueue queues submissions together, except those that are refused. If the caller has given up,
-// none is queued.
+// enqueue queues the submissions together, except the refused ones. If the caller has cancelled the
+// call, it queues none.
 func (e *Engine) enqueue(ctx context.Context, calls []*call, s []belay.Submission, crowded error) {
 	if ctx.Err() != nil {
 		return
@@ -76,7 +77,7 @@ func (e *Engine) submitted(ctx context.Context, k *call, id belay.ExecutionID, c
 func (e *Engine) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
 	if c.Action == belay.ActionFork && c.Fork.IsZero() {
 		c.Fork = belay.ExecutionID(e.opt.IDs())
-		if !c.Op.IsZero() { // the same id in a repeated call, which so finds the same fork
+		if !c.Op.IsZero() { // a repeated call gets the same id, and so finds the same fork
 			c.Fork = belay.ChildID(c.Execution, 0, "fork "+c.Op.String())
 		}
 	}

@@ -32,8 +32,8 @@ type committer struct {
 
 	stats Stats // protected by mu
 
-	// pulse says that signs of life have a goroutine of their own, which commits nothing else and
-	// never waits behind other batches.
+	// pulse says that a separate goroutine, the pulse, commits signs of life (heartbeats and
+	// renewals) and nothing else, so that they never wait for other batches.
 	pulse         bool
 	blocked       *blocked
 	health        *health
@@ -43,7 +43,7 @@ type committer struct {
 	mu           sync.Mutex
 	queue        queue
 	pendingBeats pendingBeats
-	most         int // maximum number of batches at a time, beside the pulse
+	most         int // maximum number of batches at a time, without the batches of the pulse
 	batches      int // batches that are being committed
 	load         int // commands in the batches that are being committed
 	quota        quota
@@ -57,12 +57,13 @@ type committer struct {
 // Stats are counts since the committer started.
 type Stats struct {
 	// Commands is the number of commands that were decided, Commits the number of transactions that
-	// wrote something, Marks the number of marks of life that were written alone.
+	// wrote something, and Marks the number of marks of life that were written without another
+	// command.
 	Commands, Commits, Marks int64
 }
 
-// began has the numbers of the newest hints at the time when a batch began: rows that the batch
-// read do not contradict later hints.
+// began has the numbers of the newest hints at the time when a batch began. Hints with higher
+// numbers are newer than the rows that the batch read.
 type began struct{ lanes, changes uint64 }
 
 // batch is the input and the result of one commit.
@@ -118,7 +119,8 @@ func (c *committer) sendAll(calls ...*call) {
 	c.mu.Unlock()
 }
 
-// returnToQueue queues calls that were blocked, before all calls that arrived later.
+// returnToQueue puts calls that were blocked back into the queue, before all calls that arrived
+// later.
 func (c *committer) returnToQueue(calls []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,15 +159,17 @@ func (c *committer) rouseLocked() {
 	}
 }
 
-// dueLocked reports whether a batch should begin. While another batch is committed, the next one
-// must be at least half as large: many small batches beside each other are fine, but cutting the
-// queue into small parts while a large batch is under way costs more than it saves.
+// dueLocked reports whether a batch should begin. While another batch is committed, the next batch
+// must be at least half as large. So many small batches may be committed at the same time, but
+// during a large batch the queue is not cut into small batches, which would cost more than it
+// saves.
 func (c *committer) dueLocked() bool {
 	n := c.countLocked()
 	return c.batches < c.most && n > 0 && (2*n >= c.load || c.stopped)
 }
 
-// countLocked is the number of commands that the next batch may take, without those of the pulse.
+// countLocked is the number of commands that the next batch may take, without the commands of the
+// pulse.
 func (c *committer) countLocked() int {
 	n := c.queue.len - len(c.queue.calls[clientWork])
 	if c.pulse {
@@ -194,11 +198,11 @@ func (c *committer) stop() {
 	nudge(c.urgent)
 }
 
-// run commits batches until the committer has stopped and the queue is empty. It runs in as many
-// goroutines as there may be batches at a time.
+// run commits batches until the committer has stopped and the queue is empty. There is one
+// goroutine of run for each batch that may be committed at the same time.
 func (c *committer) run(ctx context.Context) { c.work(ctx, c.wake, c.waiting, c.take, c.done) }
 
-// beats commits the batches of the pulse.
+// beats commits the batches of the pulse until the committer has stopped.
 func (c *committer) beats(ctx context.Context) {
 	c.work(store.Urgent(ctx), c.urgent, c.beating, c.takeBeats, func(contents) {})
 }
@@ -244,7 +248,7 @@ func (c *committer) beating() bool {
 	return c.queue.urgent() > 0 || c.stopped
 }
 
-// take returns the next batch. over reports that there will be no more.
+// take returns the next batch. over says that no further batch will come.
 func (c *committer) take() (calls []*call, f contents, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,8 +309,8 @@ func (c *committer) commit(ctx context.Context, calls []*call, o *recorder) {
 	}
 }
 
-// try commits calls together. If the store refuses the content of a call, or there are too many for
-// one transaction, the calls are halved, so that a command that is refused never fails the others.
+// try commits calls together. If the store refuses the content of a call, or the calls are too many
+// for one transaction, try halves them, so that a refused command never makes other commands fail.
 // Calls that wait for rows of another transaction leave the batch.
 func (c *committer) try(ctx context.Context, calls []*call, began began, o *recorder, guesses *int) {
 	b := &batch{began: began, calls: calls, commands: make([]machine.Command, len(calls))}
@@ -397,7 +401,9 @@ func (c *committer) count(b *batch) {
 		c.stats.Commits++
 		c.health.wrote(b.changes.Vital())
 		if slices.ContainsFunc(b.calls, func(k *call) bool { return k.class != alive }) {
-			c.refused = refused{} // a sign of life may fit on a disk that has no room for more
+			// a batch of signs of life is small, and may succeed on a disk that is too full for
+			// other writes
+			c.refused = refused{}
 		}
 	}
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// dispatcher parks the claims of workers until their lanes may have work, and serves those claims
-// together. It keeps hints: for each lane the earliest time at which an execution in the lane may
-// be due.
+// dispatcher parks the claims of workers until their lanes may have work, and then serves these
+// claims together. A lane is the executions with equal queue, workflow, version, priority and
+// labels. For each lane the dispatcher keeps a hint: the earliest time at which an execution in the
+// lane may be due.
 type dispatcher struct {
 	engine *Engine
 	shared bool // several servers use the store, and their hints may get lost
 
-	reading chan struct{} // the lock for reading sessions from the store: one goroutine at a time has it
+	reading chan struct{} // the lock for reading sessions from the store; only one goroutine at a time reads them
 
 	mu       sync.Mutex
 	lanes    map[machine.LaneID]*lane
@@ -64,7 +65,7 @@ func (d *dispatcher) run(ctx context.Context) {
 			poll = roused.Add(min(d.engine.opt.SlowPoll, readAgain))
 		}
 		for roused < poll && !(ok && d.isStale()) {
-			// A lane whose time came since the last round is looked at immediately.
+			// If a lane's time has come since the last round, the wait is over immediately.
 			wait := d.next(poll, peek).Sub(d.engine.store.Now())
 			if !d.pause(ctx, wait) {
 				return
@@ -112,8 +113,9 @@ func (d *dispatcher) pause(ctx context.Context, wait time.Duration) bool {
 	return true
 }
 
-// next is the earliest time in a hint, or the time of the next look at the store if that is sooner:
-// peek while a claim is parked, and poll in any case.
+// next is the time at which the dispatcher must act next: the earliest time in a hint, or poll, or
+// peek if a claim is parked, whichever comes first. poll and peek are times at which it reads the
+// store.
 func (d *dispatcher) next(poll, peek machine.Time) machine.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -219,16 +221,17 @@ func sameLane(a, b *machine.Submit) bool {
 		len(a.WorkerLabels)+len(b.WorkerLabels) == 0
 }
 
-// manySlots is the maximum number of slots of a claim that may win nothing. If a claim wins more
-// than half of its slots, the next one asks for twice as many as it won.
+// manySlots is the maximum number of slots of a claim that may win nothing. If a claim wins
+// executions for more than half of its slots, the session's next claim may have twice as many slots
+// as this claim has won executions.
 const manySlots = 128
 
-// manyLanes is the number of lanes up to which a claim names all lanes of its session. With more
-// lanes it names only those that may have a due execution.
+// manyLanes is the number of lanes up to which a claim names all lanes of its session. If the
+// session has more lanes, the claim names only lanes that may have a due execution.
 const manyLanes = 32
 
-// commandLocked builds the command of a claim. The batch may make executions ready in the lanes in
-// soon.
+// commandLocked builds the command of a claim. soon contains the lanes in which the batch may make
+// executions ready.
 func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Command {
 	r, idle := c.request, c.idle()
 	r.Slots = min(r.Slots, max(manySlots, 2*c.session.won))

@@ -3,14 +3,15 @@
 // # Words
 //
 // A batch is a set of commands that one transaction writes. A session is the connection of a
-// worker; to judge a session is to decide by its last renewal whether it has expired. A sign of life
-// is a command that keeps a session alive: a heartbeat or a renewal. A mark of life is the time of a
-// commit that could have renewed sessions; the store keeps it, to show that the engine works. The
-// pulse is a goroutine that commits signs of life and marks of life and nothing else. Client work
-// is the new executions and signals of clients. A parked claim is a worker's claim that waits
-// because no lane that it can use has work. A hint is a guess about the store that speeds the
-// engine up and decides nothing; news is a report that a hint may be out of date. Attention is a
-// session's flag that its worker should heartbeat, because there is news for the worker.
+// worker; to judge a session is to decide by its last renewal whether it has expired. A sign of
+// life is a command that keeps a session alive: a heartbeat or a renewal. A mark of life is the
+// time of a commit that could have renewed sessions; the store keeps it, to show that the engine
+// works. The pulse is a goroutine that commits only signs of life and marks of life. Client work is
+// the new executions and signals of clients. A parked claim is a worker's claim that waits because
+// no lane that it can use has work. A hint is a guess about the store that speeds the engine up and
+// decides nothing; news is a report that a hint may be out of date. Attention is a flag of a
+// session: its worker should send a heartbeat, because the reply contains a change that concerns
+// the worker.
 //
 // A suspect is an execution that was lost several times in a row and may be the cause of its
 // workers' crashes; it runs alone.
@@ -18,24 +19,23 @@
 // # One door for writes
 //
 // Every write is a command that goes through the [committer]. The committer collects the commands
-// that arrive while the last transaction is in flight and commits them as one batch. It has no
-// timer: a single command is committed at once, and batches grow under load. If the store refuses a
-// batch, the committer halves it until the command that causes the refusal stands alone and is
-// refused.
+// that arrive during a transaction and commits them as the next batch. It has no timer: a single
+// command is committed at once, and batches grow under load. If the store refuses a batch, the
+// committer halves it until the command that causes the refusal is alone in a batch and is refused.
 //
 // # Services
 //
 // The [dispatcher] parks claims until their lanes may have work and then serves them together. The
-// sweeper asks the store which sessions, timeouts and unfinished changes are due, sends an ordinary
-// command for each, and sleeps until the next time that the store named. The hub wakes callers that
-// watch an execution.
+// sweeper reads from the store which sessions, timeouts and unfinished changes are due, sends an
+// ordinary command for each, and sleeps until the time at which, by the store, further work will be
+// due. The hub wakes callers that watch an execution.
 //
 // # Several servers
 //
 // Any number of engines may write to one store. There is no leader: a claim skips executions that
 // another engine is claiming, and if two sweepers send the same command, the second is refused. A
-// store that several servers write to is a [store.Hinter]: each commit sends hints to the other
-// engines. While an engine receives no hints, it looks at everything once a second.
+// store to which several servers write is a [store.Hinter]: each commit sends hints to the other
+// engines. While an engine receives no hints, it checks everything once a second.
 //
 // Everything that an engine keeps in memory is a hint. If hints are lost or wrong, the engine is
 // slower and its results are the same:
@@ -58,8 +58,9 @@
 // override what the batch read.
 //
 // Each commit that writes sessions leaves a mark of life, and the sweeper writes one if no commit
-// did. If all engines stopped writing marks for a while, the first one that judges sessions gives
-// every session its full time again. The end of one engine among several leaves no such gap.
+// did. If all engines have stopped writing marks for a while, the first engine that judges sessions
+// extends every session by that time. If one of several engines ends, the others still write marks,
+// and no session is extended.
 //
 // # Stopping
 //

@@ -14,12 +14,12 @@ import (
 	"github.com/belaydev/belay/internal/uid"
 )
 
-// Options configure an engine. The zero value has the defaults that users get.
+// Options configure an engine. The zero value means the defaults of Belay.
 type Options struct {
 	// MaxBatch is the maximum number of commands in one transaction; 0 means 1,000.
 	MaxBatch int
 	// Committers is the number of transactions that may be written at the same time; 0 means 1.
-	// More than one is for stores that can write several at once.
+	// More than 1 is for stores that can write several transactions at the same time.
 	Committers int
 	// SlowPoll is the longest delay that a lost hint can cause; 0 means 30 s.
 	SlowPoll time.Duration
@@ -42,16 +42,16 @@ type Options struct {
 	Self belay.Process
 	Dead func(belay.Process) (proof string, dead bool)
 	Near func(belay.Process) bool
-	// Bury ends the child processes that a dead worker left on this host. It runs before the
-	// worker's executions go on elsewhere.
+	// Bury ends the child processes that a dead worker has left on this host. It runs before
+	// another worker can claim the worker's executions.
 	Bury func(ctx context.Context, c belay.Client, w belay.Worker) error
-	// Pulse commits signs of life in a goroutine of their own, beside all other batches. It is for
-	// stores that keep a connection for store.Urgent commits.
+	// Pulse makes a separate goroutine commit signs of life (heartbeats and renewals), at the same
+	// time as all other batches. It is for stores that keep a connection for store.Urgent commits.
 	Pulse bool
-	// Gather, if set, is called before the queue is taken as a batch, and may wait for more
-	// commands to queue; urgent says that the pulse calls it. Order, if set, sorts the commands of
-	// one class, which otherwise stay in the order of arrival, which depends on the Go scheduler.
-	// With both, a simulation has the same batches in every run.
+	// Gather, if set, is called before a batch is taken from the queue, and may wait for more
+	// commands; urgent says that the pulse calls it. Order, if set, sorts the commands of each
+	// class. Without Order they stay in the order of arrival, which depends on the Go scheduler.
+	// With Gather and Order a simulation has the same batches in every run.
 	Gather func(urgent bool)
 	Order  func(a, b machine.Command) int
 	// Observe, if set, is called with the results of each batch after the callers have their
@@ -127,7 +127,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.serve(e.sweeper.run)
 	if shared {
 		r := &listener{engine: e, hinter: h}
-		r.disconnected.Store(true) // until the listener is connected
+		r.disconnected.Store(true) // true until the listener is connected
 		e.serve(r.listen)
 		e.serve(r.poll)
 	}
@@ -168,15 +168,16 @@ func (o Options) withDefaults() Options {
 }
 
 const (
-	// rowPatience is how long a batch waits for rows that another transaction has locked. After
-	// that the waiting commands leave the batch. It is longer than commits of other servers take.
+	// rowPatience is how long a batch waits for rows that another transaction has locked. It is
+	// longer than commits of other servers take. When it is over, the waiting commands leave the
+	// batch.
 	rowPatience = 250 * time.Millisecond
-	// beatPatience is the same limit for batches of heartbeats.
+	// beatPatience is how long a batch of heartbeats waits for such rows.
 	beatPatience = 100 * time.Millisecond
 )
 
-// serve runs a service until the engine ends. The reads of a service do not wait behind other
-// reads.
+// serve runs a service until the engine ends. The reads of a service are urgent, so that they do
+// not wait for other reads.
 func (e *Engine) serve(run func(context.Context)) {
 	e.wg.Go(func() { run(store.Urgent(e.ctx)) })
 }
@@ -196,9 +197,9 @@ func (e *Engine) Close() error {
 // errClosed refuses calls after Close.
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the engine is stopping", RetryAfter: time.Second}
 
-// Failed returns a channel that is closed when the store can keep nothing any more because a write
-// to its disk failed. This process must end then: only a new process that reads the database can
-// tell whether the last commits are in it.
+// Failed returns a channel that is closed when the store refuses all writes because a write to its
+// disk has failed. This process must end then, because only a new process can find out, by reading
+// the database, whether the last commits are in it.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 
 // Failure returns the error of the store after the channel of Failed is closed.
@@ -256,8 +257,8 @@ func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) 
 	}
 }
 
-// observer is a part of the engine that keeps hints about the stored data. It receives the news
-// that may make the hints wrong.
+// observer is a part of the engine that keeps hints about the stored data. It receives all news by
+// which it must correct its hints.
 type observer interface {
 	// observe receives a batch that this engine has committed, before the batch's callers have
 	// their answers. It runs between two batches and must return quickly.

@@ -49,12 +49,12 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 	return x.out, nil
 }
 
-// maxChildren is the maximum number of children that are named for an execution that waits for
+// maxChildren is the maximum number of children that Explain names if an execution waits for
 // children.
 const maxChildren = 5
 
-// maxExplained is the maximum number of living sessions that are searched for workers that could
-// take an execution.
+// maxExplained is the maximum number of open sessions that Explain searches for workers that could
+// claim an execution.
 const maxExplained = 10_000
 
 type explainer struct {
@@ -62,11 +62,11 @@ type explainer struct {
 	rec     *machine.Record
 	view    belay.Execution
 	workers []store.WorkerRow
-	// children are the newest ones that have not ended. signals are those in the history of a
-	// waiting execution.
+	// children are the newest children that have not ended. signals are the signals in the history
+	// of a waiting execution.
 	children []*machine.Record
 	signals  []*machine.Signal
-	gate     *belay.GateDetail // that keeps it from its workers, nil if none does
+	gate     *belay.GateDetail // the gate because of which no worker can claim the execution, nil if there is none
 	out      belay.Explanation
 }
 
@@ -165,7 +165,7 @@ func (x *explainer) running(e *machine.Execution) {
 	}
 }
 
-// ifLost says what happens to an execution when its external owner is lost.
+// ifLost describes the consequence if the external owner of an execution is lost.
 func ifLost(e *machine.Execution) string {
 	if policyOf(e).OnLost == belay.Requeue {
 		return "waits for the next lock"
@@ -247,8 +247,8 @@ func (x *explainer) resting(e *machine.Execution) {
 	}
 }
 
-// unread names the signals that the execution has received and does not wait for: the sender may
-// have mistyped the name.
+// unread names the signals that the execution has received but does not wait for, because the
+// sender may have mistyped the name.
 func (x *explainer) unread() {
 	count := make(map[string]int)
 	var names []string

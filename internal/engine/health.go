@@ -10,19 +10,19 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// health measures for how long the engine has not done its work: look for what is due, write marks
-// of life, and commit. It also logs changes of the store's epoch and clock.
+// health measures for how long the engine has not done its work: to search for due work, to write
+// marks of life, and to commit. It also logs changes of the store's epoch and clock.
 type health struct {
 	mu           sync.Mutex
-	sweepBy      time.Time         // planned time of the next sweep, or of the one under way
+	sweepBy      time.Time         // planned time of the next sweep, or of the sweep in progress
 	marked       time.Time         // when the last mark of life was written
 	beat         time.Duration     // the interval of the marks of life; 0 while no session lives
-	beating      time.Time         // since when marks are needed
+	beating      time.Time         // the time since which marks are needed
 	transactions map[int]time.Time // start times of the transactions that have not ended
 	number       int
-	failing      time.Time    // when the store refused the first write after the last one that it took
+	failing      time.Time    // when the store refused the first write after the last write that succeeded
 	tables       store.Tables // tables that another transaction has locked
-	locked       time.Time    // since when another transaction has locked tables
+	locked       time.Time    // the time since which another transaction has locked tables
 
 	epoch belay.Token   // newest epoch seen
 	ahead time.Duration // how far the clock was ahead when the log last reported it
@@ -40,8 +40,8 @@ func (l *health) sweeping() {
 	}
 }
 
-// swept notes the end of a sweep that did everything it found, and how long the next sweep may
-// wait.
+// swept notes the end of a sweep that has done all work that it found. rest is how long the next
+// sweep may wait.
 func (l *health) swept(rest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,8 +72,8 @@ func (l *health) transaction() func() {
 	}
 }
 
-// refused notes a write that the store refused, and reports whether it is the first one since a
-// write was taken.
+// refused notes a write that the store refused, and reports whether it is the first refused write
+// after one that succeeded.
 func (l *health) refused() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *health) isFailing() bool {
 	return !l.failing.IsZero()
 }
 
-// wrote notes a write that the store took, with a mark of life or without.
+// wrote notes a write that succeeded. mark says whether it contained a mark of life.
 func (l *health) wrote(mark bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *health) setLocked(t store.Tables) {
 	}
 }
 
-// fillStalls sets in v for how long each part of the work has not been done.
+// fillStalls sets the durations in v for which each part of the work has not been done.
 func (l *health) fillStalls(v *Vitals) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,12 +16,12 @@ type hub struct {
 	mu       sync.Mutex
 	waiting  map[belay.ExecutionID]map[chan struct{}]struct{}
 	awaiting map[belay.ExecutionID][]chan *belay.Execution
-	// open has executions, by their hash, that began in a batch of this engine and of which no
-	// change was reported since. A caller that awaits one of them need not read the store first.
-	// Entries may be forgotten at any time.
+	// open has, by their hashes, executions that this engine has accepted and of which no change
+	// was reported since. A caller that waits for the end of such an execution need not read the
+	// store first. Entries may be dropped at any time.
 	open map[uint32]belay.ExecutionID
-	// heard is a ring of the newest changes that were reported. Such a change may be newer than the
-	// batch in which its execution began. number counts the changes.
+	// heard is a ring buffer of the newest reported changes, because a change may be reported
+	// before the batch in which its execution began. number counts the changes.
 	heard  [maxHeard]uint32
 	number uint64
 }
@@ -41,9 +41,9 @@ func newHub() *hub {
 	}
 }
 
-// await returns a channel, a function that ends the waiting, and whether the execution is known not
-// to have ended yet. The channel gets the execution when it ends, or nil when the caller must read
-// it from the store. All callers that await the execution share it.
+// await returns a channel, a function that ends the wait, and whether it is certain that the
+// execution has not ended yet. The channel gets the execution when it ends, or nil when the caller
+// must read it from the store. All callers get the same execution and must not change it.
 func (h *hub) await(id belay.ExecutionID) (ended <-chan *belay.Execution, done func(), open bool) {
 	ch := make(chan *belay.Execution, 1)
 	h.mu.Lock()
@@ -82,7 +82,7 @@ func (h *hub) watch(id belay.ExecutionID) (<-chan struct{}, func()) {
 	}
 }
 
-// begin is the number of the newest reported change, for a batch that begins.
+// begin returns the number of the newest reported change, for a batch that begins.
 func (h *hub) begin() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +116,9 @@ func (h *hub) observe(b *batch) {
 	}
 }
 
-// endedLocked passes an execution that has ended to the callers that await it. A channel that
-// already has a value stays as it is: its caller reads the store in any case.
+// endedLocked passes an execution that has ended to the callers that wait for it. If a caller's
+// channel already has a value, endedLocked adds none, because that caller reads the store in any
+// case.
 func (h *hub) endedLocked(id belay.ExecutionID, view *belay.Execution) {
 	for _, ch := range h.awaiting[id] {
 		select {
@@ -136,8 +137,8 @@ func (h *hub) changedLocked(id belay.ExecutionID) {
 	}
 }
 
-// rememberLocked notes the executions that began in a batch. It leaves out those of which a change
-// was reported since the batch began, since they may have ended already.
+// rememberLocked notes the executions that a batch has accepted. It leaves out executions of which
+// a change was reported since the batch began, because they may have ended already.
 func (h *hub) rememberLocked(c *machine.Changes, began uint64) {
 	if len(h.open) > maxOpen {
 		clear(h.open)

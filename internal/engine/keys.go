@@ -18,26 +18,27 @@ import (
 
 const (
 	keyPrefix = "bly_"
-	// keysFor is the longest time in which a key that another server made or revoked may go
-	// unnoticed. After keysRenew the keys are read again, while requests go on.
+	// keysFor is the maximum age of known keys that count as fresh: this server notices after that
+	// time at the latest that another server has made or revoked a key. At the age keysRenew the
+	// keys are read again, and requests do not wait for this.
 	keysFor   = 5 * time.Second
 	keysRenew = 4 * time.Second
-	// keysWait is how long a request waits for the keys to be read again before the known keys
-	// count. keysStale is the maximum age of the known keys: a store that answers slowly must not
-	// lock out its workers.
+	// keysWait is how long a request waits for a new reading of the keys before it uses the known
+	// keys. keysStale is the maximum age of known keys that it may use, so that a store that
+	// answers slowly does not lock out workers at once.
 	keysWait  = time.Second
 	keysStale = time.Minute
 )
 
 // keyring keeps the keys of the API in memory, so that not every request reads them. Keys that this
-// engine writes are seen at once.
+// engine writes are known at once.
 type keyring struct {
-	want chan struct{} // a value asks for a reading of the keys
+	want chan struct{} // a value requests a reading of the keys
 
 	mu        sync.Mutex
 	version   int // grows with every batch that writes keys here
 	at        time.Time
-	bySum     map[[32]byte]belay.Key // nil if the keys must be read
+	bySum     map[[32]byte]belay.Key // nil if no keys are known
 	living    int
 	reading   chan struct{} // closed when the requested reading has ended
 	requested time.Time     // when the reading was requested
@@ -114,7 +115,7 @@ func (k *keyring) read(ctx context.Context, s store.Store) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.err = err; err == nil && k.version == version { // otherwise a key was written during the reading
+	if k.err = err; err == nil && k.version == version { // if the versions differ, a key was written during the reading
 		k.at, k.bySum, k.living = at, keys, living
 	}
 	close(k.reading)
@@ -125,7 +126,7 @@ func (k *keyring) read(ctx context.Context, s store.Store) {
 func (k *keyring) askLocked() <-chan struct{} {
 	if k.reading == nil {
 		k.reading, k.requested = make(chan struct{}), time.Now()
-		k.want <- struct{}{} // does not block: one reading is requested at a time
+		k.want <- struct{}{} // does not block, because only one reading is requested at a time
 	}
 	return k.reading
 }
@@ -137,8 +138,8 @@ type keys struct {
 	stale  bool // the keys are older than keysFor: other servers may have changed them
 }
 
-// knownLocked returns the known keys, and whether they count. They count if they are fresh, or if
-// reading them again has failed or takes too long.
+// knownLocked returns the known keys, and whether a request may use them: they are fresh, or a new
+// reading has failed or takes too long.
 func (k *keyring) knownLocked() (keys, bool) {
 	age := time.Since(k.at)
 	if k.bySum == nil || age >= keysStale {
@@ -151,7 +152,7 @@ func (k *keyring) knownLocked() (keys, bool) {
 	return keys{k.bySum, k.living, stale}, !stale || time.Since(k.requested) >= keysWait || k.err != nil
 }
 
-// known returns the keys, and waits for a reading if the known ones do not count.
+// known returns the keys. It waits for a new reading if it may not use the known keys.
 func (e *Engine) known(ctx context.Context) (keys, error) {
 	k := &e.keyring
 	for {
@@ -196,7 +197,7 @@ func (e *Engine) known(ctx context.Context) (keys, error) {
 	}
 }
 
-// CreateKey makes a key. The answer has its secret, which is stored nowhere.
+// CreateKey makes a key. Only the answer contains the secret of the key; the store keeps a hash.
 func (e *Engine) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
 	var raw [2]belay.OpID // an operation id writes 16 bytes in the format of Belay's ids
 	e.opt.Random(raw[0][:])
@@ -266,14 +267,9 @@ func (e *Engine) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return err
 }
 
-// errStaleKeys means that a key which is not known here may be in the store.
-var errStaleKeys = &belay.Error{
-	Code: belay.CodeUnavailable, Message: "the keys cannot be read at this moment", RetryAfter: time.Second,
-}
-
-// KeyOf returns the key of a secret, or CodeUnauthorized if the key is unknown or revoked. A key
-// that another server made or revoked is noticed within five seconds. While the store cannot be
-// read, the known keys count for up to a minute.
+// KeyOf returns the key of a secret, or CodeUnauthorized if the key is unknown or revoked. This
+// server notices within five seconds that another server has made or revoked a key. While the store
+// cannot be read, known keys are valid for up to a minute.
 func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 	bad := &belay.Error{Code: belay.CodeUnauthorized, Message: "the key is not known, or was revoked"}
 	if !strings.HasPrefix(secret, keyPrefix) {
@@ -293,30 +289,7 @@ func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 	return k, nil
 }
 
-// Seal returns the key with an id, and the HMAC of a message under the stored hash of the key's
-// secret. Every server of the store computes the same code; others can compute it only if they have
-// the secret or can read the store. The errors are those of KeyOf.
-func (e *Engine) Seal(ctx context.Context, id belay.KeyID, message []byte) (belay.Key, [32]byte, error) {
-	known, err := e.known(ctx)
-	if err != nil {
-		return belay.Key{}, [32]byte{}, err
-	}
-	for sum, k := range known.bySum {
-		if k.ID == id && k.RevokedAt.IsZero() {
-			mac := hmac.New(sha256.New, sum[:])
-			mac.Write(message)
-			return k, [32]byte(mac.Sum(nil)), nil
-		}
-	}
-	if known.stale {
-		return belay.Key{}, [32]byte{}, errStaleKeys
-	}
-	return belay.Key{}, [32]byte{}, &belay.Error{
-		Code: belay.CodeUnauthorized, Message: "the key is not known, or was revoked",
-	}
-}
-
-// HasKeys reports whether there is a key that was not revoked. Its answer is as new as that of
+// HasKeys reports whether there is a key that was not revoked. It uses the same known keys as
 // KeyOf.
 func (e *Engine) HasKeys(ctx context.Context) (bool, error) {
 	known, err := e.known(ctx)

@@ -11,21 +11,21 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// lane has the hints about a lane. No execution in it is due before hint; 0 means that there is
-// none until a batch or another server reports one.
+// lane has the hints about a lane. No execution in the lane is due before the time hint; 0 means
+// that none will be due until a batch or another server reports one.
 type lane struct {
 	machine.Lane
 	hint   machine.Time
 	timer  machine.Time // when the lane's timer fires, no later than a hint in the future; 0 if none is set
 	told   uint64       // number of the newest news about the lane (see dispatcher.news)
 	used   machine.Time // time of the newest news about the lane
-	shut   belay.GateID // the gate that kept the lane shut at the last look; empty for none
+	shut   belay.GateID // the shut gate of the lane's queue or workflow when the lane was last read; empty for none
 	takers map[*session]struct{}
 }
 
 // readyLocked notes that an execution in the lane is ready from the given time on, and wakes the
-// parked claims that may take it, now or at that time. A batch that began before and found nothing
-// in the lane does not contradict this: it may have read too early.
+// parked claims that may take it, now or at that time. A batch that began earlier and found nothing
+// in the lane does not change the hint, because it may have read the lane too early.
 func (d *dispatcher) readyLocked(l *lane, at, now machine.Time) {
 	d.news++
 	l.told, l.used, l.shut = d.news, now, ""
@@ -64,8 +64,8 @@ func (l *lane) rouse() {
 	}
 }
 
-// refresh reads the list of lanes from the store and makes each lane due for a look. It returns the
-// time of the look, and whether the lanes could be read.
+// refresh reads the list of ready lanes from the store and updates all hints. It returns the time
+// of the reading, and whether the reading succeeded.
 func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 	d.mu.Lock()
 	d.stale = false
@@ -99,7 +99,7 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 		d.news++
 		l.told = d.news
 		if at, known := alone[l]; known {
-			d.hintLocked(l, at, now) // the time since which the suspect has been due counts
+			d.hintLocked(l, at, now) // the time since which the suspect has been due decides
 			continue
 		}
 		d.hintLocked(l, now, now)
@@ -126,7 +126,7 @@ func (d *dispatcher) look(ctx context.Context) ([]store.LaneHint, error) {
 	return ready, d.learn(ctx, unknown)
 }
 
-// peek looks in the store for ready executions whose hint was lost. It wakes only claims that may
+// peek searches the store for ready executions whose hint was lost. It wakes only claims that may
 // take them.
 func (d *dispatcher) peek(ctx context.Context) {
 	d.mu.Lock()
@@ -137,7 +137,7 @@ func (d *dispatcher) peek(ctx context.Context) {
 	}
 	ready, err := d.look(ctx)
 	if err != nil {
-		return // the next refresh logs it
+		return // the next refresh logs the error
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,10 +149,11 @@ func (d *dispatcher) peek(ctx context.Context) {
 	}
 }
 
-// readLanes is how many lanes are read at a time.
+// readLanes is the number of lanes that are read at a time.
 const readLanes = 1000
 
-// learn reads lanes by their ids. An execution is ready in each, or was a moment ago.
+// learn reads lanes by their ids. In each of these lanes an execution is ready, or was ready a
+// moment ago.
 func (d *dispatcher) learn(ctx context.Context, ids []machine.LaneID) error {
 	slices.Sort(ids)
 	for some := range slices.Chunk(ids, readLanes) {
@@ -183,8 +184,8 @@ func (d *dispatcher) learnUnknown(ctx context.Context) {
 	}
 }
 
-// knownLocked returns a lane by its id. A lane that another server made, or that was forgotten, is
-// nil and will be read from the store.
+// knownLocked returns a lane by its id. If the lane is not known (another server made it, or this
+// engine has dropped it), knownLocked returns nil, and the lane will be read from the store.
 func (d *dispatcher) knownLocked(id machine.LaneID) *lane {
 	l := d.lanes[id]
 	if l == nil {
@@ -194,7 +195,7 @@ func (d *dispatcher) knownLocked(id machine.LaneID) *lane {
 	return l
 }
 
-// begin is the number of the newest news, for a batch that begins.
+// begin returns the number of the newest news about lanes, for a batch that begins.
 func (d *dispatcher) begin() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +224,7 @@ func (d *dispatcher) observe(b *batch) {
 	}
 	for _, r := range b.changes.Runs {
 		if r.EndedSeq != 0 && r.Op.IsZero() {
-			d.attendLocked(r.Worker) // another actor than the owner ended the run: the worker should heartbeat
+			d.attendLocked(r.Worker) // the owner did not end the run itself: its worker should send a heartbeat
 		}
 	}
 	for _, w := range b.changes.Workers {
@@ -243,7 +244,7 @@ func (d *dispatcher) foundLocked(b *batch) {
 		next := b.rows.Ready[i].Next
 		switch {
 		case len(b.rows.Ready[i].Due) >= q.Limit && q.Lane.IsAlone():
-			d.hintLocked(l, now, now) // the loop below notes since when its executions have been due
+			d.hintLocked(l, now, now) // the loop below notes the time since which its executions have been due
 		case len(b.rows.Ready[i].Due) >= q.Limit:
 			d.readyLocked(l, now, now)
 		case l.told > b.began.lanes: // news arrived after the batch began, so its reading may be out of date
@@ -254,7 +255,7 @@ func (d *dispatcher) foundLocked(b *batch) {
 			d.hintLocked(l, next, now)
 		}
 	}
-	for _, e := range b.rows.Executions { // due executions that no claim took
+	for _, e := range b.rows.Executions { // due executions that no claim has taken
 		if at := e.Ready(); at != 0 && at <= now {
 			if l := d.knownLocked(e.Lane); l != nil && !shut[l] {
 				d.readyLocked(l, at, now)
@@ -264,8 +265,8 @@ func (d *dispatcher) foundLocked(b *batch) {
 	}
 }
 
-// shutLocked notes the lanes whose gates let nothing through, and gives them. A gate that
-// may have opened since the batch began does not count.
+// shutLocked notes the lanes whose queue or workflow has a shut gate, and returns these lanes. It
+// leaves out gates that may have opened since the batch began.
 func (d *dispatcher) shutLocked(b *batch) map[*lane]bool {
 	var all map[*lane]bool
 	for i := range b.replies {
@@ -285,8 +286,8 @@ func (d *dispatcher) shutLocked(b *batch) map[*lane]bool {
 	return all
 }
 
-// unshutLocked has lanes looked at again whose gates may let something through: their rows
-// were changed, or a place was left.
+// unshutLocked makes the dispatcher read lanes again whose gates may have opened, because the row
+// of the gate has changed or a run has given its place back.
 func (d *dispatcher) unshutLocked(b *batch) {
 	if len(b.changes.Objects)+len(b.changes.Places) == 0 {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// disconnectedPoll is how often an engine looks at everything while it receives no hints of the
-// other servers.
+// disconnectedPoll is the interval at which an engine checks everything while it receives no hints
+// from other servers.
 const disconnectedPoll = time.Second
 
 // listener receives the hints of the other servers and passes them to the observers.
@@ -40,7 +40,7 @@ func (r *listener) onHint(h store.Hint) {
 	}
 }
 
-// poll looks at everything regularly while no hints can be received.
+// poll makes the engine check everything regularly while it receives no hints.
 func (r *listener) poll(ctx context.Context) {
 	for sleep(ctx, disconnectedPoll) {
 		if r.disconnected.Load() {
@@ -51,7 +51,7 @@ func (r *listener) poll(ctx context.Context) {
 	}
 }
 
-// outage remembers whether reads of the store fail, so that the log says it once.
+// outage remembers whether reads of the store fail, so that the engine logs each outage only once.
 type outage struct {
 	mu    sync.Mutex
 	since time.Time

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// reapEvery is how often the processes of sessions on this host are checked, while there are any
-// except this one.
+// reapEvery is the interval at which the processes of sessions on this host are checked, if there
+// are such processes besides this one.
 const reapEvery = time.Second
 
 // localReaper ends the sessions whose processes are proven dead on this host, before their leases
@@ -42,7 +42,7 @@ func (m *localReaper) observe(b *batch) {
 	}
 }
 
-// onHint does nothing: sessions are listed often enough.
+// onHint does nothing, because the sessions are listed often enough.
 func (m *localReaper) onHint(store.Hint) {}
 
 // concerns reports whether the session belongs to another process whose death could be proven here.
@@ -81,7 +81,7 @@ func (m *localReaper) reap(ctx context.Context) {
 		return
 	}
 	m.looked = now
-	if !m.anyDead() || !m.list(ctx) { // drops sessions that have ended meanwhile
+	if !m.anyDead() || !m.list(ctx) { // a new list, without the sessions that have ended meanwhile
 		return
 	}
 	for _, w := range m.near {

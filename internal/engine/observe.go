@@ -28,8 +28,8 @@ type Observation struct {
 	Timeouts []string
 	// Detected has, for each lost session, the time from its last heartbeat to its end.
 	Detected []time.Duration
-	// Refused has an operation name for each write that was refused because its owner had lost the
-	// lease.
+	// Refused has the name of the operation for each write that was refused because the caller had
+	// lost its lease.
 	Refused []string
 }
 
@@ -52,7 +52,7 @@ type recorder struct {
 	seen   Observation
 }
 
-// began saves the values that the decision overwrites. A store may have a batch decided twice.
+// began saves the values that the decision overwrites. A store may call it twice for one batch.
 func (o *recorder) began(rows *machine.Rows) {
 	o.due = o.due[:0]
 	for _, e := range rows.Executions {
@@ -90,7 +90,9 @@ func (o *recorder) reply(k *call, r *machine.Reply, began time.Time, took time.D
 			}
 			o.seen.Claims = append(o.seen.Claims, took)
 		}
-	case *machine.Save: // without Repeat the refusal is not final: the engine looks the write up
+	// without Repeat the refusal is not final, because the engine then searches for an earlier
+	// write of the operation
+	case *machine.Save:
 		o.refused("checkpoint", c.Repeat, r.Err)
 	case *machine.Settle:
 		o.refused("settle", c.Repeat, r.Err)
@@ -128,7 +130,7 @@ func (o *recorder) executions(c *machine.Changes, now machine.Time) {
 			if s, specs = specOf(e.ID, specs); s != nil {
 				o.seen.Submitted = append(o.seen.Submitted, SubmittedOne{e.Workflow, s.Trigger})
 			}
-			if e.State == belay.Running { // began in the commit that accepted it
+			if e.State == belay.Running { // the run began in the commit that accepted the execution
 				o.seen.Started = append(o.seen.Started, 0)
 			}
 		}
@@ -143,8 +145,8 @@ func (o *recorder) executions(c *machine.Changes, now machine.Time) {
 	}
 }
 
-// specOf finds the spec of a new execution and returns the specs after it: both lists are in the
-// order of the commands.
+// specOf finds the spec of a new execution, and returns it with the specs after it, because
+// executions and specs are both in the order of the commands.
 func specOf(id belay.ExecutionID, specs []*machine.Spec) (*machine.Spec, []*machine.Spec) {
 	for i, s := range specs {
 		if s.Execution == id {
@@ -174,8 +176,8 @@ func (o *recorder) runs(c *machine.Changes, now machine.Time) {
 	}
 }
 
-// timedOut says which timeout ended a run. A run that made no progress for its idle timeout, and
-// that its owner did not end, was ended by that timeout.
+// timedOut returns the name of the timeout that ended a run. If the run has made no progress for
+// its idle timeout, and its owner did not end it, that timeout has ended it.
 func timedOut(e *machine.Execution, r *machine.Run, now machine.Time) string {
 	if e == nil || e.Policy == nil {
 		return "run"
@@ -203,7 +205,8 @@ func (o *recorder) deeds(c *machine.Changes) {
 		case "schedule_timeout":
 			kind = "schedule"
 		}
-		if kind != "" && (d.Token == 0 || kind == "schedule") { // otherwise the run that ended with it is recorded
+		// in the other cases the run that ended with the timeout is recorded
+		if kind != "" && (d.Token == 0 || kind == "schedule") {
 			o.seen.Timeouts = append(o.seen.Timeouts, kind)
 		}
 	}

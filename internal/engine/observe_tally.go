@@ -12,12 +12,12 @@ import (
 type Tally struct {
 	store.Tally
 	// Overdue counts executions that are past a time limit, or whose owner is gone, and that no
-	// engine has handled. While an engine runs, there are such executions only for moments. At most
-	// about overdueLimit are read.
+	// engine has handled. While an engine runs, there are such executions only for moments. Tally
+	// reads at most about overdueLimit of them.
 	Overdue map[belay.State]int64
 }
 
-// overdueLimit is how many overdue executions are read.
+// overdueLimit is the largest number of overdue executions that Tally reads of each kind.
 const overdueLimit = 200
 
 // Tally counts the work. Its cost grows with the amount of work, so it should not be called every

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Lock gives an execution to an owner from outside. The checkpoints are read after the commit,
-// since only the owner writes checkpoints.
+// Lock gives an execution to an external owner, a program that is not a worker. It reads the
+// checkpoints after the commit; only the new owner can write checkpoints by then.
 func (e *Engine) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
 	if r.ID.IsZero() {
 		r.ID = belay.WorkerID(e.opt.IDs())
@@ -30,7 +30,7 @@ func (e *Engine) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, err
 		Execution: won.ID, Spec: true, Resume: true, Bytes: pageBytes,
 	})
 	if err != nil {
-		return belay.Lock{}, err // a repeated call finds the lock by its id
+		return belay.Lock{}, err // the caller can repeat the call, which then finds the lock by its id
 	}
 	if rec.Execution.Token != won.Token || rec.Execution.Worker != won.Worker {
 		return belay.Lock{}, &belay.Error{

@@ -36,8 +36,8 @@ func (e *Engine) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	return err
 }
 
-// Bury ends the session of a worker that is proven dead, with the proof. Its executions are lost at
-// once.
+// Bury ends the session of a worker whose process is proven dead; proof says how. The worker's
+// executions are lost at once.
 func (e *Engine) Bury(ctx context.Context, id belay.WorkerID, proof string) error {
 	_, err := e.do(ctx, &machine.End{Worker: id, Dead: proof})
 	return err
@@ -62,11 +62,12 @@ func (e *Engine) Settle(ctx context.Context, s belay.Settlement) error {
 	return err
 }
 
-// owned commits a write of an owner. If the write is refused because the lease is lost, there are
-// two other explanations. The write may have been committed before, and its first answer was lost:
-// then the write is looked up by its operation id and gets that answer, even if another worker owns
-// the execution now. Or the session seems to have expired while a heartbeat that arrived in time
-// waits here to be written: then the write waits for that heartbeat.
+// owned commits a write of an owner. If the rules refuse the write because the lease is lost, owned
+// checks two cases in which the refusal is wrong. First, the write may have been committed before,
+// and only the answer was lost: owned then looks it up by its operation id and returns the first
+// answer, even if another worker owns the execution now. Second, the session may only seem to have
+// expired, because a heartbeat that arrived in time is not written yet: owned then waits for that
+// heartbeat and tries again.
 func (e *Engine) owned(
 	ctx context.Context, l belay.Lease, repeat bool, c machine.Command, again func() machine.Command,
 ) (*machine.Reply, error) {

@@ -11,8 +11,8 @@ const (
 	// maxBytes is the maximum number of payload bytes in one batch. A batch of eight megabytes is
 	// written well within the time that a commit may take.
 	maxBytes = 8 << 20
-	// share says that each class gets at least one eighth of a batch, however much there is of the
-	// classes before it, so that no accepted command waits for ever.
+	// share is the divisor for the part of a batch that each class gets in any case: one eighth, so
+	// that no accepted command waits for ever behind commands of more urgent classes.
 	share = 8
 )
 
@@ -34,7 +34,7 @@ func (q *queue) add(now time.Time, calls ...*call) {
 	q.len += len(calls)
 }
 
-// back puts calls at the head of the queue, where they were before.
+// back puts calls that were taken from the queue back at its head.
 func (q *queue) back(now time.Time, calls ...*call) {
 	first := queue{}
 	first.add(now, calls...)
@@ -67,7 +67,7 @@ func (q *queue) order(less func(a, b machine.Command) int) {
 
 // take returns a batch of at most most calls of the classes from first to last: the most urgent
 // class first, and each class in its order. The batch has at least one call of each class that has
-// calls waiting. It has at most beside calls of client work.
+// calls waiting. The parameter beside is the maximum number of calls of client work.
 func (q *queue) take(most, beside int, first, last class) []*call {
 	var batch []*call
 	bytes := 0

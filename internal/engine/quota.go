@@ -26,22 +26,22 @@ const (
 	// largeClaim is the number of executions that a claim must win at once to show that its worker
 	// has many free slots while work waits.
 	largeClaim = 64
-	// saturatedFor is how long such a claim counts as a sign that the server, and not its workers,
-	// is the limit.
+	// saturatedFor is how long after such a claim the quota applies, because the claim shows that
+	// the server, and not the number of workers, limits the throughput.
 	saturatedFor = time.Second
 )
 
-// quota limits client work while the server is the limit: workers have free slots and executions
-// wait for them. Each submission that the server accepts then costs time in which it could end a
-// run. The quota therefore accepts five submissions for every four runs that end. Submissions
-// beyond the quota get one eighth of the time.
+// quota limits client work while the server limits the throughput: workers have free slots, and
+// executions wait for them. During that time, each submission that the server accepts costs time in
+// which it could end a run. The quota therefore accepts five submissions for every four runs that
+// end. Submissions beyond the quota get one eighth of the time.
 type quota struct {
 	until time.Time // the quota applies until this time
 	left  int       // submissions that may be accepted for runs that have ended
 	extra time.Time // from this time on a batch may exceed the quota
 }
 
-// noteLargeClaim starts the quota when a claim has won many executions and all that it asked for.
+// noteLargeClaim starts the quota when a claim has won many executions, one for each of its slots.
 func (c *committer) noteLargeClaim(won int) {
 	if won < largeClaim {
 		return
@@ -91,8 +91,8 @@ func (c *committer) delayExtraLocked(f contents) {
 	})
 }
 
-// pace measures how fast client work is taken from the queue, while more of it waits than one batch
-// takes. Otherwise the pace is unknown, and it is not needed.
+// pace measures how fast batches take client work from the queue, while more client work waits than
+// one batch takes. At other times the pace is unknown and not needed.
 type pace struct {
 	since time.Time
 	n     int

@@ -10,16 +10,16 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Reader is the reading half of a Backend. It needs no engine: on a store that another process
-// writes it reads what is committed there, and polls for changes instead of being woken.
+// Reader has the reading methods of a Backend. It needs no engine: if another process writes the
+// store, it reads the committed rows and polls for changes.
 type Reader struct {
 	store store.Store
 	hub   *hub
-	poll  time.Duration // the longest delay until a write of another process is seen
+	poll  time.Duration // the longest delay until the Reader notices a write of another process
 	ended <-chan struct{}
 }
 
-// NewReader reads a store beside the engine that writes it.
+// NewReader returns a Reader of a store that an engine in another process writes.
 func NewReader(s store.Store, poll time.Duration) *Reader {
 	return &Reader{store: s, hub: newHub(), poll: poll}
 }
@@ -149,7 +149,8 @@ func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 }
 
 // interrupted returns the error with which a call must end without an answer, because its caller
-// has given up or the engine stops. Both count before news that arrived during the same read.
+// has cancelled it or the engine stops. Both have priority over news that arrived during the same
+// read.
 func (r *Reader) interrupted(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -161,8 +162,8 @@ func (r *Reader) interrupted(ctx context.Context) error {
 	}
 }
 
-// isOver reports whether a timer has fired. If the wait ends and news arrive during the same read,
-// the end of the wait counts.
+// isOver reports whether a timer has fired. If the wait ends and news arrives during the same read,
+// the end of the wait has priority.
 func isOver(t *time.Timer) bool {
 	select {
 	case <-t.C:

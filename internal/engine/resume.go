@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// readers is how many of a claim's executions are read at the same time.
+	// readers is the number of a claim's executions that are read at the same time.
 	readers = 4
 	// replyBytes is the approximate maximum of payload bytes in the reply to a claim. The worker
 	// reads the rest with Resume.
@@ -28,7 +28,7 @@ type budget struct {
 	bytes int
 }
 
-// reserve takes bytes for one read from the budget, 0 if none are left.
+// reserve takes the bytes for one read from the budget; it returns 0 if none are left.
 func (r *budget) reserve() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,8 +82,8 @@ func (e *Engine) assignments(ctx context.Context, won []machine.Claimed) (belay.
 	return reply, nil
 }
 
-// fill reads the checkpoints and signals of an assignment, and its input if that is not known, if
-// the budget has bytes for it.
+// fill reads the checkpoints and signals of an assignment, and its input unless the input is known,
+// if the budget has bytes for them.
 func (e *Engine) fill(ctx context.Context, a *belay.Assignment, known bool, free *budget, now machine.Time) error {
 	n := free.reserve()
 	if n == 0 {
@@ -117,7 +117,7 @@ func size(r belay.Resumed) int {
 	return n
 }
 
-// Resume reads a part of the checkpoints and signals from which the owner of a lease goes on.
+// Resume reads a part of the checkpoints and signals from which the owner of a lease continues.
 func (e *Engine) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
 	rec, err := e.store.Read(store.Urgent(ctx), store.Read{
 		Execution: q.Lease.Execution, Resume: true, ResumeAfter: q.After, Bytes: pageBytes, Spec: q.After == 0,

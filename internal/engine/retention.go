@@ -10,8 +10,8 @@ import (
 
 const (
 	// pruneIdle is how long the engine waits after it has deleted everything that is older than the
-	// retention. If there was nothing to delete, the wait doubles up to pruneQuiet. With a short
-	// retention the engine looks pruneLook times in it.
+	// retention. If there was nothing to delete, the wait doubles up to pruneQuiet. If the
+	// retention is short, the engine searches pruneLook times within it.
 	pruneIdle  = 10 * time.Second
 	pruneQuiet = time.Minute
 	pruneLook  = 10
@@ -56,7 +56,7 @@ func (e *Engine) pruneOnce(ctx context.Context) (some, more bool) {
 		}
 		return false, false
 	}
-	for _, id := range p.Large { // refused if the execution was reopened meanwhile
+	for _, id := range p.Large { // the rules refuse this if the execution was reopened meanwhile
 		_, err := e.do(ctx, &machine.Forget{Execution: id, Before: before})
 		p.More = p.More || err == nil
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// route is the part of a lane that a worker names. A lane also has a priority, and labels that the
-// worker must have.
+// route is the queue, workflow and version of a lane, which a worker names. A lane also has a
+// priority, and labels that the worker must have.
 type route struct{ queue, workflow, version string }
 
 func routeOf(l *machine.Lane) route { return route{l.Queue, l.Workflow, l.Version} }

@@ -9,22 +9,22 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// session is what a claim needs to know about its worker. The spec never changes, and draining
-// never ends. If the session has ended, the commit of a claim finds out.
+// session has the data about a worker that its claims need. The spec never changes, and draining
+// never ends. If the session has ended, the commit of a claim detects this.
 type session struct {
 	spec      belay.WorkerSpec
 	lanes     []*lane // lanes that the session may claim from, highest priority first
-	attention bool    // the worker should heartbeat, since there is news for it
+	attention bool    // the worker should send a heartbeat, because the reply contains news for it
 	draining  bool    // the session may claim nothing
 	waiting   *claim
 	won       int          // number of executions that the session's last claim won
 	turn      string       // queue of the last execution that the session won
-	used      machine.Time // when a call last asked for the session
+	used      machine.Time // when a call last used the session
 }
 
-// session returns the session of a worker. If another server or an earlier process opened the
-// session, it is read from the store, together with all others that are needed at that moment:
-// workers usually come from another server in large numbers.
+// session returns the session of a worker. If another server or an earlier process has opened the
+// session, it is read from the store, together with all other sessions that calls need at that
+// moment, because workers usually come from another server in large numbers.
 func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, error) {
 	if s := d.lookUp(id); s != nil {
 		return s, nil
@@ -89,8 +89,9 @@ func (d *dispatcher) remembered(id belay.WorkerID) *session {
 	return s
 }
 
-// rememberedFor is how long the engine remembers a session that no call asks for, and a lane
-// without news. The worker may use another server by now, or the hint of its end was lost.
+// rememberedFor is how long the engine remembers a session that no call uses, and a lane without
+// news. The worker may have changed to another server, or the hint about the end of the session was
+// lost.
 const rememberedFor = 10 * time.Minute
 
 func (d *dispatcher) forgetLocked(now machine.Time) {

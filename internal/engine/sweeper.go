@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// sweepLimit is how many of each kind one look at the store takes.
+// sweepLimit is the largest number of due sessions, executions and so on, of each kind, that the
+// sweeper reads from the store at once.
 const sweepLimit = 500
 
 // sweeper finds the sessions and timeouts that are due and the changes that a crash left
@@ -24,26 +25,27 @@ type sweeper struct {
 	shared bool // several servers use the store, and each sweeps
 
 	mu       sync.Mutex
-	next     machine.Time  // time of the next planned look
+	next     machine.Time  // time of the next planned sweep
 	marked   machine.Time  // time of the last mark that was written
 	counted  machine.Time  // when the sessions were last read to compute the interval
-	marks    int64         // marks that were written alone
-	promised time.Duration // the interval that was promised with the last mark, which binds this engine
-	interval time.Duration // between two marks; 0 while no session lives
+	marks    int64         // marks that were written without another command
+	promised time.Duration // the interval that this engine wrote with its last mark and must keep
+	interval time.Duration // the interval between two marks; 0 while no session is open
 }
 
 func newSweeper(e *Engine) *sweeper {
 	return &sweeper{engine: e, wake: make(chan struct{}, 1), next: math.MaxInt64}
 }
 
-// marksPerTTL is how many marks of life fit into the shortest TTL. A stall counts as an outage
-// after three missed marks. That must be less time than a session has left between two heartbeats,
-// so that every stall that could end a session counts as an outage.
+// marksPerTTL is the number of marks of life in the shortest TTL. A stall counts as an outage after
+// three missed marks. The time of three marks must be shorter than the time that a session always
+// has left, so that every stall that could end a session counts as an outage.
 const marksPerTTL = 5
 
-// beat is the interval at which this server promises to write its mark. A session that the batch
-// opens may shorten it. So may the promise of another server that is newer than this server's last
-// look at the sessions: the other server may know of a session with a shorter TTL.
+// beat is the interval at which this server promises to write its mark of life. A session that the
+// batch opens may shorten the interval. A shorter interval of another server also shortens it, if
+// that server wrote it after this server last read the sessions, because the other server may have
+// a session with a shorter TTL.
 func (s *sweeper) beat(b *batch) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +75,8 @@ func (s *sweeper) nudge() {
 	}
 }
 
-// onHint wakes the sweeper if another server has named a sooner time to look.
+// onHint wakes the sweeper if another server has reported work that is due before the planned
+// sweep.
 func (s *sweeper) onHint(h store.Hint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,14 +85,14 @@ func (s *sweeper) onHint(h store.Hint) {
 	}
 }
 
-// look makes the sweeper look at the store again.
+// look makes the sweeper sweep now.
 func (s *sweeper) look() { s.nudge() }
 
 // run sweeps until ctx ends. The first sweep is at the start of the engine.
 func (s *sweeper) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		s.next = math.MaxInt64 // so that any time that a batch names now wakes the sweeper
+		s.next = math.MaxInt64 // so that any due time of a batch now wakes the sweeper
 		s.mu.Unlock()
 		s.engine.localReaper.reap(ctx)
 		s.engine.committer.health.sweeping()
@@ -113,7 +116,7 @@ const spread = 50 * time.Millisecond
 // ends first.
 func (s *sweeper) rest(ctx context.Context, until machine.Time) bool {
 	wait := max(until.Sub(s.engine.store.Now()), time.Millisecond)
-	if s.shared && wait > time.Millisecond { // the first server to wake does the work of all
+	if s.shared && wait > time.Millisecond { // the first server to wake does the work for all servers
 		wait += time.Duration(s.engine.opt.Jitter() * float64(spread))
 	}
 	t := time.NewTimer(wait)
@@ -127,7 +130,8 @@ func (s *sweeper) rest(ctx context.Context, until machine.Time) bool {
 	return true
 }
 
-// sweep does what is due. It returns when to look again, and whether everything could be done.
+// sweep sends the commands for all due work. It returns the time of the next sweep, and whether all
+// commands could be carried out.
 func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 	now := s.engine.store.Now()
 	retry := now.Add(200 * time.Millisecond)
@@ -146,7 +150,7 @@ func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 	commands := s.commands(due)
 	if n, ok, away := s.send(ctx, commands); n > 0 {
 		if ok == n {
-			return s.engine.store.Now(), true // the store may have more due work, also because of these commands
+			return s.engine.store.Now(), true // the store may have more due work, which these commands may have caused
 		}
 		return retry, !away
 	}
@@ -193,7 +197,7 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 }
 
 // losses returns the commands that take back the executions of ended sessions. Each command says
-// what else its session has lost.
+// which other executions its session has lost.
 func losses(lost []store.Lost) []machine.Command {
 	type left struct {
 		all, suspects int
@@ -221,9 +225,9 @@ func losses(lost []store.Lost) []machine.Command {
 	return out
 }
 
-// send commits the commands together. It returns how many there were, how many were accepted, and
-// whether the store was unavailable. A refused command is no error: a heartbeat arrived in time, or
-// another server sent the same command earlier.
+// send commits the commands together. It returns the number of commands, the number of accepted
+// commands, and whether the store was unavailable. A refused command is no error: a heartbeat
+// arrived in time, or another server sent the same command earlier.
 func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, passed int, away bool) {
 	calls := make([]*call, len(commands))
 	for i, c := range commands {
@@ -240,8 +244,8 @@ func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, p
 	return len(calls), passed, away
 }
 
-// mark writes the mark of life if no batch did in the last interval, and returns when the next mark
-// is due.
+// mark writes the mark of life if no batch has written it in the last interval, and returns the
+// time at which the next mark is due.
 func (s *sweeper) mark(ctx context.Context) machine.Time {
 	s.mu.Lock()
 	last, interval := s.marked, s.interval
@@ -269,14 +273,14 @@ func (s *sweeper) mark(ctx context.Context) machine.Time {
 // probeEvery is how soon a write is tried again after the store refused one.
 const probeEvery = 2 * time.Second
 
-// probe writes a mark after the store refused the newest write, so that the engine notices when the
-// store takes writes again even if no other command arrives.
+// probe writes a mark of life after the store has refused the newest write, so that the engine
+// notices that the store accepts writes again even if no other command arrives.
 func (s *sweeper) probe(ctx context.Context) machine.Time {
 	_, _ = s.engine.do(ctx, &machine.Mark{}) // the committer records the result
 	return s.engine.store.Now().Add(probeEvery)
 }
 
-// observe notes the next time to look that follows from a batch.
+// observe notes the next due time that follows from a batch.
 func (s *sweeper) observe(b *batch) {
 	c := b.changes
 	if c.Empty() {
@@ -289,7 +293,7 @@ func (s *sweeper) observe(b *batch) {
 		s.marked, s.promised = max(s.marked, b.rows.Now), c.Beat
 	}
 	sooner := false
-	late := s.next < now // the clock was set forwards, and the timer does not know
+	late := s.next < now // the clock was set forwards, and the timer was not
 	at := func(t machine.Time) { sooner = sooner || t != 0 && (t < s.next || late) }
 	for _, w := range c.Workers {
 		switch {

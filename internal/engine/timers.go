@@ -29,8 +29,8 @@ func (t *timers) Pop() any {
 	return last
 }
 
-// set makes sure that a timer of the lane fires at the given time or before, and reports whether it
-// is the first of all timers now.
+// set ensures that a timer of the lane fires at the given time or earlier, and reports whether this
+// timer is now the first of all.
 func (t *timers) set(l *lane, at machine.Time) bool {
 	if l.timer != 0 && l.timer <= at {
 		return false
@@ -40,10 +40,10 @@ func (t *timers) set(l *lane, at machine.Time) bool {
 	return (*t)[0].at == at
 }
 
-// next is when the first timer fires; false if there is none.
+// next returns the time at which the first timer fires; false if there is no timer.
 func (t *timers) next() (machine.Time, bool) {
 	for len(*t) > 0 && (*t)[0].at != (*t)[0].lane.timer {
-		heap.Pop(t) // another timer was set in its place
+		heap.Pop(t) // the lane has got another timer instead
 	}
 	if len(*t) == 0 {
 		return 0, false
@@ -51,8 +51,8 @@ func (t *timers) next() (machine.Time, bool) {
 	return (*t)[0].at, true
 }
 
-// expired returns the lanes whose time has come, and sets another timer for the lanes whose hint is
-// later by now.
+// expired returns the lanes whose time has come. For a lane whose hint has become later, it sets
+// another timer instead.
 func (t *timers) expired(now machine.Time) (all []*lane) {
 	for at, some := t.next(); some && at <= now; at, some = t.next() {
 		l := (*t)[0].lane

@@ -12,15 +12,15 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Vitals tell whether an engine does its work. They need no answer of the store, so they are
-// available while the store does not answer.
+// Vitals show whether an engine does its work. They are available even while the store does not
+// answer.
 type Vitals struct {
 	store.Vitals
-	// Sweep, Mark and Commit are for how long the engine has failed to look for due work, to write
-	// a mark of life while sessions live, and to commit while there were commands. They are 0 while
-	// the engine works.
+	// Sweep, Mark and Commit are the durations for which the engine has failed to search for due
+	// work, to write a mark of life although sessions are open, and to commit although there were
+	// commands. They are 0 while the engine works.
 	Sweep, Mark, Commit time.Duration
-	// Locked are the tables that another transaction has locked, LockedFor for how long.
+	// Locked are the tables that another transaction has locked, and LockedFor is for how long.
 	Locked    store.Tables
 	LockedFor time.Duration
 	// Refused is the error of the newest write if the store refused it.
@@ -31,8 +31,8 @@ const (
 	// StillAfter is how long an engine may do nothing before it counts as stalled: much longer than
 	// any commit takes, and shorter than the usual TTL.
 	StillAfter = 10 * time.Second
-	// lockedAfter is how long a table may be locked before it counts: longer than a migration locks
-	// one.
+	// lockedAfter is how long a table may be locked before this is reported: longer than a
+	// migration locks a table.
 	lockedAfter = 2 * time.Second
 	// recent is how long a new epoch is reported.
 	recent = 7 * 24 * time.Hour
@@ -59,8 +59,8 @@ func (v *Vitals) Still() (what string, since time.Duration) {
 	return what, since
 }
 
-// Trouble is the error with which new work is refused, nil if work can be taken. Its message
-// contains nothing confidential; the wrapped error is for the log.
+// Trouble returns the error with which the server refuses new work, nil if it can accept work. The
+// message contains nothing confidential; the wrapped error is for the log.
 func (v *Vitals) Trouble() error {
 	what, since := v.Still()
 	refuse := func(err error, format string, args ...any) error {
@@ -83,7 +83,7 @@ func (v *Vitals) Trouble() error {
 	return nil
 }
 
-// Notes are messages for operators that do not keep the engine from its work.
+// Notes returns messages for operators about problems in spite of which the engine works.
 func (v *Vitals) Notes(now time.Time) []string { return Notes(v.Vitals, now) }
 
 // EpochBegan is the approximate start of the epoch; zero for the first epoch.
@@ -92,7 +92,7 @@ func (v *Vitals) EpochBegan() time.Time {
 	return began.Time()
 }
 
-// Notes are messages for operators about a store that can be used.
+// Notes returns messages for operators about problems of a store in spite of which it can be used.
 func Notes(v store.Vitals, now time.Time) []string {
 	var notes []string
 	if v.Ahead.Abs() >= minReportedSkew {

@@ -2,10 +2,10 @@ package engine
 
 import "time"
 
-// Writable returns the error with which the store refuses writes, and nil once a write has passed
-// again. A full disk, for example, can be read and not written. The engine itself tries to write
-// regularly, since no other write may arrive. Its own write is small, so its success counts only
-// ten seconds after the last write that was refused.
+// Writable returns the error with which the store refuses writes, for example because the disk is
+// full, and nil after a write has succeeded again. The engine itself tries to write regularly,
+// because no other write may arrive. That write is small and may succeed although others cannot, so
+// its success counts only ten seconds after the last refused write.
 func (e *Engine) Writable() error { return e.committer.writable() }
 
 // refused is a write that the store refused.
@@ -14,8 +14,8 @@ type refused struct {
 	at  time.Time
 }
 
-// refusedFor is how long a refused write suggests that the next one will be refused too, even if a small
-// one passed.
+// refusedFor is how long after a refused write further writes are expected to be refused too, even
+// if a small write has succeeded.
 const refusedFor = 10 * time.Second
 
 func (c *committer) trouble(err error) {
@@ -27,7 +27,7 @@ func (c *committer) trouble(err error) {
 	}
 }
 
-// writable returns the error with which the store refuses writes, nil if it takes them.
+// writable returns the error with which the store refuses writes, nil if it accepts them.
 func (c *committer) writable() error {
 	failing := c.health.isFailing()
 	c.mu.Lock()
