@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// oneByOne folds the commands again, each in a fold of its own at the same moment, and compares:
-// a batch must give the same result as its commands one after the other. Batches with claims are
-// left out, since among executions that became due at one moment a claim may choose another
-// order.
+// oneByOne folds the commands again, each in a separate fold at the same time, and compares the
+// results, because a batch must give the same result as its commands one after the other. It leaves
+// out batches with claims, because a claim may choose another order among executions that became
+// due at the same time.
 func oneByOne(before, together *keeper, commands []Command, replies []Reply) error {
 	if slices.ContainsFunc(commands, func(c Command) bool { _, ok := c.(*Claim); return ok }) {
 		return nil
@@ -37,8 +37,7 @@ func oneByOne(before, together *keeper, commands []Command, replies []Reply) err
 	return nil
 }
 
-// answer formats all of a reply. The parts of its lists are sorted, since their order has no
-// meaning.
+// answer formats a whole reply. It sorts the elements of lists, because their order has no meaning.
 func answer(r Reply) string {
 	var parts []string
 	for _, c := range r.Follow {

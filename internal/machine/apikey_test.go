@@ -96,7 +96,7 @@ func TestAKeyCreatedAndRevokedInOneBatchIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// key is the stored key, nil if there is none.
+// key returns the stored key, nil if there is no such key.
 func (s *stage) key(t *testing.T, id belay.KeyID) *APIKey {
 	t.Helper()
 	o := s.objects[KeyRef(id)]

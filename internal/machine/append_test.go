@@ -7,7 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fill appends chunks number from to to-1. Only the last may be refused; fill returns its error.
+// fill appends the chunks with the numbers from to to-1. Only the last may be refused; fill returns
+// the error of the refusal.
 func (s *stage) fill(l belay.Lease, name string, from, to int64, with ...func(*belay.Chunk)) *belay.Error {
 	s.t.Helper()
 	data := make([]byte, belay.MaxChunk)
@@ -36,7 +37,7 @@ func TestALogKeepsAtMostMaxLogBytes(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
 	const most = belay.MaxLog / belay.MaxChunk
-	keep := func(c *belay.Chunk) { // keeps the first four chunks and as many of the last as fit
+	keep := func(c *belay.Chunk) { // keeps the first four chunks, and as many of the last chunks as fit
 		if c.N >= most {
 			c.DropFrom, c.DropTo = c.N-most+4, c.N-most+5
 		}
@@ -52,8 +53,8 @@ func TestALogKeepsAtMostMaxLogBytes(t *testing.T) {
 	}
 }
 
-// Rule: an artifact has at most MaxArtifact bytes. The artifact of an earlier run that it
-// replaces may stay until the new one is complete.
+// Rule: an artifact has at most MaxArtifact bytes. In addition, the artifact of an earlier run may
+// stay until the new artifact that replaces it is complete.
 func TestAnArtifactKeepsAtMostMaxArtifactBytes(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -75,7 +76,8 @@ func TestAnArtifactKeepsAtMostMaxArtifactBytes(t *testing.T) {
 	}
 }
 
-// Rule: a dropped chunk is gone and its number may be used again, in one batch as in several.
+// Rule: a dropped chunk cannot be read any more, and a new chunk may have its number, even in the
+// same batch.
 func TestADroppedNumberMayBeUsedAgain(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))

@@ -96,8 +96,8 @@ func TestCancelAgainOnlyShortensTheGrace(t *testing.T) {
 	}
 }
 
-// Children are cancelled with their parent unless their policy lets them live on; the cancel goes
-// down one level after the other.
+// Children are cancelled with their parent unless their policy says that they continue. The cancel
+// reaches one level of descendants after the other.
 func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -108,7 +108,7 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	free := s.submit(s.childOf(root, "c"), policy(belay.Policy{Abandon: true}))
 	s.refused(&CancelChild{child.Execution}, belay.CodeConflict)
 	s.do(s.act(root.Execution, belay.ActionCancel))
-	s.refused(&CancelChild{grandchild}, belay.CodeConflict) // its own parent is not being cancelled
+	s.refused(&CancelChild{grandchild}, belay.CodeConflict) // the grandchild's parent is not being cancelled
 	s.do(&CancelChild{child.Execution})
 	s.do(&CancelChild{child.Execution})
 	s.do(&CancelChild{grandchild})
@@ -126,8 +126,8 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	}
 }
 
-// An execution needs a parting from its children once for each reason: it is cancelled, it ends,
-// it is reopened. A child that it starts while being cancelled is a new reason.
+// An execution must cancel its children once for each reason (its parting): it is cancelled, it
+// ends, it is reopened. A child that it starts while it is being cancelled makes a new reason.
 func TestAPartingIsNotedOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Texts of one value have one canonical form, and those of two values have two.
+// JSON texts of the same value have the same canonical form, and texts of different values have
+// different forms.
 func TestCanonicalJSON(t *testing.T) {
 	for want, texts := range map[string][]string{
 		`{"a":1,"b":[true,false,null,"x"]}`: {
@@ -27,7 +28,7 @@ func TestCanonicalJSON(t *testing.T) {
 			`"\/\u0000\u0008\u0009\u000a\u000c\u000d\u001F\u0022\u005c\u00e9\ud83d\ude00"`,
 			`"/\u0000\b\t\n\f\r\u001f\"\\é😀"`,
 		},
-		// The order of UTF-16, in which the surrogates of 😀 come before ﬁ.
+		// The order is that of UTF-16, in which the surrogates of 😀 come before ﬁ.
 		`{"":0,"a":0,"é":0,"😀":0,"ﬁ":0}`: {`{"ﬁ":0,"😀":0,"é":0,"a":0,"":0}`},
 		`{}`:                             {"{}", " { } "}, `[]`: {"[]", "[ ]"}, `[[],{}]`: {"[[ ],{ }]"}, `null`: {" null "},
 		`{"a":1,"a":2}`: {`{"a":1,"a":2}`}, `{"a":2,"a":1}`: {`{"a":2,"a":1}`},
@@ -44,8 +45,8 @@ func TestCanonicalJSON(t *testing.T) {
 	}
 }
 
-// Rule: objects within objects are all put into order, and the depth of nesting does not multiply
-// the work: each byte is copied a fixed number of times.
+// Rule: the members of all nested objects are sorted, and each byte is copied a fixed number of
+// times, however deep the objects are nested.
 func TestDeepJSONIsOrderedAtOnce(t *testing.T) {
 	nested := func(depth int) []byte {
 		text := strings.Repeat(`{"b":[{"d":0,"c":1}],"a":`, depth) + `"` + strings.Repeat("x", 1<<18) + `"`
@@ -69,7 +70,8 @@ func TestDeepJSONIsOrderedAtOnce(t *testing.T) {
 	}
 }
 
-// A canonical form is JSON of the same value, is its own canonical form, and nothing in it is lost, whatever the text.
+// The canonical form of any text is JSON with the same value, and the canonical form of the
+// canonical form is the same text.
 func FuzzCanonicalJSON(f *testing.F) {
 	for _, text := range []string{
 		`{"b":[1,2.50,{"a":"\u0041"}],"a":null}`, `"\ud83d\ude00"`, `-1.5e-7`, `[[[[]]]]`, `{"":{"":{}}}`, ` 1 `,
@@ -78,7 +80,7 @@ func FuzzCanonicalJSON(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got := appendCanonical(nil, []byte(text)) // of nonsense too: it must not break
+		got := appendCanonical(nil, []byte(text)) // called for invalid JSON too, because it must not panic
 		if !json.Valid([]byte(text)) {
 			return
 		}
@@ -137,7 +139,7 @@ func sameValue(a, b any) bool {
 			return ok
 		}
 		_, power, _ := strings.Cut(strings.ToLower(string(a)), "e")
-		if len(power) > 4 { // its digits would fill the memory
+		if len(power) > 4 { // the digits of such a number would fill the memory
 			return true
 		}
 		x, ok1 := new(big.Rat).SetString(string(a))
@@ -148,8 +150,9 @@ func sameValue(a, b any) bool {
 	}
 }
 
-// A submission is the same under its key or id however its input is written, and another as soon as a value differs.
-// The hash of an older server, which knew the bytes alone, is known as well.
+// A repeated submission is recognised however its input is written, and refused if a value in the
+// input differs. A submission whose hash an older server has computed from the bytes of the input
+// is recognised too.
 func TestInputsAreComparedByValue(t *testing.T) {
 	submission := func(input string) *Submit {
 		c := &Submit{Submission: belay.Submission{
@@ -173,7 +176,7 @@ func TestInputsAreComparedByValue(t *testing.T) {
 			t.Errorf("%s says the same: %v", input, got)
 		}
 	}
-	old := first.hash(plainInput) // as a server before versions stored it
+	old := first.hash(plainInput) // as a server stored it before hashes had versions
 	const stored = "c2b196982cfc6174b2ce4844cb5a07641319a70c5ed8f1efdb928d06b01d14f8"
 	if got := hex.EncodeToString(old[:]); got != stored {
 		t.Errorf("the hash of the older version is %s, want %s: keys that were stored would not be known", got, stored)

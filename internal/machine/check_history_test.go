@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// checkHistories checks the histories that the public API shows against the promises, and the
-// rows against the histories.
+// checkHistories checks whether the histories that the public API shows keep the promises, and
+// whether the rows agree with the histories.
 func checkHistories(f *faults, k *keeper) {
 	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker, len(k.workers)), Pruned: true}
 	for id, x := range k.workers {
@@ -45,7 +45,7 @@ func checkHistories(f *faults, k *keeper) {
 	}
 }
 
-// checkSeqs checks that no two transitions carry one seq. The end of a run and the action that
+// checkSeqs checks that no two transitions have the same seq. The end of a run and the action that
 // ended it count as one transition.
 func checkSeqs(f *faults, r record) {
 	carried := []int64{1}

@@ -98,7 +98,7 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 func checkLimbo(f *faults, k *keeper, e *Execution) {
 	switch e.State {
 	case belay.Running, belay.Scheduled:
-		if k.workers[e.Worker] == nil { // the session is alive, or the reaper finds that it is not
+		if k.workers[e.Worker] == nil { // if the session has expired, the reaper will take the execution back
 			f.add("G5", "%s is %s by %s, which does not exist", e.ID, e.State, e.Worker)
 		}
 		return
@@ -132,8 +132,7 @@ func wantReady(e *Execution) Time {
 	return 0
 }
 
-// wantCheckAt computes, from the policy alone, the earliest moment at which a rule about time may
-// act.
+// wantCheckAt computes the earliest deadline of the execution from its policy.
 func wantCheckAt(e *Execution) Time {
 	var p belay.Policy
 	if e.Policy != nil {
@@ -167,7 +166,7 @@ func wantCheckAt(e *Execution) Time {
 		}
 	case e.State == belay.Scheduled:
 		at = append(at, e.ScheduledAt.Add(scheduled))
-	case e.Gate != "": // waits in a line
+	case e.Gate != "": // waits in the line of a gate
 	case e.AdmitBy != 0:
 		at = append(at, e.AdmitBy)
 	case e.State == belay.Pending || e.PausedFrom == belay.Pending:
@@ -181,8 +180,8 @@ func wantCheckAt(e *Execution) Time {
 	return slices.Min(at)
 }
 
-// checkSums: the sum of a log or artifact counts the bytes of its chunks, and is within the
-// limits.
+// checkSums checks that the sum of a log or artifact is the number of bytes of its chunks, and is
+// within the limits.
 func checkSums(f *faults, r record) {
 	bytes, own := make(map[SumRef]int64), make(map[SumRef]int64)
 	for _, s := range r.sums {
@@ -209,8 +208,8 @@ func checkSums(f *faults, r record) {
 	}
 }
 
-// checkConsumed: a signal is consumed by at most one checkpoint, and a checkpoint consumes at
-// most one signal.
+// checkConsumed checks that at most one checkpoint consumes a signal, and that a checkpoint
+// consumes at most one signal.
 func checkConsumed(f *faults, r record) {
 	by := make(map[int64]int64)
 	for _, s := range r.signals {

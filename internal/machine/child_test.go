@@ -96,7 +96,7 @@ func TestAnEndIsDeliveredToNoGrandparent(t *testing.T) {
 	}
 }
 
-// Children that end in one fold are each counted and each delivered.
+// If several children end in one fold, each end is counted and delivered to the parent.
 func TestChildrenEndInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -109,7 +109,7 @@ func TestChildrenEndInOneFold(t *testing.T) {
 	if got := s.row(parent.Execution).Open; got != 3 {
 		t.Fatalf("%d open children, want 3", got)
 	}
-	ends = append(ends, s.settle(parent, belay.OutcomeSuspended)) // the parent has seen none of the ends
+	ends = append(ends, s.settle(parent, belay.OutcomeSuspended)) // the parent has not seen the ends of its children
 	s.batch(ends...)
 	s.is(parent.Execution, "waiting(signal due)")
 	if p := s.records[parent.Execution]; p.execution.Open != 0 || len(p.signals) != 3 {
@@ -144,10 +144,11 @@ func TestAChildLeavesNoDeadLetter(t *testing.T) {
 	}
 }
 
-// Children of an earlier generation. The result of a child that had finished counts. The end of a
-// child after a reopening with the same input is delivered, so that its result can count. After a
-// reopening with another input it is not delivered, since its result must not be used. Each end
-// is subtracted from Open.
+// Children of an earlier generation of the parent. If a child had ended before the parent was
+// reopened, its result stays valid. If a child ends after a reopening with the same input, its end
+// is delivered, so that the parent can use the result. If it ends after a reopening with another
+// input, its end is not delivered, because the parent must not use the result. Each end is
+// subtracted from Open.
 func TestChildrenOfAnEarlierGeneration(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -183,8 +184,8 @@ func TestChildrenOfAnEarlierGeneration(t *testing.T) {
 	}
 }
 
-// A dependent child that is still open when its parent was reopened is found and cancelled: the
-// new generation starts its own child.
+// If the parent of an open child is reopened, the child is found and cancelled, because the new
+// generation starts its own child.
 func TestAnOutlivedChildIsCancelled(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

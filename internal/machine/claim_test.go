@@ -23,8 +23,9 @@ func anyJob(s *belay.WorkerSpec) {
 	s.Workflows = []belay.Registration{{Workflow: "job"}, {Workflow: "other"}}
 }
 
-// Guarantee G12 (order of claims): the higher priority is claimed first. Within one priority the
-// longest due is claimed first, over all lanes; among executions due at one moment, the older one.
+// Guarantee G12 (order of claims): executions of higher priority are claimed first. Within one
+// priority, in all lanes together, the execution that has been due for longest is claimed first;
+// among executions that became due at the same time, the oldest.
 func TestClaimsFollowPriorityThenDueTime(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", anyJob)
@@ -49,9 +50,9 @@ func TestClaimsFollowPriorityThenDueTime(t *testing.T) {
 	}
 }
 
-// Queues with work of one priority take turns, within a claim and from one claim to the next; a
-// queue without work loses its turn. Within a queue the longest due still comes first, and a
-// higher priority still comes before all turns.
+// Queues with work of the same priority take turns, within a claim and from one claim to the next;
+// a queue without work loses its turn. Within a queue the longest due execution comes first.
+// Executions of a higher priority come before all turns.
 func TestQueuesTakeTurns(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", func(w *belay.WorkerSpec) { w.Queues = []string{"a", "b", "c"} })
@@ -89,7 +90,8 @@ func TestQueuesTakeTurns(t *testing.T) {
 	}
 }
 
-// Claims that share a fold keep this order: no execution is won twice and none is left out.
+// Claims in the same fold also take executions in this order: no execution is won twice or left
+// out.
 func TestClaimsOfOneFoldWinEachExecutionOnce(t *testing.T) {
 	s := newStage(t)
 	a, b, c := s.worker("a"), s.worker("b"), s.worker("c")
@@ -125,8 +127,8 @@ func TestClaimInTheFoldOfTheSubmission(t *testing.T) {
 	}
 }
 
-// A run that ends in the fold leaves an execution that a later claim of the fold can win. An
-// execution that was cancelled or paused in the fold cannot be won.
+// If a run ends in a fold and its execution is due again, a later claim of the fold can win the
+// execution. A claim cannot win an execution that was cancelled or paused earlier in the fold.
 func TestAClaimSeesEarlierChangesOfItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -157,8 +159,8 @@ func TestClaimWinsNothingTwice(t *testing.T) {
 	}
 }
 
-// An execution that becomes due in a fold can be won by a claim of that fold, and comes with the
-// input that counts by then.
+// A claim can win an execution that becomes due in the same fold, and gets the execution's present
+// input.
 func TestAClaimTakesExecutionsMadeDueInItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -203,8 +205,8 @@ func TestAClaimWaitsForTheBackoffInOneFold(t *testing.T) {
 	}
 }
 
-// A repeated claim number gets the runs that it won, and only those, however often it is
-// repeated. Older numbers, and numbers that were given up, win nothing.
+// A repeated claim gets the runs that the first try has won, and no others, however often it is
+// repeated. Claims with older numbers, or with numbers that the worker has given up, win nothing.
 func TestAClaimNumberWinsOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -221,13 +223,13 @@ func TestAClaimNumberWinsOnce(t *testing.T) {
 	if got := won(s.do(second)); len(got) != 1 || got[0] != b {
 		t.Fatalf("the next won %v", got)
 	}
-	s.refused(&again, belay.CodeConflict) // older
+	s.refused(&again, belay.CodeConflict) // an older number
 	s.do(s.settle(leaseOf(s.row(b)), belay.OutcomeSucceeded))
 	repeat := *second
 	repeat.Repeat = true
 	s.refused(&repeat, belay.CodeConflict) // the run that it won has ended, so the number cannot be used again
 	s.do(s.beat(w, leaseOf(s.row(a))))
-	s.refused(&repeat, belay.CodeConflict) // given up
+	s.refused(&repeat, belay.CodeConflict) // a number that the worker has given up
 	third := s.claims(w, 1)
 	s.do(third) // it wins nothing and may be repeated
 	s.submit()
@@ -236,7 +238,7 @@ func TestAClaimNumberWinsOnce(t *testing.T) {
 	}
 }
 
-// The repetition of a claim may be in the same fold as the first.
+// The repetition of a claim may be in the same fold as its first try.
 func TestAClaimMayBeRepeatedInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -255,7 +257,7 @@ func TestAClaimMayBeRepeatedInOneFold(t *testing.T) {
 	}
 }
 
-// A claim that its worker gave up before it was committed is refused in its commit.
+// A claim is refused if its worker has given it up before its commit.
 func TestAClaimThatWasGivenUpIsRefused(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -295,8 +297,8 @@ func TestClaimIsRefused(t *testing.T) {
 	}
 }
 
-// A new run does not inherit the requests to the run before it. Its attempt number follows from
-// the attempts that were counted.
+// A new run does not inherit the requests (such as cancel and pause) to the previous run. Its
+// attempt number is the number of counted attempts plus one.
 func TestAClaimBeginsAFreshRun(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

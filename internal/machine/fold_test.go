@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A refused command does not affect the other commands of its fold: they pass, and the rows are
-// as they would be without it.
+// A refused command does not affect the other commands of its fold: they succeed, and the rows are
+// the same as without the refused command.
 func TestARefusalDoesNotAffectOtherCommands(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -34,7 +34,7 @@ func TestARefusalDoesNotAffectOtherCommands(t *testing.T) {
 	}
 }
 
-// A reply shows the execution as it was after its command; later commands of the fold do not
+// A reply shows the execution in its state after the command; later commands of the fold do not
 // change the reply.
 func TestRepliesDoNotChangeLater(t *testing.T) {
 	s := newStage(t)
@@ -90,7 +90,7 @@ func TestAnExecutionMayBeginAndEndInOneFold(t *testing.T) {
 	}
 }
 
-// Of two ends in one fold the first counts, and the second is refused.
+// If two commands of one fold end the same execution, the first succeeds and the second is refused.
 func TestOneEndPerGeneration(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// source makes an execution with steps, of which one was saved twice, and a state that was saved
-// twice.
+// source makes an execution with several steps, one of them saved twice, and with a state that was
+// saved twice.
 func source(t *testing.T) (*stage, belay.Lease) {
 	t.Helper()
 	s := newStage(t)
@@ -24,7 +24,7 @@ func source(t *testing.T) (*stage, belay.Lease) {
 		{belay.KindWait, "a"},
 	} {
 		save := s.save(l, c.kind, c.key)
-		save.Data = json.RawMessage{'0' + byte(s.row(l.Execution).Seq+1)} // its own seq
+		save.Data = json.RawMessage{'0' + byte(s.row(l.Execution).Seq+1)} // the seq of the checkpoint itself
 		s.do(save)
 	}
 	return s, l
@@ -61,8 +61,8 @@ func TestForkCopiesTheNewestCheckpoints(t *testing.T) {
 	}
 }
 
-// A fork up to a seq at which there was a state is refused if that state was pruned: a fork must
-// not lose a state silently.
+// A fork up to a seq is refused if the execution had a state at that seq and the state was pruned,
+// because a fork must not lose a state silently.
 func TestForkRefusesAStateThatIsGone(t *testing.T) {
 	s, l := source(t)
 	for _, upTo := range []int64{4, 5} {
@@ -126,7 +126,7 @@ func TestARepeatedForkFindsTheFirst(t *testing.T) {
 	}
 	another := *c
 	another.Fork = belay.ExecutionID(s.id())
-	s.refused(&another, belay.CodeIdempotencyMismatch) // the operation made another fork
+	s.refused(&another, belay.CodeIdempotencyMismatch) // the operation has already made another fork
 	s.refused(s.act(id, belay.ActionFork, func(x *belay.Control) { x.Fork = unrelated }), belay.CodeConflict)
 }
 
@@ -174,8 +174,8 @@ func kept(s *stage) (keys []string) {
 	return keys
 }
 
-// A fork of a fork, and a fork of an execution that was reopened with another input, start from
-// the checkpoints that count there.
+// A fork of a fork, and a fork of an execution that was reopened with another input, start from the
+// valid checkpoints of their source.
 func TestForkOfAFork(t *testing.T) {
 	s, l := source(t)
 	f := s.do(s.act(l.Execution, belay.ActionFork)).ID

@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// randomBytes is a string of random bytes that depends on the seed alone.
+// randomBytes returns random bytes that depend only on the seed.
 func randomBytes(seed uint64, n int) []byte {
 	r := rand.New(rand.NewPCG(seed, 0))
 	b := make([]byte, n)
@@ -17,8 +17,8 @@ func randomBytes(seed uint64, n int) []byte {
 	return b
 }
 
-// FuzzHistories: no sequence of commands, folded in batches of any size, breaks G1, G2, G3, G5,
-// G7, G8, G9, G10, G11 or G15.
+// FuzzHistories checks that no sequence of commands, folded in batches of any size, breaks one of
+// the guarantees G1, G2, G3, G5, G7, G8, G9, G10, G11 and G15 (see docs/guarantees.md).
 func FuzzHistories(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(randomBytes(seed, 400))
@@ -31,8 +31,8 @@ func FuzzHistories(f *testing.F) {
 	})
 }
 
-// TestRandomHistories does the same with long random histories, and shows that they cover the
-// rules: each entry of happenings occurred at least three times.
+// TestRandomHistories checks long random histories in the same way, and shows that they cover the
+// rules: each of requiredEvents occurred at least three times.
 func TestRandomHistories(t *testing.T) {
 	seen := make(map[string]int)
 	for seed := range uint64(120) {

@@ -7,9 +7,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The extension of sessions is written to the rows, not kept in memory. After three missed marks
-// of life the first batch that sees sessions or writes a mark extends every session by the gap,
-// and at least to its own TTL from now. The next batch extends nothing.
+// The extension of sessions is written to the rows, not kept in memory. After three missed marks of
+// life the first batch that reads sessions or writes a mark extends every session by the gap; the
+// session then lives at least for its TTL from now. The next batch extends nothing.
 func TestSessionsAreExtendedAfterAStall(t *testing.T) {
 	for name, first := range map[string]func(*stage, belay.WorkerID) Command{
 		"expire":    func(_ *stage, w belay.WorkerID) Command { return &Expire{w} },
@@ -68,8 +68,7 @@ func TestABatchWithoutSessionsExtendsNothing(t *testing.T) {
 	s.refused(&Expire{w}, belay.CodeConflict)
 }
 
-// Sessions are not extended while the mark of any server is fresh: a gap of up to three beats
-// counts as fresh.
+// Sessions are not extended while the newest mark of any server is at most three beats old.
 func TestSessionsAreNotExtendedWhileMarksAreFresh(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(5*time.Second))

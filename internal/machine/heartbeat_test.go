@@ -53,7 +53,7 @@ func TestAHeartbeatRevokesRunsThatTheWorkerDoesNotOwn(t *testing.T) {
 	stolen, ended, foreign := s.run(w), s.run(w), s.run(other)
 	s.do(s.act(stolen.Execution, belay.ActionSteal))
 	s.do(s.settle(ended, belay.OutcomeSucceeded))
-	again := s.win(w) // the stolen execution, won again by the worker that does not know of the loss
+	again := s.win(w) // the stolen execution, won again by the same worker, which has not learned about the loss
 	unknown := belay.Lease{Execution: belay.ExecutionID(s.id()), Token: 3}
 	for _, holds := range [][]belay.Lease{
 		{stolen, again, ended, foreign, unknown},
@@ -75,8 +75,8 @@ func TestAHeartbeatRevokesRunsThatTheWorkerDoesNotOwn(t *testing.T) {
 	}
 }
 
-// A run that the worker owns and does not name is released once the claim that won it was given
-// up, and not before. A run named with another token counts as not named.
+// A run that the worker owns but does not name is released only after the worker has given up the
+// claim that won the run. A run that is named with another token counts as not named.
 func TestAHeartbeatReleasesRunsThatItDoesNotName(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -99,7 +99,7 @@ func TestAHeartbeatReleasesRunsThatItDoesNotName(t *testing.T) {
 	if r := s.do(s.beat(w, stale, flying)); len(r.Follow) != 1 || len(r.Heartbeat.Revoked) != 1 {
 		t.Errorf("named with an old token: %+v", r)
 	}
-	// ClaimFloor never falls: a claim that was given up stays given up.
+	// ClaimFloor never falls, so a claim that the worker has given up stays given up.
 	beat = s.beat(w)
 	beat.ClaimSeen = 0
 	s.do(beat)
@@ -108,8 +108,8 @@ func TestAHeartbeatReleasesRunsThatItDoesNotName(t *testing.T) {
 	}
 }
 
-// Rule: a heartbeat that arrives after a newer one does not release runs that its worker won
-// after sending it. A worker may send two heartbeats at the same time.
+// Rule: a worker may send two heartbeats at the same time. If the older one arrives last, it does
+// not release runs that the worker has won after sending it.
 func TestAnOvertakenHeartbeatReleasesNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -123,7 +123,8 @@ func TestAnOvertakenHeartbeatReleasesNothing(t *testing.T) {
 	s.is(won.Execution, "running")
 }
 
-// A heartbeat sees the runs as earlier commands of its fold left them, not as they were loaded.
+// A heartbeat reads the runs in their state after the earlier commands of its fold, not in their
+// loaded state.
 func TestAHeartbeatSeesEarlierChangesOfItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -139,7 +140,8 @@ func TestAHeartbeatSeesEarlierChangesOfItsFold(t *testing.T) {
 	if d := cmp.Diff([]belay.Held{held(kept)}, b.Preempt); d != "" {
 		t.Error(d)
 	}
-	// The heartbeat gives up the claim before its reply was seen: the runs it won are released.
+	// The heartbeat gives up the claim before the worker has received its reply, so the runs that
+	// the claim won are released.
 	if len(r[4].Claims) != 2 || len(r[5].Follow) != 2 {
 		t.Errorf("won %v, follow %+v", won(r[4]), r[5].Follow)
 	}
@@ -174,7 +176,7 @@ func TestHeartbeatReportsProgress(t *testing.T) {
 		e.CheckAt != e.ProgressAt.Add(time.Minute) {
 		t.Errorf("%+v", *e)
 	}
-	s.follow(r) // older progress changes nothing
+	s.follow(r) // progress that is older than the stored one changes nothing
 	for _, idle := range []time.Duration{-hour, -1 << 63, 1<<63 - 1} {
 		s.follow(beat(idle))
 		if got := s.row(timed.Execution).ProgressAt; got > s.now {

@@ -29,12 +29,13 @@ type keeper struct {
 
 	folding []Command // the commands of the present fold
 
-	// Planted bugs change the rows that were read, or the changes before they are written.
+	// onRead and onWrite are planted bugs: they change the rows that were read, or the changes
+	// before they are written.
 	onRead  func(*keeper, *Rows)
 	onWrite func(*keeper, *Changes)
 }
 
-// record is all rows of one execution, each list sorted by its key.
+// record contains all rows of one execution. Each list is sorted by the key of its rows.
 type record struct {
 	execution   *Execution
 	specs       []*Spec
@@ -47,7 +48,7 @@ type record struct {
 	sums        []*Sum
 }
 
-// began is the moment at which the clock of the tests starts.
+// began is the time at which the clock of the tests starts.
 const began Time = 1_700_000_000_000_000
 
 func newKeeper() *keeper {
@@ -212,7 +213,7 @@ func (k *keeper) loadOps(rows *Rows, refs []OpRef) {
 	}
 }
 
-// sum is the sum of a name, nil if there is none.
+// sum returns the sum of a log or artifact, nil if there is no such row.
 func (k *keeper) sum(ref SumRef) *Sum {
 	for _, s := range k.records[ref.Execution].sums {
 		if s.SumRef == ref {
@@ -222,7 +223,7 @@ func (k *keeper) sum(ref SumRef) *Sum {
 	return nil
 }
 
-// op is the row that an operation wrote; its seq is 0 if there is none.
+// op returns the operation with its seq; the seq is 0 if no row has the operation.
 func (r record) op(ref OpRef) Op {
 	for _, c := range r.checkpoints {
 		if c.Op == ref.Op {
@@ -297,7 +298,7 @@ func (r record) history() *Record {
 	return h
 }
 
-// unwritten finds rows that a fold changed but did not list as changed: a store would lose the
+// unwritten finds rows that a fold changed but did not list as changed. A store would lose such a
 // change.
 func (k *keeper) unwritten(rows *Rows, c *Changes) error {
 	for _, e := range rows.Executions {

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// write applies changes as a store does, and copies every row. Flags that belong to one fold are
-// cleared.
+// write applies changes like a store, with a copy of every row. It clears the flags that belong to
+// one fold.
 func (k *keeper) write(c *Changes) error {
 	if err := k.writeExecutions(c); err != nil {
 		return err

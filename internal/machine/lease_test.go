@@ -57,7 +57,8 @@ func TestTheRefusalOfAStaleWriteGivesTheCause(t *testing.T) {
 	a, b := s.worker("a"), s.worker("b", ttl(time.Hour))
 	old := s.run(a)
 	s.do(s.act(old.Execution, belay.ActionSteal))
-	s.refused(s.save(old, belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseExpired) // not claimed since
+	// no worker has claimed the execution since
+	s.refused(s.save(old, belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseExpired)
 	now := s.win(b)
 	s.refused(s.save(old, belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseReassigned)
 	s.do(s.act(now.Execution, belay.ActionCancel))
@@ -120,7 +121,7 @@ func TestTokensGrowForEver(t *testing.T) {
 	s.do(s.act(id, belay.ActionSteal))
 	s.do(s.settle(claim(3<<32+1), belay.OutcomeReleased))
 	s.do(s.settle(claim(3<<32+2), belay.OutcomeReleased))
-	s.epoch = 0 // a restored meta row must not bring old tokens back
+	s.epoch = 0 // tokens must not fall even if the epoch does
 	claim(3<<32 + 3)
 	if last >= 1<<53 {
 		t.Errorf("token %d cannot be written in JSON", last)
@@ -163,7 +164,8 @@ func TestRepeatedOperationsGetTheirFirstAnswer(t *testing.T) {
 	again("ended")
 }
 
-// G2 also within one fold: a repetition may be in the same batch as the first.
+// A repeated operation gets its first answer even if the repetition is in the same fold as the
+// first try.
 func TestRepeatedOperationsInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

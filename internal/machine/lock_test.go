@@ -28,7 +28,7 @@ func TestARefusedLockNamesTheOwner(t *testing.T) {
 		h.ExpiresIn != 10*time.Second || err.RetryAfter != h.ExpiresIn {
 		t.Errorf("%+v, owned by %+v", err, h)
 	}
-	s.stall(time.Minute) // no server was alive, so no owner could renew: the owner gets the gap again
+	s.stall(time.Minute) // no server was alive, so no owner could renew its lock: the lock is extended by the gap
 	_, r := s.batch(s.lock(belay.WorkerID(s.id()), l.Execution))
 	if !errors.As(r[0].Err, &err) || err.Holder == nil {
 		t.Fatalf("after a stall: %v", r[0].Err)
@@ -38,8 +38,9 @@ func TestARefusedLockNamesTheOwner(t *testing.T) {
 	}
 }
 
-// Rule: an execution that is not due can be locked once it is due and not before; the refusal
-// says when and why. The refusal for a paused execution, or one behind a gate, gives that reason.
+// Rule: an execution can be locked only when it is due. The refusal says when it will be due and
+// why it is not. The refusal for an execution that is paused, or that waits at a gate, gives that
+// reason.
 func TestALockBeforeItsTimeIsRefused(t *testing.T) {
 	s := newStage(t)
 	l := s.owned("ann")
@@ -81,8 +82,8 @@ func TestALockWaitsForTheLockDelay(t *testing.T) {
 	s.do(s.lock(belay.WorkerID(s.id()), l.Execution))
 }
 
-// Rule: the id of a lock is its operation id. A repeated id finds its lock while the lock is
-// valid, and never locks again.
+// Rule: the id of a lock is its operation id. A Lock with the same id finds the existing lock while
+// that lock is valid, and never locks again.
 func TestALocksIDNamesOneLock(t *testing.T) {
 	s := newStage(t)
 	first := s.lock(belay.WorkerID(s.id()), s.submit(external))
@@ -95,7 +96,7 @@ func TestALocksIDNamesOneLock(t *testing.T) {
 		r.Session.TTL != first.TTL {
 		t.Errorf("asked again: %+v, was %+v", r, won)
 	}
-	s.pass(10 * time.Second) // the repetition was a sign of life
+	s.pass(10 * time.Second) // the repetition has renewed the lock
 	other := *first
 	other.Execution = s.submit(external)
 	s.refused(&other, belay.CodeIdempotencyMismatch)
@@ -111,8 +112,8 @@ func TestALocksIDNamesOneLock(t *testing.T) {
 	}
 }
 
-// Rule: only a renewal by lease renews a lock: the secret is enough, and is required. The reply
-// reports requests for this run alone.
+// Rule: only Renew with the lease's secret renews a lock; nothing else of the lease is needed. The
+// reply reports only requests to this run.
 func TestALockIsRenewedByItsSecret(t *testing.T) {
 	s := newStage(t)
 	l := s.owned("ann")
@@ -143,8 +144,8 @@ func TestALockIsRenewedByItsSecret(t *testing.T) {
 	}
 }
 
-// Rule: a worker may renew one of its runs by its lease. The renewal counts for the worker's
-// session and reconciles nothing.
+// Rule: a worker may renew one of its runs with the run's lease. This renews the worker's whole
+// session, and releases or revokes no run.
 func TestRenewingOneRunOfAWorker(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -157,8 +158,8 @@ func TestRenewingOneRunOfAWorker(t *testing.T) {
 	s.do(s.save(b, belay.KindStep, "a")) // the session is alive
 }
 
-// Rule: an external owner may own an ordinary execution too. While it does, no worker can claim
-// the execution; once given back, workers can.
+// Rule: an external owner may also lock an ordinary execution. While the owner has the lock, no
+// worker can claim the execution; after the owner has given it back, workers can.
 func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
 	s := newStage(t)
 	w, id := s.worker("w"), s.submit()
@@ -166,7 +167,7 @@ func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
 	if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 {
 		t.Fatalf("a worker claimed %+v", r.Claims)
 	}
-	s.do(s.beat(w)) // names no run
+	s.do(s.beat(w)) // the heartbeat names no run
 	s.do(s.save(l, belay.KindStep, "a"))
 	s.do(s.settle(l, belay.OutcomeSuspended))
 	s.is(id, "waiting(signal)")

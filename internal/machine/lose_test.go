@@ -39,7 +39,7 @@ func TestLossesInARowAreCountedUntilACheckpoint(t *testing.T) {
 		s.do(&Append{Chunk: belay.Chunk{Lease: l, Name: "log", Data: []byte("x")}})
 		s.do(&Progress{id, l.Token, s.now})
 	})
-	s.do(s.settle(s.win(s.worker("w")), belay.OutcomeReleased)) // a release is not a loss, but no progress either
+	s.do(s.settle(s.win(s.worker("w")), belay.OutcomeReleased)) // a release is neither a loss nor progress
 	lose(3)
 	s.is(id, "failed")
 	if e, d := s.row(id), s.records[id].letters; e.Class != belay.ClassLost || len(d) != 1 || d[0].Reason != "lost" ||
@@ -67,8 +67,8 @@ func TestAFailureResetsTheLossCount(t *testing.T) {
 	}
 }
 
-// During the lock delay after a loss no worker may claim: the delay protects targets that cannot
-// check a token.
+// During the lock delay after a loss no worker may claim the execution, because the delay protects
+// external services that cannot check a token.
 func TestLockDelayAfterALoss(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), policy(belay.Policy{LockDelay: belay.Duration(time.Minute)}))
@@ -82,13 +82,14 @@ func TestLockDelayAfterALoss(t *testing.T) {
 	s.win(w)
 }
 
-// Rule 3: a run is lost only if its session has ended, and only the run with the named token.
+// Rule: a run is lost only if its session has ended, and only the run with the named token is lost.
 func TestOnlyRunsOfEndedSessionsAreLost(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)
 	s.to(s.workers[w].ExpiresAt.Add(time.Hour))
-	s.refused(&Lose{l.Execution, l.Token, w, false, true, false}, belay.CodeConflict) // expired, not ended yet
+	// the session has expired but has not ended yet
+	s.refused(&Lose{l.Execution, l.Token, w, false, true, false}, belay.CodeConflict)
 	s.do(&Expire{w})
 	s.refused(&Lose{l.Execution, l.Token - 1, w, false, true, false}, belay.CodeConflict)
 	s.refused(&Lose{l.Execution, l.Token, s.worker("other"), false, true, false}, belay.CodeConflict)
@@ -111,7 +112,7 @@ func TestARunOfAMissingSessionIsLost(t *testing.T) {
 	s.is(l.Execution, "pending(lost)")
 }
 
-// A run is released for its worker only when the claim that won it was given up. An accepted run
+// Release succeeds only for a run whose claim the worker has given up. A run that began with Accept
 // has no claim and is never released in this way.
 func TestOnlyRunsOfClaimsThatWereGivenUpAreReleased(t *testing.T) {
 	s := newStage(t)

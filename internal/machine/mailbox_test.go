@@ -8,7 +8,7 @@ import (
 )
 
 // An execution keeps a limited number of signals, with a limited number of bytes. Signals that a
-// checkpoint consumed do not count. Ends of children do not count either, since they cannot be
+// checkpoint consumed do not count. Ends of children do not count either, because they cannot be
 // refused.
 func TestAnExecutionKeepsABoundedNumberOfSignals(t *testing.T) {
 	s := newStage(t)

@@ -11,7 +11,7 @@ import (
 // mutant is a planted bug: it changes the rows that are read or the changes that are written.
 type mutant struct {
 	name    string
-	promise string // the promise whose checker must notice
+	promise string // the promise whose checker must report the bug
 	read    func(*keeper, *Rows)
 	write   func(*keeper, *Changes)
 }
@@ -35,7 +35,7 @@ func eachWorker(with func(*Worker)) func(*keeper, *Changes) {
 	}
 }
 
-// dropExecutions leaves some of the changed executions unwritten.
+// dropExecutions is a bug that does not write some of the changed executions.
 func dropExecutions(which func(c *Changes, is, was *Execution) bool) func(*keeper, *Changes) {
 	return func(k *keeper, c *Changes) {
 		c.Executions = slices.DeleteFunc(c.Executions, func(e *Execution) bool {
@@ -193,7 +193,7 @@ var mutants = []mutant{
 	{name: "rows are read before they are locked", promise: "G4", read: readOld},
 }
 
-// claimEarly makes executions claimable that become due within some seconds.
+// claimEarly is a bug that lets workers claim executions some seconds before they are due.
 func claimEarly(k *keeper, r *Rows) {
 	for _, e := range k.where(func(e *Execution) bool { return e.Ready() > k.now && e.Ready() < k.now.Add(5e9) }) {
 		for i := range r.Ready {
@@ -210,7 +210,8 @@ func claimEarly(k *keeper, r *Rows) {
 	}
 }
 
-// readOld gives every third fold an execution's row as it was before its last change.
+// readOld is a bug that gives every third fold an execution's row in its state before the last
+// change.
 func readOld(k *keeper, r *Rows) {
 	for i, e := range r.Executions {
 		if e.State == belay.Running && e.Seq%3 == 0 {
@@ -231,9 +232,9 @@ func about(err error, promise string) bool {
 	return strings.Contains(err.Error(), promise+": ")
 }
 
-// TestCheckersCatchPlantedBugs: an "ok" of the checkers counts because each of these bugs makes a
-// checker name the broken promise. Most bugs break other promises as well; those faults do not
-// end the search.
+// TestCheckersCatchPlantedBugs shows that the checkers find faults: each of these bugs makes a
+// checker report the broken promise. Most bugs break other promises as well; the test goes on after
+// such faults.
 func TestCheckersCatchPlantedBugs(t *testing.T) {
 	caught := 0
 	for _, m := range mutants {

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A running execution is paused when its run ends without ending the execution. The run's outcome
-// decides the state to which resume returns.
+// A pause of a running execution takes effect when the run ends, if the execution does not end with
+// it. The run's outcome decides the state to which resume returns.
 func TestPauseARunningExecution(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*stage, belay.Lease)
@@ -50,7 +50,7 @@ func TestPauseARunningExecution(t *testing.T) {
 	}
 }
 
-// A pause that is resumed before the run has paused has no further effect.
+// If a pause is resumed before the run has ended, the pause has no effect.
 func TestResumeBeforeTheRunPaused(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -74,8 +74,8 @@ func TestPauseAScheduledExecution(t *testing.T) {
 	s.is(id, "pending(released)")
 }
 
-// While an execution is paused it keeps signals, which wake it after resume, and its timers and
-// deadlines go on.
+// While an execution is paused, it keeps its signals, which wake it after resume, and its timers
+// and deadlines continue.
 func TestTimeAndSignalsGoOnWhilePaused(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(24*time.Hour))
@@ -102,7 +102,8 @@ func TestTimeAndSignalsGoOnWhilePaused(t *testing.T) {
 	s.do(s.save(l, belay.KindWait, "go"))
 }
 
-// The start timeout counts while paused too: it acts in the pause, not at once after a resume.
+// The start timeout also runs during a pause: the execution fails in the pause, and not only after
+// a resume.
 func TestStartTimeoutCountsWhilePaused(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(policy(belay.Policy{StartTimeout: belay.Duration(time.Minute)}))

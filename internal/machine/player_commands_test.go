@@ -21,7 +21,7 @@ var policies = []belay.Policy{
 	{NoDeadLetters: true, MaxAttempts: 1}, {MaxAttempts: 1},
 }
 
-// maxExecutions is the most executions of one history.
+// maxExecutions is the largest number of executions in one history.
 const maxExecutions = 9
 
 // step sends one command, or the commands of a sweep.
@@ -49,7 +49,7 @@ func (p *player) submit() {
 		s.External = p.n(3) == 0
 	case 4:
 		if id := p.execution(); !id.IsZero() {
-			s.ID = id // most likely with another body
+			s.ID = id // probably with another body
 		}
 	}
 	s.Gates = p.gates()
@@ -58,8 +58,8 @@ func (p *player) submit() {
 	}
 }
 
-// gates are those that an execution names: none more often than not, else few, so that
-// executions meet at them.
+// gates returns the gates that an execution names. Most executions name none. The others name some
+// of a few gates, so that several executions name the same gate.
 func (p *player) gates() (g belay.Gates) {
 	which := p.n(16)
 	if which&1 != 0 && which < 12 {
@@ -77,7 +77,7 @@ func (p *player) gates() (g belay.Gates) {
 	return g
 }
 
-// gate is what an operator does to a gate, or a sweep.
+// gate sends an operator's change of a gate, or an Admit as the sweeper does.
 func (p *player) gate() {
 	c := belay.GateChange{
 		Gate: []belay.GateID{
@@ -140,7 +140,7 @@ func (p *player) claim() {
 func (p *player) lock() {
 	id := belay.WorkerID(p.id())
 	if l := p.lease(); p.n(3) == 0 {
-		id = l.Worker // most likely an id that is used already
+		id = l.Worker // probably an id that is in use
 	}
 	ttl := within(time.Duration(p.n(40)) * time.Second)
 	if x := p.keeper.workers[id]; x != nil { // repeats the original request
@@ -236,8 +236,8 @@ func (p *player) act() {
 	p.operate(&Act{c})
 }
 
-// operate sends a command and remembers it for a repetition.
-// operate sends an operation. Sometimes its repetition arrives first, and the first try later.
+// operate sends a command and remembers it for a repetition. Sometimes it sends the repetition of a
+// checkpoint at once, and arrive sends the first try later.
 func (p *player) operate(c Command) {
 	if save, is := c.(*Save); is && p.n(4) == 0 {
 		again := *save
@@ -251,7 +251,7 @@ func (p *player) operate(c Command) {
 	p.send(c)
 }
 
-// arrive sends a first try that its repetition overtook.
+// arrive sends a first try whose repetition has arrived earlier.
 func (p *player) arrive() {
 	if len(p.late) > 0 {
 		p.send(recent(p, p.late))
@@ -281,7 +281,7 @@ func (p *player) append() {
 	p.send(&Append{Chunk: c})
 }
 
-// beat sends a heartbeat that names some of all leases that the worker ever had.
+// beat sends a heartbeat that names some of the runs that the worker has ever owned.
 func (p *player) beat() {
 	h := belay.Heartbeat{Worker: p.worker()}
 	if c := p.claims[h.Worker]; c != nil {
@@ -334,7 +334,7 @@ func (p *player) session() {
 	}
 }
 
-// sweep sends the commands that the rows ask for, as the engine's sweeper does.
+// sweep sends the commands that are due by the rows, as the engine's sweeper does.
 func (p *player) sweep() {
 	for id, x := range ordered(p.keeper.workers) {
 		if !x.State.Ended() && x.ExpiresAt <= p.now {

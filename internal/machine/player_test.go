@@ -13,9 +13,9 @@ import (
 )
 
 // player turns a string of bytes into a history: commands about a few executions, children and
-// workers. The commands are valid or absurd, current or stale, and folded in batches of any size,
-// while the clock steps, stalls and jumps. After each fold the checkers check the rows and the
-// replies.
+// workers. The commands are valid or absurd, current or stale, and are folded in batches of any
+// size, while the clock advances, stands still and jumps. After each fold the checkers check the
+// rows and the replies.
 type player struct {
 	*keeper
 	src []byte
@@ -26,7 +26,7 @@ type player struct {
 	workers    [4]belay.WorkerID
 	claims     map[belay.WorkerID]*Claim
 	past       []Command // operations to repeat
-	late       []Command // first tries that their repetition overtook
+	late       []Command // first tries whose repetition has arrived earlier
 	queue      []Command
 
 	replies     replyLog
@@ -69,7 +69,7 @@ func (p *player) play() error {
 	return nil
 }
 
-// n is a number below limit, from the next byte of the source.
+// n returns a number below limit, from the next byte of the source.
 func (p *player) n(limit int) int {
 	if len(p.src) == 0 {
 		return 0
@@ -86,7 +86,7 @@ func (p *player) id() (id [16]byte) {
 	return id
 }
 
-// recent picks an element of a list, the last ones more often.
+// recent picks an element of a list, the last elements more often than the first.
 func recent[T any](p *player, all []T) (v T) {
 	if len(all) == 0 {
 		return v
@@ -116,8 +116,8 @@ func (p *player) op() belay.OpID                      { return belay.OpID(p.id()
 func (p *player) send(c Command)                      { p.queue = append(p.queue, c) }
 func (p *player) row(id belay.ExecutionID) *Execution { return p.records[id].execution }
 
-// tick moves the clock: a little, to the next moment that the rows name, by a session's TTL, or
-// without a server to write a mark.
+// tick moves the clock: a little, to the next deadline in the rows, by a session's TTL, or by a
+// time in which no server writes a mark of life.
 func (p *player) tick() {
 	switch p.n(16) {
 	default:
@@ -176,7 +176,7 @@ func (p *player) flush() error {
 	return nil
 }
 
-// learn takes ids and leases from the replies, and counts events.
+// learn remembers the ids and leases in the replies, and counts events.
 func (p *player) learn(commands []Command, replies []Reply) {
 	for i, r := range replies {
 		what := fmt.Sprintf("%T", commands[i])[len("*machine."):]
@@ -213,7 +213,7 @@ func (p *player) learn(commands []Command, replies []Reply) {
 			}
 		}
 		for _, c := range r.Follow {
-			if p.n(4) != 0 { // otherwise the follow-up is lost in a crash
+			if p.n(4) != 0 { // in the other cases a crash loses the follow-up
 				p.send(c)
 			}
 		}
@@ -283,7 +283,7 @@ func (p *player) heal() error {
 			}
 		}
 		p.sweep()
-		if err := p.flush(); err != nil { // what gates let through has to be claimed soon
+		if err := p.flush(); err != nil { // executions that gates let through must be claimed soon
 			return err
 		}
 		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: int64(round + 1), Slots: 2 * maxExecutions}}

@@ -24,8 +24,8 @@ func failedExecution(t *testing.T) (*stage, belay.WorkerID, belay.ExecutionID) {
 	return s, w, l.Execution
 }
 
-// After a reopening without another input, finished steps and kept signals count, attempts and
-// losses begin again, and the dead letter is resolved. Tokens go on growing.
+// After a reopening without a new input, finished steps and kept signals stay valid, attempts and
+// losses are counted from zero, and the dead letter is resolved. Tokens continue to grow.
 func TestReopenKeepsFinishedSteps(t *testing.T) {
 	for _, action := range []belay.Action{belay.ActionRetry, belay.ActionRequeue} {
 		s, w, id := failedExecution(t)
@@ -62,8 +62,8 @@ func (s *stage) input(id belay.ExecutionID) []byte {
 	return specs[len(specs)-1].Input
 }
 
-// After a reopening with another input, nothing from before counts: no step, no state, no signal,
-// neither for a resume nor to be consumed.
+// After a reopening with another input, earlier steps, states and signals are invalid: the next run
+// does not get them, and no checkpoint can consume such a signal.
 func TestReopenWithAnotherInput(t *testing.T) {
 	s, w, id := failedExecution(t)
 	left := s.row(id).SignalSeq
@@ -125,7 +125,8 @@ func TestReopenIsRefused(t *testing.T) {
 	s.refused(s.act(id, belay.ActionRequeue), belay.CodeConflict)
 }
 
-// A cancelled execution can be reopened too; requests to its earlier run are forgotten.
+// A cancelled execution can be reopened too; its new runs do not get requests that were made to an
+// earlier run.
 func TestReopenACancelledExecution(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -140,17 +140,17 @@ func (t *replyLog) answer(f *faults, before, after *keeper, latest map[belay.Exe
 	case *Deliver:
 		t.operation(f, after.records[c.Execution].op(OpRef{c.Execution, c.Op}).Seq, c.Op, r)
 	case *Act:
-		// An action that had nothing to do wrote nothing.
+		// An action without an effect wrote no row.
 		if seq := after.records[c.Execution].op(OpRef{c.Execution, c.Op}).Seq; seq != 0 || t.ops[c.Op] != 0 {
 			t.operation(f, seq, c.Op, r)
 		}
 	}
 }
 
-// operation checks G2 and G3: an acknowledged operation is in the rows, and each repetition gets
-// the same answer.
+// operation checks guarantees G2 and G3: an acknowledged operation is in the rows, and each
+// repetition gets the same answer.
 func (t *replyLog) operation(f *faults, written int64, op belay.OpID, r Reply) {
-	if op.IsZero() { // a command that followed another one
+	if op.IsZero() { // a follow-up command
 		return
 	}
 	if written == 0 || written != r.Seq {
@@ -162,8 +162,8 @@ func (t *replyLog) operation(f *faults, written int64, op belay.OpID, r Reply) {
 	t.ops[op] = r.Seq
 }
 
-// effect checks G1 and G2 for an accepted write of an owner: its token is the latest, its session
-// is alive, and the grace of its cancel is not over.
+// effect checks guarantees G1 and G2 for an accepted write of an owner: its token is the latest,
+// its session is alive, and the grace period of a cancel is not over.
 func effect(f *faults, before *keeper, latest map[belay.ExecutionID]belay.Token, l belay.Lease, c Command) {
 	if l.Token != latest[l.Execution] {
 		f.add("G1", "%T with token %d was accepted after token %d", c, l.Token, latest[l.Execution])
@@ -179,12 +179,12 @@ func effect(f *faults, before *keeper, latest map[belay.ExecutionID]belay.Token,
 	}
 }
 
-// outside reports whether the session is that of an external owner.
+// outside reports whether the session belongs to an external owner.
 func (k *keeper) outside(id belay.WorkerID) bool {
 	return k.workers[id] != nil && k.workers[id].Spec.External
 }
 
-// expires is when a session expires, with the extension if one is due.
+// expires is when a session expires, including an extension that is due.
 func (k *keeper) expires(x *Worker) Time {
 	gap := k.now.Sub(k.mark)
 	if k.mark == 0 || gap <= 3*k.beat {
@@ -250,8 +250,8 @@ func stepClaim(f *faults, before, after *keeper, b, a record) {
 	}
 }
 
-// stepSession: a session that ended stays ended, no session is ended before it expires (guarantee
-// G6), and claim numbers only grow.
+// stepSession checks that a session that has ended stays ended, that no session is ended before it
+// expires (guarantee G6), and that claim numbers only grow.
 func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []Command) {
 	switch {
 	case is == nil:

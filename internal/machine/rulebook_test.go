@@ -15,7 +15,7 @@ type rulebook struct {
 // block lists the effects of one command, by situation.
 type block struct {
 	name  string
-	lines map[string]string // by the name of a situation, or a state and a star
+	lines map[string]string // the key is the name of a situation, or a state and a star
 	used  map[string]bool
 }
 
@@ -45,7 +45,7 @@ func readRules(t *testing.T, file string) *rulebook {
 			}
 			b, names = &block{line, make(map[string]string), make(map[string]bool)}, nil
 			book.blocks[line] = b
-		case b == nil: // a set may go on in the next line
+		case b == nil: // a set may continue in the next line
 			sets[names[0]] = append(sets[names[0]], strings.Fields(line)...)
 		default:
 			for _, name := range strings.Fields(left) {
@@ -60,7 +60,7 @@ func readRules(t *testing.T, file string) *rulebook {
 	return book
 }
 
-// set expands a name: to itself, or to the names of its let.
+// set expands a name: to itself, or, if a let line defines it, to the names in that line.
 func set(sets map[string][]string, name string) []string {
 	if s, ok := sets[name]; ok {
 		return s
@@ -89,7 +89,8 @@ func (r *rulebook) block(t *testing.T, name string) *block {
 	return b
 }
 
-// find is the line of a situation: its own, or the one for the rest of its state.
+// find returns the line for a situation: the line that names it, or the line for all other
+// situations of its state.
 func (b *block) find(situation string) (string, bool) {
 	state, _, _ := strings.Cut(situation, "/")
 	for _, name := range []string{situation, state + "*", "*"} {

@@ -10,9 +10,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// sessionSituations are the situations of a worker's session. The worker was assigned one
-// execution by name and has not accepted it. The situations named outside are those of an
-// external owner's session, which owns its execution.
+// sessionSituations are the situations of a worker's session. The worker was assigned one execution
+// by name and has not accepted it. The situations named outside are situations of an external
+// owner's session that owns an execution.
 var sessionSituations = []struct {
 	name string
 	set  func(*stage, belay.WorkerID)

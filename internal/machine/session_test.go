@@ -38,9 +38,10 @@ func TestLateHeartbeat(t *testing.T) {
 	s.is(l.Execution, "pending(lost)")
 }
 
-// Guarantee G11 (draining loses nothing): a draining worker wins no claims, and its heartbeat says
-// so. Its runs may finish, an execution scheduled to it is taken back, and runs left at its end are
-// released: due at once, with no attempt counted.
+// Guarantee G11 (draining loses nothing): a draining worker wins no claims, and the reply to its
+// heartbeat tells it to drain. Its runs may finish, an execution that is scheduled to it is taken
+// back, and runs that remain when its session ends are released: they are due at once, and no
+// attempt is counted.
 func TestADrainingWorkerClaimsNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -84,7 +85,8 @@ func TestHeartbeatsRepeatTheFollowUpsOfADrain(t *testing.T) {
 	s.is(id, "pending(released)")
 }
 
-// Closing a session releases its runs; a proven death or an expiry loses them.
+// When a worker closes its session, its runs are released. When its process is proven dead or its
+// session expires, its runs are lost.
 func TestTheEndOfASessionDecidesBetweenReleaseAndLoss(t *testing.T) {
 	for _, c := range []struct {
 		end   func(*stage, belay.WorkerID)
@@ -115,8 +117,8 @@ func TestTheEndOfASessionDecidesBetweenReleaseAndLoss(t *testing.T) {
 	}
 }
 
-// Opening a session again finds it, with its original terms. Another body under the same id is
-// refused.
+// A repeated Open finds the session with the terms of the first Open. An Open with another body
+// under the same id is refused.
 func TestOpeningASessionAgainFindsIt(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(9*time.Second))

@@ -81,7 +81,7 @@ func TestRetryAfterIsAMinimum(t *testing.T) {
 	}
 }
 
-// Giving a run back counts no attempt and causes no wait.
+// If a worker gives a run back, no attempt is counted and the execution is due at once.
 func TestHandingBackIsNotCharged(t *testing.T) {
 	for _, o := range []belay.Outcome{belay.OutcomeReleased, belay.OutcomePreempted} {
 		s := newStage(t)
@@ -97,14 +97,14 @@ func TestHandingBackIsNotCharged(t *testing.T) {
 	}
 }
 
-// The worker's failure class decides whether the execution is retried, except that a worker
-// cannot give the class lost.
+// The class of the failure, which the worker gives, decides whether the execution is retried. A
+// worker cannot give the class lost.
 func TestFailureClasses(t *testing.T) {
 	for _, c := range []struct {
 		outcome belay.Outcome
 		class   belay.Class
 		want    belay.Class
-		letter  string // with one attempt allowed
+		letter  string // the reason of the dead letter if one attempt is allowed
 	}{
 		{belay.OutcomeFailed, 0, belay.ClassTransient, "max_retries"},
 		{belay.OutcomeFailed, belay.ClassTransient, belay.ClassTransient, "max_retries"},
@@ -147,7 +147,7 @@ func TestFailuresAreClipped(t *testing.T) {
 	}
 }
 
-// A failed run may leave an output. The output is shown if that run was the last.
+// A failed run may have an output. The execution shows this output if that run was its last.
 func TestOutputOfAFailedRunIsKept(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

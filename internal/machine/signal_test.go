@@ -52,8 +52,8 @@ func TestSuspendAfterSeeingTheSignal(t *testing.T) {
 	s.is(l.Execution, "waiting(signal due)")
 }
 
-// A signal wakes only waiting executions: an execution that is not due for another reason does
-// not become due, also while it is paused.
+// A signal wakes only executions that wait for one: an execution that is not due for another reason
+// does not become due by a signal, even while it is paused.
 func TestASignalWakesOnlyWaitingExecutions(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(func(b *belay.Submission) { b.DueAt = s.now.Add(hour).Time() })
@@ -65,7 +65,7 @@ func TestASignalWakesOnlyWaitingExecutions(t *testing.T) {
 	s.is(id, "pending(delayed later)")
 }
 
-// A signal, cancel, pause or preempt asks for the attention of the owner.
+// A signal, cancel, pause or preempt sets Attention, so that the owner soon sends a heartbeat.
 func TestOwnersAreAskedForAttention(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -92,8 +92,9 @@ func TestOwnersAreAskedForAttention(t *testing.T) {
 	}
 }
 
-// An execution that is due already keeps its due time when a signal arrives, and so its place in
-// the lane.
+// An execution that is already due keeps its due time when a signal arrives, and therefore its
+// position in the lane (the due executions with equal queue, workflow, version, priority and
+// labels).
 func TestSignalKeepsAnEarlierDueTime(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -135,8 +136,8 @@ func TestSignalsAreConsumedOnce(t *testing.T) {
 	}
 }
 
-// In one fold too: of two waits one consumes a signal, and a wait may consume a signal that was
-// delivered earlier in the fold.
+// Within one fold, too, only one of two waits consumes a signal, and a wait may consume a signal
+// that was delivered earlier in the fold.
 func TestSignalsAreConsumedOnceInOneFold(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -150,7 +151,7 @@ func TestSignalsAreConsumedOnceInOneFold(t *testing.T) {
 	if got := s.records[l.Execution].signals[0].ConsumedBy; got != next+1 {
 		t.Errorf("consumed by %d", got)
 	}
-	// A seq belongs to one execution: two executions consume signals of the same seq.
+	// Each execution has its own seqs, so two executions can consume signals with the same seq.
 	x, y := s.run(l.Worker), s.run(l.Worker)
 	seq := s.row(x.Execution).Seq + 1
 	p, q := s.save(x, belay.KindWait, "p"), s.save(y, belay.KindWait, "q")

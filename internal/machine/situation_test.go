@@ -12,12 +12,12 @@ type subject struct {
 	id    belay.ExecutionID
 	lease belay.Lease // the lease of its last claim, zero if it was never claimed
 	owner belay.WorkerID
-	other belay.WorkerID // has free slots and may claim the same lane
+	other belay.WorkerID // another worker with free slots that may claim from the same lane
 }
 
-// situation is the state of an execution together with all other rows that the rules look at.
+// situation is the state of an execution and of all other rows that the rules read.
 type situation struct {
-	name string // state/detail
+	name string // in the form state/detail
 	says string
 	set  func(*subject)
 }
@@ -58,7 +58,7 @@ func (x *subject) outside(p belay.Policy) {
 	x.lease = leaseOf(&x.do(x.lock(x.owner, x.id)).Claims[0].Execution)
 }
 
-// parked puts the execution in the line of a limit that another one has filled.
+// parked makes the execution wait at a limit whose only place another execution has.
 func (x *subject) parked() {
 	first := x.worker("first")
 	x.run(first, limit("crawler", 1))
@@ -68,8 +68,8 @@ func (x *subject) parked() {
 
 func external(s *belay.Submission) { s.External = true }
 
-// child makes a child of a running parent and answers the parent's lease. Another worker owns the
-// parent, so that the child's owner can be lost alone.
+// child makes a child of a running parent and returns the parent's lease. Another worker owns the
+// parent, so that the child's owner can be lost while the parent's owner is alive.
 func (x *subject) child(p belay.Policy) belay.Lease {
 	parent := x.run(x.worker("parent's"))
 	x.submitted(p, x.childOf(parent, "c"))

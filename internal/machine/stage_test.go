@@ -25,7 +25,7 @@ func newStage(t *testing.T) *stage {
 	return &stage{keeper: newKeeper(), t: t, claim: make(map[belay.WorkerID]int64)}
 }
 
-// id is a new id. Ids are in the order of their creation, as UUIDv7 are.
+// id returns a new id. Ids are in the order of their creation, like UUIDv7.
 func (s *stage) id() [16]byte {
 	s.ids++
 	return [16]byte{0: 1, 6: 0x70, 8: 0x80, 15: s.ids}
@@ -79,10 +79,10 @@ func (s *stage) pass(d time.Duration) { s.now, s.mark = s.now.Add(d), s.now.Add(
 
 func (s *stage) stall(d time.Duration) { s.now = s.now.Add(d) }
 
-// to lets time pass up to a moment.
+// to lets time pass until t.
 func (s *stage) to(t Time) { s.pass(t.Sub(s.now)) }
 
-// worker opens a session that takes workflow "job" from queue "default".
+// worker opens a session that may claim executions of workflow "job" in queue "default".
 func (s *stage) worker(name string, with ...func(*belay.WorkerSpec)) belay.WorkerID {
 	s.t.Helper()
 	spec := belay.WorkerSpec{
@@ -113,7 +113,7 @@ func (s *stage) submit(with ...func(*belay.Submission)) belay.ExecutionID {
 	return s.do(s.submission(with...)).ID
 }
 
-// childOf turns a submission into that of a child of the run, under key.
+// childOf turns a submission into the submission of a child of the run, with the child key key.
 func (s *stage) childOf(l belay.Lease, key string) func(*belay.Submission) {
 	return func(b *belay.Submission) {
 		b.ID = belay.ChildID(l.Execution, s.row(l.Execution).Generation, key)
@@ -125,7 +125,7 @@ func policy(p belay.Policy) func(*belay.Submission) {
 	return func(s *belay.Submission) { s.Policy = p }
 }
 
-// row is the present row of the execution.
+// row returns the present row of the execution.
 func (s *stage) row(id belay.ExecutionID) *Execution {
 	s.t.Helper()
 	e := s.records[id].execution

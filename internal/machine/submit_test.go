@@ -38,8 +38,8 @@ func TestSubmitOncePerKey(t *testing.T) {
 	}
 }
 
-// White space between the parts of JSON does not make another body; white space within a string
-// does.
+// Two submissions whose inputs differ only in white space between the parts of JSON have the same
+// body. White space within a string makes another body.
 func TestSubmitAgainWithOtherWhiteSpace(t *testing.T) {
 	s := newStage(t)
 	body := func(text string) func(*belay.Submission) {
@@ -52,7 +52,7 @@ func TestSubmitAgainWithOtherWhiteSpace(t *testing.T) {
 	s.refused(s.submission(key("k"), body(`{"a":[1,"xy"]}`)), belay.CodeIdempotencyMismatch)
 }
 
-// G9 also between commands of one fold.
+// Two submissions with the same key in one fold lead to one execution too (guarantee G9).
 func TestSubmitOncePerKeyInOneFold(t *testing.T) {
 	s := newStage(t)
 	a, b := s.submission(key("k")), s.submission(key("k"))
@@ -71,7 +71,7 @@ func TestSubmitOncePerKeyInOneFold(t *testing.T) {
 }
 
 // The id of an execution is its operation id: a repeated submission finds the first. A repetition
-// with another key is refused, since the key would not lead to this execution.
+// with another key is refused, because that key would not lead to this execution.
 func TestSubmitAgainByID(t *testing.T) {
 	s := newStage(t)
 	c := s.submission(key("k"))

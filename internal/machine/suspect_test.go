@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// suspects makes n suspects: worker after worker that owns all n executions is lost, until they
-// are suspects.
+// suspects makes n suspects (executions that were lost several times in a row): workers that own
+// all n executions are lost, one after the other, until the executions are suspects.
 func (s *stage) suspects(n int) []belay.ExecutionID {
 	s.t.Helper()
 	ids := make([]belay.ExecutionID, n)
@@ -37,8 +37,8 @@ func (s *stage) suspects(n int) []belay.ExecutionID {
 	return ids
 }
 
-// Rule: a worker that runs nothing takes one suspect and nothing else with it. A worker that runs
-// something takes a suspect only after the suspect has waited for [AloneWait].
+// Rule: a worker that runs nothing claims one suspect and no other execution with it. A worker that
+// runs other executions claims a suspect only after the suspect has waited for [AloneWait].
 func TestASuspectIsClaimedAlone(t *testing.T) {
 	s := newStage(t)
 	suspect := s.suspects(2)
@@ -65,7 +65,7 @@ func TestASuspectIsClaimedAlone(t *testing.T) {
 	}
 }
 
-// Rule: after a checkpoint or a failure an execution is no suspect any more.
+// Rule: after a checkpoint or a failure an execution is not a suspect any more.
 func TestProgressClearsASuspect(t *testing.T) {
 	for name, progress := range map[string]func(*stage, belay.Lease){
 		"checkpoint": func(s *stage, l belay.Lease) { s.do(s.save(l, belay.KindStep, "a")) },
@@ -94,7 +94,7 @@ func TestALossIsBlamedOnTheNewestYoungSuspect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		beside, newest bool
 		lasted         time.Duration // from the begin of the run to the last heartbeat
-		runs           int           // number of runs before
+		runs           int           // number of earlier runs
 		want           int
 	}{
 		"the only suspect":                {false, true, time.Minute, 0, 3},

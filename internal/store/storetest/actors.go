@@ -10,7 +10,7 @@ import (
 
 // The actions of clients and workers, for cases that need rows in some state.
 
-// submit accepts an execution of workflow w.
+// submit submits an execution of workflow w, in lane.
 func (e *env) submit(with ...func(*belay.Submission)) belay.ExecutionID {
 	e.Helper()
 	s := belay.Submission{ID: e.id(), Workflow: "w", Input: []byte(`{"n":1}`)}
@@ -34,10 +34,11 @@ func (e *env) open(with ...func(*belay.WorkerSpec)) belay.WorkerID {
 	return s.ID
 }
 
-// lane is the lane of submit's executions without options.
+// lane is the lane (queue, workflow, version, priority and labels) of executions that submit makes
+// without options.
 var lane = machine.NewLane("default", "w", "", 0, nil)
 
-// lanes are lane and the suspects' lane beside it.
+// lanes are lane and the lane for its suspects, which were lost several times in a row.
 var lanes = func() []machine.Lane {
 	alone := lane
 	alone.ID = lane.ID.Alone()

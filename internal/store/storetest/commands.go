@@ -33,7 +33,7 @@ func (w *walker) command() machine.Command {
 	return c
 }
 
-// again is the command as a client repeats it when it saw no reply.
+// again returns the command that a client sends to repeat c after it got no reply.
 func again(c machine.Command) machine.Command {
 	switch c := c.(type) {
 	case *machine.Claim:
@@ -168,7 +168,7 @@ func (w *walker) renew() machine.Command {
 
 func (w *walker) vacate() machine.Command { return &machine.Vacate{Worker: w.worker(), Why: "taken"} }
 
-// gates are those that an execution names.
+// gates draws the gates that an execution names.
 func (w *walker) gates() (g belay.Gates) {
 	if w.chance(2) {
 		g.Concurrency = &belay.Concurrency{
@@ -245,7 +245,7 @@ func (w *walker) save() machine.Command {
 	}
 	used := len(w.ops)
 	s.Op, s.Repeat = w.op()
-	if s.Repeat && len(w.ops) > used { // the first try arrives later
+	if s.Repeat && len(w.ops) > used { // the first try arrives after its repetition
 		first := s
 		first.Repeat = false
 		w.late = append(w.late, first)

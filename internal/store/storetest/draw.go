@@ -27,8 +27,8 @@ func (w *walker) session(id belay.WorkerID) *machine.Worker {
 	return nil
 }
 
-// running is the number of running executions, and living the number of sessions that may claim.
-// Without them most commands would be refused.
+// running is the number of running executions, and living the number of sessions that may claim. If
+// there were none, most commands would be refused.
 func (w *walker) running() int { return int(w.now.Counts.Executions[belay.Running]) }
 
 func (w *walker) living() (n int) {
@@ -57,7 +57,7 @@ func (w *walker) execution(state belay.State) belay.ExecutionID {
 	return w.fresh()
 }
 
-// worker draws a session, most likely a living one.
+// worker draws a session, most likely one that has not ended.
 func (w *walker) worker() belay.WorkerID {
 	var living []belay.WorkerID
 	for _, x := range w.now.Workers {

@@ -23,7 +23,7 @@ var dueCases = []testCase{
 		if d := e.due(10); len(d.Workers) != 0 || d.NextWorker != at(fast) || d.MinTTL != 5*time.Second {
 			e.Errorf("%+v, want nothing until the fast one's end at %d", d, at(fast))
 		}
-		e.clock.Advance(10 * time.Second) // exactly its TTL
+		e.clock.Advance(10 * time.Second) // exactly the TTL of the session
 		if d := e.due(10); d.NextWorker != at(slow) {
 			e.Errorf("the next session ends at %d, want %d", d.NextWorker, at(slow))
 		}
@@ -90,7 +90,7 @@ var dueCases = []testCase{
 		}
 		e.same("when all are cancelled", []belay.ExecutionID(nil), e.due(10).Children)
 		e.child(cancelled, "lives on too", policy(belay.Policy{Abandon: true}))
-		parted := e.due(10).Parted // parents with only children that live on
+		parted := e.due(10).Parted // parents whose open children must not be cancelled
 		e.same("without such children", []belay.ExecutionID{ended.Execution, cancelled.Execution}, parents(parted))
 		e.same("the first of them", parted[:1], e.due(1).Parted)
 		for i := range parted {
@@ -168,9 +168,9 @@ var dueCases = []testCase{
 		run := func(with ...func(*belay.Submission)) belay.Lease { number++; return e.run(worker, number, with...) }
 		// running
 		run()
-		// for a signal
+		// waiting for a signal
 		e.settle(run(), belay.OutcomeSuspended)
-		// for a timer
+		// waiting for a timer
 		e.ok(&machine.Settle{
 			Settlement: belay.Settlement{Lease: run(), Op: e.id(), Outcome: belay.OutcomeSuspended, Wait: time.Hour},
 		})

@@ -187,7 +187,7 @@ var pruneCases = []testCase{
 			if !p.More || calls == 9 {
 				e.Fatalf("after %d calls: %+v", calls+1, p)
 			}
-			e.row(l.Execution) // exists until all its other rows are deleted
+			e.row(l.Execution) // the execution's row exists until all its other rows are deleted
 		}
 		got, err := e.store.Counts(e.Context())
 		if err != nil {
@@ -306,8 +306,8 @@ var durableCases = []testCase{
 	}},
 }
 
-// prune deletes the executions that ended before a moment, and returns the number of deleted
-// executions and sessions.
+// prune deletes the executions and sessions that ended before the given time, and returns their
+// number.
 func (e *env) prune(before machine.Time, limit int) int {
 	e.Helper()
 	p, err := e.store.Prune(e.Context(), before, limit)

@@ -40,7 +40,7 @@ func (j *judge) note(c machine.Command, r machine.Reply) {
 	}
 }
 
-// check looks at all rows after a step.
+// check checks all rows after a step.
 func (j *judge) check(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*machine.Record) {
 	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker), Pruned: true, NoLetters: true}
 	for _, x := range s.Workers {
@@ -88,8 +88,8 @@ func final(rt *rapid.T, was, is *machine.Execution) {
 	}
 }
 
-// effects checks the accepted writes of owners: the session was alive, or ended in the same step,
-// and each write is stored under the owner's token (guarantees G1 and G2).
+// effects checks the accepted writes of owners: the session was alive or ended in the same step,
+// and each write is stored with the owner's token (guarantees G1 and G2).
 func (j *judge) effects(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*machine.Record) {
 	now := s.Rows.Now
 	for _, d := range j.writes {

@@ -161,7 +161,7 @@ func (e *env) list(q store.List) []belay.ExecutionID {
 	return ids
 }
 
-// search is a list with the last execution that it examined.
+// search reads a list, and returns its executions and the last execution that the store examined.
 func (e *env) search(q store.List) (ids []belay.ExecutionID, last belay.ExecutionID) {
 	e.Helper()
 	list, err := e.store.List(e.Context(), q)
@@ -177,7 +177,7 @@ func (e *env) search(q store.List) (ids []belay.ExecutionID, last belay.Executio
 	return ids, list.Last
 }
 
-// createdAt is when an execution was created, 0 if there is none.
+// createdAt returns the time at which an execution was created, 0 if there is no such execution.
 func (e *env) createdAt(id belay.ExecutionID) machine.Time {
 	e.Helper()
 	if id.IsZero() {

@@ -15,7 +15,7 @@ var loadCases = []testCase{
 		child := e.child(root, "c")
 		childLease := e.claim(worker, 2, 1)[0]
 		grandchild := e.child(childLease, "g")
-		e.submit() // not asked for
+		e.submit() // an execution that the need does not name
 		rows := e.rows(machine.Need{
 			Executions: []belay.ExecutionID{grandchild, root.Execution, grandchild, {}, e.id()},
 		})
@@ -32,14 +32,16 @@ var loadCases = []testCase{
 		late, other := e.submit(dueIn(e, 3*time.Second)), e.submit(priority(5))
 		e.clock.Advance(time.Second)
 		second, third := e.submit(), e.submit()
-		first := e.submit(dueIn(e, -time.Hour)) // the past counts as the time of submission, after those two
+		// a due time in the past counts as the time of submission, which is after the submission of
+		// those two
+		first := e.submit(dueIn(e, -time.Hour))
 		e.submit(func(s *belay.Submission) { s.External = true })
 		high := machine.NewLane("default", "w", "", 5, nil).ID
 		rows := e.rows(machine.Need{
 			Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 2}, {Lane: high, Limit: 9}, {Lane: lane.ID, Limit: 9}},
 		})
 		want := []machine.ReadyLane{
-			{Due: []belay.ExecutionID{second, third}}, // the limit was reached before the next one
+			{Due: []belay.ExecutionID{second, third}}, // the limit was reached before the next execution
 			{Due: []belay.ExecutionID{other}},
 			{Due: []belay.ExecutionID{second, third, first}, Next: e.row(late).DueAt},
 		}
@@ -59,7 +61,7 @@ var loadCases = []testCase{
 		e.settle(e.run(worker, 2), belay.OutcomeSucceeded)
 		e.control(e.submit(), belay.ActionPause)
 		waiting := e.run(worker, 3)
-		e.settle(waiting, belay.OutcomeSuspended) // for a signal
+		e.settle(waiting, belay.OutcomeSuspended) // waiting for a signal
 		e.submit(func(s *belay.Submission) { s.External = true })
 		parked := e.submit()
 		gate := func(id belay.GateID) {
@@ -188,7 +190,7 @@ var loadCases = []testCase{
 			seq := e.ok(first.of(l)).Seq
 			for _, together := range []bool{false, true} {
 				for k, then := range writes {
-					if together { // both in one commit
+					if together { // both writes in one commit
 						number++
 						l = e.run(worker, number)
 					}
@@ -216,7 +218,8 @@ var loadCases = []testCase{
 					if now := e.row(l.Execution).Seq; now != before {
 						e.Errorf("%s under the id of %s wrote something", then.what, first.what)
 					}
-					// The execution that was handed back must not be claimed instead of the next.
+					// The execution that the worker gave back is cancelled, so that the next claim
+					// wins another one.
 					if together || k == len(writes)-1 {
 						e.fold(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionCancel}})
 					}

@@ -31,7 +31,7 @@ type snapshot struct {
 	Rows    *machine.Rows // the rows of a need that names everything
 }
 
-// asked names the things that a snapshot must ask for, since no list has them.
+// asked names the rows that a snapshot must read by their names, because they are in no list.
 type asked struct {
 	chunks []machine.ChunkRef
 	keys   []machine.Key

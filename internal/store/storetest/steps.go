@@ -104,8 +104,8 @@ func (w *walker) prune(rt *rapid.T) {
 	}
 }
 
-// pruneAll prunes, and forgets trees that are too large, until there is nothing more to delete.
-// It returns the total.
+// pruneAll calls Prune, and sends a Forget for each tree that is too large, until there is nothing
+// more to delete. It returns the total.
 func pruneAll(ctx context.Context, s store.Store, before machine.Time, limit int) (all store.Pruned, err error) {
 	for forgotten := true; forgotten; {
 		forgotten = false
@@ -165,7 +165,7 @@ func (w *walker) list(rt *rapid.T) {
 	}
 }
 
-// reopen closes the store and opens it again, if the store can.
+// reopen closes the store and opens it again, if the store is a Reopener.
 func (w *walker) reopen(rt *rapid.T) {
 	w.rt = rt
 	w.seed()
@@ -173,7 +173,7 @@ func (w *walker) reopen(rt *rapid.T) {
 	if !ok || !w.chance(5) {
 		rt.Skip("not reopened")
 	}
-	if w.clock.Now().Before(w.latest) { // a time that was returned and never written may be lost
+	if w.clock.Now().Before(w.latest) { // a time that the clock has shown but no commit has written may be lost
 		w.clock.Advance(w.latest.Sub(w.clock.Now()))
 	}
 	w.subject = r.Reopen(w.folder)

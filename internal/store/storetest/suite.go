@@ -19,11 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// Open opens an empty store with a clock. It arranges that the store is closed when t ends.
+// Open opens an empty store with a clock. The store is closed when t ends.
 type Open func(t testing.TB, clock *Clock) store.Store
 
-// Reopener is implemented by a store whose data outlives its process: it closes the store and
-// opens it again.
+// Reopener is a store whose data outlives its process. Reopen closes the store and opens it again.
 type Reopener interface {
 	Reopen(t testing.TB) store.Store
 }
@@ -126,7 +125,7 @@ func (e *env) ok(c machine.Command) machine.Reply {
 	return r
 }
 
-// write commits changes that were not made by the rules.
+// write commits changes that the test has made without the rules.
 func (e *env) write(c *machine.Changes) error {
 	e.Helper()
 	return e.store.Commit(e.Context(), needOf(c), func(*machine.Rows) *machine.Changes { return c })
@@ -176,7 +175,7 @@ func (e *env) read(q store.Read) *machine.Record {
 	return rec
 }
 
-// row is the hot row of an execution.
+// row reads the row of an execution.
 func (e *env) row(id belay.ExecutionID) *machine.Execution {
 	e.Helper()
 	return e.read(store.Read{Execution: id}).Execution

@@ -13,7 +13,7 @@ type guide struct {
 	claims int64
 }
 
-// tour sends every command where it must be accepted, and repeats some.
+// tour sends every command in a situation in which it must be accepted, and repeats some commands.
 func tour(w *walker) {
 	defer w.close()
 	g := &guide{walker: w}
@@ -36,7 +36,7 @@ func tour(w *walker) {
 	w.compare(w.rt, allExecutions)
 }
 
-// gated is what gates decide.
+// gated sends the commands that concern gates.
 func (g *guide) gated(worker belay.WorkerID) {
 	limited := func() belay.ExecutionID {
 		return g.must(&machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", Gates: belay.Gates{
@@ -143,7 +143,8 @@ func (g *guide) ownership(worker belay.WorkerID) {
 	g.must(&machine.Heartbeat{
 		Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}},
 	})
-	g.clock.Advance(time.Minute) // no server was alive, so no worker could renew: the session gets the gap again
+	// no server was alive, so no worker could renew its session: the session is extended by the gap
+	g.clock.Advance(time.Minute)
 	g.must(&machine.Heartbeat{
 		Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}},
 	})

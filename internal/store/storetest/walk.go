@@ -40,7 +40,7 @@ func walk(t *testing.T, open Open) {
 		t.Errorf("these never succeeded: %s", strings.Join(missing, ", "))
 	}
 	end, walks := time.Now().Add(walkTime(t)), 0
-	failing := false // after a failure every walk counts, since rapid shortens the failing one
+	failing := false // after a failure all further walks run, because rapid uses them to shorten the failing walk
 	over := func() bool { return counted() == "" && !failing && time.Now().After(end) }
 	for once := true; once || counted() == "" && !over(); once = false {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -70,7 +70,7 @@ func (w *walker) walk(rt *rapid.T) {
 	w.compare(rt, allExecutions)
 }
 
-// counted is the number of walks in -rapid.checks, empty if the flag was not given.
+// counted returns the number of walks in the flag -rapid.checks, empty if the flag was not given.
 func counted() string {
 	f := flag.Lookup("rapid.checks")
 	if f == nil || f.Value.String() == f.DefValue {
@@ -119,7 +119,7 @@ type walker struct {
 	workers   []belay.WorkerID
 	leases    []belay.Lease // all leases that were ever won
 	ops       []belay.OpID
-	late      []belay.Save // first tries that their repetition overtook
+	late      []belay.Save // first tries whose repetition has arrived earlier
 	following []machine.Command
 }
 
@@ -139,8 +139,8 @@ func (w *walker) close() {
 	w.folder.remove()
 }
 
-// folder is a test whose temporary folders are removed after one walk, so that a thousand walks
-// do not fill the disk.
+// folder is a testing.TB whose temporary folders are removed after each walk, so that a thousand
+// walks do not fill the disk.
 type folder struct {
 	testing.TB
 	paths []string
@@ -227,7 +227,7 @@ func (w *walker) compare(rt *rapid.T, wanted func(*machine.Execution) bool) {
 	if err != nil {
 		rt.Fatalf("read the store: %v", err)
 	}
-	if !reflect.DeepEqual(want, got) { // the fast way
+	if !reflect.DeepEqual(want, got) { // faster than a full comparison
 		if diff := cmp.Diff(want, got, equal...); diff != "" {
 			rt.Fatalf("rows differ (-memory +store):\n%s", diff)
 		}

@@ -51,7 +51,7 @@ var writeCases = []testCase{
 		setFixed(&next, first)
 		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&next}})
 		e.same("changed", &next, e.row(first.ID))
-		var bare machine.Execution // and back to zero values
+		var bare machine.Execution // the fields change back to their zero values
 		setFixed(&bare, first)
 		bare.State, bare.Seq, bare.Generation, bare.InputGen = belay.Pending, 1, 1, 1
 		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&bare}})
@@ -157,15 +157,15 @@ var writeCases = []testCase{
 		short := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(2 * time.Second) })
 		ended, own := e.open(), e.open()
 		e.ok(&machine.End{Worker: ended})
-		e.clock.Advance(3 * time.Second) // not long enough for the rules to act
+		e.clock.Advance(3 * time.Second) // less than the rules need to extend sessions
 		long := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(time.Minute) })
 		before := e.sessions()
 		given := *before[own]
-		given.ExpiresAt = 12345 // has its grace already; the store must keep this value
+		given.ExpiresAt = 12345 // already extended by the rules; the store must keep this value
 		e.mustWrite(&machine.Changes{Grace: 2 * time.Second, Workers: []*machine.Worker{&given}})
 		after := e.sessions()
 		for id, want := range map[belay.WorkerID]machine.Time{
-			short: e.now().Add(2 * time.Second), // at least its TTL from now
+			short: e.now().Add(2 * time.Second), // extended at least to its TTL from now
 			long:  before[long].ExpiresAt.Add(2 * time.Second),
 			ended: before[ended].ExpiresAt,
 			own:   12345,
@@ -193,7 +193,7 @@ var writeCases = []testCase{
 	}},
 }
 
-// filled has one row of each kind, all of one execution, with every field set.
+// filled returns one row of each kind, all of the same execution, with every field set.
 func filled(n int) *machine.Changes {
 	c := &machine.Changes{
 		Executions: []*machine.Execution{{}}, Specs: []*machine.Spec{{}}, Lanes: []machine.Lane{{}},
@@ -219,7 +219,7 @@ func filled(n int) *machine.Changes {
 	return c
 }
 
-// kept is the row as the store returns it.
+// kept returns a row in the form in which the store returns it.
 func kept(x *machine.Execution) *machine.Execution {
 	c := *x
 	c.New, c.Attention = false, false
