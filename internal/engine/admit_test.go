@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/engine"
 )
 
-// While earlier client work has waited too long, new client work is refused, with the time to wait.
-// Writes of owners and children of their runs are accepted. Once the queue is short again, client
+// While earlier client work has waited too long, new client work is refused, with a RetryAfter.
+// Writes of owners and children of their runs are accepted. When the queue is short again, client
 // work is accepted.
 func TestNewWorkIsRefusedWhileTheQueueIsTooOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -125,8 +125,8 @@ func key(k string) store.Row {
 	return store.Row{Kind: store.RowKey, Key: machine.Key{Workflow: "w", Key: k}}
 }
 
-// Keys that an application's transaction has locked do not delay other submissions. A submission
-// that needs one of the keys is refused after a second, or goes on when the key is free.
+// Keys that an application's transaction has locked do not delay submissions with other keys. A
+// submission that needs a locked key is accepted when the key is free, or refused after a second.
 func TestLockedKeysDelayOnlyTheirUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared()
@@ -175,8 +175,8 @@ func TestLockedKeysDelayOnlyTheirUsers(t *testing.T) {
 	})
 }
 
-// While a table is locked, commands that do not need it go on, and commands that need it go on when
-// it is free. No session is lost.
+// While a table is locked, commands that do not need the table are committed; commands that need it
+// are committed when it is free. No session is lost.
 func TestALockedTableDelaysOnlyItsUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second
@@ -217,7 +217,7 @@ func TestASessionLivesWhileItsHeartbeatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second
 		s := newShared()
-		s.urgent = true // a command that ends the session could be written
+		s.urgent = true // only urgent commits wait, so the end of the session could be written
 		e := engine.New(s, engine.Options{Committers: 2, Pulse: true})
 		defer e.Close()
 		w, a := worker(t, e, ttl)

@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// gates is a memory store whose commits a test lets pass one at a time.
+// gates is a memory store that holds commits back until the test lets them pass, one at a time.
 type gates struct {
 	store.Store
 	mu     sync.Mutex
@@ -105,7 +105,7 @@ func TestAHeartbeatIsWrittenBeforeEarlierSubmissions(t *testing.T) {
 			answers <- err
 		}()
 		synctest.Wait()
-		g.one() // the commit that was under way
+		g.one() // the commit that was in progress
 		g.one() // the next commit
 		for range 2 {
 			select {
@@ -146,8 +146,8 @@ func TestEveryClassGetsAPartOfEachBatch(t *testing.T) {
 	})
 }
 
-// With a store that keeps a connection for it, heartbeats and marks of life are written while
-// ordinary commits are stuck.
+// If the store has a separate connection for urgent commits, heartbeats and marks of life are
+// written while ordinary commits are stuck.
 func TestHeartbeatsAreWrittenBesideAStuckBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
@@ -174,9 +174,10 @@ func TestHeartbeatsAreWrittenBesideAStuckBatch(t *testing.T) {
 	})
 }
 
-// Guarantee G6 (losses are detected in time): a heartbeat that this server received in time counts,
-// however long it was delayed here, and so do the writes of its worker meanwhile. No session is
-// judged while a received heartbeat of it is unwritten.
+// Guarantee G6 (losses are detected in time): a heartbeat that this server has received in time
+// renews the session, however long the heartbeat waits in this server, and during this wait the
+// writes of its worker are accepted. No session is ended while a received heartbeat of the session
+// is not written yet.
 func TestAHeartbeatCountsFromWhenItIsReceived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second
@@ -219,7 +220,8 @@ func TestAHeartbeatCountsFromWhenItIsReceived(t *testing.T) {
 	})
 }
 
-// A batch has a maximum size in bytes: a database writes 8 MiB in time, and 600 megabytes never.
+// A batch has a maximum size in bytes, because a database can write 8 MiB within the time limit of
+// a commit, but not 600 megabytes.
 func TestABatchHasAMaximumSizeInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
@@ -249,7 +251,8 @@ func TestABatchHasAMaximumSizeInBytes(t *testing.T) {
 	})
 }
 
-// A batch that the store does not write in time is tried in halves, since a smaller one may pass.
+// A batch that the store does not write in time is divided into halves, because a smaller batch may
+// succeed.
 func TestABatchThatTakesTooLongIsHalved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})

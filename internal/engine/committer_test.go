@@ -54,7 +54,7 @@ func (f *faulty) Commit(ctx context.Context, need machine.Need, decide func(*mac
 	return err
 }
 
-// Commands that queue while a commit is in flight become one batch.
+// Commands that arrive during a commit become one batch.
 func TestCommandsQueuedDuringACommitAreOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
@@ -81,7 +81,7 @@ func TestCommandsQueuedDuringACommitAreOneBatch(t *testing.T) {
 	})
 }
 
-// The submissions of one call are queued together: no batch has only the first of them.
+// The submissions of one call are queued together, so that no batch has only some of them.
 func TestSubmissionsOfOneCallAreOneBatch(t *testing.T) {
 	f := &faulty{Store: memory.New(time.Now)}
 	e := engine.New(f, engine.Options{})
@@ -98,7 +98,8 @@ func TestSubmissionsOfOneCallAreOneBatch(t *testing.T) {
 	}
 }
 
-// A command that the store refuses is refused alone; the other commands of its batch are committed.
+// If the store refuses one command of a batch, only this command fails; the other commands of the
+// batch are committed.
 func TestARefusedCommandDoesNotFailItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		poison := errors.New("constraint failed")
@@ -139,8 +140,8 @@ func TestARefusedCommandDoesNotFailItsBatch(t *testing.T) {
 	})
 }
 
-// If the store is unavailable, the whole batch is refused as unavailable and is not tried again,
-// since it may have been written.
+// If the store is unavailable, the whole batch is refused with CodeUnavailable and is not tried
+// again, because it may have been written.
 func TestACommitWithUnknownOutcomeIsNotRepeated(t *testing.T) {
 	calls := 0
 	f := &faulty{Store: memory.New(time.Now), refuse: func(c *machine.Changes) error {
@@ -164,8 +165,8 @@ func TestACommitWithUnknownOutcomeIsNotRepeated(t *testing.T) {
 	}
 }
 
-// After Close every call is refused as unavailable, and commands that had queued before are
-// committed.
+// Close commits the commands that are in the queue. After Close every call is refused with
+// CodeUnavailable.
 func TestCloseCommitsTheQueueAndRefusesNewCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
@@ -212,7 +213,9 @@ func TestARepeatedWriteThatCannotBeLookedUpIsUnavailable(t *testing.T) {
 	calls := 0
 	f.mu.Lock()
 	f.refuse = func(*machine.Changes) error {
-		if calls++; calls == 2 { // the rules refuse the first commit, the second one looks the write up
+		// the rules refuse the write in the first commit, and the second commit looks for an
+		// earlier try
+		if calls++; calls == 2 {
 			return &belay.Error{Code: belay.CodeUnavailable}
 		}
 		return nil
@@ -226,8 +229,8 @@ func TestARepeatedWriteThatCannotBeLookedUpIsUnavailable(t *testing.T) {
 	}
 }
 
-// When the store can keep nothing any more, the engine reports it through Failed, and does not try
-// the halves of a batch.
+// When the store refuses all writes because it is broken, the engine closes the channel of Failed,
+// and does not try the batch again in halves.
 func TestABrokenStoreEndsTheEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -260,8 +263,9 @@ func TestABrokenStoreEndsTheEngine(t *testing.T) {
 	})
 }
 
-// A store that refuses writes counts as not writable until a write passes. The engine itself tries
-// a small write, which counts ten seconds after the last write that was refused.
+// A store that refuses a write counts as not writable until a write succeeds. The engine itself
+// tries a small write; the success of that write counts only ten seconds after the last refused
+// write.
 func TestAStoreThatRefusesWritesIsNotWritable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := &belay.Error{Code: belay.CodeUnavailable, Message: "the disk is full"}

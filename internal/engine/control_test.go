@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: the answer to an action is the complete execution as the action's commit left it, equal to
-// a read of it.
+// Rule: the answer to an action is the complete execution in its state after the action's commit,
+// the same as a read after the action returns.
 func TestAnActionAnswersWithTheWholeExecution(t *testing.T) {
 	e, ctx := open(t), t.Context()
 	sub := must[[]belay.Submitted](t)(e.Submit(ctx, belay.Submission{

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// An execution that a gate has parked names the gate, and explain says that the execution waits for
-// it. This is also true of executions that only external owners may have.
+// If an execution waits at a gate, its row names the gate, and explain says that the execution
+// waits for the gate. This is also true of executions that only external owners may own.
 func TestExplainNamesTheGate(t *testing.T) {
 	s := memory.New(time.Now)
 	e := engine.New(s, engine.Options{})
@@ -34,7 +34,7 @@ func TestExplainNamesTheGate(t *testing.T) {
 		}
 		why := must[belay.Explanation](t)(e.Explain(ctx, id))
 		summary, facts := `It waits for its turn at limit "crawler", which is open.`, "its place in the line is 1 of 1"
-		if sub.External { // the execution before is in the line still
+		if sub.External { // the previous execution is still in the line
 			facts = "its place in the line is 2 of 2"
 		}
 		if got := strings.Join(why.Facts, "\n"); why.Summary != summary || !strings.Contains(got, facts) {

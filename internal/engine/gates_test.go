@@ -166,7 +166,7 @@ func TestALimitOfAWorkflowKeepsItsPlacesBusy(t *testing.T) {
 	})
 }
 
-// Rule: no more runs start than a rate allows, and no fewer.
+// Rule: executions that wait for a rate start as fast as the rate allows, and not faster.
 func TestARateIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})

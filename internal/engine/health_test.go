@@ -47,7 +47,7 @@ func (s *stuckStore) Commit(ctx context.Context, need machine.Need, decide func(
 	return s.Store.Commit(ctx, need, decide)
 }
 
-// set makes the store block, or go on.
+// set makes reads of due work, and commits, block or continue.
 func (s *stuckStore) set(due, commits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,14 +59,14 @@ func (s *stuckStore) set(due, commits bool) {
 	}
 }
 
-// An engine that does not look for due work, writes no marks of life, or commits nothing reports
-// which of these within seconds. It reports nothing once it works again, and nothing while it has
-// no work to do.
+// An engine that does not search for due work, writes no marks of life, or commits nothing reports
+// within seconds which of these it fails to do. It reports nothing when it works again, and nothing
+// while it has no work to do.
 func TestAStalledEngineReportsIt(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		due, commits bool
-		live         bool // a session lives
+		live         bool // a session is open
 		what         string
 	}{
 		{name: "sweeps", due: true, what: "looked for what is due"},
@@ -116,7 +116,7 @@ func TestAStalledEngineReportsIt(t *testing.T) {
 	}
 }
 
-// testClock has a wall clock that a test can set, and a steady clock that it cannot.
+// testClock has a wall clock, which a test can set, and a steady clock, which a test cannot set.
 type testClock struct {
 	mu    sync.Mutex
 	began time.Time
@@ -158,9 +158,9 @@ func (l *logged) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// A clock that is set, forwards or back, is logged once, and the vitals have the difference. If the
-// clock is set forwards by more than every time limit of a run, no run and no session ends because
-// of it; delayed executions become due.
+// If the wall clock is set forwards or back, the engine logs this once, and its vitals have the
+// difference. If the clock is set forwards by more than every time limit of a run, no run and no
+// session ends because of it; delayed executions become due.
 func TestAClockThatIsSetIsReported(t *testing.T) {
 	w, log := &testClock{}, &logged{}
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), w.options())

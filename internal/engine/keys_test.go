@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// On the server that makes and revokes a key, the key works from its creation until exactly its
-// revocation. Other servers notice both within five seconds.
+// On the server that makes and revokes a key, the key works exactly from its creation to its
+// revocation. Other servers notice the creation and the revocation within five seconds.
 func TestAKeyWorksUntilItIsRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(time.Now)
@@ -46,7 +46,7 @@ func TestAKeyWorksUntilItIsRevoked(t *testing.T) {
 		}
 		_, err := here.KeyOf(ctx, k.Secret)
 		refusal(t, err, belay.CodeUnauthorized, "")
-		must[belay.Key](t)(there.KeyOf(ctx, k.Secret)) // the revocation is not noticed yet
+		must[belay.Key](t)(there.KeyOf(ctx, k.Secret)) // the other server has not noticed the revocation yet
 		time.Sleep(5 * time.Second)
 		_, err = there.KeyOf(ctx, k.Secret)
 		refusal(t, err, belay.CodeUnauthorized, "")
@@ -72,7 +72,7 @@ func TestChangesOfKeysAreAudited(t *testing.T) {
 		k := must[belay.NewKey](t)(e.CreateKey(t.Context(), belay.KeySpec{
 			Name: "ci", Scopes: []belay.Scope{belay.ScopeRead}, Actor: "me",
 		}))
-		for range 2 { // the second time, the key is revoked already
+		for range 2 { // the second time, the key is already revoked
 			if err := e.RevokeKey(t.Context(), belay.Revocation{Key: k.ID, Actor: "you"}); err != nil {
 				t.Fatal(err)
 			}
@@ -121,9 +121,10 @@ func (s *slowKeys) slow(hold chan struct{}) {
 	s.hold = hold
 }
 
-// While the keys cannot be read again, the known keys count for up to a minute: a store that is
-// slow to read must not lock out workers. Meanwhile an unknown key is refused as unavailable, since
-// it may be new, and a key that was revoked here does not count.
+// While the store is too slow to read the keys again, known keys are valid for up to a minute, so
+// that workers are not locked out. During that time a request with an unknown key is refused with
+// CodeUnavailable, because the key may be new, and a key that was revoked on this server is
+// refused.
 func TestKnownKeysCountDuringASlowRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowKeys{Store: memory.New(time.Now)}
@@ -164,7 +165,7 @@ func TestKnownKeysCountDuringASlowRead(t *testing.T) {
 	})
 }
 
-// Keys that could not be read again for a minute do not count any more.
+// If the keys could not be read again for a minute, the known keys are not valid any more.
 func TestUnreadableKeysExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowKeys{Store: memory.New(time.Now)}

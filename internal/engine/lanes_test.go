@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// counted is a memory store that counts the questions about lanes and sends hints when the test
-// wants it.
+// counted is a memory store that counts the reads of lanes, and sends a hint when the test requests
+// it.
 type counted struct {
 	store.Store
 	mu     sync.Mutex
@@ -48,8 +48,8 @@ func (s *counted) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.La
 	return s.Store.Lanes(ctx, ids)
 }
 
-// since returns the number of looks at all lanes, and the lanes that were read by id, since its
-// last call.
+// since returns how often all lanes were read, and which lanes were read by id, since its last
+// call.
 func (s *counted) since() (looks int, asked []machine.LaneID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,9 +58,10 @@ func (s *counted) since() (looks int, asked []machine.LaneID) {
 	return looks, asked
 }
 
-// When an execution becomes ready in a lane that this engine does not know, the engine reads that
-// lane and no other. This is so if another server sends the hint, and if this engine has forgotten
-// the lane. A lane without news is forgotten.
+// When an execution becomes ready in a lane (the executions with equal queue, workflow, version,
+// priority and labels) that this engine does not know, the engine reads only that lane. It does so
+// if another server sends the hint, and if this engine has dropped the lane. The engine drops a
+// lane after a time without news.
 func TestOnlyUnknownLanesAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
@@ -111,7 +112,7 @@ func TestOnlyUnknownLanesAreRead(t *testing.T) {
 		s.onHint(store.Hint{Lanes: []store.LaneHint{{Lane: mine, At: 1}}})
 		b := check("told again", <-told)
 
-		time.Sleep(3*time.Hour + 30*time.Minute) // all lanes are looked at during this time
+		time.Sleep(3*time.Hour + 30*time.Minute) // the engine reads all lanes during this time
 		synctest.Wait()
 		s.since()
 		told = claim(3)

@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// Observations have exactly what was committed, once. If a batch is halved because the store
-// refuses one command, the halves are observed, without that command.
+// The observations contain every commit exactly once. If a batch is halved because the store
+// refuses one command, the halves are observed, without the refused command.
 func TestObservationsMatchCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memory.New(time.Now), hold: make(chan struct{}), refuse: func(c *machine.Changes) error {
@@ -25,7 +25,7 @@ func TestObservationsMatchCommits(t *testing.T) {
 			}
 			return nil
 		}}
-		submitted, commands, batches := 0, 0, 0 // without a lock, since calls of Observe do not overlap
+		submitted, commands, batches := 0, 0, 0 // without a lock, because calls of Observe do not overlap
 		e := engine.New(f, engine.Options{Observe: func(o *engine.Observation) {
 			submitted += len(o.Submitted)
 			commands += o.Commands

@@ -8,10 +8,10 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// An outage of the database, by a shutdown or a crash, costs no worker its lease, however much
-// longer than a TTL it lasts. The first server that judges sessions after the outage sees in the
-// marks of all servers that no session could be renewed, and gives every session its time again
-// (architecture §6).
+// No worker loses its lease by an outage of the database, however much longer than a TTL the
+// shutdown or crash lasts. The marks of life of all servers show the first server that judges
+// sessions after the outage that no session could be renewed, and it extends every session by the
+// outage.
 func TestAnOutageOfTheDatabaseCostsNoLease(t *testing.T) {
 	const ttl, outage = 4 * time.Second, 6 * time.Second
 	srv := pgtest.Start(t, pgtest.Options{})
@@ -32,7 +32,7 @@ func TestAnOutageOfTheDatabaseCostsNoLease(t *testing.T) {
 		if err := srv.Resume(); err != nil {
 			t.Fatal(err)
 		}
-		at(time.Now().Add(ttl / 2)) // long enough for the reapers to look
+		at(time.Now().Add(ttl / 2)) // long enough for the sweepers to check the sessions
 		eventually(t, soon, "the heartbeat is accepted", func() bool {
 			r, err := b.Heartbeat(t.Context(), beat)
 			if err != nil && belay.CodeOf(err) != belay.CodeUnavailable || len(r.Revoked) > 0 {

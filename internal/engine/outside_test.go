@@ -35,7 +35,7 @@ func refusal(t *testing.T, err error, code belay.Code, cause belay.Cause) *belay
 
 // A single call gives an external owner the lease, the execution with its input, and the last
 // checkpoint. A second caller is refused with the name of the owner and the time until the lock
-// expires. After a suspension the next owner goes on from the checkpoint at once.
+// expires. After a suspension the next owner can continue from the checkpoint at once.
 func TestALockGivesTheExecutionAndItsCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -129,8 +129,8 @@ func TestALockWithoutHeartbeatsEnds(t *testing.T) {
 	}
 }
 
-// Explain says for which owner an external execution waits, when it may be locked, and what happens
-// if its owner is lost.
+// For an external execution, Explain says for which owner the execution waits, when it may be
+// locked, and the consequence if its owner is lost.
 func TestExplainKnowsOwnersFromOutside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})

@@ -12,7 +12,8 @@ import (
 )
 
 // halfBusyWorker submits 2n executions, opens a session with 2n slots, and claims n of the
-// executions. It returns those: the worker has free slots, and more work waits for it.
+// executions. It returns the claimed executions. The worker then has free slots, and more work
+// waits for it.
 func halfBusyWorker(t *testing.T, e *engine.Engine, n int) []belay.Assignment {
 	t.Helper()
 	subs := make([]belay.Submission, 2*n)
@@ -42,10 +43,10 @@ func (g *gates) wants(t *testing.T, want string) {
 	}
 }
 
-// While a worker with free slots wins all that it asks for, the server accepts five submissions for
-// every four runs that end, and beyond that as many as take an eighth of the time. After a second
-// without such a worker, the server accepts as many submissions as fit into a batch. A server
-// without this quota ended only a quarter of the runs that it can end.
+// While the claims of a worker with free slots win an execution for each slot, the server accepts
+// five submissions for every four runs that end, and in addition as many as take an eighth of the
+// time. After a second without such a claim, the server accepts as many submissions as fit into a
+// batch. A server without this quota ended only a quarter of the runs that it could end.
 func TestSubmissionsAreRationedWhileTheServerIsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// rounds is how often each race runs, with all rounds at the same time and a different timing in
-// each.
+// rounds is the number of rounds of each race. All rounds run at the same time, each with a
+// different timing.
 const rounds = 60
 
 // race runs all rounds of a race at the same time.
@@ -25,7 +25,7 @@ func race(round func(n int)) {
 	all.Wait()
 }
 
-// tally counts how often each side won.
+// tally counts how often each side of a race has won.
 type tally struct {
 	mu            sync.Mutex
 	first, second int
@@ -105,8 +105,9 @@ func (x server) history(t testing.TB, id belay.ExecutionID) []belay.RunRecord {
 }
 
 // A claim at one server races the reaper of another server, which ends the claim's session. If the
-// claim wins, its run began before the session ended, and is lost with it; otherwise it wins
-// nothing. In both cases another worker runs the execution.
+// claim is committed first, its run has begun before the end of the session, and is lost with the
+// session. If the end of the session is committed first, the claim wins nothing. In both cases
+// another worker runs the execution.
 func TestRaceOfAClaimAndTheReaper(t *testing.T) {
 	a, b := two(t)
 	var wins tally
@@ -146,8 +147,8 @@ func TestRaceOfAClaimAndTheReaper(t *testing.T) {
 	})
 }
 
-// A heartbeat that arrives when the time of its session is about over either renews the session,
-// which then keeps everything, or is refused, and the session loses everything.
+// A heartbeat that arrives at the end of its session's time has one of two results: it renews the
+// session, which keeps all its runs, or it is refused, and all runs of the session are lost.
 func TestRaceOfALateHeartbeatAndTheReaper(t *testing.T) {
 	a, b := two(t)
 	var wins tally
@@ -159,13 +160,13 @@ func TestRaceOfALateHeartbeatAndTheReaper(t *testing.T) {
 		w := a.open(t, "w", name, ttl)
 		r, err := a.Claim(t.Context(), belay.ClaimRequest{Worker: w, Number: 1, Slots: 1})
 		if belay.CodeOf(err) == belay.CodeLeaseLost {
-			return // on a busy machine the session's time is over already
+			return // on a busy machine the session's time is already over
 		}
 		if err != nil || len(r.Assignments) != 1 {
 			t.Errorf("claimed %+v, %v", r, err)
 			return
 		}
-		lease := r.Assignments[0].Lease // the execution may be one that an earlier race left
+		lease := r.Assignments[0].Lease // the execution may be from an earlier race
 		at(opened.Add(ttl + time.Duration(n-20)*time.Millisecond))
 		beat, err := b.Heartbeat(t.Context(), belay.Heartbeat{
 			Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: lease.Execution, Token: lease.Token}},

@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// Ended executions are deleted as fast as executions end: soon after their retention time and not
-// before it. Their keys are deleted a day later.
+// Ended executions are deleted soon after their retention is over and not before, as fast as
+// executions end. Their idempotency keys are deleted a day later.
 func TestEndedExecutionsAreDeletedContinuously(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const retention = 20 * time.Minute

@@ -31,8 +31,8 @@ type server struct {
 	url string
 }
 
-// withHints and withoutHints select how a server receives hints: as usual, or not at all, with a store
-// that does not offer hints.
+// withHints and withoutHints select the store of a server: withHints returns it unchanged, and
+// withoutHints returns it without its method Listen, so that the server receives no hints.
 func withHints(s store.Store) store.Store    { return s }
 func withoutHints(s store.Store) store.Store { return struct{ store.Store }{s} }
 
@@ -72,8 +72,8 @@ func two(t testing.TB) (a, b server) {
 	return a, b
 }
 
-// heard waits until this server receives the hints of the other. Before that, a lost hint proves
-// nothing.
+// heard waits until this server receives hints from the other server. Before that time hints may be
+// lost, and a test of hints would prove nothing.
 func (x server) heard(t testing.TB, other server) {
 	t.Helper()
 	for range 50 {
@@ -127,7 +127,7 @@ func (x server) claim(t testing.TB, id belay.WorkerID, number int64) belay.Claim
 	return r
 }
 
-// won claims one execution. Replies that only ask for a heartbeat are skipped.
+// won claims one execution. It ignores replies that only request a heartbeat.
 func (x server) won(t testing.TB, id belay.WorkerID, number int64) belay.Assignment {
 	t.Helper()
 	for range 5 {
@@ -189,7 +189,8 @@ func (x server) parked(t testing.TB, id belay.WorkerID, number int64) <-chan bel
 }
 
 // An execution that is submitted at one server starts at once on a worker that waits at another
-// server. Its end there is reported at once to a caller that waits here (hints, architecture §7).
+// server. A caller that waits at the first server for its end gets the end at once, because the
+// servers send each other hints.
 func TestASubmissionStartsAtAnotherServer(t *testing.T) {
 	a, b := two(t)
 	w := b.open(t, "w", "x", time.Minute)
@@ -233,8 +234,9 @@ func TestASubmissionStartsAtAnotherServer(t *testing.T) {
 	}
 }
 
-// A submission wakes only workers that can take it, however many lanes it touches: a worker of
-// another server that can take none of it is not asked to heartbeat.
+// A call that submits executions wakes only workers that can claim one of them, however many lanes
+// they are in. A worker of another server that can claim none of them gets no request for a
+// heartbeat.
 func TestASubmissionToManyLanesWakesOnlyWorkersThatTakeIt(t *testing.T) {
 	a, b := two(t)
 	told := b.parked(t, b.open(t, "w", "mine", time.Minute), 1)
@@ -271,7 +273,8 @@ func TestADelayedExecutionStartsAtAnotherServer(t *testing.T) {
 }
 
 // An operator's action on an execution or a session at one server reaches the worker that waits at
-// another server: its claim returns with a request to heartbeat, and the heartbeat has the action.
+// another server: its claim returns with a request for a heartbeat, and the reply to the heartbeat
+// contains the action.
 func TestControlReachesAWorkerAtAnotherServer(t *testing.T) {
 	a, b := two(t)
 	w := a.open(t, "w", "x", time.Minute) // server b reads the session when the worker uses b
@@ -388,8 +391,8 @@ func (lossyHints) Listen(ctx context.Context, onHint func(store.Hint)) error {
 	return ctx.Err()
 }
 
-// A server that knows that it receives no hints looks at everything once a second, long before its
-// slow poll.
+// A server that has learned that it receives no hints checks everything once a second, long before
+// its slow poll.
 func TestAServerThatKnowsItGetsNoHintsPollsOften(t *testing.T) {
 	url := database(t)
 	a, b := start(t, url, withoutHints, pollRarely), start(t, url, func(s store.Store) store.Store {
@@ -427,7 +430,7 @@ func TestAServerReconnectsForHints(t *testing.T) {
 		cutListeners(t, a.url)
 		a.submit(t, "x")
 		r := <-told
-		for r.Attention { // every lost connection asks workers to heartbeat
+		for r.Attention { // after each lost connection the server requests a heartbeat from its workers
 			r = b.claim(t, w, n+1)
 		}
 		if len(r.Assignments) != 1 {

@@ -75,7 +75,7 @@ func TestASessionWithoutHeartbeatsEndsAtItsTTL(t *testing.T) {
 	}
 }
 
-// Heartbeats keep a session alive as long as they arrive, at the cost of one row each. A heartbeat
+// Heartbeats keep a session alive as long as they arrive in time; each writes one row. A heartbeat
 // that arrives too late is refused.
 func TestHeartbeatsKeepASessionAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestHeartbeatsKeepASessionAlive(t *testing.T) {
 	})
 }
 
-// If the reply to a claim is lost, the execution is delayed by one heartbeat and not by the TTL: an
-// execution that the heartbeat does not name is released at once.
+// If the reply to a claim is lost, the execution is delayed only until the worker's next heartbeat,
+// and not by the TTL, because an execution that the heartbeat does not name is released at once.
 func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -115,7 +115,7 @@ func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
 		}
 		again := belay.ClaimRequest{Worker: s.ID, Number: 2, Slots: 1}
 		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), again))
-		if r.Attention { // the worker may be asked to heartbeat first, since an execution was taken from it
+		if r.Attention { // the first reply may only request a heartbeat, because an execution was taken from the worker
 			r = must[belay.ClaimReply](t)(e.Claim(t.Context(), again))
 		}
 		if len(r.Assignments) != 1 || r.Assignments[0].Lease.Token <= a.Lease.Token {
@@ -124,7 +124,7 @@ func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
 	})
 }
 
-// A claim that is repeated with its number gets what it won.
+// A claim that is repeated with the same number gets the executions that its first try has won.
 func TestARepeatedClaimGetsItsExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -175,8 +175,8 @@ func TestACancelReachesTheOwnerAndEndsByForce(t *testing.T) {
 	})
 }
 
-// After a stall of the only server no live worker loses its session; a worker that is really dead
-// does (G6, grace).
+// After a stall of the only server no live worker loses its session, because all sessions are
+// extended. A dead worker loses its session (guarantee G6).
 func TestAfterAStallNoLiveSessionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
@@ -212,8 +212,8 @@ func TestAfterAStallNoLiveSessionEnds(t *testing.T) {
 	})
 }
 
-// The session of a process that is proven dead on its own host ends at once, after the processes
-// that it left behind have been ended.
+// If another process on the same host proves that a worker's process is dead, the child processes
+// that it has left are ended first, and then its session ends at once.
 func TestAProvenDeathEndsASessionAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
@@ -246,8 +246,8 @@ func TestAProvenDeathEndsASessionAtOnce(t *testing.T) {
 	})
 }
 
-// If the claim of a draining worker is refused, the next claim finds the execution at once: the
-// refused claim must not hide it until the slow poll.
+// If the claim of a draining worker is refused, the next claim of another worker finds the
+// execution at once, and not only after the slow poll.
 func TestARefusedClaimDoesNotHideAnExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -278,8 +278,8 @@ func TestARefusedClaimDoesNotHideAnExecution(t *testing.T) {
 	})
 }
 
-// A worker that was drained through another server claims nothing. Its claim returns at once
-// instead of being tried again and again.
+// If a worker was drained through another server, its claim at this server wins nothing and returns
+// at once. The engine does not try the claim repeatedly.
 func TestAClaimOfAWorkerDrainedAtAnotherServerReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
@@ -309,8 +309,8 @@ func TestAClaimOfAWorkerDrainedAtAnotherServerReturns(t *testing.T) {
 	})
 }
 
-// A repeated claim gets what it won, even if there is news for its worker: the worker would take a
-// reply without it as nothing won.
+// A repeated claim gets the executions that its first try has won, even if there is news for its
+// worker. From a reply without executions the worker would conclude that the claim has won nothing.
 func TestARepeatedClaimIsAnsweredBeforeNews(t *testing.T) {
 	e, ctx := open(t), t.Context()
 	s := must[belay.Session](t)(e.OpenWorker(ctx, belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
@@ -343,7 +343,7 @@ func (s *slowDue) Due(ctx context.Context, limit int) (store.Due, error) {
 }
 
 // Guarantee G6 (losses are detected in time): a session that is opened while the sweeper reads the
-// store ends within a second after its time, like any other.
+// store ends within a second after its time, like any other session.
 func TestASessionOpenedDuringASweepEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowDue{Store: memory.New(time.Now), looked: make(chan struct{}, 100), answer: make(chan struct{})}
@@ -365,8 +365,8 @@ func TestASessionOpenedDuringASweepEndsInTime(t *testing.T) {
 	})
 }
 
-// A caller that awaits an execution gets it complete if another server ended it. This is so even if
-// the first change that this server sees is a fork of the execution.
+// A caller that waits for the end of an execution gets the complete execution if another server has
+// ended it, even if the first change that this server notices is a fork of the execution.
 func TestAwaitGetsAnEndWrittenByAnotherServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
@@ -400,8 +400,8 @@ func TestAwaitGetsAnEndWrittenByAnotherServer(t *testing.T) {
 	})
 }
 
-// A session that this engine has not seen is found in the store, however many other sessions live:
-// after a restart no worker is refused whose session lives.
+// A session that this engine does not know is found in the store, however many other sessions are
+// open, so that after a restart the engine refuses no worker whose session is open.
 func TestASessionIsFoundAmongManyOthers(t *testing.T) {
 	s := memory.New(time.Now)
 	first := engine.New(s, engine.Options{})
@@ -439,8 +439,8 @@ func TestASessionIsFoundAmongManyOthers(t *testing.T) {
 	}
 }
 
-// After the clock was set forwards, the sweeper does at once what a batch leaves to do: it does not
-// sleep until the time that it planned before.
+// After the clock was set forwards, the sweeper carries out due work of a batch at once, and does
+// not sleep until the time that it had planned before.
 func TestTheSweeperIsWokenAfterTheClockWasSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// A worker of two queues serves both, whatever the backlog of one of them: an execution that is
-// submitted to the other queue starts within the next two claims.
+// A worker of two queues serves both queues: even if one queue has a long backlog, an execution
+// that is submitted to the other queue starts within the next two claims.
 func TestABacklogDoesNotKeepAnotherQueueWaiting(t *testing.T) {
 	e := engine.New(memory.New(time.Now), engine.Options{})
 	defer e.Close()

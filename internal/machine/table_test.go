@@ -158,8 +158,8 @@ func TestEveryCommandInEverySituation(t *testing.T) {
 	rules.done(t)
 }
 
-// TestTheTableIsComplete: every command type of the package and every action has a block, so that
-// a new one is not forgotten.
+// TestTheTableIsComplete checks that every command type of the package and every action has a block
+// in the table, so that no new command is forgotten.
 func TestTheTableIsComplete(t *testing.T) {
 	have := make(map[string]bool)
 	x := &subject{stage: newStage(t)}

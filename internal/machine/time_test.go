@@ -24,7 +24,7 @@ func TestTimeRoundsUp(t *testing.T) {
 	}
 }
 
-// Adding a duration never gives an earlier moment, however long the duration is.
+// Add never returns an earlier time than its receiver, however long the duration is.
 func TestTimeDoesNotWrapAround(t *testing.T) {
 	for _, from := range []Time{1, began, latest - 1, latest} {
 		if got := from.Add(math.MaxInt64); got < from || got > latest {
@@ -60,7 +60,7 @@ func TestNeverIsZero(t *testing.T) {
 	}
 }
 
-// A policy with the longest durations neither fires early nor breaks a fold.
+// No timeout of a policy with the longest durations acts too early, and no fold panics with it.
 func TestLongestPolicyNeverFires(t *testing.T) {
 	const most = belay.Duration(math.MaxInt64)
 	s := newStage(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Each deadline acts at its moment and not a microsecond before, and the row's CheckAt names that
-// moment beforehand.
+// Each deadline acts at its time and not a microsecond earlier, and CheckAt of the row is this
+// time.
 func TestDeadlinesActAtTheirMoment(t *testing.T) {
 	const d, cg = 10 * time.Minute, 2 * time.Second
 	p := belay.Policy{CancelGrace: belay.Duration(cg)}
@@ -112,8 +112,8 @@ func TestTotalTimeoutStartsWithTheFirstRun(t *testing.T) {
 	}
 }
 
-// A run that lasted too long counts as a failed attempt, and the last attempt ends the execution;
-// the failure's class is timeout.
+// A run that lasts longer than its timeout counts as a failed attempt of class timeout. If it was
+// the last attempt, the execution fails.
 func TestRunTimeoutSpendsTheBudget(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(24*hour))
@@ -148,12 +148,13 @@ func TestIdleTimeoutCountsFromTheLastProgress(t *testing.T) {
 		s.do(&Progress{l.Execution, l.Token, s.now})
 	}
 	s.is(l.Execution, "running")
-	s.do(&Progress{l.Execution, l.Token + 1, s.now}) // of another run
+	s.do(&Progress{l.Execution, l.Token + 1, s.now}) // progress of another run
 	s.tickAt(l.Execution, time.Minute)
 	s.is(l.Execution, "pending(retry later)")
 }
 
-// If several deadlines have passed, the one with the most final effect acts.
+// If the grace period of a cancel and other deadlines have passed, the cancel has priority: the
+// execution ends as cancelled.
 func TestCancelComesBeforeOtherDeadlines(t *testing.T) {
 	s := newStage(t)
 	d := belay.Duration(time.Second)
@@ -181,7 +182,7 @@ func TestTickRepairsCheckAt(t *testing.T) {
 	}
 }
 
-// The history explains each timeout, also where no run shows it.
+// The history has an event for each timeout, even if no run has ended with it.
 func TestTimeoutsAreExplainedInHistory(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(policy(belay.Policy{StartTimeout: belay.Duration(time.Minute)}))

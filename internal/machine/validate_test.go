@@ -18,7 +18,7 @@ import (
 func TestCheckPayload(t *testing.T) {
 	for _, c := range []struct {
 		p    string
-		code belay.Code // empty: legal
+		code belay.Code // empty if the payload is valid
 	}{
 		{"", ""}, {`null`, ""}, {`{"a":[1,2.5e3,"ü"]}`, ""}, {" 1 ", ""},
 		{`"\\u0000"`, ""}, {`"\\\\u0000"`, ""}, {`"u0000"`, ""}, {`"\u0001"`, ""}, {`"\\u0000 \\u0000"`, ""},
@@ -90,8 +90,8 @@ func TestPayloadsAreCheckedEverywhere(t *testing.T) {
 	}
 }
 
-// Names are checked: not empty where one is needed, limited in length, UTF-8, without control
-// characters.
+// Names must be UTF-8, of limited length and without control characters, and necessary names must
+// not be empty.
 func TestNamesAreChecked(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -229,8 +229,9 @@ func TestSavesAndChunksAreChecked(t *testing.T) {
 	}
 }
 
-// A repeated chunk replaces nothing: the same content is no error, other content is refused. A
-// dropped chunk is gone. Chunks do not raise the execution's seq.
+// A repeated chunk replaces nothing: if its content is the same, the repetition succeeds; other
+// content is refused. A dropped chunk cannot be read any more. Chunks do not raise the execution's
+// seq.
 func TestARepeatedChunkReplacesNothing(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -264,7 +265,8 @@ func TestARepeatedChunkReplacesNothing(t *testing.T) {
 	}
 }
 
-// FuzzCheckPayload: an accepted payload is JSON that decodes without a NUL.
+// FuzzCheckPayload checks that every accepted payload is JSON, and that it contains no NUL after
+// decoding.
 func FuzzCheckPayload(f *testing.F) {
 	for _, p := range []string{`{"a":1}`, `"\u0000"`, `"\\u0000"`, "\"\x00\"", `"\ud800"`, "\xff", "1E700", `"\\x00"`} {
 		f.Add([]byte(p))

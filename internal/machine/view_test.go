@@ -87,11 +87,11 @@ func kinds(events []belay.Event) string {
 	return strings.Join(out, " ")
 }
 
-// Each execution that has neither owner nor end has a reason, and the time of the next check.
+// Each execution that has no owner and has not ended has a reason, and the time of the next check.
 func TestEachRestingExecutionHasAReason(t *testing.T) {
 	for _, c := range []struct {
 		situation, code string
-		until           time.Duration // from now; 0: only an event can end it
+		until           time.Duration // from now; 0 if only an event can end the state
 	}{
 		{"pending", "queued", -1}, {"pending/delayed", "delayed", hour}, {"pending/external", "external", 0},
 		{"pending/gated", "gate", 0},
@@ -123,7 +123,7 @@ func TestEachRestingExecutionHasAReason(t *testing.T) {
 		if c.until == 0 {
 			want = 0
 		} else if c.until < 0 {
-			want = x.now // due already
+			want = x.now // it is due already
 		}
 		if At(r.Until) != want {
 			t.Errorf("%s is looked at again at %s, want %s", c.situation, r.Until, want.Time())
@@ -131,8 +131,8 @@ func TestEachRestingExecutionHasAReason(t *testing.T) {
 	}
 }
 
-// The attempt shown is that of the present or the next run, and after the end that of the last
-// run.
+// The view of an execution shows the attempt number of its present or next run, and after its end
+// that of its last run.
 func TestTheViewShowsThePresentAttempt(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -161,8 +161,8 @@ func TestTheViewShowsThePresentAttempt(t *testing.T) {
 	shows(2)
 }
 
-// The checkpoints from which a new owner resumes carry their age by the store's clock, so that a
-// durable sleep ends at the right time.
+// A new owner gets each checkpoint with its age by the store's clock, so that a durable sleep ends
+// at the right time.
 func TestResumeGivesTheAgesOfCheckpoints(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w", ttl(hour)))
@@ -180,8 +180,8 @@ func TestResumeGivesTheAgesOfCheckpoints(t *testing.T) {
 	}
 }
 
-// A deadline is shown only while it applies, and an output only if the execution ended with its
-// run.
+// The view of an execution shows a deadline only while the deadline applies, and an output only if
+// the execution ended with the run that has the output.
 func TestViewShowsDeadlineAndOutputOnlyWhileTheyApply(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

@@ -28,8 +28,8 @@ func newTestClocks() *testClocks {
 	return &testClocks{wall: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 }
 
-// Time goes on at its normal pace while the wall clock is behind, however far the wall clock was
-// set back, and after a restart too.
+// The clock continues at its normal pace while the wall clock is behind, however far the wall clock
+// was set back, even after a restart.
 func TestTimeGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	for _, back := range []time.Duration{2 * time.Second, time.Hour, 10_000 * time.Hour} {
 		h := newTestClocks()
@@ -56,8 +56,8 @@ func TestTimeGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// A clock that is set forwards is followed, and the leap is reported until a batch has extended
-// deadlines for it.
+// If the wall clock is set forwards, the clock follows at once, and reports the leap until a batch
+// has extended deadlines for it.
 func TestALeapIsReportedUntilDeadlinesAreExtended(t *testing.T) {
 	h := newTestClocks()
 	c := h.clock()
@@ -78,8 +78,8 @@ func TestALeapIsReportedUntilDeadlinesAreExtended(t *testing.T) {
 	}
 }
 
-// If another server has already extended deadlines for a leap, the clock is followed without
-// reporting the leap again.
+// If another server has already extended deadlines for a leap of the wall clock, the clock follows
+// the wall clock and does not report the leap again.
 func TestALeapThatAnotherServerHandledIsFollowed(t *testing.T) {
 	h := newTestClocks()
 	c := h.clock()
@@ -91,8 +91,8 @@ func TestALeapThatAnotherServerHandledIsFollowed(t *testing.T) {
 	}
 }
 
-// Readings that drift or come late never make time go back or stand still, and the drift does not
-// accumulate.
+// The clock never goes back or stands still because readings drift or come late, and the drift does
+// not accumulate.
 func TestDriftDoesNotAddUp(t *testing.T) {
 	h := newTestClocks()
 	c := store.NewClock(nil, func() time.Duration { return h.steady })
@@ -112,8 +112,8 @@ func TestDriftDoesNotAddUp(t *testing.T) {
 	}
 }
 
-// Time goes on at its normal pace however often it is read: readings within one microsecond lose
-// nothing of the time that passed.
+// The clock keeps its normal pace however often it is read: readings within one microsecond lose no
+// time.
 func TestFrequentReadingsLoseNoTime(t *testing.T) {
 	h := newTestClocks()
 	c := h.clock()
@@ -128,8 +128,9 @@ func TestFrequentReadingsLoseNoTime(t *testing.T) {
 	}
 }
 
-// Readings at one moment give the same time, also while the clock catches up with the other one.
-// The seed of a simulation does not decide the number of readings, so the number must not matter.
+// Several readings at the same time return the same result, even while the clock catches up with
+// the other clock. The number of readings in a simulation does not depend on its seed alone, so
+// this number must not change the result.
 func TestReadingsAtOneMomentShowOneTime(t *testing.T) {
 	h := newTestClocks()
 	c := h.clock()
@@ -190,7 +191,8 @@ func TestTimeRunsAtMostATenthTooFast(t *testing.T) {
 }
 
 // A server that starts takes the time of its wall clock, even if that is less than a second ahead
-// of the newest mark: rows that another server has stamped since then must be due for it too.
+// of the newest mark of life, because rows that another server has written since the mark must be
+// due for this server too.
 func TestANewServerTakesTheTimeOfItsClock(t *testing.T) {
 	h := newTestClocks()
 	shown := h.clock().Now()

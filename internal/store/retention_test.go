@@ -14,7 +14,7 @@ type flatForest struct {
 	ids  []belay.ExecutionID
 	over map[belay.ExecutionID]bool
 	seq  map[belay.ExecutionID]int64
-	read int // the most rows that one call read
+	read int // the largest number of rows that one call has read
 }
 
 func (g *flatForest) Roots(s Stretch, limit int) (roots []Root, next belay.ExecutionID, more bool, err error) {
@@ -42,7 +42,8 @@ func (g *flatForest) Weigh([]Member) (map[belay.ExecutionID]Weight, error) {
 	return nil, nil
 }
 
-// fell makes a pass, and returns the number of deleted executions and of calls.
+// fell makes a pass over all executions, and returns the number of deleted executions and the
+// number of calls of Fell.
 func (g *flatForest) fell(t *testing.T, w *Walk, before machine.Time, limit int) (gone, calls int) {
 	t.Helper()
 	for more := true; more; calls++ {
@@ -83,9 +84,9 @@ func (g *flatForest) add(n int, at machine.Time, over bool) {
 	slices.SortFunc(g.ids, belay.ExecutionID.Compare)
 }
 
-// A pass finds all ended executions, however many others come before them, and no call reads or
-// deletes more than a limited number of rows. In a large store a pass leaves out executions whose
-// ids say that they began after the moment, except for a part of them.
+// A pass finds all ended executions, however many other executions come before them, and each call
+// reads and deletes a limited number of rows. In a large store a pass examines only a part of the
+// executions whose ids have a later time than the retention limit.
 func TestAPassFindsAllEndedExecutions(t *testing.T) {
 	const second = machine.Time(1_000_000)
 	before := 1000 * second
@@ -102,9 +103,9 @@ func TestAPassFindsAllEndedExecutions(t *testing.T) {
 	if !w.large {
 		t.Error("the store does not count as large")
 	}
-	g.add(300_000, 2000*second, false) // began after the moment
+	g.add(300_000, 2000*second, false) // began after the retention limit
 	g.add(500, 999*second, true)
-	g.add(10, 3000*second, true) // ids that lie: they say that the execution began after it ended
+	g.add(10, 3000*second, true) // ids with a wrong time: later than the execution's end
 	if gone, calls := g.fell(t, &w, before, 200); gone != 500 || calls > 12 {
 		t.Errorf("%d deleted in %d calls, want 500", gone, calls)
 	}
@@ -121,8 +122,8 @@ func TestAPassFindsAllEndedExecutions(t *testing.T) {
 	}
 }
 
-// An execution with too many rows for one commit waits until it is forgotten, and does not delay
-// others.
+// An execution with too many rows for one commit is not deleted before its Forget, and does not
+// delay the deletion of others.
 func TestALargeExecutionDoesNotDelayOthers(t *testing.T) {
 	g := &flatForest{over: make(map[belay.ExecutionID]bool), seq: make(map[belay.ExecutionID]int64)}
 	g.add(3, 1000, true)

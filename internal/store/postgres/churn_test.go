@@ -61,7 +61,7 @@ func exec(t *testing.T, s *Store, texts ...string) {
 	}
 }
 
-// worker claims and settles executions, through the rules.
+// worker claims and settles executions by commands of the rules.
 type worker struct {
 	t     *testing.T
 	s     *Store
@@ -199,8 +199,8 @@ SELECT indexrelname, idx_tup_read FROM pg_stat_user_indexes`, func(r columns) er
 // an old snapshot.
 var rereads = map[string]bool{"executions_worker": true}
 
-// A batch reads little more than the rows it needs, however many executions have ended, wait or
-// run, and however many ended while another transaction keeps an old snapshot.
+// A batch reads little more than the rows that it needs, however many executions have ended, wait
+// or run, and however many have ended while another transaction keeps an old snapshot.
 func TestBatchesReadLittleMoreThanTheyNeed(t *testing.T) {
 	const batch = 100
 	for _, snapshot := range []bool{false, true} {
@@ -233,7 +233,7 @@ func TestBatchesReadLittleMoreThanTheyNeed(t *testing.T) {
 			}
 			s.floors.mu.Lock()
 			for _, f := range s.floors.all {
-				f.full = time.Now().Add(time.Hour) // looks below a floor are rare, and not measured here
+				f.full = time.Now().Add(time.Hour) // searches below a floor are rare, and not measured here
 			}
 			s.floors.mu.Unlock()
 			before := touched(t, s)

@@ -13,7 +13,7 @@ import (
 )
 
 // cpu is the processor time that a benchmark has used, in this process and in the database server.
-// On a busy machine it says more than the elapsed time.
+// On a busy machine it is a better measure than the elapsed time.
 type cpu struct{ here, there time.Duration }
 
 // spent returns the time used until now, zero where the system does not report it.

@@ -9,7 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// looking is a transaction that has searched a lane for due executions and found none.
+// looking returns a transaction that has searched a lane (the executions with equal queue,
+// workflow, version, priority and labels) for due executions and found none.
 func looking(s *Store, lane machine.LaneID, at machine.Time) *tx {
 	from, lowered := s.floors.from(lane)
 	return &tx{
@@ -18,14 +19,14 @@ func looking(s *Store, lane machine.LaneID, at machine.Time) *tx {
 	}
 }
 
-// floor is the time at which the next look at a lane begins.
+// floor is the time at which the next search of a lane begins.
 func (f *floors) floor(lane machine.LaneID) machine.Time {
 	at, _ := f.from(lane)
 	return at
 }
 
-// A hint, and a commit of this server, lower the floor. A look that was under way meanwhile does
-// not raise the floor again, since it began before.
+// A hint lowers the floor of a lane, and so does a commit of this server. A search that began
+// before does not raise the floor again.
 func TestHintsLowerFloors(t *testing.T) {
 	const lane, at, ready = machine.LaneID(7), machine.Time(60_000_000), machine.Time(1_000_000)
 	for name, lower := range map[string]func(*Store){

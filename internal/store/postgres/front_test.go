@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// useFront makes the looks for due work begin at the front for an hour.
+// useFront makes the searches for due work begin at the front for an hour.
 func useFront(t *testing.T, s *Store) {
 	t.Helper()
 	due(t, s)
@@ -28,8 +28,8 @@ func due(t *testing.T, s *Store) store.Due {
 	return d
 }
 
-// While a transaction keeps an old snapshot, a look for due work reads living index entries, and
-// not the dead ones of every heartbeat, time limit and claim since the snapshot.
+// While a transaction keeps an old snapshot, a search for due work reads the living index entries,
+// and not the dead entries of every heartbeat, deadline and claim since the snapshot.
 func TestALookBesideAnOldSnapshotReadsLittle(t *testing.T) {
 	const versions = 400
 	s := testStore(t, Options{Writers: 1, Readers: 1})
@@ -77,8 +77,8 @@ END $$`, versions))
 	}
 }
 
-// A look from the front finds what this server commits and what other servers send in hints. A look
-// at everything finds what no hint named.
+// A search from the front finds what this server commits and what other servers send in hints. A
+// full search also finds rows that no hint has named.
 func TestALookFromTheFrontFindsHints(t *testing.T) {
 	s := testStore(t, Options{Writers: 1, Readers: 1})
 	w := newWorker(t, s)
@@ -171,8 +171,8 @@ func TestALookFromTheFrontFindsHints(t *testing.T) {
 	})
 }
 
-// After a look at everything that took long, the next one waits for a multiple of that time; after
-// a fast one it does not.
+// After a slow full search, the next full search waits for a multiple of the time that it took.
+// After a fast full search it does not wait.
 func TestSlowLooksAtEverythingAreRare(t *testing.T) {
 	for long, want := range map[time.Duration]bool{time.Hour: true, time.Nanosecond: false} {
 		var f front

@@ -35,9 +35,9 @@ func otherTransaction(t *testing.T, url string, statements ...string) pgx.Tx {
 	return tx
 }
 
-// The store can report which of the rows and tables that a batch needs are locked by another
-// transaction: existing rows, rows that are about to be added, tables. The look waits for nothing
-// and changes nothing.
+// Held reports which of the rows and tables that a batch needs another transaction has locked:
+// existing rows, rows that the other transaction is about to add, and tables. Held waits for no
+// lock and changes nothing.
 func TestLocksOfOtherTransactionsAreReported(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}
@@ -45,7 +45,7 @@ func TestLocksOfOtherTransactionsAreReported(t *testing.T) {
 	parent := s.run(w, 1)
 	child := belay.ChildID(parent.Execution, 1, "c")
 	s.ok(&machine.Submit{Submission: belay.Submission{ID: child, Workflow: "x", Parent: &parent, ParentKey: "c"}})
-	// so that the store knows the child's parent
+	// The signal makes the store remember the child's parent.
 	s.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: child, Name: "s"}})
 	free := s.submit(2)
 	fresh := belay.ExecutionID{3}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The hints of a commit have everything that the commit did, and fit into PostgreSQL's
+// The hints of a commit name everything that the commit has changed, and fit into PostgreSQL's
 // notifications.
 func TestHintsSayWhatWasCommitted(t *testing.T) {
 	var hints outgoing
@@ -93,9 +93,10 @@ func received(t *testing.T, texts []string) store.Hint {
 	return all
 }
 
-// Up to a maximum, each execution, lane and session is named, in as many notifications as needed.
-// Above the maximum, a hint says that any may have changed, for that kind alone. It never says that
-// hints were lost, since then servers look at everything and ask every worker for a heartbeat.
+// Up to a maximum number, hints name each execution, lane and session, in as many notifications as
+// necessary. Above the maximum, a hint says for that kind that any of them may have changed. It
+// does not say that hints were lost, because servers would then check everything and request a
+// heartbeat from every worker.
 func TestHintsAreBounded(t *testing.T) {
 	for _, more := range []int{0, 1} {
 		var executions, lanes, workers outgoing
@@ -142,7 +143,7 @@ func TestHintsAreBounded(t *testing.T) {
 	}
 }
 
-// Every text that a client sends to the channel is read or refused.
+// parseHint reads or refuses every text that a client may send to the channel, and never panics.
 func FuzzParseHint(f *testing.F) {
 	f.Add(payload{look: 3, flags: flagAnyChanged, ended: []uint32{1}, changed: []uint32{2}}.text([16]byte{1}))
 	f.Add(payload{

@@ -23,8 +23,8 @@ func join(s *postgres.Store, tx pgx.Tx, c *machine.Submit) (r machine.Reply, err
 	return r, err
 }
 
-// A submission in an application's transaction exists if and when that transaction is committed,
-// and all servers get a hint (guarantee G4).
+// A submission in an application's transaction exists as soon as that transaction is committed, and
+// not before (guarantee G4). All servers get a hint.
 func TestSubmissionsJoinATransaction(t *testing.T) {
 	url := database(t)
 	s := open(t, url, postgres.Options{})
@@ -81,8 +81,8 @@ func TestSubmissionsJoinATransaction(t *testing.T) {
 	<-ended
 }
 
-// If another transaction takes the key of a joined submission meanwhile, the submission finds the
-// other execution, and the application's transaction goes on.
+// If another transaction commits the key of a joined submission first, the submission finds the
+// execution with that key, and the application's transaction can continue.
 func TestAJoinedSubmissionFindsAnotherOneWithItsKey(t *testing.T) {
 	url := database(t)
 	s := open(t, url, postgres.Options{})

@@ -15,7 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// alone returns a database on a server of its own, which the test may stop.
+// alone returns a database on a separate server, which the test may stop.
 func alone(t *testing.T) (*pgtest.Server, string) {
 	t.Helper()
 	s := pgtest.Start(t, pgtest.Options{})
@@ -55,8 +55,8 @@ func submit(n byte) *machine.Submit {
 	return &machine.Submit{Submission: belay.Submission{ID: belay.ExecutionID{n}, Workflow: "w"}}
 }
 
-// If the server process of a connection is terminated during COMMIT, the caller gets the truth: the
-// commit was written, or its outcome is unknown (guarantee G3).
+// If the server process of a connection is terminated during COMMIT, the caller gets no wrong
+// answer: it learns that the commit was written, or that its outcome is unknown (guarantee G3).
 func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	srv, url := alone(t)
 	s := open(t, url, postgres.Options{Writers: 1})
@@ -67,8 +67,10 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	hang := func(n byte) chan error {
 		query(t, srv, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 		query(t, srv, "SELECT pg_reload_conf()")
-		until(t, srv, "SELECT current_setting('synchronous_standby_names') = 'nobody'") // in all processes
-		// after a checkpoint the checkpointer has the setting too, and commits wait from now on
+		// until all processes have the setting
+		until(t, srv, "SELECT current_setting('synchronous_standby_names') = 'nobody'")
+		// After a checkpoint the checkpointer process has the setting too, and from now on commits
+		// wait.
 		query(t, srv, "CHECKPOINT")
 		done := make(chan error, 1)
 		go func() {
@@ -105,7 +107,7 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	}
 }
 
-// A transaction whose connection ends before COMMIT is repeated. If it is decided twice, it is
+// A transaction whose connection ends before COMMIT is repeated. It may be decided twice but is
 // written once.
 func TestATransactionIsRepeatedOnANewConnection(t *testing.T) {
 	srv, url := alone(t)
@@ -133,8 +135,8 @@ func TestATransactionIsRepeatedOnANewConnection(t *testing.T) {
 	}
 }
 
-// While the database is away, every call is unavailable. Nothing is lost, and calls pass when it is
-// back.
+// While the database does not run, every call fails with CodeUnavailable. Nothing is lost, and
+// calls succeed when the database runs again.
 func TestTheStoreRecoversWhenTheDatabaseIsBack(t *testing.T) {
 	for name, end := range map[string]func(*pgtest.Server) error{"stopped": (*pgtest.Server).Stop,
 		"killed": (*pgtest.Server).Kill} {
@@ -165,7 +167,8 @@ func TestTheStoreRecoversWhenTheDatabaseIsBack(t *testing.T) {
 	}
 }
 
-// If a server stops in the middle of a batch, its locks end after a while.
+// If a server stops in the middle of a batch, the database ends its transaction after a while, and
+// with it the locks.
 func TestLocksOfAStoppedServerEnd(t *testing.T) {
 	url := database(t)
 	a, b := server{
@@ -189,8 +192,8 @@ func TestLocksOfAStoppedServerEnd(t *testing.T) {
 	}
 }
 
-// The epoch grows when the database is another one than before: restored into another server, or
-// promoted (guarantee G1).
+// The epoch grows if the store connects to another database than before: one that was restored into
+// another server, or promoted (guarantee G1).
 func TestTheEpochGrowsWithAnotherDatabase(t *testing.T) {
 	url := database(t)
 	epoch := func(s *postgres.Store) (epoch belay.Token) {
@@ -256,8 +259,8 @@ func TestErrorsDoNotShowThePassword(t *testing.T) {
 	}
 }
 
-// Hints of one server's commits reach the other servers and not itself. A listener whose connection
-// was cut reports that hints were lost.
+// Hints about the commits of a server reach the other servers and not that server. A listener whose
+// connection was cut reports that hints were lost.
 func TestHintsReachOtherServers(t *testing.T) {
 	srv, url := alone(t)
 	a, b := server{open(t, url, postgres.Options{}), t}, server{open(t, url, postgres.Options{}), t}

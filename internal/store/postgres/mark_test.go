@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// While a table that heartbeats need is locked, no server leaves a mark of life, even if other rows
-// are written: a command that asks for a mark waits as a heartbeat would.
+// While a table that heartbeats need is locked, no server writes a mark of life, even if it writes
+// other rows: a command that requests a mark waits for the lock, like a heartbeat.
 func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
 	url := database(t)
 	a, b := server{open(t, url, postgres.Options{}), t}, server{open(t, url, postgres.Options{}), t}
@@ -52,8 +52,8 @@ func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A heartbeat and a claim of one session, on two connections, are each decided once, and neither
-// undoes the other's write.
+// If a heartbeat and a claim of the same session are committed on two connections at the same time,
+// each is decided once, and neither undoes the write of the other.
 func TestAHeartbeatBesideAClaimOfItsSession(t *testing.T) {
 	a, b, clock := two(t)
 	w := a.openWorker(1)

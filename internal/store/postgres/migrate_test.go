@@ -42,7 +42,7 @@ func TestOpeningANewDatabaseTakesTurns(t *testing.T) {
 	}
 }
 
-// The migrations that would run can be listed before they run, and run once.
+// Pending lists the migrations that Migrate will run, and each of them runs only once.
 func TestPendingMigrationsAreListed(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	left, err := postgres.Pending(t.Context(), url)
@@ -68,7 +68,7 @@ func TestPendingMigrationsAreListed(t *testing.T) {
 	}
 }
 
-// opened returns the results of all calls that check the schema first.
+// opened returns the errors of all functions that check the schema before they do their work.
 func opened(t *testing.T, url string) (all []error) {
 	t.Helper()
 	for _, o := range []postgres.Options{{}, {ReadOnly: true}} {
@@ -115,8 +115,8 @@ func TestNewerSchemasAreRefused(t *testing.T) {
 	}
 }
 
-// A server that runs during a migration which excludes it writes nothing any more. Its error says
-// what to do, and reads still work.
+// If a migration excludes a running server, the server writes nothing any more. Its error tells the
+// operator the necessary action, and reads still work.
 func TestAServerExcludedByAMigrationWritesNothing(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}
@@ -135,8 +135,8 @@ func TestAServerExcludedByAMigrationWritesNothing(t *testing.T) {
 
 // If a server runs during a migration that drops a column which its statements name, reads and
 // writes report that the server is too old. This is also true in an application's transaction,
-// which the application may still commit. If the schema allows the server, the missing column is an
-// error of its own.
+// which the application may still commit. If the schema allows the server, the error reports the
+// missing column instead.
 func TestAMissingColumnIsReportedAsATooOldServer(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}
@@ -175,7 +175,8 @@ func TestAMissingColumnIsReportedAsATooOldServer(t *testing.T) {
 	}
 }
 
-// A server that a newer schema allows goes on: it reads, writes, and finds no migration to run.
+// A server that a newer schema allows continues to work: it reads, writes, and finds no migration
+// to run.
 func TestNewerSchemasMayAllowOlderServers(t *testing.T) {
 	url := database(t)
 	files, err := filepath.Glob("migrations/*.sql")
@@ -199,7 +200,7 @@ func TestNewerSchemasMayAllowOlderServers(t *testing.T) {
 	}
 }
 
-// A read-only store beside servers sees what is committed and writes nothing.
+// A read-only store reads what servers commit, and writes nothing.
 func TestReadOnlyReadsBesideServers(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}

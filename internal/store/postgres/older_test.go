@@ -66,8 +66,8 @@ func (c *conn) sql(t *testing.T, text string) string {
 	return ""
 }
 
-// A migration waits while another transaction, such as a dump, reads a table. Commits meanwhile do
-// not wait for the migration.
+// A migration waits while another transaction, such as a dump, reads a table. Commits during that
+// time do not wait for the migration.
 func TestMigrationsDoNotBlockCommits(t *testing.T) {
 	t.Parallel()
 	url := older(t, 1)
@@ -125,7 +125,8 @@ func TestInterruptedMigrationsRunAgain(t *testing.T) {
 	}
 }
 
-// Every migration says which servers may go on, since the second migration added the column for it.
+// Every migration since the second, which added the column oldest, sets the oldest schema whose
+// servers may continue.
 func TestMigrationsSetTheOldestAllowedVersion(t *testing.T) {
 	all, err := known()
 	if err != nil || len(all) < 3 {
@@ -138,8 +139,8 @@ func TestMigrationsSetTheOldestAllowedVersion(t *testing.T) {
 	}
 }
 
-// Executions that wait only for a worker are in none of the indexes for counting, so those indexes
-// cost them nothing.
+// Executions that only wait for a worker are in none of the indexes for counting, so that those
+// indexes do not slow down their submission and claim.
 func TestReadyExecutionsAreNotInCountingIndexes(t *testing.T) {
 	s := testStore(t, Options{Writers: 1, Readers: 1})
 	newWorker(t, s).round(100)

@@ -11,10 +11,10 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// After a crash a database gives out the number of a transaction again if the transaction left no
-// trace in its log. After a crash the store therefore does not ask for the outcome of a transaction
-// from before the crash: it could take another transaction's commit for its own, although its own
-// is lost (guarantee G3). If only the connection has ended, the store asks.
+// After a crash a database may use the number of a transaction again if that transaction left no
+// trace in its log. The store therefore does not look up the outcome of a transaction from before
+// the crash, because it could take the commit of another transaction for its own lost commit
+// (guarantee G3). If only the connection has ended, the store looks up the outcome.
 func TestNoOutcomeIsAskedForAcrossACrash(t *testing.T) {
 	server := pgtest.Start(t, pgtest.Options{})
 	url := server.Database(t)

@@ -85,7 +85,7 @@ func faults(plan []string, text string) (bad []string) {
 			bad = append(bad, line)
 		case strings.Contains(line, "Index Scan") || strings.Contains(line, "Index Only Scan"):
 			bounded := i+1 < len(plan) && strings.Contains(plan[i+1], "Index Cond")
-			// indexes that have little more than the result
+			// These indexes contain little more than the result.
 			small := strings.Contains(line, "executions_parting") || strings.Contains(text, "WITH RECURSIVE owners") ||
 				tallied(line, text)
 			if !bounded && !small {
@@ -179,7 +179,7 @@ func exercise(t *testing.T, s *Store) {
 		Sums:  []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, New: true}},
 	})
 	var saved, claimed, ended, all machine.Execution
-	for i, e := range []*machine.Execution{&saved, &claimed, &ended, &all} { // one for each shape
+	for i, e := range []*machine.Execution{&saved, &claimed, &ended, &all} { // one for each shape of an update
 		*e = *both[0]
 		e.New, e.Seq = false, 2
 		switch i {

@@ -123,7 +123,7 @@ func named(t *testing.T, url string) string {
 }
 
 // Through a pooler in session mode, with its defaults or with ignored settings, a store works and
-// its time limits apply: a transaction that waits for a locked row gives up, and an idle
+// its time limits apply: a transaction that waits too long for a locked row fails, and an idle
 // transaction is ended.
 func TestAPoolerInSessionMode(t *testing.T) {
 	srv := pgtest.Start(t, pgtest.Options{})
@@ -171,7 +171,7 @@ func TestAPoolerInSessionMode(t *testing.T) {
 			if _, err := hold.Exec(t.Context(), "ROLLBACK"); err != nil {
 				t.Fatal(err)
 			}
-			// The idle transaction is ended meanwhile, and repeated.
+			// The database ends the idle transaction during this wait, and the store repeats it.
 			_, err = a.during(func(*machine.Rows) {
 				until(t, srv, "SELECT count(*) = 0 FROM pg_stat_activity WHERE state = 'idle in transaction' AND "+
 					"datname = '"+named(t, direct)+"'")
@@ -184,8 +184,8 @@ func TestAPoolerInSessionMode(t *testing.T) {
 }
 
 // A pooler that shares sessions is refused when the store is opened, before anything is written,
-// and the error says what to do. The same is true of a pooler that refuses a setting of the
-// address.
+// and the error says what to do. A pooler that refuses a setting of the URL is refused in the same
+// way.
 func TestAPoolerThatSharesSessionsIsRefused(t *testing.T) {
 	srv := pgtest.Start(t, pgtest.Options{})
 	for mode, want := range map[string]string{"transaction": "pool_mode = session", "statement": "pool"} {

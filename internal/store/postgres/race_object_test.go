@@ -13,8 +13,8 @@ func createKey(n byte) *machine.CreateKey {
 	}
 }
 
-// If two servers add one object at the same time, the first adds it and the second refuses its
-// command with a conflict.
+// If two servers add the same object at the same time, the first adds it, and the command at the
+// second is refused with CodeConflict.
 func TestOneObjectAddedByTwoServers(t *testing.T) {
 	a, b, _ := two(t)
 	replies, err := a.during(func(*machine.Rows) { b.ok(createKey(1)) }, createKey(1), createKey(2))
@@ -23,8 +23,8 @@ func TestOneObjectAddedByTwoServers(t *testing.T) {
 	}
 }
 
-// While one server changes an object, another server that wants to change it waits, and then sees
-// the changed object.
+// While one server changes an object, another server that must change the same object waits, and
+// then reads the changed object.
 func TestAnObjectIsChangedByOneServerAtATime(t *testing.T) {
 	a, b, _ := two(t)
 	a.ok(createKey(1))
@@ -37,8 +37,8 @@ func TestAnObjectIsChangedByOneServerAtATime(t *testing.T) {
 	}
 }
 
-// A commit locks the gates that its rows refer to as it locks the objects that it names,
-// and counts what they hold after that.
+// A commit locks the gates to which its rows refer, like the objects that it names, and then counts
+// the places and executions of the gates.
 func TestGatesAreHeld(t *testing.T) {
 	a, b, _ := two(t)
 	limit := func(n int) *machine.SetGate {

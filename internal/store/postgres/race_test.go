@@ -31,13 +31,13 @@ func two(t *testing.T) (a, b server, clock *storetest.Clock) {
 	return a, b, clock
 }
 
-// during commits commands. It calls meanwhile once, when the rows are locked and loaded and nothing
-// is written yet.
+// during commits commands. It calls meanwhile once, after the rows are locked and loaded and before
+// anything is written.
 func (s server) during(meanwhile func(*machine.Rows), commands ...machine.Command) ([]machine.Reply, error) {
 	return s.duringAttempt(1, meanwhile, commands...)
 }
 
-// duringAttempt is like during, with meanwhile in the given attempt.
+// duringAttempt is like during, but calls meanwhile in the nth attempt at the transaction.
 func (s server) duringAttempt(n int, meanwhile func(*machine.Rows), commands ...machine.Command) ([]machine.Reply,
 	error) {
 	var need machine.Need
@@ -187,8 +187,9 @@ func TestOverlappingBatchesDoNotDeadlock(t *testing.T) {
 	noDeadlock(t)
 }
 
-// Two servers that claim from one lane at the same time share the due executions: none is given
-// twice, and neither server waits for the other.
+// If two servers claim from one lane (the executions with equal queue, workflow, version, priority
+// and labels) at the same time, each due execution goes to only one of them, and neither server
+// waits for the other.
 func TestClaimsOfTwoServersShareALane(t *testing.T) {
 	a, b, _ := two(t)
 	wa, wb := a.openWorker(1), b.openWorker(2)
@@ -207,8 +208,8 @@ func TestClaimsOfTwoServersShareALane(t *testing.T) {
 	}
 }
 
-// Due executions that another server has locked are looked at again soon, since no hint reports
-// that the lock ended.
+// A lane is read again soon if another server had locked due executions in it, because no hint
+// reports the end of the lock.
 func TestRowsLockedByOthersAreLookedAtAgain(t *testing.T) {
 	a, b, _ := two(t)
 	wa, wb := a.openWorker(1), b.openWorker(2)
@@ -232,7 +233,7 @@ func TestRowsLockedByOthersAreLookedAtAgain(t *testing.T) {
 }
 
 // If two servers accept one idempotency key at the same time, there is one execution (guarantee
-// G9). The same is true of one id.
+// G9). If they accept one id at the same time, there is one execution too.
 func TestOneSubmissionToTwoServersIsOneExecution(t *testing.T) {
 	a, b, _ := two(t)
 	keyed := func(n byte) *machine.Submit {
@@ -295,8 +296,9 @@ func noDeadlock(t *testing.T) {
 	}
 }
 
-// If a session ends on one server while another server gives it an execution, one of the two comes
-// first (guarantee G2). If the claim comes first, the sweep finds the execution (guarantee G5).
+// If a session ends on one server while another server gives it an execution, one of the two
+// commits comes first (guarantee G2). If the claim comes first, the sweep finds the execution and
+// takes it back (guarantee G5).
 func TestClaimAgainstTheEndOfASession(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)
@@ -329,8 +331,9 @@ func TestClaimAgainstTheEndOfASession(t *testing.T) {
 	}
 }
 
-// If a heartbeat on one server gives up a claim while another server decides the claim, the claim
-// is refused, or the next heartbeat names its runs.
+// If a heartbeat on one server gives up a claim while another server decides that claim, either the
+// claim is refused, or the heartbeat is decided again after the claim and releases the runs that
+// the claim has won.
 func TestHeartbeatAgainstAClaimInFlight(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)
@@ -417,7 +420,8 @@ func TestTwoChildrenOfOneParentEndAtOnce(t *testing.T) {
 	}
 }
 
-// After an outage every session gets the lost time once, whichever server is first.
+// After an outage of all servers every session is extended by the lost time only once, whichever
+// server is first.
 func TestTwoServersAfterAnOutageGiveGraceOnce(t *testing.T) {
 	a, b, clock := two(t)
 	a.openWorker(1)
@@ -440,8 +444,8 @@ func (s server) session() *machine.Worker {
 	return rows[0].Worker
 }
 
-// If an execution becomes ready at one server with an old ready time, another server can claim it
-// as soon as it receives the hint, even if the time lies below its floor.
+// If an execution becomes ready at one server with an old ready time, another server can claim the
+// execution as soon as it receives the hint, even if that time lies below the other server's floor.
 func TestAHintLowersTheFloor(t *testing.T) {
 	a, b, clock := two(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// A writer's connection waits for its commits to be written even if the database is set to
-// acknowledge them before (guarantee G3).
+// On a writer's connection the database acknowledges a commit only after it has written it, even if
+// the database is set to acknowledge commits earlier (guarantee G3).
 func TestAcknowledgedCommitsAreWritten(t *testing.T) {
 	server := pgtest.Shared(t)
 	url := server.Database(t)
@@ -45,8 +45,8 @@ func TestAcknowledgedCommitsAreWritten(t *testing.T) {
 	}
 }
 
-// After a write to a connection has failed, nothing more is sent on it: another goroutine closes
-// it, and both would write to it at the same time.
+// After a write to a connection has failed, the store sends nothing more on it, because another
+// goroutine writes to the connection in order to close it.
 func TestNothingIsSentOnAConnectionThatIsBeingClosed(t *testing.T) {
 	c := dial(t, pgtest.Shared(t).Database(t))
 	p := c.pipe()

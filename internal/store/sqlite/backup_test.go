@@ -29,8 +29,8 @@ func fill(t *testing.T, path string, n uint64) *sqlite.Store {
 	return s
 }
 
-// A backup contains everything that was acknowledged before it began, and later commits completely
-// or not at all. The store goes on meanwhile (guarantees G3 and G4).
+// A backup contains everything that was acknowledged before it began, and each later commit
+// completely or not at all (guarantees G3 and G4). The store continues to commit during the backup.
 func TestABackupBesideAWriter(t *testing.T) {
 	path, to := filepath.Join(t.TempDir(), "belay.db"), filepath.Join(t.TempDir(), "b.db")
 	const before = 300

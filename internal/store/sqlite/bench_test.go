@@ -167,8 +167,8 @@ func BenchmarkNoopExecutions(b *testing.B) {
 	}
 }
 
-// BenchmarkQueuedExecutions does the same in three commits: a queue of submissions that is claimed
-// later.
+// BenchmarkQueuedExecutions runs executions that do nothing in three commits: submissions, later
+// their claims, and their settlements.
 func BenchmarkQueuedExecutions(b *testing.B) {
 	for _, batch := range []int{64, 500} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {

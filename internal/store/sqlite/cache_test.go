@@ -26,7 +26,8 @@ func loaded(t *testing.T, s *Store, id belay.ExecutionID) *machine.Execution {
 	return e
 }
 
-// A change by another connection is seen by the next commit, even if the row was in the cache.
+// The next commit reads a row that another connection has changed, even if an older row is in the
+// cache.
 func TestTheCacheSeesOtherWriters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	s, err := Open(t.Context(), path, Options{})

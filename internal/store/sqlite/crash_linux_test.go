@@ -120,8 +120,8 @@ func TestChildWritesUpToALimit(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
 		t.Fatal(err)
 	}
-	// The disk works again, and still nothing is written: a write that failed may now seem to
-	// succeed although its data is lost.
+	// The disk works again, but the store still writes nothing, because a repetition of the failed
+	// write may seem to succeed although the data is lost.
 	for what, err := range map[string]error{"commit": submit(s, numbered(n+1)), "mark": mark(t, s)} {
 		if belay.CodeOf(err) != belay.CodeInternal || !errors.Is(err, store.ErrBroken) {
 			t.Errorf("%s afterwards: %s: %v", what, belay.CodeOf(err), err)

@@ -41,8 +41,8 @@ func batch(t *testing.T, s *Store, ids ...belay.ExecutionID) error {
 	})
 }
 
-// A full disk refuses a commit that does not fit, completely, and the store works again when there
-// is room.
+// If a commit does not fit on a full disk, none of it is written, and the store works again when
+// there is room.
 func TestAFullDiskRefusesWholeCommits(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
 	if err != nil {

@@ -60,9 +60,9 @@ func missing(t *testing.T, what string, err error) {
 	}
 }
 
-// A database whose log was removed after a crash is refused by every function that would use it,
-// whether or not a part of the log was moved before, and is left unchanged. With its log it opens.
-// An operator who goes on with the rest begins a new epoch.
+// Every function refuses a database whose log was removed after a crash, whether or not a part of
+// the log was moved into the database before, and leaves the database unchanged. With its log the
+// database opens. An operator can begin a new epoch to continue without the missing commits.
 func TestADatabaseWithoutItsLogIsRefused(t *testing.T) {
 	for _, moved := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "belay.db")
@@ -110,8 +110,8 @@ func TestADatabaseWithoutItsLogIsRefused(t *testing.T) {
 	}
 }
 
-// A database that was closed needs no file beside it, and neither does one whose log another
-// program has moved.
+// A database that was closed needs no other file, and a database whose log another program has
+// moved into it needs none either.
 func TestAClosedDatabaseNeedsNoOtherFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	for n := byte(1); n <= 3; n++ {

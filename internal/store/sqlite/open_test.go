@@ -195,8 +195,8 @@ func TestOpeningANewDatabaseTakesTurns(t *testing.T) {
 	}
 }
 
-// A read-only store beside an engine sees what is committed, writes nothing, and works without the
-// engine too.
+// A read-only store reads what an engine in another process commits, writes nothing, and also works
+// without the engine.
 func TestReadOnlyReadsBesideAnEngine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	engine := mustOpen(t, path, sqlite.Options{})
@@ -229,7 +229,7 @@ func TestReadOnlyReadsBesideAnEngine(t *testing.T) {
 	}
 }
 
-// If the decision of a commit panics, nothing is written, and the store goes on.
+// If the decision of a commit panics, nothing is written, and the store continues to work.
 func TestAPanicInADecisionWritesNothing(t *testing.T) {
 	clock := storetest.NewClock()
 	s := mustOpen(t, filepath.Join(t.TempDir(), "belay.db"), sqlite.Options{Clock: clock.Now})
@@ -246,8 +246,8 @@ func TestAPanicInADecisionWritesNothing(t *testing.T) {
 	}
 }
 
-// A commit waits for the lock of another process as long as BusyTimeout, and no longer than its
-// context.
+// A commit waits for the lock of another process for up to BusyTimeout, and not longer than its
+// context allows.
 func TestALockedDatabaseIsUnavailableForAWhile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	s := mustOpen(t, path, sqlite.Options{BusyTimeout: 50 * time.Millisecond})
@@ -275,7 +275,7 @@ func TestALockedDatabaseIsUnavailableForAWhile(t *testing.T) {
 	}
 }
 
-// A damaged row is an error that names what cannot be read.
+// Reading a damaged row gives an error that names the damaged value.
 func TestDamagedRowsAreErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	s := mustOpen(t, path, sqlite.Options{})

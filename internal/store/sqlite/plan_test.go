@@ -65,8 +65,8 @@ func TestStatementsFindRowsByIndex(t *testing.T) {
 	}
 }
 
-// small reports whether a step reads something small: owners of executions, ready lanes, and an
-// index that has little more than the result.
+// small reports whether a step reads only a little: the owners of executions, the ready lanes, or
+// an index that contains little more than the result.
 func small(step string) bool {
 	return strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN owners") ||
 		strings.HasPrefix(step, "SCAN lanes") || strings.HasPrefix(step, "SCAN (subquery") ||
