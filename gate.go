@@ -8,11 +8,11 @@ import (
 // GateID is the id of a gate: its kind, a colon and its name, as in "limit:crawler". A gate decides
 // whether an execution that is due may start a run. There are five kinds:
 //
-//   - limit: limits how many of the executions that name it are under way ([Concurrency])
-//   - rate: limits how many runs of the executions that name it start in a time ([Rate])
-//   - target: the circuit breaker of an external service that runs call, and an operator's pause of
-//     that service
-//   - queue and workflow: the pause, the limit and the rate that an operator has set for all
+//   - limit: limits how many of the executions that name it are in progress ([Concurrency])
+//   - rate: limits how fast the runs of the executions that name it start ([Rate])
+//   - target: stops runs while the circuit breaker of an external service that they call is open, or
+//     while an operator has paused that service
+//   - queue and workflow: apply the pause, the limit and the rate that an operator has set to all
 //     executions of a queue or of a workflow
 type GateID string
 
@@ -68,8 +68,8 @@ type Concurrency struct {
 	WhenFull WhenFull `json:"when_full,omitempty"`
 }
 
-// Rate limits how fast the runs of executions with the same Name start: in any duration d of the
-// store's clock at most Max + Max·d/Per runs start.
+// Rate limits how fast the runs of executions with the same Name start: within any period of the
+// length d, at most Max + Max·d/Per runs start, by the store's clock.
 type Rate struct {
 	// Name is the name of the rate. The rate counts the runs of all executions with this name. The
 	// name has at most MaxName bytes.
@@ -124,8 +124,8 @@ type GateChange struct {
 	Action GateAction `json:"action"`
 	// Until is when the pause ends. If it is zero, the pause lasts until an operator ends it.
 	Until time.Time `json:"until,omitzero"`
-	// Max is the number of places for [GateSetLimit], and the number of runs that may start within
-	// Per for [GateSetRate].
+	// Max is the number of places for [GateSetLimit]. For [GateSetRate], Max and Per have the meaning
+	// of the fields of [Rate].
 	Max int      `json:"max,omitempty"`
 	Per Duration `json:"per,omitempty"`
 	// The audit log keeps Actor and Reason. Each has at most MaxName bytes.
@@ -155,7 +155,7 @@ type GateInfo struct {
 	Held    int `json:"held,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
 	// UpdatedAt is the time of the newest change, by an operator or by the engine. UpdatedBy is the
-	// operator who made that change, empty if the change named no operator.
+	// operator who made the newest change by an operator, empty if that change named no operator.
 	UpdatedAt time.Time `json:"updated_at,omitzero"`
 	UpdatedBy string    `json:"updated_by,omitempty"`
 }
@@ -176,7 +176,7 @@ type GateLimited struct {
 	Set   int `json:"set,omitempty"`
 }
 
-// GatePace is a rate: at most Max runs start within Per.
+// GatePace is a rate with the Max and the Per of a [Rate].
 type GatePace struct {
 	Max int      `json:"max"`
 	Per Duration `json:"per"`
