@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// armed makes a repository whose configuration sets a program in every setting and hook that git
-// could execute.
+// armed makes a repository in which every setting and every hook that can name a program for git
+// names the given program.
 func armed(t *testing.T, program string) string {
 	t.Helper()
 	src := repo(t)
@@ -40,8 +40,8 @@ func armed(t *testing.T, program string) string {
 	return src
 }
 
-// Rule: root executes no program that another user configured in a repository of a shared
-// directory, such as the system's temporary directory.
+// Rule: if another user has put a repository into a shared directory, such as the directory for
+// temporary files, root executes no program that the configuration of that repository names.
 func TestSourceInASharedDirectory(t *testing.T) {
 	asRoot(t)
 	m := open(t)
@@ -66,8 +66,9 @@ func TestSourceInASharedDirectory(t *testing.T) {
 	}
 }
 
-// Rule: a user replaces a repository again and again by a symbolic link to a repository of root.
-// Root executes no program of that user, and the user's job can read no file of root's repository.
+// Rule: while a user keeps replacing a repository by a symbolic link to a repository of root,
+// Prepare runs as root. Root executes no program of that user, and the job of that user cannot read
+// any file of root's repository.
 func TestSourceThatIsSwapped(t *testing.T) {
 	asRoot(t)
 	m := open(t)
@@ -108,7 +109,7 @@ func TestSourceThatIsSwapped(t *testing.T) {
 	}
 }
 
-// tries is the number of attempts to win a race.
+// tries is how often a test repeats an attack that succeeds only at the right moment.
 const tries = 60
 
 // Rule: while Salvage reads a workspace, a process keeps replacing its files by symbolic links to a
@@ -140,9 +141,10 @@ func TestFilesThatAreSwapped(t *testing.T) {
 	}
 }
 
-// Rule: where a workspace belongs to the server's own user, its steward (the helper process that
-// salvages it) cannot read a file that is hidden from the job. The git of this test tries to read
-// the secret itself, like a job that replaces a file at the right moment every time.
+// Rule: even if a workspace has the user of the server itself, its steward (the helper process that
+// salvages it) cannot read a file that is hidden from the job. In this test a program takes the
+// place of git and tries to read the secret, like a job that replaces a file at exactly the right
+// moment.
 func TestStewardReadsNothingHiddenFromItsJob(t *testing.T) {
 	asRoot(t)
 	const text = "only the server may read this"
@@ -180,7 +182,8 @@ func TestStewardReadsNothingHiddenFromItsJob(t *testing.T) {
 	}
 }
 
-// bomb makes a repository of a few kilobytes whose checkout has this number of files of a mebibyte.
+// bomb makes a repository of a few kilobytes. Its checkout has the given number of files of one
+// mebibyte each.
 func bomb(t *testing.T, files int) string {
 	t.Helper()
 	src := filepath.Join(t.TempDir(), "bomb")
@@ -220,7 +223,7 @@ func TestDecompressionBombExceedsQuota(t *testing.T) {
 	}
 }
 
-// taken samples the disk space of a directory and records the maximum.
+// taken measures the disk space of a directory again and again, and records the maximum.
 func taken(t *testing.T, dir string) (most *int64, stop func()) {
 	t.Helper()
 	most = new(int64)

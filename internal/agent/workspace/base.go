@@ -16,9 +16,9 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// base is the warm clone of one repository, with its lock. The files of the clone belong to the
-// keeper (the user of the helper process that fetches), and this process does not trust their
-// contents. This process keeps the state of the base in a file beside the clone.
+// base is the cached clone of one repository: workspaces get their objects from it. The files of the
+// clone belong to the keeper (the user of the helper process that fetches), so this process does
+// not trust their contents. It keeps the state of the base in a file of its own beside the clone.
 type base struct {
 	m      *Manager
 	src    source
@@ -29,7 +29,8 @@ type base struct {
 	state  state
 }
 
-// state is what this process recorded about a base. A base without a state is incomplete.
+// state is what this process has recorded about a base (a cached clone). A base without a recorded
+// state is incomplete.
 type state struct {
 	// Repo is the repository, for display.
 	Repo string `json:"repo,omitempty"`
@@ -49,7 +50,8 @@ func (m *Manager) base(src source) *base {
 	return &base{m: m, src: src, dir: filepath.Join(m.dir, "base", src.key()), keeper: m.Keeper}
 }
 
-// lockBase waits for the lock that is needed to fetch or make the base of src.
+// lockBase waits for the lock that a process needs to make or fetch the base (the cached clone) of
+// src.
 func (m *Manager) lockBase(ctx context.Context, src source) (*base, error) {
 	b := m.base(src)
 	if err := b.obtain(ctx); err != nil {
@@ -69,9 +71,9 @@ func (b *base) obtain(ctx context.Context) error {
 
 func (b *base) unlock() { _ = b.lock.Close() }
 
-// locate finds the commit that spec names. It uses the present base if that base was fetched
-// recently enough, and otherwise fetches first. If the present base is damaged, locate makes a new
-// base. It returns the directory of the base that has the commit; the caller closes the directory.
+// locate finds the commit that spec names in the base (the cached clone). It fetches first, unless
+// the last fetch is recent enough. If damaged is true, it makes a new base. It returns the opened
+// directory of the base that has the commit; the caller closes that directory.
 func (b *base) locate(ctx context.Context, spec Spec, damaged bool) (*found, *os.File, error) {
 	if !damaged {
 		if f, dir, err := b.consult(ctx, spec, false); err == nil && f != nil {
@@ -91,8 +93,8 @@ func (b *base) locate(ctx context.Context, spec Spec, damaged bool) (*found, *os
 	return b.rebuild(ctx, spec)
 }
 
-// consult searches the present base for the commit of spec. If fetch is true, it may fetch first.
-// Without a usable base it returns no result and no error.
+// consult searches the present base (the cached clone) for the commit of spec. If fetch is true, it
+// may fetch first. If the base is not usable, consult returns neither a result nor an error.
 func (b *base) consult(ctx context.Context, spec Spec, fetch bool) (*found, *os.File, error) {
 	dir := b.load()
 	if dir == nil {
@@ -115,9 +117,9 @@ func (b *base) consult(ctx context.Context, spec Spec, fetch bool) (*found, *os.
 	return f, dir, nil
 }
 
-// load reads the state of the base and opens its directory. It returns nil if the base is unusable:
-// incomplete, or owned by another user. If this process is root and no keeper is configured,
-// helpers run as the user who owns the existing base.
+// load reads the recorded state of the base (the cached clone) and opens its directory. It returns
+// nil if the base cannot be used, because it is incomplete or belongs to another user. If this
+// process is root and no keeper is configured, helpers run as the user who owns the present base.
 func (b *base) load() *os.File {
 	raw, err := readRegular(b.dir+stateFile, 1<<20)
 	if err != nil || json.Unmarshal(raw, &b.state) != nil || b.state.Fetched.IsZero() {
@@ -155,7 +157,8 @@ func (b *base) order(spec Spec) keepOrder {
 	}
 }
 
-// errand returns the order that a keeper of this base gets, with its rights and limits.
+// errand returns the task for a keeper (the helper that fetches) of this base, with its rights and
+// limits.
 func (b *base) errand(o *keepOrder) errand {
 	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 4 * maxBaseRefs,
 		order: order{Keep: o}}
@@ -164,7 +167,8 @@ func (b *base) errand(o *keepOrder) errand {
 	return e
 }
 
-// ask runs a keeper with the order o and returns the commit that the keeper found.
+// ask runs a keeper (the helper that fetches) with the order o, and returns the commit that the
+// keeper has found.
 func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	e := b.errand(&o)
 	defer func() { closeAll(e.files) }()
@@ -179,7 +183,8 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 		}
 	case o.Fetch:
 		e.network, e.inherit = true, remoteEnvironment
-		// The keeper may not be able to read this file, so it gets the contents.
+		// The keeper may have no right to read the file with the certificates, so it gets the contents
+		// of the file.
 		if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 			o.Authorities, _ = os.ReadFile(file)
 		}
@@ -197,7 +202,8 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	return a.Found, a.Found.check()
 }
 
-// check returns an error if the keeper's answer is not valid.
+// check returns an error if the keeper's answer is not valid. This process does not trust the
+// keeper.
 func (f *found) check() error {
 	branch := func(ref []byte) bool {
 		name, ok := strings.CutPrefix(string(ref), "refs/heads/")
@@ -224,8 +230,8 @@ func (b *base) remember(f *found) error {
 	return nil
 }
 
-// compact runs a keeper that packs the base, if the base has too many packs. Errors are ignored,
-// because the base is usable without.
+// compact runs a keeper that merges packs of the base, if the base has too many packs. It ignores
+// errors, because the base can also be used with many packs.
 func (b *base) compact(ctx context.Context, f *found) {
 	if f.Packs <= maxPacks {
 		return
@@ -240,7 +246,8 @@ func (b *base) compact(ctx context.Context, f *found) {
 	_, _ = b.m.send(ctx, b.errand(&o))
 }
 
-// rebuild makes a new base and then replaces the present base by it.
+// rebuild makes a new base (cached clone) of the source, and puts it in the place of the present
+// base.
 func (b *base) rebuild(ctx context.Context, spec Spec) (*found, *os.File, error) {
 	if err := b.clear(".new-"); err != nil {
 		return nil, nil, err
@@ -294,8 +301,7 @@ func (b *base) replace(ctx context.Context, next string, f *found) error {
 	return b.remember(f)
 }
 
-// clear removes the directories, of unfinished and of replaced bases, that a dead process left
-// behind.
+// clear removes the directories of bases that a dead process left unfinished or had replaced.
 func (b *base) clear(infix string) error {
 	left, err := filepath.Glob(b.dir + infix + "*")
 	for _, dir := range left {

@@ -35,8 +35,8 @@ func large(b *testing.B) string {
 }
 
 // BenchmarkFiftyWorkspaces makes and removes fifty workspaces of a large repository, ten at a time,
-// with a commit in each workspace. It reports for how long processes kept the locks on the base,
-// and how long they waited for these locks.
+// with a commit in each workspace. It reports how long a lock on the base (the cached clone) was
+// kept, and how long processes waited for a lock.
 func BenchmarkFiftyWorkspaces(b *testing.B) {
 	source := large(b)
 	for b.Loop() {
@@ -82,9 +82,9 @@ func oneJob(m *Manager, source string, i int) error {
 	return w.Remove(context.Background())
 }
 
-// BenchmarkSalvage salvages a job on a large repository: once with the notes about untouched files,
-// which Salvage has while the job's server runs, and once without these notes, as after the
-// server's death.
+// BenchmarkSalvage salvages a job on a large repository. The first benchmark has the notes from
+// which Salvage learns that a file is untouched; these exist while the server of the job runs. The
+// second has no notes, as after the death of that server.
 func BenchmarkSalvage(b *testing.B) {
 	source := large(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
@@ -147,8 +147,8 @@ func grown(b *testing.B) string {
 	return dir
 }
 
-// BenchmarkPrepare measures how long Prepare takes with an existing base of 1,000 files and 800
-// commits. It also reports how long the salvage of each workspace takes.
+// BenchmarkPrepare measures how long Prepare takes if the base (the cached clone) already exists and
+// has 1,000 files and 800 commits. It also reports how long the salvage of each workspace takes.
 func BenchmarkPrepare(b *testing.B) {
 	source := grown(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// unbundle unpacks a bundle that this package made into a git directory that has the base commit,
-// and returns the saved values of HEAD and the refs. It checks every object, and that no object is
-// missing, because git itself would trust the bundle.
+// unbundle unpacks a bundle into a git directory that has the base commit, and returns the record
+// in the bundle: the saved values of HEAD and the refs. It checks every object, and that no object
+// is missing, because git itself would trust the bundle.
 func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*record, error) {
 	state, err := unpack(ctx, g, dir, bundle)
 	if err != nil {
@@ -25,8 +25,8 @@ func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*re
 	return r, err
 }
 
-// unpack unpacks the objects of a bundle. It returns the commit that the bundle names as stateRef,
-// the ref with the saved values of HEAD and the refs.
+// unpack unpacks the objects of a bundle. It returns the commit of stateRef, the ref in the bundle
+// whose commit contains the saved values of HEAD and the refs.
 func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state string, err error) {
 	header, pack, ok := bytes.Cut(bundle, []byte("\n\n"))
 	if !ok || !bytes.HasPrefix(header, []byte("# v")) {
@@ -46,7 +46,7 @@ func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state strin
 	return state, err
 }
 
-// whole checks that a git directory has all objects that a record needs.
+// whole checks that a git directory has all objects that the record of a bundle refers to.
 func (r *record) whole(ctx context.Context, g *git, dir, base, state string) error {
 	tips := []string{"^" + base, state}
 	if r.head.commit != "" {
@@ -62,8 +62,9 @@ func (r *record) whole(ctx context.Context, g *git, dir, base, state string) err
 	return nil
 }
 
-// bundle packs the objects that a record needs and the base commit does not have. It returns the
-// number of commits on HEAD and the branches even if the bundle exceeds its limit.
+// bundle packs the objects that a record (the saved state of git) refers to and the base commit
+// does not have. It returns the number of commits on HEAD and the branches even if the bundle
+// exceeds its limit.
 func (p *private) bundle(ctx context.Context, r *record) ([]byte, int, error) {
 	base := "^" + p.at.Commit
 	state, err := p.writeState(ctx, r)
@@ -112,27 +113,29 @@ func lines(first []string, more ...string) *strings.Reader {
 	return strings.NewReader(strings.Join(append(first[:len(first):len(first)], more...), "\n") + "\n")
 }
 
-// attempts is the maximum number of bundles made to find the pieces that cannot be packed.
+// attempts is how many bundles are made at most to find the pieces (such as branches) that cannot
+// be packed.
 const attempts = 40
 
-// errTried means that packing has made the maximum number of attempts.
+// errTried means that the maximum number of bundles was made.
 var errTried = errors.New("too many parts cannot be kept; the search for the remaining parts was ended")
 
-// packing makes one bundle of as many pieces as possible.
+// packing makes one bundle of as many pieces as possible; a branch and the stash are such pieces.
 type packing struct {
 	s      *salvage
 	reader *private
 	change *change
 	tried  int
 
-	// The results of the last successful attempt.
+	// The following fields have the results of the last bundle that try has made and unpacked.
 	bundle []byte
 	count  int
 	from   string // the commit of HEAD in the bundle
 	proof  *private
 }
 
-// try makes a bundle of pieces and unpacks it, which proves that the bundle can be restored.
+// try makes a bundle of the pieces and unpacks it again, which proves that the bundle can be
+// restored.
 func (k *packing) try(ctx context.Context, pieces []piece) error {
 	if k.tried++; k.tried > attempts {
 		return errTried
@@ -205,8 +208,8 @@ func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
 	}
 }
 
-// shorten leaves out the pieces of the least important tier, such as stashes, and records them as
-// lost.
+// shorten removes the pieces of the least important tier, such as stashes, from the list, and
+// records them as lost.
 func (k *packing) shorten(pieces []piece, err error) (less []piece) {
 	last := pieces[0].tier
 	for _, p := range pieces {
@@ -222,8 +225,8 @@ func (k *packing) shorten(pieces []piece, err error) (less []piece) {
 	return less
 }
 
-// dropUnpackable finds by halving the list which pieces cannot be packed even alone, and leaves these
-// pieces out.
+// dropUnpackable removes the pieces that cannot be packed even alone. It finds them by halving the
+// list.
 func (k *packing) dropUnpackable(ctx context.Context, pieces []piece) []piece {
 	if len(pieces) > 1 {
 		half := len(pieces) / 2

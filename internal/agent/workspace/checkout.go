@@ -22,8 +22,8 @@ func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source)
 	return err
 }
 
-// checkout makes the checkout of a workspace. If status is true, it reports whether a local source
-// has uncommitted changes.
+// checkout makes the checkout of a workspace. If status is true and the source is a local
+// directory, it also reports whether the source has uncommitted changes.
 func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src source, status bool) (dirty bool,
 	err error) {
 	if m.git.bin == "" {
@@ -42,7 +42,8 @@ func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src sou
 	}
 	err = m.clone(ctx, b, w, spec, false)
 	if err != nil && ctx.Err() == nil && !final(err) {
-		// The base may be damaged in files that the fetch did not read, so a new base is made.
+		// The base (the cached clone) may be damaged in files that the fetch did not read, so a new base
+		// is made.
 		if rerr := m.clone(ctx, b, w, spec, true); rerr == nil || final(rerr) {
 			err = rerr
 		} else {
@@ -63,8 +64,8 @@ func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src sou
 	return false, err
 }
 
-// explain adds to the error of a fetch the message of the peer (the process that answers for the
-// source), and marks the error as ErrUnreachable if a retry may succeed.
+// explain adds to the error of a fetch the error output of the peer (the process that answers git
+// for the source). It marks the error as ErrUnreachable if a retry may succeed.
 func explain(src source, err error, complaint string, why error) error {
 	var e *belay.Error
 	switch {
@@ -83,13 +84,14 @@ func explain(src source, err error, complaint string, why error) error {
 	return &belay.Error{Code: e.Code, Message: e.Message, Err: cause}
 }
 
-// final reports whether err would occur again with a new base.
+// final reports whether err would also occur with a newly made base. Such an error does not come
+// from a damaged base.
 func final(err error) bool {
 	var e *belay.Error
 	return errors.As(err, &e)
 }
 
-// clone makes the checkout from the base.
+// clone makes the checkout from the objects of the base (the cached clone).
 func (m *Manager) clone(ctx context.Context, b *base, w *Workspace, spec Spec, damaged bool) error {
 	for range 3 {
 		f, dir, err := b.locate(ctx, spec, damaged)
@@ -117,8 +119,9 @@ func (m *Manager) cloneFrom(ctx context.Context, b *base, dir *os.File, w *Works
 	return m.populate(ctx, w, &fillOrder{Refs: f.Refs, Head: b.state.Head})
 }
 
-// objectsOf returns the directory with the objects of a workspace's base. If the workspace has its
-// own user, that is a copy in the workspace, which the command cannot change; else it is the base.
+// objectsOf returns the directory with the objects on which a workspace is based. If the workspace
+// has its own user, this is a directory in the workspace that the command cannot change; otherwise
+// it is the base itself (the cached clone).
 func (m *Manager) objectsOf(w *Workspace) string {
 	if w.User != nil {
 		return filepath.Join(w.root, "objects")
@@ -135,7 +138,7 @@ func (w *Workspace) empty() error {
 	return err
 }
 
-// deepen writes into a git directory the commits at which the history of a shallow source ends.
+// deepen records in a git directory the commits at which the history of a shallow source ends.
 func deepen(dir string, shallow []byte) error {
 	if len(shallow) == 0 {
 		return nil

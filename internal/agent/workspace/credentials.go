@@ -13,11 +13,11 @@ import (
 // Login is a user name and a password for a server with repositories. Either may be empty.
 type Login struct{ User, Password string }
 
-// Credentials finds the login for a repository's URL. It is called before each fetch; an error
-// fails that fetch.
+// Credentials finds the user name and password for a repository's URL. It is called before each
+// fetch. If it returns an error, that fetch fails.
 type Credentials func(url string) (user, password string, ok bool, err error)
 
-// maxCredentials bounds a file of credentials, in bytes.
+// maxCredentials is the maximum size of a file of credentials, in bytes.
 const maxCredentials = 1 << 20
 
 // CredentialFile finds logins in a file of the format of git's credential store, with one login on
@@ -67,7 +67,7 @@ func lookUp(text []byte, repo string) (found Login, ok bool, err error) {
 	return found, ok, nil
 }
 
-// below reports whether path equals other or lies in the directory other.
+// below reports whether path equals the directory other or lies below it.
 func below(path, other string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(other, "/"))
 	return ok && (rest == "" || rest[0] == '/')

@@ -15,9 +15,9 @@ import (
 )
 
 // unlock decrypts a fresh checkout with git-crypt, if a key is configured. It runs before the
-// command, when the command has not changed any file yet. The only programs that it executes are
-// the git-crypt in this process's PATH and, as git's filter, git-crypt again. noKey, if not empty,
-// says why the key could not be read.
+// command starts, so the command has not changed any file yet. It executes only the git-crypt in
+// this process's PATH, and git with that git-crypt as its filter. If the key could not be read,
+// noKey says why.
 func unlock(ctx context.Context, g *git, at *site, repo, noKey string) error {
 	switch {
 	case at.CryptKey == "" && noKey == "" || !encrypted(at.Dir):
@@ -84,9 +84,9 @@ func (g *git) crypt(ctx context.Context, tree, dir string, args ...string) error
 	return nil
 }
 
-// crypt configures a private git directory to encrypt files of the work tree again, with the key
-// and the git-crypt of this process. So git runs no program that the workspace names, and files
-// that the repository stores encrypted are also encrypted in the bundle and the patch.
+// crypt configures a private git directory so that git encrypts files of the work tree with the key
+// and the git-crypt of this process. So git runs no program that the workspace names, and a file
+// that the repository stores encrypted is also encrypted in the bundle and the patch.
 func (p *private) crypt() error {
 	if p.at.CryptKey == "" {
 		return nil

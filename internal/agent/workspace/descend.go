@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trees that other users can write are counted and removed by descriptors: each directory is opened
-// from the descriptor of its parent, with O_NOFOLLOW and O_DIRECTORY. So a user who replaces a
-// directory by a symbolic link gains nothing: the link is not followed. Files on other file systems
-// are neither counted nor removed.
+// This file counts and removes files in directories that other users can write. It opens each
+// directory from the descriptor of the parent directory, with O_NOFOLLOW and O_DIRECTORY. So a user
+// gains nothing by replacing a directory by a symbolic link, because the link is not followed.
+// Files on other file systems are neither counted nor removed.
 
-// levels is the maximum number of directories open at a time; directories may be nested deeper.
+// levels is the maximum number of directories that are open at the same time. A tree may have more
+// levels than that.
 const levels = 64
 
 const openAsDir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
@@ -50,9 +51,9 @@ type descent struct {
 	visit func(st *unix.Stat_t) error
 }
 
-// descend calls visit for dir and for every file below dir on the same file system. It may skip
-// files that another process removes or moves meanwhile, and files that this process may not read.
-// It returns the first error of visit, or the cause of ctx.
+// descend calls visit for dir and for every file below dir on the same file system. It may skip a
+// file that another process removes or moves during the walk, and a file that this process may not
+// read. It returns the first error of visit, or the cause of ctx.
 func descend(ctx context.Context, dir *os.File, visit func(st *unix.Stat_t) error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
@@ -135,8 +136,9 @@ func (d *descent) step() error {
 	return d.enter(sub, &st)
 }
 
-// up goes back to the parent directory. If the parent's descriptor was closed, up opens the parent
-// again through "..", unless the directory was moved meanwhile.
+// up goes back to the parent directory. If the descriptor of the parent was closed, up opens the
+// parent again through "..". If ".." is another directory, because the directory was moved, up goes
+// back to the nearest parent that is still open.
 func (d *descent) up() {
 	last := len(d.way) - 1
 	at := d.way[last]
@@ -159,7 +161,8 @@ func (d *descent) up() {
 	if err == nil {
 		_ = dir.Close()
 	}
-	// ".." no longer leads to these directories, because the directory was moved
+	// ".." no longer leads to the parents whose descriptors were closed, because the directory was
+	// moved
 	for len(d.way) > 0 && d.way[len(d.way)-1].dir == nil {
 		d.way = d.way[:len(d.way)-1]
 	}
@@ -274,8 +277,8 @@ func (r *removal) one(dir *os.File, name string, depth int) error {
 	return nil
 }
 
-// empty removes the entries of a directory and reads it again until it is empty, since removing
-// entries changes what Readdirnames returns.
+// empty removes the entries of a directory. It reads the directory again until no entry is left,
+// because the removal of entries changes which entries Readdirnames returns.
 func (r *removal) empty(dir *os.File, depth int) error {
 	for {
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {

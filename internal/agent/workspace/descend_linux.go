@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openUp gives the owner of a directory all permissions on it; it changes nothing that is not a
-// directory.
+// openUp gives the owner of a directory all permissions on it. It changes nothing if the name is
+// not a directory.
 func openUp(dir *os.File, name string) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nested makes that number of nested directories, more than a path can name, and moves a file into
-// the deepest.
+// nested makes the given number of nested directories, so many that no path can name the deepest,
+// and moves a file into the deepest directory.
 func nested(t *testing.T, dir string, levels int, file string) {
 	t.Helper()
 	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -39,8 +39,8 @@ func nested(t *testing.T, dir string, levels int, file string) {
 	_ = unix.Close(at)
 }
 
-// Rule: if a command nests directories deeper than any path can name, their files count towards the
-// quota, Usage counts them, and Remove removes them.
+// Rule: files in directories that are nested deeper than any path can name also count towards the
+// quota and in Usage, and Remove removes them.
 func TestDeepDirectories(t *testing.T) {
 	m := open(t)
 	w := prepare(t, m, Spec{ID: "deep"})
@@ -70,8 +70,8 @@ func TestDeepDirectories(t *testing.T) {
 	}
 }
 
-// Rule: Usage and Remove touch only files in the workspace, even while a process replaces its
-// directories by symbolic links to directories outside.
+// Rule: Usage and Remove touch only files in the workspace, even if a process at the same time
+// replaces directories of the workspace by symbolic links to directories outside.
 func TestSwappedDirectories(t *testing.T) {
 	m := open(t)
 	outside := t.TempDir()

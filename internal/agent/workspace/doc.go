@@ -3,7 +3,8 @@
 //
 // # Words
 //
-//   - A source is a repository from which workspaces are made. A base is its warm, bare clone.
+//   - A source is a repository from which workspaces are made. A base is a bare clone of a source
+//     that stays on this machine as a cache, so that later workspaces are made faster.
 //   - A helper is a process of this program that works as another user. There are three kinds:
 //     reader, keeper and steward. A helper's task is an errand. A trip is one run of a helper.
 //   - A peer is the process that answers for a source. A line is one socket from a keeper to a peer,
@@ -19,7 +20,7 @@
 //
 // # Layout
 //
-//	base/HASH          one bare, warm clone per repository, owner and credential; no command
+//	base/HASH          one bare, cached clone per repository, owner and credential; no command
 //	                   works in it; its files belong to the keeper
 //	base/HASH.json     its state: HEAD of the source and time of the last fetch
 //	base/HASH.lock     flock: a process makes or fetches the base

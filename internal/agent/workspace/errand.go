@@ -16,7 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// errand is a task for a helper process, with the rights that the helper gets for it.
+// errand is a task for a helper (a process of this program that runs as another user), with the
+// rights that the helper gets for the task.
 type errand struct {
 	who  string     // reader, keeper or steward
 	user *host.User // nil for the user of this process
@@ -29,14 +30,14 @@ type errand struct {
 	limits           process.Limits
 	// network gives the helper the network of this machine.
 	network bool
-	// hostTmp gives the helper the machine's /tmp instead of a private /tmp, because the machine's
-	// /tmp may contain the source or a directory on its path.
+	// hostTmp gives the helper the machine's /tmp instead of a private /tmp. The source, or a
+	// directory on the path to it, may be in the machine's /tmp.
 	hostTmp bool
 	limit   int64 // maximum size of the helper's answer, in bytes
 	order   order
 }
 
-// trip is a running helper.
+// trip is one run of a helper process.
 type trip struct {
 	who     string
 	ctx     context.Context
@@ -46,7 +47,8 @@ type trip struct {
 	out     bounded
 	said    tail
 	end     sync.Once
-	// harvest, if set, moves results out of the scratch directory after the helper has succeeded.
+	// harvest, if set, is called after the helper has succeeded. It moves results out of the scratch
+	// directory.
 	harvest func() error
 }
 
@@ -103,9 +105,9 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 	return c, nil
 }
 
-// makePassable makes the directories above the helpers' directories passable for other users. It is
-// needed on a machine where sandboxes cannot bind directories. It reports whether it changed
-// anything.
+// makePassable lets other users pass the directories above the directories of helpers, and reports
+// whether it changed anything. This is needed on a machine where the sandbox of a helper cannot
+// make its directories visible by mounts.
 func (m *Manager) makePassable() (opened bool) {
 	for _, sub := range []string{"base", "scratch"} {
 		dir := filepath.Join(m.dir, sub)
@@ -162,7 +164,7 @@ func (t *trip) wait() (*answer, error) {
 	return a, err
 }
 
-// send starts a helper and waits for it.
+// send starts a helper and waits for its answer.
 func (m *Manager) send(ctx context.Context, e errand) (*answer, error) {
 	t, err := m.start(ctx, e)
 	if err != nil {

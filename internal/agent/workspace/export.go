@@ -12,10 +12,10 @@ import (
 )
 
 // CheckOut makes a checkout for a person in dir, which must be empty or not exist, and applies the
-// salvaged work in s except s.Home. The checkout belongs to no job, and Sweep never removes it.
-// spec names the repository and the commit; CheckOut ignores its ID. left describes the parts of
-// the work that CheckOut did not apply because they would make git run programs as that person.
-// CheckOut returns the same errors as Prepare.
+// salvaged work in s except HOME. The checkout belongs to no job, and Sweep never removes it. spec
+// names the repository and the commit; its ID is ignored. left describes the parts of the work that
+// were not applied because they would make git run programs as that person. CheckOut returns the
+// same errors as Prepare.
 func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, s Salvage) (left []string, err error) {
 	spec.ID = "checkout"
 	src, err := m.source(spec)

@@ -34,8 +34,9 @@ type command struct {
 	tree  string // work tree; "" for none
 	index string // index file; "" for the index in dir
 	at    string // working directory; "" for the work tree or, without a work tree, an empty directory
-	// remote is the source from which the command fetches, or nil. git reaches the source over line
-	// (a socket to the process that answers for the source), or by the network if line is nil.
+	// remote is the source from which the command fetches; nil if it does not fetch. git reaches the
+	// source over line (a socket to the process that answers for the source), or over the network if
+	// line is nil.
 	remote *source
 	line   *os.File
 	stdin  io.Reader
@@ -82,8 +83,8 @@ func (g *git) pipe(ctx context.Context, c command, w io.Writer) error {
 	stderr := &tail{}
 	cmd := g.command(ctx, c)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, w, stderr
-	// The kernel kills git when the thread that started it ends, so this thread must not end
-	// before.
+	// The kernel kills git when the thread that started git ends, so this thread must live longer
+	// than git.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var err error
@@ -135,17 +136,19 @@ func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	return cmd
 }
 
-// lineURL is the URL by which git reaches a source over a line. Descriptor 3 is the line; git gets
-// no other descriptor except standard input, output and error.
+// lineURL is the URL that git gets for a source that it reaches over a line (a socket to the
+// process that answers for the source). Descriptor 3 of git is the line; git gets no other
+// descriptor except standard input, output and error.
 const lineURL = "fd::3"
 
-// answerFromEnvironment is a credential helper that prints the login from git's environment. The
-// login is not in the arguments, because every user of the machine can read these. The helper is
-// configured for one host, so that a redirection to another host gets no login.
+// answerFromEnvironment is a credential helper for git. It prints the user name and password that
+// are in the environment of git. They are not in its arguments, because every user of the machine
+// can read the arguments of a process. The helper is configured for one host, so that git sends no
+// password to another host after a redirection.
 const answerFromEnvironment = `!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$BELAY_GIT_USERNAME" "$BELAY_GIT_PASSWORD"; }; f`
 
-// remoteEnvironment are the environment variables that a git gets if it connects to another
-// machine.
+// remoteEnvironment lists the environment variables that only a git that connects to another
+// machine inherits.
 var remoteEnvironment = []string{
 	"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
 }

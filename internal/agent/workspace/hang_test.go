@@ -31,8 +31,8 @@ func hang(t *testing.T, path string) {
 // tooLate is part of the error of a Prepare that exceeds its time limit.
 const tooLate = "was not made within 2s"
 
-// Rule: a source that makes its reader process block, or read without end, makes Prepare fail
-// within the time limit. No files are left behind.
+// Rule: if a file of the source makes the process that reads the source block, or has no end,
+// Prepare fails within its time limit and leaves no files.
 func TestSourcesThatHang(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  func(t *testing.T, src string)
@@ -97,8 +97,8 @@ func TestRemoteThatHangs(t *testing.T) {
 	}
 }
 
-// Rule: Prepare uses a warm base (a clone from an earlier call) only for callers who could fetch
-// the repository themselves. It uses the base neither for other credentials nor for a repository
+// Rule: Prepare uses a base (a clone cached by an earlier call) only for a caller who could fetch
+// the repository. It does not use the base for a caller with other credentials, or for a repository
 // that another user has put at the same path.
 func TestWarmBaseServesOnlyCallersWithAccess(t *testing.T) {
 	src := repo(t)
@@ -124,8 +124,9 @@ func TestWarmBaseServesOnlyCallersWithAccess(t *testing.T) {
 	wantCode(t, err, belay.CodeNotFound)
 }
 
-// Rule: a symbolic link out of a source is followed with the rights of the user who owns the link,
-// so the link gives that user no file that the user could not read before.
+// Rule: if a source contains a symbolic link that leads out of the source, the link is followed
+// with the rights of the user who owns the link. So that user gets no file through the link that
+// this user could not read before.
 func TestLinksOutOfASourceRevealNothing(t *testing.T) {
 	asRoot(t)
 	private := repo(t) // below a directory that only root may enter
@@ -204,8 +205,8 @@ func TestRootsRepositories(t *testing.T) {
 	}
 }
 
-// Rule: this process runs ssh itself to fetch a repository over ssh, with the arguments that git
-// would use, and the error contains the error output of ssh.
+// Rule: to fetch over ssh, this process itself runs ssh, with the arguments that git would use. The
+// error of a failed fetch contains the error output of ssh.
 func TestFetchOverSSH(t *testing.T) {
 	m, src := open(t), repo(t)
 	bin := t.TempDir()

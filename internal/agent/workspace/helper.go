@@ -20,8 +20,9 @@ import (
 // helperName is the Args[0] of a helper process.
 const helperName = "belay-workspace"
 
-// Helper returns the helper program of a Manager, described in the package documentation. Main, and
-// TestMain of every test program that makes workspaces, pass it to [process.Main].
+// Helper returns the helper program of a Manager, which the package documentation describes. Every
+// program that makes workspaces must pass it to [process.Main]: in main, and in the TestMain of a
+// test program.
 func Helper() process.Helper { return process.Helper{Name: helperName, Run: help} }
 
 // order is the input of a helper: exactly one of the pointers is set. The process that started the
@@ -56,11 +57,13 @@ type failure struct {
 	Message string     `json:"message"`
 	// Cause is the text of the error that the error wraps.
 	Cause string `json:"cause,omitempty"`
-	// Spoilt says that the task may succeed with a new base.
+	// Spoilt says that the base (the cached clone) may be damaged, and that the task may succeed with a
+	// newly made base.
 	Spoilt bool `json:"spoilt,omitempty"`
 }
 
-// spoilt wraps an error that a damaged base may have caused; a new base may help.
+// spoilt wraps an error that may come from a damaged base (the cached clone). The task may succeed
+// with a newly made base.
 type spoilt struct{ error }
 
 func (s spoilt) Unwrap() error { return s.error }
@@ -85,7 +88,8 @@ func failed(err error) *failure {
 	return f
 }
 
-// refusals are the only error codes that this process accepts from a helper.
+// refusals are the error codes that a helper may return. The process that started the helper
+// accepts no other code from it.
 var refusals = []belay.Code{
 	belay.CodeInvalid, belay.CodeNotFound, belay.CodeUnavailable, belay.CodeForbidden, belay.CodePayloadTooLarge,
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// trap is a workspace in the state in which a hostile command has left it, with a program that
-// records each time it is executed.
+// trap is a workspace that a hostile command has changed, with a program that records each of its
+// executions. The command tries to make Belay execute that program.
 type trap struct {
 	t        *testing.T
 	dir      string // the checkout
@@ -65,8 +65,9 @@ func (c trap) fifo(name string) {
 	}
 }
 
-// traps are ways in which a finished command tries to make git run, read or write something. The
-// salvage's Lost must contain the text lost, and the patch must contain the change of a.txt.
+// traps are changes by which a command tries to make a later git run a program, or read or write a
+// file. The field lost is a text that must be in Lost of the salvage, and the patch must contain
+// the change of a.txt.
 var traps = map[string]struct {
 	set   func(c trap)
 	lost  string
@@ -375,8 +376,8 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 	}},
 }
 
-// Rule: Salvage and Restore after a hostile command run no program that the workspace names, read
-// and write nothing outside the workspace, and never block.
+// Rule: after a hostile command, Salvage and Restore execute no program that the workspace names,
+// read and write nothing outside the workspace, and never block.
 func TestHostileCheckoutRunsNoProgram(t *testing.T) {
 	src, m := repo(t), open(t)
 	for name, tt := range sampled(traps) {
@@ -435,7 +436,7 @@ func TestHostileCheckoutRunsNoProgram(t *testing.T) {
 	}
 }
 
-// snapshotOf returns the mode, size and modification time of every file in directories.
+// snapshotOf returns the mode, size and modification time of every file in the given directories.
 func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -479,8 +480,8 @@ func TestSalvageRefusesReplacedWorkspace(t *testing.T) {
 	}
 }
 
-// Rule: git attributes in the commit itself, and the user's own configuration of git, make no
-// program run when a workspace is made.
+// Rule: while Prepare makes a workspace, git runs no program that the commit's .gitattributes or
+// the user's git configuration name.
 func TestPrepareRunsNothing(t *testing.T) {
 	home, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
 	program := filepath.Join(home, "program")

@@ -15,7 +15,7 @@ import (
 // stranger is the uid of a user that is neither root nor the user of any job.
 const stranger = 1_600_000_001
 
-// asRoot skips a test about attacks on root if the test does not run as root.
+// asRoot skips the test unless it runs as root, because the test attacks root.
 func asRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -24,7 +24,7 @@ func asRoot(t *testing.T) {
 }
 
 // public makes a directory that every user may enter and write. It lies outside the directory for
-// temporary files, of which jobs and helpers see their own.
+// temporary files, because each job and helper has a directory for temporary files of its own.
 func public(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "belay-attack-")
@@ -56,7 +56,7 @@ func witness(t *testing.T) (program string, seen func() string) {
 	}
 }
 
-// own changes the owner of a tree.
+// own makes the user uid the owner of all files in a directory.
 func own(t *testing.T, dir string, uid int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {

@@ -10,9 +10,9 @@ import (
 	"runtime"
 )
 
-// ignorer finds out with a running `git check-ignore` whether paths are ignored. The caller passes
-// a directory before the paths below it, so that git reads only the .gitignore files of directories
-// that the caller has checked before.
+// ignorer decides with a running `git check-ignore` whether paths are ignored. Its caller passes a
+// directory before the paths below that directory. So git reads only .gitignore files of
+// directories that the caller has already checked.
 type ignorer struct {
 	g *git
 	c command
@@ -31,7 +31,7 @@ func (i *ignorer) match(ctx context.Context, name string) (bool, error) {
 			return false, fmt.Errorf("git check-ignore: %w", err)
 		}
 	}
-	// With the leading ./ git does not interpret a colon in the name.
+	// The leading ./ prevents git from interpreting a colon at the beginning of the name.
 	if _, err := io.WriteString(i.in, "./"+name+"\x00"); err != nil {
 		return false, fmt.Errorf("git check-ignore: %w", cmp.Or(context.Cause(ctx), err))
 	}

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaf is an entry of git's index, in git's binary form, which cuts numbers to 32 bits.
+// leaf is an entry of git's index in git's binary form, in which numbers have only their lower 32
+// bits.
 type leaf struct {
 	stat   []byte // the file's metadata when git last read or wrote it
 	object []byte
@@ -29,7 +30,7 @@ const (
 	moreSkipped, moreIntended                         = 0x4000, 0x2000
 )
 
-// plain reports whether the entry has no merge stage and no flag.
+// plain reports whether the entry has merge stage 0 and no flag.
 func (l leaf) plain() bool { return l.flags&0xf000 == 0 }
 
 func (l leaf) stage() int { return int(l.flags & flagStages >> shiftStage) }
@@ -44,8 +45,8 @@ const (
 var errIndex = errors.New("it is not an index of a known version")
 
 // leaves parses an index. hash is the size of an object's name in bytes. The stat of a leaf shares
-// memory with raw, so a change to the stat changes raw. leaves refuses split and sparse indexes as
-// unknown, because these refer to other files.
+// memory with raw, so a change to the stat also changes raw. leaves refuses split and sparse
+// indexes, because the entries of such an index are partly in other files.
 func leaves(raw []byte, hash int) ([]leaf, error) {
 	const header = 12
 	if len(raw) < header+hash || string(raw[:4]) != "DIRC" {
@@ -77,9 +78,9 @@ func leaves(raw []byte, hash int) ([]leaf, error) {
 	return all, nil
 }
 
-// nextLeaf reads one entry and returns its size. If short is true, as in version 4, the entry
-// starts with the number of bytes to remove from the end of the previous name; the rest of the new
-// name follows.
+// nextLeaf reads one entry of an index and returns its size. If short is true, as in version 4 of
+// the format, the entry does not contain its whole name: it has the number of bytes to remove from
+// the end of the name before, and the bytes to append.
 func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size int, ok bool) {
 	at := statBytes + hash + 2
 	if len(rest) < at {
@@ -148,27 +149,27 @@ func nanos(t unix.Timespec) uint32   { return low(t.Nsec) }
 // low cuts a number to its lower 32 bits, as git does.
 func low[T ~int32 | ~int64 | ~uint64](n T) uint32 { return uint32(n) }
 
-// written reports whether st describes the same file as the index entry, not written since git read
-// or wrote it. The owner of the file may have changed.
-func (l leaf) written(st *unix.Stat_t) bool {
+// unwritten reports whether st describes the file of the index entry, and git's record shows that
+// the file was not written since. The owner of the file may have changed.
+func (l leaf) unwritten(st *unix.Stat_t) bool {
 	return l.at(atMtime) == seconds(st.Mtim) && l.at(atMtime+4) == nanos(st.Mtim) &&
 		l.at(atInode) == low(st.Ino) && l.at(atSize) == low(st.Size) &&
 		l.at(atMode)&unix.S_IFMT == uint32(st.Mode)&unix.S_IFMT //nolint:unconvert // 16 bits on other systems
 }
 
-// untouched reports whether a file was not changed in any way since the checkout, not even its
+// untouched reports whether nothing about a file has changed since the checkout, not even its
 // metadata. It compares the file's change time, which no user can set. On a file system that
-// records only whole seconds, untouched always returns false.
+// records times only in whole seconds, untouched always returns false.
 func (l leaf) untouched(st *unix.Stat_t) bool {
-	return l.plain() && l.written(st) && nanos(st.Ctim) != 0 && l.at(atCtime) == seconds(st.Ctim) &&
+	return l.plain() && l.unwritten(st) && nanos(st.Ctim) != 0 && l.at(atCtime) == seconds(st.Ctim) &&
 		l.at(atCtime+4) == nanos(st.Ctim)
 }
 
-// note saves the state in which the checkout is handed over to the command: it writes the index,
-// the refs and the configuration to dir. It returns the checksum of the index, because a command
-// with the user of this process could overwrite the saved index. notes lists the parts of the
-// repository that the checkout lacks. Salvage does not read the files again that, according to the
-// index, are untouched.
+// note saves the state of the checkout before the command gets it: it writes the index, the refs
+// and the configuration to dir. It returns the checksum of the index, because a command with the
+// user of this process could overwrite the saved index. notes lists the parts of the repository
+// that the checkout lacks. Salvage later does not read files that are untouched according to the
+// saved index.
 func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, notes []string, err error) {
 	raw, err := readRegular(filepath.Join(at.Dir, ".git", "index"), maxIndex)
 	if err == nil {
@@ -192,9 +193,9 @@ func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, no
 		writeFile(filepath.Join(dir, "config"), config))
 }
 
-// recall loads the files that note saved in dir; files that are missing are skipped. The index must
-// match the checksum. The other files are not checked, because a change to them harms only the
-// command's own work.
+// recall loads the files that note saved in dir, and skips missing files. It ignores an index that
+// does not match the checksum sum. It does not check the other files, because a command that
+// changes them harms only its own work.
 func (at *site) recall(dir string, sum [sha256.Size]byte) {
 	if raw, err := readRegular(filepath.Join(dir, "index"), maxIndex); err == nil && sha256.Sum256(raw) == sum {
 		at.Index = raw
@@ -206,8 +207,8 @@ func (at *site) recall(dir string, sum [sha256.Size]byte) {
 	}
 }
 
-// savedIndex returns the index entries of the files at the time when the checkout was handed over
-// to the command; nil if the index was not saved.
+// savedIndex returns the index entries of the files as they were before the command got the
+// checkout; nil if that index was not saved.
 func (at *site) savedIndex() map[string]leaf {
 	all, err := leaves(at.Index, at.hash())
 	if err != nil {

@@ -19,18 +19,18 @@ func prepareOwned(t *testing.T, src string) (*Manager, *Workspace) {
 	return m, prepare(t, m, Spec{Repo: src})
 }
 
-// savedIndexOf returns the index entries that were saved when a workspace was handed over.
+// savedIndexOf returns the index entries that were saved before the command got the workspace.
 func savedIndexOf(w *Workspace) map[string]leaf {
 	at := &site{Commit: w.Commit}
 	at.recall(w.notes(), w.noted)
 	return at.savedIndex()
 }
 
-// Rule: git sees from the index alone, without reading files, that a checkout is unchanged,
-// whichever user owns the workspace.
+// Rule: git can tell from the index alone that a new checkout is unchanged, whichever user owns the
+// workspace. So it reads no file of the checkout.
 func TestIndexKnowsTheFiles(t *testing.T) {
 	_, w := prepareOwned(t, repo(t))
-	// diff-files lists the files that git would have to read.
+	// diff-files lists the files that git would have to read to know whether they are unchanged.
 	if out, err := try(w.Dir, "-c", "safe.directory=*", "diff-files", "--name-only"); err != nil || out != "" {
 		t.Errorf("it would read %q, %v", out, err)
 	}
@@ -40,8 +40,8 @@ func TestIndexKnowsTheFiles(t *testing.T) {
 	}
 }
 
-// Rule: Salvage finds every change to a file, even if size and modification time are the same as
-// before the change. It reads all files except untouched files.
+// Rule: Salvage finds every change to a file, even a change that keeps size and modification time.
+// It reads each file unless the file is untouched, as its change time shows.
 func TestTouchedFilesAreRead(t *testing.T) {
 	src := repo(t)
 	const text = "what was there\n"
@@ -78,8 +78,8 @@ func TestTouchedFilesAreRead(t *testing.T) {
 	}
 }
 
-// Rule: Salvage ignores the notes about the checkout if they were changed, because a command with
-// the user of this process could change them to hide its work.
+// Rule: if the saved state of the checkout was changed, Salvage does not use it. A command with the
+// user of this process could change that state to hide its work.
 func TestChangedNotesAreIgnored(t *testing.T) {
 	m, w := prepareOwned(t, repo(t))
 	write(t, filepath.Join(w.Dir, "a.txt"), "other\n")
@@ -118,9 +118,9 @@ func TestChangedNotesAreIgnored(t *testing.T) {
 	}
 }
 
-// Rule: untouched compares every property of a file. If a file system records only whole seconds,
-// untouched returns false for every file, because a second write in the same second has the same
-// time.
+// Rule: untouched compares every property of a file. If a file system records times only in whole
+// seconds, untouched returns false for every file, because two writes in the same second get the
+// same time.
 func TestUntouchedComparesEveryProperty(t *testing.T) {
 	_, w := prepareOwned(t, repo(t))
 	l := savedIndexOf(w)["a.txt"]

@@ -12,9 +12,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// keepOrder is an order for a keeper (the helper process that fetches): find a commit in a base,
-// after a fetch if necessary. The descriptors of the order are lines, sockets to the process that
-// answers for the source; without descriptors the keeper connects to the source over the network.
+// keepOrder is an order for a keeper (the helper process that fetches): find a commit in a base (a
+// cached clone), and fetch if necessary. The descriptors that come with the order are lines, sockets
+// to the process that answers for the source. Without descriptors the keeper connects to the source
+// over the network.
 type keepOrder struct {
 	Dir string
 	// URL is the source's URL; User and Password are the login for it.
@@ -25,10 +26,10 @@ type keepOrder struct {
 	Ref, Commit string
 	// Head and Detached are the source's HEAD at the last fetch.
 	Head, Detached string
-	// If Try is set, the keeper looks for the commit in the present base. If Fetch is set, the
-	// keeper fetches when it has not found the commit.
+	// If Try is true, the keeper first looks for the commit in the present base. If Fetch is true,
+	// the keeper fetches when it has not found the commit there.
 	Try, Fetch bool
-	// Compact packs the base and does nothing else.
+	// If Compact is true, the keeper only merges the packs of the base.
 	Compact bool
 }
 
@@ -48,7 +49,8 @@ type found struct {
 	Packs int `json:"packs"`
 }
 
-// clone is a base as its keeper sees the base.
+// clone is the state of a keeper (the helper process that fetches): the base that it works on, and
+// the source.
 type clone struct {
 	g     *git
 	dir   string
@@ -104,8 +106,8 @@ func (c *clone) findOrFetch(ctx context.Context, o *keepOrder) (target, error) {
 	return c.resolve(ctx, spec)
 }
 
-// removeStaleLocks removes lock files and temporary files of a killed git. The process that started
-// this keeper has the lock on the base, so no running git uses these files.
+// removeStaleLocks removes lock files and temporary files that a killed git has left in the base.
+// The process that started this keeper has locked the base, so no running git uses these files.
 func (c *clone) removeStaleLocks() {
 	_ = filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -121,7 +123,8 @@ func (c *clone) removeStaleLocks() {
 // errEmpty means that the source has no commit.
 var errEmpty = errors.New("no commit")
 
-// fetch updates the base from the source. Its errors have the type spoilt if a new base may help.
+// fetch updates the base from the source. An error that may come from a damaged base has the type
+// spoilt.
 func (c *clone) fetch(ctx context.Context) error {
 	next, format, err := c.look(ctx)
 	if err != nil {
@@ -144,7 +147,7 @@ func (c *clone) fetch(ctx context.Context) error {
 	return nil
 }
 
-// fetching are the options of every git fetch into a base.
+// fetching lists the options of every git fetch into a base.
 var fetching = []string{"--quiet", "--no-tags", "--update-shallow", "--no-write-fetch-head", "--no-auto-maintenance",
 	"--no-recurse-submodules"}
 
@@ -153,8 +156,8 @@ func (c *clone) take(ctx context.Context, options []string, refs ...string) erro
 	return err
 }
 
-// ask runs a git command that connects to the source: over the next line if a line is left, else
-// over the network.
+// ask runs a git command that connects to the source. The command uses the next line (a socket to
+// the process that answers for the source). If no line is left, it connects over the network.
 func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, error) {
 	url := c.src.url
 	with.remote = &c.src
@@ -170,7 +173,7 @@ func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, 
 	return c.g.run(ctx, with)
 }
 
-// look requests the source's HEAD and object format.
+// look requests from the source its HEAD and the hash algorithm of its objects.
 func (c *clone) look(ctx context.Context) (state, string, error) {
 	out, err := c.ask(ctx, command{args: []string{"ls-remote", "--quiet", "--symref"}})
 	if err != nil {
@@ -206,7 +209,7 @@ func (c *clone) look(ctx context.Context) (state, string, error) {
 	return s, format, nil
 }
 
-// unreachable returns the error that the caller of Prepare gets for an error of a fetch.
+// unreachable converts an error of a fetch to the error that Prepare returns.
 func (c *clone) unreachable(err error) error {
 	var failed *gitError
 	switch {

@@ -34,8 +34,8 @@ type Kept struct {
 // such workspace, or with CodeConflict if its owner may be alive or another run uses its user now.
 func (m *Manager) Adopt(id string) (*Workspace, error) { return m.adopt(id, false) }
 
-// adopt does the work of Adopt. held says that this process has already reserved the workspace's
-// user.
+// adopt is Adopt, except that held says whether this process has already reserved the user of the
+// workspace.
 func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -75,7 +75,8 @@ func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 	return w, nil
 }
 
-// Abandon ends the ownership of an adopted workspace and leaves its files unchanged.
+// Abandon makes this process give back an adopted workspace. It does not change the files of the
+// workspace.
 func (w *Workspace) Abandon() {
 	_ = w.release(context.Background()) // a user with surviving processes stays reserved
 	w.m.mu.Lock()
@@ -90,10 +91,10 @@ func (w *Workspace) Abandon() {
 // salvageTimeout is the time limit for the salvage of one dead workspace.
 const salvageTimeout = 2 * time.Minute
 
-// keep salvages a dead workspace before its removal. An error is logged and does not prevent the
-// removal. keep reports whether the caller may remove the workspace. It returns false while another
-// process salvages the workspace, because that process then removes it, and if the caller stops
-// before the work is kept: the next sweep keeps the work.
+// keep salvages a dead workspace and stores its work, before the caller removes the workspace. It
+// logs errors; they do not prevent the removal. keep returns false, and the caller must not remove
+// the workspace, in two cases: another process is salvaging the workspace and then removes it, or
+// ctx ends before the work is stored. In the second case the next sweep stores the work.
 func (m *Manager) keep(ctx context.Context, name string, held bool) bool {
 	o, err := readOwner(filepath.Join(m.dir, "jobs", name))
 	if err != nil || o.Commit == "" {

@@ -16,20 +16,22 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// hello is the first message of a keeper on a line (a socket from a keeper to the process that
-// answers for the source). The receiver then starts the program that answers git.
+// hello is the first message of a keeper (the helper that fetches) on a line (a socket from the
+// keeper to the process that answers for the source). That process then starts the program that
+// answers git.
 const hello = "\n"
 
-// peer is the process that answers for a source, at the far ends of the lines.
+// peer is the process that answers a git fetch for a source. A keeper (the helper that fetches)
+// reaches it over lines, which are sockets.
 type peer interface {
-	// line makes a new line and returns the end for the keeper.
+	// line makes a new line to the peer and returns the end of the line for the keeper.
 	line() (*os.File, error)
 	// end ends the peer and waits for it. It returns the peer's error output, or the reason why the
 	// peer did not answer.
 	end() (complaint string, err error)
 }
 
-// newLine makes the two ends of a line.
+// newLine makes a line, a pair of connected sockets.
 func newLine() (near, far *os.File, err error) {
 	syscall.ForkLock.RLock()
 	// With ForkLock no process can start between Socketpair and CloseOnExec; such a process would
@@ -45,10 +47,11 @@ func newLine() (near, far *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "line"), os.NewFile(uintptr(pair[1]), "line"), nil
 }
 
-// bridge connects a git that is about to start to its line, through a second socket. If the peer
-// closes the line with unread data, reading from the line returns an error, and git's program for
-// connections then waits for ever. Through the bridge git gets an ordinary end of the stream
-// instead. The caller calls begun after the attempt to start git, and hangUp after git has ended.
+// bridge connects git to its line (a socket to the process that answers for the source) through a
+// second socket. Without the bridge, git could wait for ever: if the peer closes the line with
+// unread data, reading from the line returns an error, which git's connecting program does not
+// handle. Through the bridge git gets an ordinary end of the stream. The caller calls begun after
+// the attempt to start git, and hangUp after git has ended.
 func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
 	gits, ours, err := newLine()
 	if err != nil {
@@ -75,10 +78,11 @@ func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
 }
 
 const (
-	// linesOfKeeper is the maximum number of lines that a keeper needs: the first to list the refs,
-	// the second to fetch the refs, and the third to fetch a commit that no ref leads to.
+	// linesOfKeeper is the maximum number of lines (sockets to the source) that a keeper needs: the
+	// first to list the refs, the second to fetch the refs, and the third to fetch a commit to which
+	// no ref leads.
 	linesOfKeeper = 3
-	// linesOfReader is enough lines for all keepers of one call of Prepare.
+	// linesOfReader is a number of lines that is enough for all keepers of one call of Prepare.
 	linesOfReader = 4 * linesOfKeeper
 )
 
@@ -94,8 +98,8 @@ type readerPeer struct {
 	near []*os.File
 }
 
-// read starts a reader for a local source. If status is true, the reader also looks for uncommitted
-// changes.
+// read starts a reader (the helper that answers for a local source) for src. If status is true, the
+// reader also checks whether the source has uncommitted changes.
 func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPeer, error) {
 	o, err := src.open()
 	if err != nil {
@@ -132,10 +136,10 @@ func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPee
 	return p, nil
 }
 
-// readerUser returns the user that the reader of a source runs as: the source's owner or, for a
-// source of root, the keeper's user. A process that is not root runs the reader as its own user,
-// and own then says whether that user also owns the source. If own is false, the reader must not
-// run git status, because git status may run programs that the source's configuration names.
+// readerUser returns the user as which the reader of a source runs: the owner of the source or, for
+// a source of root, the keeper's user. A process that is not root can run the reader only as its
+// own user. own is false if that user does not own the source: the reader must then not run git
+// status, which may run programs that the source's configuration names.
 func readerUser(owner uint32, keeper *host.User) (as *host.User, own bool) {
 	switch {
 	case os.Geteuid() != 0:
@@ -147,7 +151,8 @@ func readerUser(owner uint32, keeper *host.User) (as *host.User, own bool) {
 	return &u, true
 }
 
-// lines makes n lines. It stores the near ends in p and returns the far ends.
+// lines makes n lines (pairs of connected sockets). It stores the ends for keepers in p and returns
+// the ends for the reader.
 func (p *readerPeer) lines(n int) (far []*os.File, err error) {
 	for range n {
 		a, b, err := newLine()
@@ -171,7 +176,7 @@ func (p *readerPeer) line() (*os.File, error) {
 	return f, nil
 }
 
-// hangUp closes the lines that no keeper has taken, so that the reader can end.
+// hangUp closes the lines that no keeper uses, so that the reader can end.
 func (p *readerPeer) hangUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

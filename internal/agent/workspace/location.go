@@ -22,8 +22,8 @@ type Location struct {
 	User string
 	// Host is in lower case, without the default port of the scheme; "" for file.
 	Host string
-	// Path begins with a slash. It is decoded and has no empty segments and no segments of dots. A
-	// trailing .git is removed, except from a local path, because there x and x.git are two
+	// Path begins with a slash. It is decoded, and has no empty segments and no segments "." and
+	// "..". A trailing .git is removed, except from a local path, because there x and x.git are two
 	// directories. An ssh path relative to a home directory begins with /~/.
 	Path string
 }
@@ -177,12 +177,12 @@ func segmentsOf(escaped string) ([]string, error) {
 	return plainSegments(all)
 }
 
-// looksLike are characters that some servers interpret as dots, slashes or percent signs.
+// looksLike lists characters that some servers interpret as a dot, a slash or a percent sign.
 const looksLike = "․‥…﹒．。｡⁄∕⧸／﹨＼⧵％﹪"
 
-// plainSegments removes empty segments. It refuses a segment that a server might decode a second
-// time, or might interpret as a slash or as dots, because the server would then read another
-// repository than the allowed repository.
+// plainSegments removes empty segments of a path. It refuses a segment that a server might decode a
+// second time, or might interpret as a slash or as dots, because the server would then use another
+// repository than the repository that was allowed.
 func plainSegments(all []string) ([]string, error) {
 	var kept []string
 	for _, s := range all {
@@ -204,7 +204,8 @@ func plainSegments(all []string) ([]string, error) {
 	return kept, nil
 }
 
-// withoutGit removes the suffix .git, because git tries the name with .git itself.
+// withoutGit removes the suffix .git from a path, because git itself finds the repository without
+// the suffix.
 func withoutGit(p string) string {
 	if name := path.Base(p); name != ".git" {
 		return strings.TrimSuffix(p, ".git")

@@ -195,8 +195,8 @@ func TestPatternsAndLinks(t *testing.T) {
 	}
 }
 
-// Rule: Locate returns the same Location when it parses the Location's text again. No Location has
-// dot segments. A pattern matches no location on another host, whatever the location's spelling.
+// Rule: Locate returns the same Location for the text of a Location. No Location has segments "."
+// or "..". A pattern matches no location on another host, however the location is spelt.
 func FuzzLocate(f *testing.F) {
 	for _, repo := range []string{
 		"https://git.example/team/app.git", "https://git.example/team/%2e%2e/x", "git@git.example:team/app",
@@ -235,7 +235,7 @@ func FuzzLocate(f *testing.F) {
 		if team.Matches(l) && (l.Host != "git.example" || l.Scheme != "https" || !strings.HasPrefix(l.Path, "/team/")) {
 			t.Errorf("%q matches as %+v", repo, l)
 		}
-		// For every location that CheckRepo accepts, git gets a URL with the same host.
+		// If CheckRepo accepts the location, git gets a URL with the same host.
 		s, err := parseSource(repo)
 		if err != nil || l.Scheme != "https" {
 			return

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Locks has statistics of the locks on base clones that Prepare has while it copies objects: how
-// long Prepare had a lock and how long it waited for a lock, over the last thousand locks. The
-// times do not include fetching and writing the checkout.
+// Locks has statistics of the locks that Prepare needs on bases (cached clones) while it copies
+// objects: for how long Prepare kept each lock, and how long it waited for it. They cover the last
+// thousand locks. The times to fetch and to write the checkout are not part of them.
 type Locks struct {
 	Count              int           // number of locks since the start
 	Held50, Held99     time.Duration // percentiles
@@ -22,14 +22,14 @@ type Locks struct {
 	Waited50, Waited99 time.Duration
 }
 
-// times keeps the durations of the last locks.
+// times has the durations of the most recent locks.
 type times struct {
 	mu           sync.Mutex
 	count        int
 	held, waited []time.Duration
 }
 
-// remembered is the number of locks whose durations are kept.
+// remembered is the number of locks whose durations times has.
 const remembered = 1000
 
 func (s *times) add(waited, held time.Duration) {
@@ -43,7 +43,7 @@ func (s *times) add(waited, held time.Duration) {
 	s.count++
 }
 
-// Locks reports how long this process had and waited for the locks on bases.
+// Locks reports for how long this process kept the locks on bases and how long it waited for them.
 func (m *Manager) Locks() Locks {
 	m.times.mu.Lock()
 	defer m.times.mu.Unlock()
@@ -64,9 +64,9 @@ func rank(sorted []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// use waits for the lock that is needed to copy or replace the base. While a process has the lock
-// to copy files, no other process can remove them. A fetch only adds files, so it needs no such
-// lock.
+// use waits for the lock that a process needs to copy objects of the base or to replace the base.
+// While a process copies files under this lock, no other process can remove them. A fetch does not
+// need this lock, because it only adds files.
 func (b *base) use(ctx context.Context) (release func(), err error) {
 	asked := time.Now()
 	f, err := waitLock(ctx, b.dir+".use")

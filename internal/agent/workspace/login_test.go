@@ -9,8 +9,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: Prepare uses the credentials that are configured at the time of the call. The credentials
-// appear neither in the workspace's Repo nor in its remote, and Allow gets the URL without them.
+// Rule: each call of Prepare uses the credentials that are configured at that time. They appear
+// neither in the Repo of the workspace nor in its git remote, and Spec.Allow gets the URL without
+// them.
 func TestConfiguredCredentials(t *testing.T) {
 	r, m := serve(t, repo(t)), open(t)
 	login := Login{"jo", "s3cret'$(x)\""}

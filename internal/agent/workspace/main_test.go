@@ -31,7 +31,7 @@ func open(t *testing.T) *Manager {
 	return m
 }
 
-// try runs git in dir with a name and email for tests.
+// try runs git in dir, with a user name and email for tests.
 func try(dir string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
@@ -142,9 +142,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// inMemory lets the tests make their files in memory, unless TMPDIR names a directory, and returns
-// a function that removes the files. The tests make and remove thousands of repositories; none of them is about what
-// a disk keeps. A small file system in memory is not used.
+// inMemory makes the tests write their files in memory, unless TMPDIR names a directory or the file
+// system in memory is small. The tests make and remove thousands of repositories, and no test needs
+// files on a disk. The returned function removes the files.
 func inMemory() (remove func()) {
 	const memory, room = "/dev/shm", 4 << 30
 	var fs syscall.Statfs_t
@@ -163,8 +163,8 @@ func inMemory() (remove func()) {
 	return remove
 }
 
-// sampled yields all cases or, with -short, a random third of them. If -run names a case, sampled
-// yields all.
+// sampled yields all cases. With -short it yields only a random third of the cases, unless -run
+// names a case.
 func sampled[V any](cases map[string]V) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		left := len(cases)

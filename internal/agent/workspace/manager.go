@@ -33,27 +33,26 @@ type Manager struct {
 	// MaxSalvage is the maximum size, in bytes, of the bundle, of the patch, and of each new file
 	// in the patch.
 	MaxSalvage int64
-	// KeepHome makes Salvage keep HOME as well.
+	// KeepHome makes Salvage save HOME too.
 	KeepHome bool
 	// Users gives each workspace its own user, which needs root. If Users is nil, every workspace
 	// has the user of this process.
 	Users Users
-	// Keeper is the user who owns the base clones, and who reads repositories of root; nil for the
-	// user of this process. No other program runs as this user, and Users never gives this user to
-	// a workspace.
+	// Keeper is the user who owns the bases (cached clones), and as whom repositories of root are read;
+	// nil means the user of this process. No other program may run as this user, and Users must never
+	// give it to a workspace.
 	Keeper *host.User
-	// Retake reserves the user of a workspace whose owner died, while this process salvages that
-	// workspace. Its error has CodeConflict if another run uses that user now. If Retake is nil, no
-	// user is reserved.
+	// Retake reserves the user of a workspace whose owner died, for the time in which this process
+	// salvages the workspace. Its error has CodeConflict if another run uses that user. If Retake is
+	// nil, no user is reserved.
 	Retake func(ctx context.Context, user host.User, id string) (free func(context.Context) error, err error)
 	// Limits are the resource limits of each helper process; the command of a job has the same
 	// limits.
 	Limits process.Limits
-	// Hidden are paths that a helper must not see if it reads files that jobs can write. Readable
-	// are paths below Hidden that the helper sees nevertheless. Both lists also apply to the
-	// command. So if helper and command run as the same user, the command gains nothing by
-	// replacing a file by a symbolic link: the helper can read only files that the command can read
-	// itself.
+	// Hidden lists paths that are hidden from a helper that reads files of a job. Readable lists
+	// paths below Hidden that the helper may still read. Both lists also apply to the command of the
+	// job. So the command gains nothing by replacing a file by a symbolic link, even if the helper
+	// has the same user: the helper can read only files that the command itself can read.
 	Hidden, Readable []string
 	// Quota limits each workspace, even while Prepare makes the workspace; see [Workspace.Watch].
 	Quota Quota
@@ -252,7 +251,7 @@ func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 	return w, nil
 }
 
-// fillInTime fills a new workspace within PrepareTimeout and within the quota.
+// fillInTime makes the checkout of a new workspace within PrepareTimeout and within the quota.
 func (m *Manager) fillInTime(ctx context.Context, w *Workspace, spec Spec, src source) error {
 	late := &belay.Error{
 		Code: belay.CodeUnavailable, Message: fmt.Sprintf("workspace %s was not made within %s", w.ID,
@@ -273,8 +272,8 @@ func (m *Manager) fillInTime(ctx context.Context, w *Workspace, spec Spec, src s
 	return nil
 }
 
-// owner is the content of owner.json. If Commit is set, Prepare completed the workspace; a process
-// that finds such a workspace abandoned can salvage it.
+// owner is the content of owner.json. Commit is empty until Prepare has completed the workspace. A
+// process may salvage a workspace whose owner died only if Commit is set.
 type owner struct {
 	Process host.Process `json:"process"`
 	ID      string       `json:"id"`
@@ -289,7 +288,8 @@ type owner struct {
 	Home []byte `json:"home,omitempty"`
 }
 
-// sign writes owner.json: the process that owns the workspace, and its contents.
+// sign writes the owner.json of a workspace: which process owns the workspace, and from which
+// commit it was made.
 func (m *Manager) sign(root string, w *Workspace) error {
 	o := owner{
 		Process: m.self, ID: w.ID, Repo: w.Repo, Base: w.key, Made: w.made, User: w.User, Commit: w.Commit,
@@ -322,8 +322,8 @@ func (m *Manager) makeDirs(fresh string, w *Workspace, config []byte) error {
 	return os.Rename(fresh, w.root)
 }
 
-// lockedDir makes a directory and flocks it. Before it has the lock, the sweep of another process
-// can remove the directory; lockedDir then makes another directory.
+// lockedDir makes a directory and locks it with flock. If the sweep of another process removes the
+// directory before it is locked, lockedDir makes another directory.
 func (m *Manager) lockedDir(parent, prefix string) (string, *os.File, error) {
 	for {
 		dir, err := os.MkdirTemp(filepath.Join(m.dir, parent), prefix)

@@ -14,8 +14,8 @@ const (
 	maxAttributesSize = 1 << 20
 )
 
-// missing lists, from the index of a fresh checkout, the parts of the repository that the checkout
-// lacks.
+// missing lists the parts of the repository that a fresh checkout lacks, such as submodules. It
+// finds them in the index.
 func (at *site) missing(index []byte) (notes []string) {
 	all, err := leaves(index, at.hash())
 	if err != nil {

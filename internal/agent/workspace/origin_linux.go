@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// origin is the opened directory of a local source. Its descriptors refer to the same directory
-// even if another directory is moved to its path.
+// origin is a local source whose directory this process has opened. The descriptors lead to the
+// same directory even if another directory is later moved to the path.
 type origin struct {
 	dir *os.File
 	// git is the .git directory of a work tree; nil if dir itself is the git directory, or if .git
@@ -21,8 +21,8 @@ type origin struct {
 	bare  bool
 }
 
-// open opens a local source at its canonical path. It refuses symbolic links in the path, because
-// the path was resolved before and a link can only have appeared since.
+// open opens a local source at its canonical path. The path was made canonical earlier and had no
+// symbolic links then, so open refuses a path with a symbolic link.
 func (s source) open() (*origin, error) {
 	fd, err := openat2(unix.AT_FDCWD, s.url, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
@@ -57,7 +57,7 @@ func openat2(at int, path string, resolve uint64) (int, error) {
 	})
 }
 
-// lost returns the error for a source that was removed or replaced after it was found.
+// lost returns the error for a source that was removed or replaced after its path was checked.
 func (s source) lost(err error) error {
 	return &belay.Error{
 		Code: belay.CodeNotFound, Message: "repository " + s.url +

@@ -46,7 +46,7 @@ var (
 // (https://bford.info/cachedir/).
 const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55"
 
-// belonging is a file, directory or symbolic link in HOME.
+// belonging is a file, directory or symbolic link in HOME that may be saved.
 type belonging struct {
 	name string
 	info fs.FileInfo
@@ -92,7 +92,7 @@ func (h *packer) leave(name, format string, args ...any) {
 	h.left = append(h.left, printable(name)+" ("+fmt.Sprintf(format, args...)+")")
 }
 
-// look records the entries of a directory, recursively.
+// look records the entries of a directory and of all directories below it.
 func (h *packer) look(dir string) {
 	d, err := h.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -185,7 +185,8 @@ func inside(home, name, target string) (string, error) {
 	return target, nil
 }
 
-// fit leaves out the largest files until the remaining files have at most MostHome bytes.
+// fit removes the largest files from the list, until the remaining files have at most MostHome
+// bytes together.
 func (h *packer) fit() {
 	var total int64
 	var files []int
@@ -214,8 +215,8 @@ func (h *packer) fit() {
 	h.all = keep
 }
 
-// pack writes the archive of HOME. It returns nil if HOME has only the files that Belay wrote. The
-// same files always give the same bytes.
+// pack returns the archive of HOME; nil if HOME has only the files that Belay itself wrote. From
+// the same files it always makes the same bytes.
 func (h *packer) pack() ([]byte, error) {
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)

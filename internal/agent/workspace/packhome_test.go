@@ -41,8 +41,8 @@ func namesIn(t *testing.T, archive []byte) (names []string) {
 	}
 }
 
-// Rule: Restore writes HOME with its contents, modes, times and the links that stay in HOME, but
-// without caches and without the files that Belay wrote.
+// Rule: Restore restores HOME with contents, modes, times and the symbolic links that stay in HOME.
+// It omits caches and the files that Belay itself wrote.
 func TestHomeComesBack(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -113,8 +113,9 @@ func TestHomeComesBack(t *testing.T) {
 	}
 }
 
-// Rule: Salvage does not save links out of HOME, files of other users, files that block and files
-// beyond the limits. It names each such file, and saves the other files.
+// Rule: Salvage does not save a link that leads out of HOME, a file of another user, a file that
+// blocks its reader, or a file beyond the limits. It names each such file as lost and saves all
+// other files.
 func TestHostileHome(t *testing.T) {
 	src, m := repo(t), open(t)
 	if os.Geteuid() == 0 {
@@ -212,7 +213,8 @@ func TestHostileHome(t *testing.T) {
 	}
 }
 
-// Rule: UnpackHome refuses a manipulated archive and writes nothing outside HOME.
+// Rule: UnpackHome refuses an archive that an attacker has changed, and writes nothing outside
+// HOME.
 func TestHomeRefuses(t *testing.T) {
 	outside := t.TempDir()
 	for name, entries := range map[string][]tar.Header{
@@ -253,7 +255,7 @@ func TestHomeRefuses(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	// UnpackHome clears a setuid bit.
+	// UnpackHome removes the setuid bit of a file.
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
 	w := tar.NewWriter(z)

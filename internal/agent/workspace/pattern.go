@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Pattern matches one repository or, if it ends with *, all repositories whose names begin with the
-// text before the *. That text contains at least a whole host and a slash.
+// Pattern matches one repository. If it ends with *, it matches all repositories whose names begin
+// with the text before the *; that text contains at least a whole host and a slash.
 type Pattern struct {
 	at   Location // the repository or, if many is set, the directory in which the matching repositories lie
 	many bool

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// piece is a part of a bundle, such as a branch, that can be omitted without losing the other
-// parts.
+// piece is a part of a bundle, such as a branch, that can be omitted while the other parts are
+// kept.
 type piece struct {
 	what  string // name of the piece for messages
 	tier  tier
@@ -42,8 +42,8 @@ func tierOf(ref string) tier {
 	return ofTags
 }
 
-// change describes the difference between a .git and its state when it was handed over, as far as
-// that difference can be seen without reading objects.
+// change describes how a .git differs from its state before the command got it, as far as this can
+// be found without reading objects.
 type change struct {
 	refs, links map[string]string
 	gone        []string
@@ -54,7 +54,7 @@ type change struct {
 	any         bool
 }
 
-// changed compares a repository with its state when it was handed over to the command.
+// changed compares a repository with its state before the command got it.
 func (s *salvage) changed(ctx context.Context, repo *repository) *change {
 	was, links := refsOf(s.at.Refs)
 	c := &change{refs: make(map[string]string), links: make(map[string]string)}
@@ -90,7 +90,8 @@ func (s *salvage) changed(ctx context.Context, repo *repository) *change {
 	return c
 }
 
-// bound removes refs until maxRefs are left, and begins with the least important tier.
+// bound removes refs from c until at most maxRefs are left, and records the removed refs as lost.
+// It removes refs of the least important tier first.
 func (s *salvage) bound(c *change) {
 	if len(c.refs) <= maxRefs {
 		return
@@ -103,7 +104,8 @@ func (s *salvage) bound(c *change) {
 	}
 }
 
-// pieces returns the pieces of the bundle. It records refs to unreadable objects as lost.
+// pieces returns the pieces of which a bundle is made, such as branches. It records a ref to an
+// unreadable object as lost.
 func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository, c *change, index *staged) ([]piece,
 	error) {
 	logs := repo.logs()
@@ -149,7 +151,7 @@ func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository,
 		logPieces(logs, is)), nil
 }
 
-// wanted returns the objects whose types the method pieces must know.
+// wanted returns the objects that the method pieces must look up to know their types.
 func wanted(repo *repository, c *change, logs map[string][]logEntry) []string {
 	all := named(c.files)
 	if repo.head.commit != "" {
@@ -202,8 +204,8 @@ func filePieces(files map[string][]byte, anything bool, found map[string]object)
 	}}}
 }
 
-// logPieces returns the piece with the logs of HEAD and the branches, and with commits that only
-// these logs refer to.
+// logPieces returns one piece: the reflogs of HEAD and the branches, with the commits to which only
+// these reflogs lead.
 func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []piece {
 	if len(logs) == 0 {
 		return nil
@@ -226,8 +228,8 @@ func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []
 		}}}
 }
 
-// record combines pieces into one record. If pieces has no HEAD, the record has the HEAD that was
-// handed over to the command.
+// record combines pieces into one record (the saved state of git). If HEAD is not among the pieces,
+// the record gets the HEAD that the checkout had before the command.
 func (s *salvage) record(c *change, pieces []piece) *record {
 	handed := s.at.savedHead()
 	r := &record{

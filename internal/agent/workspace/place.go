@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// placeTimeout is how long Prepare waits for a directory name that another workspace uses.
+// placeTimeout is how long Prepare waits while another workspace uses the wanted directory name.
 const placeTimeout = 5 * time.Second
 
 // place makes the directories of a workspace at spec.Place. If another workspace still uses that
@@ -56,8 +56,8 @@ func (m *Manager) has(id string) bool {
 	return false
 }
 
-// claim makes and locks the directories of a workspace and then renames them to name. If a dead
-// workspace has that name, claim first salvages and removes it.
+// claim makes the directories of a workspace, locks them, and renames them to name. If a workspace
+// of a dead process has that name, claim first salvages and removes that workspace.
 func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source) (*Workspace, error) {
 	root := filepath.Join(m.dir, "jobs", name)
 	inUse := &belay.Error{

@@ -74,8 +74,8 @@ func TestPrepareWaitsForItsPlace(t *testing.T) {
 	}
 }
 
-// Rule: Sweep does not salvage a workspace whose owner died before Restore had ended, because its
-// contents would look newer than the work that was to be restored.
+// Rule: Sweep does not salvage a workspace whose owner died before Restore had ended. The workspace
+// has at most a part of the restored work, and Belay would take that part for newer work.
 func TestUnrestoredWorkspaceIsNotSalvaged(t *testing.T) {
 	m, source := open(t), repo(t)
 	w := prepare(t, m, Spec{ID: "run-1", Repo: source})
@@ -104,8 +104,8 @@ func TestUnrestoredWorkspaceIsNotSalvaged(t *testing.T) {
 	}
 }
 
-// Rule: a dead run leaves work in a directory. Before the next run gets the directory,
-// [Manager.Settle] or the next run itself keeps that work under the ID of the dead run.
+// Rule: if a dead run has left work in a directory that the next run will use, the work is first
+// kept under the ID of the dead run. Either [Manager.Settle] or the next Prepare does this.
 func TestWorkOfDeadRunIsKeptBeforeItsPlaceIsReused(t *testing.T) {
 	m, source := open(t), repo(t)
 	for i, settle := range []bool{true, false} {

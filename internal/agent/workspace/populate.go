@@ -14,7 +14,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// site returns the workspace of a steward, and adds the paths and notes that only the steward has.
+// site returns the description of the workspace in which this steward (a helper process) works. It
+// adds the paths and the saved state that only the steward knows.
 func (h *helper) site(c *charge) (*site, error) {
 	at := &c.Site
 	at.Scratch = filepath.Join(h.Scratch, "scratch")
@@ -48,7 +49,8 @@ func (h *helper) salvage(ctx context.Context, o *salvageOrder) (*answer, error) 
 	return &answer{Salvage: &s}, err
 }
 
-// fill makes a checkout, and records its state so that Salvage can compare.
+// fill makes a checkout and records its state, with which Salvage later compares the work of the
+// command.
 func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
 	at, err := h.site(&o.Charge)
 	if err != nil {
@@ -68,7 +70,7 @@ func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
 	return &answer{Noted: sum[:], Notes: notes}, err
 }
 
-// populate makes the checkout from the base's objects and the order's refs.
+// populate makes the checkout from objects that are already in it and from the refs in the order.
 func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	t := target{commit: at.Commit, branch: at.Branch}
 	dir := filepath.Join(at.Dir, ".git")
@@ -114,7 +116,7 @@ func (o *fillOrder) refs(dir string) error {
 	return o.origin(dir)
 }
 
-// origin configures the source as the remote origin, not the base.
+// origin makes the source, and not the base (the cached clone), the remote origin of the checkout.
 func (o *fillOrder) origin(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {

@@ -96,8 +96,8 @@ func TestOriginIsTheTrueRemote(t *testing.T) {
 	}
 }
 
-// Rule: a workspace without its own user has copies of objects and not hard links. So a job that
-// overwrites its objects does not damage the objects of other jobs.
+// Rule: a workspace that has no user of its own gets copies of objects, and no hard links. So a job
+// that overwrites its objects does not damage the objects of other jobs.
 func TestObjectsAreCopied(t *testing.T) {
 	src, m := repo(t), open(t)
 	run(t, src, "gc", "-q")
@@ -126,8 +126,8 @@ func TestObjectsAreCopied(t *testing.T) {
 	run(t, prepare(t, m, Spec{Repo: src}).Dir, "fsck", "--strict")
 }
 
-// Rule: Prepare can check out sources that are detached, shallow, bare, dirty or a linked work
-// tree.
+// Rule: Prepare can check out a source with a detached HEAD, a shallow source, a bare source, a
+// source with uncommitted changes, and a linked work tree.
 func TestSources(t *testing.T) {
 	type source struct {
 		dir, commit, branch string
@@ -308,8 +308,8 @@ func TestConcurrentPrepares(t *testing.T) {
 	}
 }
 
-// Rule: if a base is corrupt, incomplete or has stale locks, Prepare repairs it or makes a new
-// base, and succeeds.
+// Rule: Prepare succeeds even if the base (the cached clone) is corrupt, incomplete or has the locks
+// of a dead git: it repairs the base or makes a new base.
 func TestDamagedBase(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, base string){
 		"no state":  func(t *testing.T, base string) { remove(t, base+stateFile) },
@@ -379,8 +379,8 @@ func spoil(t *testing.T, dir string) {
 	}
 }
 
-// Rule: Prepare checks out a known commit from the base alone, so a job can continue even after its
-// source was deleted.
+// Rule: if the commit is known, Prepare can check it out from the base (the cached clone) alone. So a
+// job can continue even after its source was deleted.
 func TestKnownCommitNeedsNoSource(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -391,8 +391,8 @@ func TestKnownCommitNeedsNoSource(t *testing.T) {
 	}
 }
 
-// Rule: many fetches leave a base with at most maxPacks packs, and the base keeps commits that the
-// source has deleted.
+// Rule: after many fetches a base (a cached clone) has at most maxPacks packs. It also keeps commits
+// that the source has deleted.
 func TestBaseIsCompacted(t *testing.T) {
 	src, m := repo(t), open(t)
 	run(t, src, "checkout", "-q", "-b", "short")
@@ -432,8 +432,8 @@ func TestBaseIsCompacted(t *testing.T) {
 	}
 }
 
-// Rule: commits of the command have the name of this process's user. If that user has no name in
-// git's configuration, they have Belay's name.
+// Rule: commits of the command have the user name in the git configuration of this process's user,
+// or Belay's name if that configuration has none.
 func TestIdentity(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)

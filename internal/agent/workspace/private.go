@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// private is a git directory that this package makes for one purpose and removes soon afterwards.
+// private is an empty git directory that a helper makes for one purpose and removes soon
+// afterwards.
 type private struct {
 	g   *git
 	at  *site
 	dir string
 }
 
-// newPrivate makes a private git directory that also reads the given object directories.
+// newPrivate makes a private git directory. git also finds objects in the given directories.
 func newPrivate(g *git, at *site, objects ...string) (*private, error) {
 	dir, err := os.MkdirTemp(at.Scratch, "git-")
 	if err != nil {
@@ -40,8 +41,8 @@ func (p *private) fill(objects []string) error {
 	if format(p.at.Commit) == "sha256" {
 		config = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n"
 	}
-	// With these attributes git never runs a filter or driver that the .gitattributes of a tree
-	// name.
+	// With these attributes git never runs a filter or a driver that a .gitattributes file in a tree
+	// names.
 	attributes := "* -filter !diff !merge\n"
 	if p.at.CryptKey != "" {
 		attributes = "* !diff !merge\n" // the only configured filter is git-crypt, in the method crypt
@@ -61,7 +62,7 @@ func (p *private) fill(objects []string) error {
 	return p.crypt()
 }
 
-// borrow makes git also read these object directories, beside the private directory of objects.
+// borrow makes git look for objects in the given directories as well (alternates).
 func (p *private) borrow(objects ...string) error {
 	return writeFile(filepath.Join(p.dir, "objects", "info", "alternates"), []byte(strings.Join(objects, "\n")+"\n"))
 }
@@ -125,8 +126,8 @@ func (p *private) kinds(ctx context.Context, objects []string) (map[string]strin
 // object is the full name and the type of an existing object.
 type object struct{ name, kind string }
 
-// find looks up objects by their names, which may be abbreviated. It returns the objects that
-// exist, by the names that the caller gave.
+// find looks up objects by names that may be abbreviated. The map contains each object that exists,
+// under the name that the caller gave.
 func (p *private) find(ctx context.Context, names []string) (map[string]object, error) {
 	found := make(map[string]object, len(names))
 	if len(names) == 0 {
@@ -146,8 +147,8 @@ func (p *private) find(ctx context.Context, names []string) (map[string]object, 
 	return found, nil
 }
 
-// writeTree applies the lines of info, in the format of git update-index, to the tree from and
-// returns the resulting tree.
+// writeTree changes the tree from and returns the resulting tree. info lists the changes in the
+// format of git update-index.
 func (p *private) writeTree(ctx context.Context, index, from, info string) (string, error) {
 	if _, err := p.git(ctx, command{index: index, args: []string{"read-tree", from}}); err != nil {
 		return "", err
@@ -158,7 +159,7 @@ func (p *private) writeTree(ctx context.Context, index, from, info string) (stri
 	return p.line(ctx, command{index: index, args: []string{"write-tree"}})
 }
 
-// updateIndex applies lines with mode, object and name to an index.
+// updateIndex changes an index. Each line of info has the mode, object and name of an entry.
 func (p *private) updateIndex(ctx context.Context, index, info string) error {
 	if info == "" {
 		return nil

@@ -64,14 +64,14 @@ const (
 	// spaceInterval is how often Watch reads the free space of the file system, which takes almost
 	// no time.
 	spaceInterval = 100 * time.Millisecond
-	// walkShare limits the time that Watch spends on counting files to the fraction 1/walkShare.
+	// walkShare limits how much time Watch uses for counting files: 1/walkShare of all time.
 	walkShare    = 50
 	walkInterval = time.Second
 )
 
-// Watch returns a [*QuotaError] when the workspace exceeds the Manager's quota, and nil when ctx
-// ends. It counts the files at intervals. It counts immediately when the file system has lost half
-// as much free space as the workspace may still use.
+// Watch returns a [*QuotaError] when the workspace exceeds the quota of the Manager, and nil when
+// ctx ends. It counts the files of the workspace at intervals. It counts them at once when the free
+// space of the file system has shrunk by half of what the workspace may still use.
 func (w *Workspace) Watch(ctx context.Context) error {
 	q := w.m.Quota
 	if q == (Quota{}) {
@@ -106,8 +106,8 @@ func (w *Workspace) Watch(ctx context.Context) error {
 	}
 }
 
-// watched runs do, which fills the workspace, and cancels the context of do when the workspace
-// exceeds its quota.
+// watched calls the function do, which fills the workspace, and cancels the context of do if the
+// workspace exceeds its quota.
 func (w *Workspace) watched(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	over := make(chan struct{})
@@ -130,8 +130,8 @@ func (w *Workspace) space() (unix.Statfs_t, bool) {
 	return st, err == nil
 }
 
-// headroom returns a limit for the free space of the file system: while more space is free, the
-// workspace cannot have exceeded its quota.
+// headroom returns an amount of free space: as long as the file system has more free space than
+// that, the workspace cannot have exceeded its quota since the last count.
 func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 	var least unix.Statfs_t
 	block := max(int64(free.Bsize), 1) //nolint:unconvert // the field has 32 bits on other systems
@@ -169,7 +169,8 @@ func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
 	return e
 }
 
-// smallest is the usage, in bytes, below which a workspace is not ended when the disk is full.
+// smallest is a usage in bytes: when the disk is full, a workspace with a smaller usage is not
+// ended.
 const smallest = 16 << 20
 
 // Usage counts the disk space that the workspace takes now.
@@ -177,8 +178,8 @@ func (w *Workspace) Usage(ctx context.Context) (Usage, error) {
 	return w.measure(ctx, Quota{})
 }
 
-// measure counts the files of the workspace, and stops when they exceed the quota. It includes
-// removed files that processes of the run still have open.
+// measure counts the files of the workspace, including removed files that processes of the run
+// still have open. It stops as soon as the count exceeds the quota.
 func (w *Workspace) measure(ctx context.Context, q Quota) (Usage, error) {
 	u, err := measure(ctx, w.root, q, w.User)
 	if err != nil || q.exceeded(u) {
@@ -201,13 +202,13 @@ func (q Quota) exceeded(u Usage) bool {
 	return q.Bytes > 0 && u.Bytes > q.Bytes || q.Files > 0 && u.Files > q.Files
 }
 
-// errEnough ends a count as soon as the quota is exceeded.
+// errEnough ends a walk over the files as soon as the quota is exceeded.
 var errEnough = errors.New("the quota is exceeded")
 
 // measure counts the files below dir. It divides the size of a file by the number of its hard
-// links, so that objects shared with the base count little. If the workspace has its own user,
-// files of other users with several hard links count no bytes. Files that are removed meanwhile do
-// not count.
+// links, so that objects shared with the base (the cached clone) count little. If the workspace has
+// its own user, a file of another user with several hard links counts 0 bytes. A file that is
+// removed during the count does not count.
 func measure(ctx context.Context, dir string, q Quota, user *host.User) (Usage, error) {
 	var u Usage
 	top, err := openDir(dir)

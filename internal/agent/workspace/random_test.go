@@ -56,7 +56,7 @@ func (h *gitRunner) do() {
 		func() string { return "git add " + f },
 		func() string { return "git add -A" },
 		func() string { return "git add -N ." },
-		// This command stages some lines of a file, like git add -p.
+		// This command stages only a part of the changed lines of a file, like git add -p.
 		func() string {
 			return fmt.Sprintf("cp %[1]s ../part && echo part %[2]d >>%[1]s && git add %[1]s && cp ../part %[1]s", f,
 				h.n)
@@ -117,8 +117,8 @@ func (h *gitRunner) do() {
 	}[h.IntN(58)]())
 }
 
-// Rule: after any sequence of git commands, git shows the same state in the restored checkout as in
-// the original checkout.
+// Rule: whatever sequence of git commands has changed a checkout, git shows the same state in the
+// restored checkout.
 func TestRandomWorkComesBack(t *testing.T) {
 	src, m := repo(t), open(t)
 	first, count := uint64(time.Now().UnixNano())%1_000_000_000, *seeds
@@ -146,8 +146,8 @@ func TestRandomWorkComesBack(t *testing.T) {
 			if hidden, _ := try(w.Dir, "ls-files", "-v"); strings.Contains("\n"+hidden, "\nh ") {
 				return // git ignores changes to these files, so the commands below could have different results
 			}
-			// Salvage does not keep ignored files and empty directories, which could change the
-			// result of the following git commands.
+			// Salvage keeps neither ignored files nor empty directories. They could change the result of
+			// the git commands that follow, so they are removed.
 			for _, end := range []string{
 				"git clean -qfdX; find . -name .git -prune -o -type d -empty -delete",
 				"git rebase --abort || git merge --abort || git cherry-pick --abort || git revert --abort",

@@ -19,9 +19,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// readOrder orders a reader (the helper that answers for a local source) to work as the user who
-// owns the source. The first descriptor is the source's directory. If Inside is set, the second
-// descriptor is the source's git directory. All further descriptors are lines, sockets to keepers.
+// readOrder is the order for a reader, the helper that answers for a local source as the user who
+// owns the source. The first descriptor is the directory of the source. If Inside is true, the
+// second descriptor is the git directory of the source. All further descriptors are lines, sockets
+// to keepers (the helpers that fetch).
 type readOrder struct {
 	Path         string
 	Inside, Bare bool
@@ -87,8 +88,8 @@ func (h *helper) read(ctx context.Context, o *readOrder) (*answer, error) {
 // byDescriptor returns a path that leads to an open file.
 func byDescriptor(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// look checks that the important files of the repository can be read and are regular files, because
-// git would wait for ever to read a named pipe.
+// look checks that the important files of the repository are regular files that can be read. If
+// such a file were a named pipe, git would wait for ever to read it.
 func (r *reader) look() error {
 	if r.name != "." {
 		return nil
@@ -116,9 +117,9 @@ func (r *reader) look() error {
 	return nil
 }
 
-// idle duplicates a line in non-blocking mode, so that waiting for its data needs no operating
-// system thread. In a program that uses cgo, a dozen threads would take more address space than a
-// helper may use.
+// idle duplicates a line (a socket to a keeper) in non-blocking mode. Waiting for data of the line
+// then needs no operating system thread. In a program that uses cgo, a dozen waiting threads would
+// take more address space than a helper may use.
 func idle(line *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(line.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -130,7 +131,8 @@ func idle(line *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "line"), nil
 }
 
-// answer runs git upload-pack on a line, after a keeper has sent hello on that line.
+// answer waits until a keeper (the helper that fetches) has sent hello on a line, and then runs git
+// upload-pack on that line.
 func (r *reader) answer(ctx context.Context, line *os.File) {
 	defer line.Close()
 	if _, err := io.ReadFull(line, make([]byte, len(hello))); err != nil {

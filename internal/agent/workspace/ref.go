@@ -35,8 +35,8 @@ func CheckRef(ref string) error {
 	return nil
 }
 
-// checkBranch reports whether git allows this name for a branch. The name comes from a repository
-// and may be hostile; it need not be UTF-8.
+// checkBranch reports whether git allows this name for a branch. The name comes from a repository,
+// so an attacker may have chosen it; it need not be UTF-8.
 func checkBranch(name string) bool {
 	if name == "" || name == "HEAD" || len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) {
 		return false

@@ -143,7 +143,7 @@ func (r *repository) looseRef(name string, lost *losses) {
 	r.links[name] = target
 }
 
-// note records a ref, or records it as lost if it cannot be kept.
+// note records a ref of the checkout. If the ref cannot be kept, note records it as lost.
 func (r *repository) note(ref, object string, lost *losses) {
 	switch err := checkRef(ref); {
 	case err != nil:
@@ -159,8 +159,8 @@ func (r *repository) note(ref, object string, lost *losses) {
 	}
 }
 
-// settleNames drops refs that cannot be stored: a ref below another ref, such as a/b beside a, and
-// symbolic refs that lead back to themselves.
+// settleNames removes refs that cannot be stored: a ref whose name lies below another ref, such as
+// a/b if there is a ref a, and symbolic refs that lead to no ref.
 func (r *repository) settleNames(lost *losses) {
 	for _, name := range sortedKeys(r.links) {
 		if follow(r.links, name) == "" {

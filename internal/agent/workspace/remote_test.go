@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// remote serves a bare copy of a repository over https on loopback, to clients with the right
-// password, and counts the fetches.
+// remote is a server on loopback that serves a bare copy of a repository over https. It requires
+// the right password and counts the fetches.
 type remote struct {
 	*httptest.Server
 	dir   string
@@ -71,7 +71,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// Rule: git sends no credentials to another host after a redirection.
+// Rule: if a server redirects git to another host, git sends no credentials to that host.
 func TestRedirectionGetsNoCredentials(t *testing.T) {
 	r := serve(t, repo(t))
 	var asked, told atomic.Int64
@@ -100,8 +100,8 @@ func TestRedirectionGetsNoCredentials(t *testing.T) {
 	}
 }
 
-// Rule: Prepare fetches a remote repository at most once within Debounce. It fetches immediately
-// for an unknown ref or commit, and does not fetch for a known commit.
+// Rule: Prepare fetches a remote repository at most once within Debounce, with two exceptions: for
+// an unknown ref or commit it fetches at once, and for a known commit it does not fetch.
 func TestDebounce(t *testing.T) {
 	src := repo(t)
 	r, m := serve(t, src), open(t)

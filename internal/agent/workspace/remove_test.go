@@ -63,8 +63,8 @@ func TestRemove(t *testing.T) {
 
 const holder = "BELAY_TEST_HOLD_WORKSPACE"
 
-// hold is the main function of a second process, which owns a workspace until its standard input
-// ends.
+// hold is the main function of a second process. The process makes a workspace and owns it until
+// its standard input ends.
 func hold() {
 	m, err := Open(os.Getenv(holder))
 	if err == nil {
@@ -80,8 +80,7 @@ func hold() {
 	os.Exit(0)
 }
 
-// another starts a second process, which owns a workspace, and returns a function that kills the
-// process.
+// another starts a second process that owns a workspace. kill kills that process.
 func another(t *testing.T, m *Manager) (id string, kill func()) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
@@ -134,9 +133,9 @@ func sweep(t *testing.T, m *Manager, alive ...string) {
 	}
 }
 
-// Rule: Sweep keeps the workspaces of other living processes, whatever alive returns. It removes
-// the workspaces of dead processes, and the workspaces of this process for which alive returns
-// false.
+// Rule: Sweep never removes a workspace of another living process, whatever the function alive
+// returns. It removes workspaces of dead processes, and workspaces of this process for which alive
+// returns false.
 func TestSweep(t *testing.T) {
 	m := open(t)
 	living, killLiving := another(t, m)

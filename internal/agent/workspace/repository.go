@@ -53,9 +53,9 @@ func openRepository(ctx context.Context, dir string) (*repository, error) {
 	return r, nil
 }
 
-// readRepository reads HEAD and the refs from regular files within limits. It records unreadable
-// refs in lost and keeps the other refs. If HEAD is unreadable, it uses handed, the value of HEAD
-// when the workspace was handed over to the command.
+// readRepository reads HEAD and the refs, from regular files within limits. It records an
+// unreadable ref in lost and keeps the other refs. If HEAD is unreadable, it uses handed: the value
+// of HEAD before the command got the workspace.
 func readRepository(ctx context.Context, dir string, handed head, lost *losses) (*repository, error) {
 	r, err := openRepository(ctx, dir)
 	if err != nil {
@@ -108,7 +108,8 @@ func resolve(refs, links map[string]string, ref string) string {
 	return refs[follow(links, ref)]
 }
 
-// follow returns the ref to which symbolic refs lead; "" if they do not end at a ref.
+// follow follows symbolic refs that begin at ref and returns the last ref; "" if they lead to no
+// ref.
 func follow(links map[string]string, ref string) string {
 	for range 5 { // git follows at most five symbolic refs
 		to, ok := links[ref]
@@ -125,7 +126,7 @@ func (r *repository) read(name string, limit int64) ([]byte, error) {
 	return readIn(r.root, name, limit)
 }
 
-// tail reads the last limit bytes of a regular file. cut says that the file has more bytes before.
+// tail reads the last limit bytes of a regular file. cut is true if the file is larger than that.
 func (r *repository) tail(name string, limit int64) (data []byte, cut bool, err error) {
 	f, info, err := openIn(r.root, name)
 	if err != nil {
@@ -173,8 +174,8 @@ func readUpTo(f *os.File, limit int64) ([]byte, error) {
 	return raw, err
 }
 
-// bare removes the operation and the path from a file error, because the caller adds the name
-// itself.
+// bare removes the operation and the path from the text of a file error, because the caller adds
+// the name of the file itself.
 func bare(err error) error {
 	var e *fs.PathError
 	if errors.As(err, &e) {
@@ -183,8 +184,9 @@ func bare(err error) error {
 	return err
 }
 
-// checkObjects checks that a directory of objects has only regular files and directories, so that
-// reading cannot block, and neither symbolic links nor alternates, which could lead elsewhere.
+// checkObjects checks that a directory of objects contains only regular files and directories,
+// because reading other files could block. It refuses symbolic links and alternates, because they
+// could lead out of the directory.
 func checkObjects(ctx context.Context, dir string) error {
 	seen := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -16,7 +16,7 @@ type target struct {
 	branch string // without refs/heads/; "" for a detached HEAD
 }
 
-// resolve finds the commit of spec in a base that was just fetched.
+// resolve finds the commit of spec in a base (a cached clone) that was just fetched.
 func (c *clone) resolve(ctx context.Context, spec Spec) (target, error) {
 	t, err := c.find(ctx, spec)
 	if err == nil || !isNotFound(err) {
@@ -83,8 +83,8 @@ func (c *clone) head(ctx context.Context) (target, error) {
 	return target{}, notFound("the HEAD of %s leads to no commit; name a branch, tag or commit", c.src)
 }
 
-// branchFor returns the branch on which the given commit is checked out. If ref does not exist any
-// more and does not look like a commit, branchFor assumes that ref is a deleted branch.
+// branchFor returns the branch to check out for ref; "" for a detached HEAD. If ref does not exist
+// any more and does not look like a commit, branchFor assumes that ref was a branch.
 func (c *clone) branchFor(ctx context.Context, ref string) string {
 	if ref == "" || ref == "HEAD" {
 		return strings.TrimPrefix(c.state.Head, "refs/heads/")
@@ -101,8 +101,8 @@ func (c *clone) branchFor(ctx context.Context, ref string) string {
 	return branch
 }
 
-// peel returns the commit to which a ref leads. If an existing ref leads to no commit, either the
-// base is damaged, or the ref leads to another kind of object.
+// peel returns the commit to which a ref leads. If the ref exists but leads to no commit, peel
+// returns an error: either the base is damaged, or the ref leads to another kind of object.
 func (c *clone) peel(ctx context.Context, ref string) (target, error) {
 	commit, err := c.commit(ctx, ref)
 	if err == nil {

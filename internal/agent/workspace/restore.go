@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// restoreSite applies salvaged work to a fresh workspace. If the workspace is for a person, it
-// omits the parts that are unsafe there, and left describes these parts.
+// restoreSite applies salvaged work to a fresh workspace. In a workspace for a person it omits the
+// parts that would run programs or hide changes, and left describes these parts.
 func restoreSite(ctx context.Context, g *git, at *site, s Salvage) (left []string, err error) {
 	r := &restore{g: g, at: at, dir: filepath.Join(at.Dir, ".git")}
 	if len(s.Bundle)+len(s.Patch) > 0 && at.Commit == "" {
@@ -64,7 +64,8 @@ func (r *restore) commits(ctx context.Context, bundle []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	// The update detaches HEAD, because HEAD would have no commit after its branch is deleted.
+	// HEAD is detached first, because the branch of HEAD may be deleted, and HEAD would then have no
+	// commit.
 	if _, err := r.git(ctx, command{args: []string{"update-ref", "--no-deref", "HEAD", r.at.Commit}}); err != nil {
 		return err
 	}
@@ -181,8 +182,8 @@ func (r *restore) files(ctx context.Context, patch []byte) error {
 	return r.stageIgnored(ctx, from, to)
 }
 
-// refresh makes git record the state of the files in the index, so that git need not read the files
-// again to see that they are unchanged.
+// refresh records the present state of the files in the index, so that git need not read the files
+// to know that they are unchanged.
 func (r *restore) refresh(ctx context.Context) error {
 	_, err := r.git(ctx, command{tree: r.at.Dir, args: []string{"update-index", "-q", "--refresh"}})
 	if exitCode(err) == 1 { // exit code 1 means that there are changes
@@ -191,9 +192,9 @@ func (r *restore) refresh(ctx context.Context) error {
 	return err
 }
 
-// stageIgnored stages the new files that are ignored, for work that was salvaged without its index.
-// The command had added these files with git add --force. If they were not staged, the next Salvage
-// would omit them as build output.
+// stageIgnored stages new files that .gitignore names. It is for work that was salvaged without its
+// index: the command had added these files with git add --force. If they were not staged, the next
+// Salvage would take them for build output and omit them.
 func (r *restore) stageIgnored(ctx context.Context, from, to string) error {
 	added, err := r.git(ctx, command{
 		args: []string{"diff-tree", "-r", "-z", "--no-renames", "--diff-filter=A", "--name-only", from, to},
@@ -271,7 +272,7 @@ func (r *restore) staged(ctx context.Context) error {
 		return err
 	}
 	if r.at.Person {
-		// these flags would hide changes from the person
+		// entries with these flags are omitted, because the flags would hide changes from the person
 		s.special = slices.DeleteFunc(s.special, func(e special) bool { return e.whole() })
 	}
 	if len(s.special) > 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: Restore accepts work that an old version salvaged, with HEAD and the branches only. Like
-// that version, it stages a new file that is ignored, because the command had added the file by
-// force.
+// Rule: Restore accepts work that an older version of Belay has salvaged, which contains only HEAD
+// and the branches. Like that version, it stages a new file that .gitignore names, because the
+// command had added that file with git add --force.
 func TestWorkOfAnOlderVersion(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -39,8 +39,8 @@ echo loose >a.txt; echo forced >x.log; git add -f x.log; git diff --binary --ful
 	}
 }
 
-// Rule: a workspace without notes about its original state, such as a workspace of an older
-// version, is salvaged and restored completely.
+// Rule: even if a workspace has no saved state from before the command, such as a workspace of an
+// older version, its work is salvaged and restored completely.
 func TestSalvageWithoutNotes(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -61,8 +61,8 @@ func TestSalvageWithoutNotes(t *testing.T) {
 	}
 }
 
-// Rule: Restore succeeds even if the source has new refs since the salvage, and even if their names
-// conflict with salvaged refs.
+// Rule: Restore succeeds even if the source has got new refs since the salvage whose names conflict
+// with salvaged refs.
 func TestRestoreBesideNewRefs(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -100,8 +100,8 @@ git checkout -q -b other; git commit -q --allow-empty -m c`)
 	}
 }
 
-// Rule: a checkout for a person contains no operation in progress that would run a program, and
-// hides no change. CheckOut names the parts that it omitted.
+// Rule: a checkout for a person contains no operation in progress that would run a program, and no
+// index flag that would hide a change. CheckOut names the omitted parts.
 func TestCheckOutForAPerson(t *testing.T) {
 	src, m := repo(t), open(t)
 	ran := filepath.Join(t.TempDir(), "ran")
@@ -165,7 +165,8 @@ func TestStorable(t *testing.T) {
 	}
 }
 
-// Rule: whatever bytes a record contains, unpack accepts only valid names and values.
+// Rule: unpack accepts only valid names and values, whatever bytes the archive of a record
+// contains.
 func FuzzRecord(f *testing.F) {
 	r := &record{
 		files: map[string][]byte{

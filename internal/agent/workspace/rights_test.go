@@ -33,10 +33,10 @@ func as(t *testing.T, uid uint32, dir, script string) {
 }
 
 // Rule: git never runs with more rights than the owner of the files that it reads or writes. The
-// test makes a workspace from another user's repository, salvages it, lets its owner die, sweeps
-// it, restores it, checks it out for a person and removes it. In all these steps git runs as root
-// only on files that root alone owns; the source's owner reads the source, the keeper's user reads
-// the base, and the workspace's user reads the workspace.
+// test makes a workspace from another user's repository, salvages it, makes its owner process die,
+// sweeps it, restores it, checks it out for a person, and removes it. In all these steps git runs
+// as root only on files that root alone owns. The source is read as its owner, the base (the cached
+// clone) as the keeper's user, and the workspace as the workspace's user.
 func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 	asRoot(t)
 	src, root := repo(t), repo(t)

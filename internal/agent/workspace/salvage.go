@@ -29,7 +29,7 @@ type Salvage struct {
 	Lost string
 }
 
-// Empty reports that Salvage found no change by the command and lost nothing.
+// Empty reports whether Salvage found no change by the command and lost nothing.
 func (s Salvage) Empty() bool {
 	return len(s.Bundle) == 0 && len(s.Patch) == 0 && len(s.Home) == 0 && s.Lost == ""
 }
@@ -92,8 +92,8 @@ func (s *salvage) work(ctx context.Context) (err error) {
 	return s.files(ctx, index)
 }
 
-// newProof makes a git directory that has only the commit that was checked out, and the objects of
-// the base. A bundle that can be unpacked there can be restored.
+// newProof makes a git directory that has only the commit that was checked out and the objects of
+// the base (the cached clone). If a bundle can be unpacked there, it can also be restored.
 func (s *salvage) newProof(ctx context.Context) (*private, error) {
 	p, err := newPrivate(s.g, s.at, s.at.Objects)
 	if err == nil && s.proof == nil { // true in the first call
@@ -102,7 +102,8 @@ func (s *salvage) newProof(ctx context.Context) (*private, error) {
 	if err != nil || !s.gone {
 		return p, err
 	}
-	// The base was made anew from a source that no longer has the commit.
+	// The source no longer has the commit, and the base was made anew from it, so the commit is
+	// missing there.
 	if s.repo == nil {
 		return nil, fmt.Errorf("commit %s is gone from the base and from the workspace", s.at.Commit)
 	}
@@ -194,7 +195,7 @@ func (s *salvage) list(ctx context.Context, p *private, tree string) (map[string
 	return all, err
 }
 
-// count counts the changes from the commit that was checked out to the tree to.
+// count counts the changes between the commit that was checked out and the tree to.
 func (s *salvage) count(ctx context.Context, to string) error {
 	out, err := s.proof.git(ctx, command{args: []string{
 		"diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", s.at.Commit, to,
@@ -216,8 +217,8 @@ func (s *salvage) count(ctx context.Context, to string) error {
 	return nil
 }
 
-// losses describes the work that could not be kept: the first few losses in words, the rest as a
-// number.
+// losses describes the work that could not be kept. It has the first few losses as text, and the
+// number of all others.
 type losses struct {
 	text []string
 	more int

@@ -27,7 +27,7 @@ func workStateOf(t *testing.T, dir string) workState {
 	for name := range strings.SplitSeq(ignored, "\x00") {
 		delete(files, name) // by design, Salvage does not keep files that are ignored and not tracked
 	}
-	// After the reset, staged and unstaged changes are compared together.
+	// After git reset, staged and unstaged changes are no longer distinguished.
 	run(t, dir, "reset", "-q")
 	return workState{
 		Head: head, Commit: commit, Log: log, Files: files,
@@ -243,7 +243,7 @@ func TestSalvageCounts(t *testing.T) {
 	}
 }
 
-// Rule: a person can apply salvaged work with plain git.
+// Rule: a person can apply salvaged work with git alone, without Belay.
 func TestSalvageIsPlainGit(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -296,7 +296,8 @@ func TestSalvageNamesWhatIsLost(t *testing.T) {
 	}
 }
 
-// Rule: if the bundle exceeds its limit, Salvage keeps the files of its commits as a patch.
+// Rule: if the bundle of commits exceeds its limit, Salvage saves the files of these commits in the
+// patch instead.
 func TestSalvageBundleBeyondLimit(t *testing.T) {
 	src, m := repo(t), open(t)
 	m.MaxSalvage = 1 << 20
@@ -358,8 +359,8 @@ func TestSalvagePatchBeyondLimit(t *testing.T) {
 	}
 }
 
-// Rule: Salvage succeeds even if the base was removed, or was made anew from a source that no
-// longer has the commit.
+// Rule: Salvage succeeds even if the base (the cached clone) was removed, or was made anew from a
+// source that no longer has the commit.
 func TestSalvageWithoutTheBase(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -379,7 +380,8 @@ func TestSalvageWithoutTheBase(t *testing.T) {
 	}
 }
 
-// Rule: Restore refuses a manipulated bundle, and a patch changes nothing outside the checkout.
+// Rule: Restore refuses a bundle that an attacker has changed, and a patch cannot change anything
+// outside the checkout.
 func TestRestoreRefuses(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})

@@ -46,8 +46,8 @@ func settingsText(all []setting) []byte {
 	return []byte(b.String())
 }
 
-// keptSettings matches the keys that Salvage keeps: they change how git works and never name a
-// program.
+// keptSettings matches the names of the settings that Salvage keeps. These settings change how git
+// works, and none of them names a program.
 var keptSettings = regexp.MustCompile(`^(user\.(name|email)|branch\..+\.(remote|merge|rebase|pushremote|description)|` +
 	`remote\..+\.(url|pushurl|fetch|push|tagopt|prune|skipdefaultupdate)|remote\.pushdefault|` +
 	`core\.(autocrlf|eol|safecrlf|filemode|ignorecase|symlinks|quotepath|precomposeunicode|abbrev|whitespace|logallrefupdates|sparsecheckout|sparsecheckoutcone)|` +
@@ -104,7 +104,7 @@ func keptURL(at string) (string, bool) {
 	return at, ok && scpForm.MatchString(host) && path != "" && !strings.HasPrefix(path, "-")
 }
 
-// cutLast splits at the last separator; without a separator, after is the whole string.
+// cutLast splits s at the last separator. If there is no separator, before is empty and after is s.
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
@@ -112,9 +112,9 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return "", s, false
 }
 
-// settings compares the configuration of a checkout with the configuration that was handed over to
-// the command. It returns the settings that Salvage keeps, or nil if these are unchanged. It
-// records all other changed keys as lost.
+// settings compares the git configuration of a checkout with its state before the command got it.
+// It returns the settings that Salvage keeps; nil if these are unchanged. It records all other
+// changed settings as lost.
 func settings(ctx context.Context, p *private, repo *repository, lost *losses) []setting {
 	if p.at.Config == nil {
 		return nil
@@ -154,11 +154,11 @@ func settings(ctx context.Context, p *private, repo *repository, lost *losses) [
 	return keepNow
 }
 
-// withSettings returns the configuration now, in which it replaces the settings that Salvage keeps
-// by others.
-func withSettings(now, others []setting) []byte {
-	all := slices.DeleteFunc(slices.Clone(now), func(s setting) bool { return keptSettings.MatchString(s.key) })
-	keep, _ := kept(others) // the settings in others are checked again, because they may come from an attacker
+// withSettings returns the configuration current, in which the settings that Salvage keeps have the
+// values in restored.
+func withSettings(current, restored []setting) []byte {
+	all := slices.DeleteFunc(slices.Clone(current), func(s setting) bool { return keptSettings.MatchString(s.key) })
+	keep, _ := kept(restored) // restored is checked again, because it may come from an attacker
 	all = append(all, keep...)
 	var b strings.Builder
 	for _, s := range all {

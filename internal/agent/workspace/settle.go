@@ -11,12 +11,13 @@ import (
 	"time"
 )
 
-// settlePause is how often Settle checks whether another sweep has finished salvaging a workspace.
+// settlePause is the interval at which Settle checks whether another process has finished salvaging
+// a workspace.
 const settlePause = 20 * time.Millisecond
 
-// Settle salvages and removes every dead workspace for which mine returns true. If another sweep is
-// salvaging such a workspace, Settle waits until that sweep has finished, so that the work is then
-// in [Manager.Kept]. Sweep would not wait for another sweep.
+// Settle salvages and removes every dead workspace for which mine returns true. If another process
+// is salvaging such a workspace, Settle waits for it, while Sweep would not wait. After Settle the
+// work of these workspaces is in [Manager.Kept].
 func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {
@@ -32,8 +33,9 @@ func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	return nil
 }
 
-// settleTimeout is the maximum wait for a workspace that cannot be salvaged yet: another sweep may
-// need salvageTimeout, and another run may use the workspace's user for any time.
+// settleTimeout is how long Settle waits for a workspace that it cannot salvage yet. Another
+// process that salvages it may need salvageTimeout; another run may use the workspace's user for
+// any time.
 const settleTimeout = salvageTimeout + 30*time.Second
 
 func (m *Manager) settleOne(ctx context.Context, id string) error {

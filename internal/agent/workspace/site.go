@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// site describes a workspace to the steward that salvages or restores it. It has only paths and
-// values, so that it can be sent to the steward's process.
+// site describes a workspace to a steward (the helper process that works in a workspace). It has
+// only paths and values, so that it can be sent to another process.
 type site struct {
 	Dir, Home string
 	// Scratch is an empty directory for temporary files, removed at the end of the helper.
@@ -23,8 +23,8 @@ type site struct {
 	// command.
 	Own  bool
 	User uint32
-	// Index, Refs and Config are the files of .git when the checkout was handed over to the
-	// command; nil if they are unknown.
+	// Index, Refs and Config are the contents of files in .git before the command got the checkout;
+	// nil if they were not saved.
 	Index, Refs, Config []byte
 	// HomeConfig is the checksum of the .gitconfig that Belay wrote to Home.
 	HomeConfig [sha256.Size]byte
@@ -46,7 +46,8 @@ func (at *site) savedHead() head {
 	return head{ref: target{commit: at.Commit, branch: at.Branch}.ref(), commit: at.Commit}
 }
 
-// site describes w for a steward, except for the values that only the steward can add.
+// site returns the description of w for a steward (the helper process that works in a workspace),
+// without the values that only the steward can add.
 func (m *Manager) site(w *Workspace) site {
 	at := site{
 		Dir: w.Dir, Home: w.Home, Objects: w.objects, Commit: w.Commit, Branch: w.Branch, Shallow: w.shallow,

@@ -41,9 +41,9 @@ func (s *salvage) files(ctx context.Context, index []leaf) error {
 	return s.count(ctx, to)
 }
 
-// snapshot returns a tree of the files that are now in the work tree: the files of the tree from
-// and of the index that still exist, and new files that no .gitignore names. It passes each path to
-// git by name, so that git does not search the work tree for repositories.
+// snapshot returns a tree of the files that are now in the work tree: the files in the tree from or
+// in the index that still exist, and the new files that no .gitignore names. It passes each path to
+// git by name, so that git does not search the work tree, where it would find nested repositories.
 func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (string, error) {
 	tracked, err := s.list(ctx, s.proof, from)
 	if err != nil {
@@ -87,8 +87,8 @@ func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (stri
 	return s.proof.line(ctx, command{index: file, args: []string{"write-tree"}})
 }
 
-// take adds files to an index. It finds the files that git cannot read by halving the list, returns
-// them in unread, and adds all other files.
+// take adds files to an index. It returns in unread the files that git cannot read, which it finds
+// by halving the list.
 func (s *salvage) take(ctx context.Context, index string, names []string) (unread []string, err error) {
 	if len(names) == 0 {
 		return nil, nil

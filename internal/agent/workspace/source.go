@@ -45,9 +45,9 @@ func (s source) host() string {
 	return u.Scheme + "://" + u.Host
 }
 
-// key returns the name of the base. It is the same for all spellings of a URL, and different for
-// different credentials and owners, so that a base serves only callers who could fetch the
-// repository themselves.
+// key returns the name of the base (the cached clone) of this source. All spellings of a URL have the
+// same key. Different credentials and different owners have different keys, so that a base serves
+// only callers who could fetch the repository themselves.
 func (s source) key() string {
 	name := s.url
 	if s.local {
@@ -63,9 +63,9 @@ func (s source) key() string {
 // String returns the source for messages, without credentials.
 func (s source) String() string { return s.url }
 
-// CheckRepo returns an error for a string that is not an allowed repository. It opens no
-// connection, so it accepts a URL of a repository that does not exist. The error is a [belay.Error]
-// with CodeInvalid, or with CodeNotFound for a path that does not exist or is not a repository.
+// CheckRepo returns an error for a string that cannot name a repository. It opens no connection, so
+// it also accepts the URL of a repository that does not exist. The error is a [belay.Error] with
+// CodeInvalid, or with CodeNotFound for a path that does not exist or is not a repository.
 func CheckRepo(repo string) error {
 	_, err := parseSource(repo)
 	return err

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: CheckRepo refuses a repository that git could interpret as an option, a program or a path
-// elsewhere, so that git never gets it, and the error is CodeInvalid.
+// Rule: CheckRepo refuses, with CodeInvalid, every name that git could interpret as an option, a
+// program or another path. So git never gets such a name.
 func TestHostileRepositories(t *testing.T) {
 	for _, repo := range []string{
 		"", "-", "--upload-pack=touch x", "-u./x", "ext::sh -c 'touch x'", "fd::17", "EXT::x", "a+b::x", "::x",

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sshPeer answers for a source on another machine: it starts one ssh for each line (a socket from a
-// keeper, the helper that fetches). ssh uses the keys of this process's user, and its output goes
-// to the keeper unchanged.
+// sshPeer answers for a source on another machine. For each line (a socket from a keeper, the
+// helper that fetches) it starts one ssh, whose output goes to the keeper unchanged. ssh uses the
+// keys of this process's user.
 type sshPeer struct {
 	src  source
 	env  []string
@@ -48,7 +48,8 @@ func (p *sshPeer) line() (*os.File, error) {
 	return near, nil
 }
 
-// answer starts an ssh for a line, after a keeper has sent hello on that line.
+// answer waits until a keeper (the helper that fetches) has sent hello on a line, and then starts
+// ssh for that line.
 func (p *sshPeer) answer(far *os.File) {
 	defer far.Close()
 	if _, err := io.ReadFull(far, make([]byte, len(hello))); err != nil {

@@ -28,8 +28,8 @@ type staged struct {
 	special []special
 }
 
-// special is an entry of an index that cannot be stored completely in a tree: one side of a
-// conflict, or a file with a flag of git update-index.
+// special is an index entry that a tree cannot represent completely: one side of a merge conflict,
+// or a file with a flag of git update-index.
 type special struct {
 	entry
 	stage                      int
@@ -61,7 +61,7 @@ func (s special) leaf() leaf {
 	return l
 }
 
-// whole reports whether a tree can store the entry, apart from the entry's flags.
+// whole reports whether a tree can represent the entry except for the flags of the entry.
 func (s special) whole() bool { return s.stage == 0 && !s.intended }
 
 // readIndex reads the index of a checkout; nil if there is no index. If leaves does not support the
@@ -104,7 +104,7 @@ func readIndex(ctx context.Context, p *private, repo *repository) ([]leaf, error
 	return all, nil
 }
 
-// copyShared copies the files that a split index shares.
+// copyShared copies the shared index files to which a split index refers.
 func copyShared(repo *repository, to string) error {
 	d, err := repo.root.Open(".")
 	if err != nil {
@@ -133,8 +133,8 @@ func copyShared(repo *repository, to string) error {
 	}
 }
 
-// stage returns the difference between an index and a tree, whose files are tracked; nil if they
-// are equal. It records entries that cannot be read as lost.
+// stage returns the difference between the entries of an index and a tree; nil if they are equal.
+// tracked lists the files of the tree. stage records an unreadable entry as lost.
 func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map[string]entry, lost *losses) (*staged,
 	error) {
 	differ, seen := diffLeaves(all, tracked)
@@ -179,7 +179,7 @@ func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map
 	return &s, nil
 }
 
-// gone returns the line of git update-index that removes a name.
+// gone returns the line for git update-index that removes a name from the index.
 func gone(name string, hash int) string {
 	return "0 " + strings.Repeat("0", 2*hash) + "\t" + name + "\x00"
 }

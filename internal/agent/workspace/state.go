@@ -26,7 +26,7 @@ const stateRef = "refs/belay/state"
 
 const stateTitle = "where a workspace stood"
 
-// record is the state of a workspace that a bundle contains beside the commits of its branches.
+// record is the saved state of git in a bundle, apart from the commits of the branches.
 type record struct {
 	head  head
 	refs  map[string]string // all branches, and other refs that changed
@@ -116,7 +116,8 @@ func (p *private) stateTree(ctx context.Context, r *record) (string, error) {
 	return p.line(ctx, command{stdin: strings.NewReader(entries), args: []string{"mktree", "-z"}})
 }
 
-// needed returns the objects that the tree of the commit must contain.
+// needed returns the objects to which the tree of the commit of stateRef must lead, so that the
+// bundle contains them.
 func (r *record) needed() []string {
 	all := slices.Clone(r.objects)
 	if r.index != nil {
@@ -166,8 +167,8 @@ func (r *record) pack() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// unpack reads the output of pack. It refuses unknown entries, because the archive may come from an
-// attacker.
+// unpack parses the archive that pack makes. It refuses unknown entries, because the archive may
+// come from an attacker.
 func (r *record) unpack(raw []byte) error {
 	in := tar.NewReader(bytes.NewReader(raw))
 	for {

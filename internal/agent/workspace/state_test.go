@@ -55,8 +55,8 @@ func view(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// salvageAndRestore salvages a workspace, restores the work in a new workspace, and fails the test
-// if git shows different states.
+// salvageAndRestore salvages a workspace and restores the work in a new workspace. It fails the
+// test if git shows different states in these two workspaces.
 func salvageAndRestore(t *testing.T, m *Manager, w *Workspace) (Salvage, *Workspace) {
 	t.Helper()
 	s := salvageOf(t, m, w)
@@ -131,7 +131,8 @@ echo 3 >a.txt; git add a.txt; echo 4 >a.txt; git stash push -q -m 'the third: of
 				s.Commits != twice.Commits {
 				t.Errorf("a second salvage differs: %d and %d commits", s.Commits, twice.Commits)
 			}
-			// Aborting an operation in progress has the same result in both checkouts.
+			// After the operation in progress is aborted, the original and the restored checkout must
+			// still be equal.
 			for _, end := range [][]string{{"rebase", "--abort"}, {"merge", "--abort"}, {"cherry-pick", "--abort"},
 				{"revert", "--abort"}, {"am", "--abort"}, {"stash", "pop", "-q"}} {
 				_, one := try(w.Dir, end...)

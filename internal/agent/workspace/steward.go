@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 )
 
-// charge describes a workspace in the orders of a steward (the helper that works in a workspace).
+// charge describes a workspace in an order for a steward (the helper process that works in a
+// workspace).
 type charge struct {
 	Site     site
 	ID, Repo string
@@ -23,7 +24,8 @@ type charge struct {
 	NoKey string
 }
 
-// fillOrder orders a steward to make a checkout from the objects that are already in it.
+// fillOrder is the order for a steward to make a checkout from objects that are already in the
+// workspace.
 type fillOrder struct {
 	Charge charge
 	// Refs are packed refs. Head is the branch of the source's HEAD, as a full ref.
@@ -31,16 +33,17 @@ type fillOrder struct {
 	Head string
 }
 
-// restoreOrder orders a steward to apply salvaged work to a fresh checkout.
+// restoreOrder is the order for a steward to apply salvaged work to a fresh checkout.
 type restoreOrder struct {
 	Charge  charge
 	Salvage Salvage
 }
 
-// salvageOrder orders a steward to read the changes in a workspace.
+// salvageOrder is the order for a steward to read the changes in a workspace.
 type salvageOrder struct{ Charge charge }
 
-// charge describes the workspace w for a steward.
+// charge returns the description of the workspace w for a steward (the helper process that works in
+// a workspace).
 func (m *Manager) charge(w *Workspace) charge {
 	c := charge{Site: m.site(w), ID: w.ID, Repo: w.Repo, Noted: w.noted, Quota: m.Quota}
 	if w.root != "" {
@@ -55,8 +58,8 @@ func (m *Manager) charge(w *Workspace) charge {
 	return c
 }
 
-// stewardFor returns the errand (task, rights and limits) of a steward, which works as the user of
-// the workspace.
+// stewardFor returns the errand (task, rights and limits) of a steward (the helper process that
+// works in a workspace). The steward runs as the user of the workspace.
 func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 	e := errand{
 		who: "steward", user: w.User, hidden: m.Hidden, readable: m.Readable, limits: m.Limits, limit: limit, order: o,
@@ -66,8 +69,8 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 		e.readable = append(e.readable[:len(e.readable):len(e.readable)], w.objects, w.notes())
 	}
 	dirs := []string{w.Dir, w.Home}
-	// The sandbox must make these directories visible. File permissions prevent the user from
-	// writing there.
+	// The sandbox makes only the listed directories visible, and the steward must read these two.
+	// File modes prevent it from writing there.
 	if w.User != nil {
 		dirs = append(dirs, w.objects, w.notes())
 	}
@@ -79,7 +82,7 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 	return e
 }
 
-// populate starts a steward that makes the checkout and records its state.
+// populate starts a steward (a helper process) that makes the checkout and records its state.
 func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) error {
 	o.Charge = m.charge(w)
 	t, err := m.start(ctx, m.stewardFor(w, order{Fill: o}, 1<<20))
@@ -120,8 +123,8 @@ func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
 	return nil
 }
 
-// restoreBy starts a steward that restores s, for a person or for a job. left describes the parts
-// that the steward omitted.
+// restoreBy starts a steward (a helper process) that restores s. person says that the checkout is
+// for a person and not for a job. left describes the parts that the steward has omitted.
 func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person bool) (left []string, err error) {
 	if len(s.Bundle)+len(s.Patch)+len(s.Home) == 0 {
 		return nil, nil
@@ -156,8 +159,8 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 		if err != nil {
 			return Salvage{}, fmt.Errorf("salvage %s: %s is not the directory that Belay made", w.ID, path)
 		}
-		// the steward gets w.Dir as a descriptor, and fails if another directory was moved to that
-		// path before the steward started
+		// the steward gets the directory w.Dir as a descriptor, and fails if w.Dir was replaced before
+		// the steward started
 		e.files = []*os.File{dir}
 	}
 	defer e.files[0].Close()
@@ -171,8 +174,8 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 	return a.Salvage.bounded(m.MaxSalvage), nil
 }
 
-// bounded returns s without the parts that exceed their limits. Salvage checks the limits, because
-// it does not trust the steward.
+// bounded returns s without the parts that exceed their limits. The limits are checked here again,
+// because this process does not trust the steward that has made s.
 func (s Salvage) bounded(most int64) Salvage {
 	got := s
 	var lost losses

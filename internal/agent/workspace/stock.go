@@ -14,18 +14,19 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// errExchanged means that another process replaced the base after the keeper had found the commit
-// in it.
+// errExchanged means that another process has replaced the base (the cached clone), after the keeper
+// had found the commit in the old base.
 var errExchanged = errors.New("the base was made anew meanwhile")
 
-// stock gives an empty checkout the objects of the base dir, in which the keeper (the helper that
-// fetches) found the commit. The keeper has read the refs before, so the checkout does not need
-// objects that a fetch adds meanwhile. The base is locked only while objects are copied.
+// stock gives an empty checkout the objects of a base (a cached clone). dir is the base in which the
+// keeper (the helper that fetches) has found the commit. The keeper has already read the refs, so
+// the checkout does not need objects that a later fetch adds. The base is locked only while objects
+// are copied.
 //
-// Objects are hard-linked only if the command and the owner of the objects are different users,
-// because the owner could change the objects through a link. The workspace then gets the objects a
-// second time, in a directory where the command cannot remove them. Salvage checks the command's
-// work against this second set of objects.
+// Objects are hard-linked only if the user of the command does not own them, because the owner of
+// an object could change it through the link. The workspace then gets the objects a second time, in
+// a directory where the command cannot remove them. Salvage checks the work of the command against
+// this second set.
 func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace) error {
 	release, err := b.use(ctx)
 	if err != nil {
@@ -56,15 +57,16 @@ func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace
 	return nil
 }
 
-// isStill reports whether path still leads to dir, the directory that was opened before.
+// isStill reports whether path still leads to the same directory as the opened dir.
 func isStill(dir *os.File, path string) bool {
 	var is, was unix.Stat_t
 	return unix.Fstat(int(dir.Fd()), &was) == nil && unix.Lstat(path, &is) == nil && is.Dev == was.Dev &&
 		is.Ino == was.Ino
 }
 
-// objectCopier copies the objects of a base. It does not trust the base, which belongs to the
-// keeper, so it copies only regular files that the keeper owns and that have the name of an object.
+// objectCopier copies the objects of a base (a cached clone). The base belongs to the keeper (the
+// user that fetches) and is not trusted, so only regular files that the keeper owns and that have
+// the name of an object are copied.
 type objectCopier struct {
 	ctx   context.Context
 	owner uint32 // the owner that the files must have
@@ -78,8 +80,8 @@ type objectDir struct {
 	user *host.User // the owner of the target; nil for the user of this process
 }
 
-// add makes a target directory at path in the directory below, to which only this process has had
-// access.
+// add makes a target directory: the directory below, followed by path. Only this process has had
+// access to below.
 func (s *objectCopier) add(below string, user *host.User, path ...string) error {
 	at, err := openDir(below)
 	if err != nil {
@@ -170,8 +172,8 @@ func (s *objectCopier) directory(from *os.File, name string) error {
 	}
 }
 
-// isObjectFile reports whether a checkout needs this file from a directory of objects. Temporary
-// files of a running fetch are not needed.
+// isObjectFile reports whether a file in a directory of objects is an object or a pack that a
+// checkout needs, and not, for example, a temporary file of a running fetch.
 func isObjectFile(dir, name string) bool {
 	if dir != "pack" {
 		return isObject(dir + name)
@@ -214,8 +216,8 @@ func (s *objectCopier) file(from *os.File, name string) error {
 	return nil
 }
 
-// linkInto hard-links a file, which it makes readable for every user. It returns false if the file
-// system does not allow the link.
+// linkInto makes a hard link to a file, and first makes the file readable for every user. It
+// returns false if the file system does not allow the link.
 func linkInto(from, src *os.File, st *unix.Stat_t, name string, to objectDir) (bool, error) {
 	if st.Mode&0o777 != 0o444 {
 		if err := src.Chmod(0o444); err != nil {

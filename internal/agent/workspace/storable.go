@@ -20,7 +20,7 @@ func storable(name string) bool {
 	return true
 }
 
-// dotGit reports whether any file system treats this name as .git.
+// dotGit reports whether some file system would treat this name as .git.
 func dotGit(name string) bool {
 	if name == "" || strings.IndexByte(".gG\xe2\xef", name[0]) < 0 {
 		return false

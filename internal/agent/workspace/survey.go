@@ -35,7 +35,7 @@ type survey struct {
 	same  map[string]entry // files that are untouched since the checkout was handed over
 }
 
-// newSurvey starts a survey with the tracked files of a tree and of an index.
+// newSurvey makes a survey with the files that a tree and an index already track.
 func newSurvey(ctx context.Context, s *salvage, tracked map[string]entry, index []leaf) *survey {
 	t := &survey{
 		ctx: ctx, at: s.at, lost: &s.filesLost, left: maxUntracked, handed: s.at.savedIndex(),
@@ -71,8 +71,8 @@ func (t *survey) track(name string, e entry) {
 	}
 }
 
-// walk surveys a directory, whose name is relative to the root of the work tree. rules is false
-// below an unreadable .gitignore: then no new file is kept, because new files cannot be
+// walk surveys a directory; dir is relative to the root of the work tree. rules is false below a
+// directory with an unreadable .gitignore: new files there are not kept, because they cannot be
 // distinguished from ignored files.
 func (t *survey) walk(dir string, rules bool) error {
 	if t.ctx.Err() != nil {
@@ -170,7 +170,8 @@ func (t *survey) missing(name string) bool {
 	return err != nil
 }
 
-// unreadable records a directory that cannot be read as lost, and keeps the known files below it.
+// unreadable records an unreadable directory as lost, and keeps the known versions of the files
+// below it.
 func (t *survey) unreadable(dir, what string) {
 	t.lost.add("%s", what)
 	for name, e := range t.tracked {
@@ -180,8 +181,8 @@ func (t *survey) unreadable(dir, what string) {
 	}
 }
 
-// file decides whether the snapshot reads a file or symbolic link, keeps its known version, or
-// reports it as lost.
+// file decides about one file or symbolic link: the snapshot reads it, or keeps its known version,
+// or the file is recorded as lost.
 func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
 	known, tracked := t.tracked[name]
 	if !tracked {
@@ -224,8 +225,8 @@ func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
 	return nil
 }
 
-// slack is the largest difference, in bytes, between the size of a file and its disk space that
-// does not count as a hole. Some file systems store small files in the inode, without disk space.
+// slack is how much smaller, in bytes, the disk space of a file may be than its size before the
+// file counts as sparse. Some file systems store small files in the inode, without disk space.
 const slack = 64 << 10
 
 // closed returns the reason why a file cannot be read; "" if the file can be read.
@@ -249,8 +250,8 @@ func (t *survey) lose(name, format string, args ...any) {
 	}
 }
 
-// judgeLarge decides about large files. Files with an unchanged size are read, because their
-// contents may be unchanged; all others are recorded as lost.
+// judgeLarge decides about large files. A file that has the same size as its known version is read,
+// because its content may be unchanged. Every other large file is recorded as lost.
 func (t *survey) judgeLarge(ctx context.Context, p *private) error {
 	names := make([]string, 0, len(t.large))
 	var objects []string

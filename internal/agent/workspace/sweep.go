@@ -20,11 +20,11 @@ type Garbage struct {
 	ID  string `json:"id,omitempty"`
 	Why string `json:"why"`
 
-	// discard removes the file or directory, if it is still garbage.
+	// discard removes the file or directory, after a check that it is still garbage.
 	discard func(ctx context.Context) error
 }
 
-// Dead is the kind of workspaces whose process is gone.
+// Dead is the kind of garbage of a workspace whose owner process has ended.
 const Dead = "workspace"
 
 // The other kinds of garbage.
@@ -51,10 +51,10 @@ func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
 	return errors.Join(failed...)
 }
 
-// Garbage lists workspaces whose owner is proven dead, workspaces of this process for which alive
-// returns false, bases and scratch directories whose maker died before they were complete, bases
-// unused for KeepBases, and work kept for longer than KeepWork. It never lists a workspace of
-// another process that may be alive, whatever alive returns.
+// Garbage lists what a sweep would remove: workspaces whose owner is proven dead, workspaces of
+// this process for which alive returns false, bases and scratch directories whose maker died before
+// they were complete, bases unused for KeepBases, and work kept for longer than KeepWork. It never
+// lists a workspace of another process that may be alive, whatever alive returns.
 func (m *Manager) Garbage(alive func(id string) bool) ([]Garbage, error) {
 	var all []Garbage
 	var failed error
@@ -165,7 +165,8 @@ func free(lock string) bool {
 	return f.Close() == nil
 }
 
-// whileLocked locks the file lock and runs do; it does nothing if another process has the lock.
+// whileLocked locks the file lock and calls do. If another process has the lock, whileLocked does
+// not call do and returns nil.
 func whileLocked(lock string, do func() error) error {
 	f, err := tryLock(lock)
 	if err != nil {

@@ -56,8 +56,8 @@ func isState(name string) bool {
 	return false
 }
 
-// underWay reads the files that describe an operation in progress; anything reports whether an
-// operation is in progress.
+// underWay reads the files that describe an operation in progress, such as a merge. anything says
+// whether an operation is in progress.
 func (r *repository) underWay(lost *losses) (files map[string][]byte, anything bool) {
 	files = make(map[string][]byte)
 	size := 0
@@ -114,7 +114,7 @@ func (r *repository) list(dir string) ([]string, error) {
 
 var hexWord = regexp.MustCompile(`\b[0-9a-f]{7,64}\b`)
 
-// named returns the words in these files that may be names of objects, full or abbreviated.
+// named returns the words in the given files that may be full or abbreviated names of objects.
 func named(files map[string][]byte) []string {
 	seen := make(map[string]bool)
 	var words []string
@@ -155,8 +155,8 @@ func removeUnsafe(files map[string][]byte) (left []string) {
 	return left
 }
 
-// runs reports whether a file of an operation in progress would make git run a program, or run a
-// program with extra options.
+// runs reports whether a file of an operation in progress is unsafe: git would run a program that
+// the file names, or pass extra options from the file to a program.
 func runs(file string, text []byte) bool {
 	switch file {
 	case "opts", "strategy", "strategy_opts", "gpg_sign_opt":
@@ -173,7 +173,7 @@ func runs(file string, text []byte) bool {
 	return false
 }
 
-// quietVerbs are the commands of a rebase that run no program.
+// quietVerbs are the commands in the list of a git rebase that run no program.
 var quietVerbs = []string{
 	"pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "drop", "d", "label", "l", "reset", "t",
 	"merge", "m",

@@ -14,9 +14,9 @@ import (
 // file identifies a file on this machine.
 type file struct{ dev, ino uint64 }
 
-// unlinked counts the removed files on the file system dev that processes still have open or mapped
-// into memory. It does not count files in memory file systems, which are not on dev. It does not
-// find a file whose only descriptor is being sent over a socket.
+// unlinked counts removed files that processes still have open or mapped into memory, on the file
+// system dev. Files in memory file systems do not count, because these are other file systems.
+// unlinked does not find a file whose only descriptor is in transit over a socket.
 func unlinked(pids []int, dev uint64) (u Usage) {
 	seen := make(map[file]bool)
 	count := func(path string) {
@@ -32,7 +32,8 @@ func unlinked(pids []int, dev uint64) (u Usage) {
 	}
 	for _, pid := range pids {
 		dir := filepath.Join("/proc", strconv.Itoa(pid))
-		// each thread can have its own descriptor table
+		// the descriptors of every thread are read, because threads can have different descriptor
+		// tables
 		tables, _ := filepath.Glob(dir + "/task/*/fd")
 		for _, table := range tables {
 			eachName(table, func(name string) { count(filepath.Join(table, name)) })
@@ -76,7 +77,8 @@ func mappedDeleted(dir string) (ranges []string) {
 	return ranges
 }
 
-// trimZeros converts a range of addresses to the format of the names in map_files.
+// trimZeros converts a range of addresses from /proc/PID/maps to the format of the file names in
+// /proc/PID/map_files.
 func trimZeros(at string) string {
 	from, to, _ := strings.Cut(at, "-")
 	trim := func(s string) string { return strings.TrimLeft(s[:max(len(s)-1, 0)], "0") + s[max(len(s)-1, 0):] }

@@ -13,8 +13,9 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// Rule: a removed file that a process still has open counts towards the usage, whether or not the
-// run has its own user. Files in memory do not count, and each file counts once.
+// Rule: a removed file counts towards the usage as long as a process has it open, whether or not
+// the run has its own user. It counts once, even if it is open several times. Files in memory do
+// not count.
 func TestRemovedFilesCount(t *testing.T) {
 	for name, own := range map[string]bool{"own user": true, "our user": false} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +60,7 @@ func TestRemovedFilesCount(t *testing.T) {
 	}
 }
 
-// Rule: a file that was removed and closed counts as long as a process has it mapped into memory.
+// Rule: a file that was removed and closed still counts while a process has it mapped into memory.
 func TestRemovedFilesInMemoryCount(t *testing.T) {
 	asRoot(t)
 	dir := t.TempDir()

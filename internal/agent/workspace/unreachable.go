@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// ErrUnreachable is in the error chain of [Manager.Prepare] if a retry may succeed: the repository
-// is on another machine, and that machine did not answer that the repository is missing or
-// forbidden.
+// An error of [Manager.Prepare] wraps ErrUnreachable if a retry may succeed: the repository is on
+// another machine, and that machine has not answered that the repository is missing or forbidden.
 var ErrUnreachable = errors.New("the repository cannot be reached")
 
-// answers are parts of git's error messages, with LC_ALL=C, that show that the other machine
+// answers are parts of error messages of git (with LC_ALL=C). Each shows that the other machine has
 // answered and refused the request.
 var answers = []string{
 	"authentication failed", "could not read username", "could not read password", "permission denied",

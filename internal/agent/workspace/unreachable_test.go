@@ -2,8 +2,8 @@ package workspace
 
 import "testing"
 
-// Rule: refused returns true for an error that proves that the other machine answered, so that
-// Prepare's caller does not retry. It returns false for other errors.
+// Rule: refused returns true for an error that proves that the other machine has answered; the
+// caller of Prepare then does not retry. It returns false for every other error.
 func TestRefusedDetectsAnswersOfTheServer(t *testing.T) {
 	for said, want := range map[string]bool{
 		"fatal: unable to access 'https://h/r.git/': Could not resolve host: h": false,

@@ -59,8 +59,8 @@ func packs(t *testing.T, objects string) []string {
 	return all
 }
 
-// Rule: objects are hard-linked only if the command and the owner of the base are different users.
-// All other files belong to the user of the workspace.
+// Rule: objects in a workspace are hard links only if the user of the command does not own the base
+// (the cached clone). All other files belong to the user of the workspace.
 func TestObjectsAreHardLinkedForOtherUsersOnly(t *testing.T) {
 	m, source := open(t), repo(t)
 	own := prepare(t, m, Spec{ID: "own", Repo: source})
@@ -94,7 +94,7 @@ func TestObjectsAreHardLinkedForOtherUsersOnly(t *testing.T) {
 }
 
 // Rule: if a workspace has its own user, Salvage and Restore keep the work of that user. Salvage
-// does not read files of other users in the workspace.
+// does not read files in the workspace that belong to other users.
 func TestSalvageOfAnotherUser(t *testing.T) {
 	m, source := open(t), repo(t)
 	giveUsers(t, m)
@@ -202,7 +202,7 @@ func TestWorkOfDeadProcessIsKept(t *testing.T) {
 	}
 }
 
-// die changes the recorded owner of a workspace to a process that does not exist.
+// die makes a workspace look dead: its recorded owner becomes a process that does not exist.
 func die(t *testing.T, w *Workspace) {
 	t.Helper()
 	w.m.mu.Lock()
@@ -315,8 +315,8 @@ func TestQuotaCountsHardLinksOnce(t *testing.T) {
 	}
 }
 
-// Rule: Prepare locks the base only while it copies objects, not while it fetches or writes a
-// checkout.
+// Rule: Prepare locks the base (the cached clone) only while it copies objects, and not while it
+// fetches or writes the checkout.
 func TestBaseIsLockedForCopyingOnly(t *testing.T) {
 	m, source := open(t), repo(t)
 	var all sync.WaitGroup
@@ -337,7 +337,7 @@ func TestBaseIsLockedForCopyingOnly(t *testing.T) {
 	if l.Count < 8 || l.Held99 == 0 || l.Held99 > l.HeldMost || l.Held50 > l.Held99 {
 		t.Errorf("%+v", l)
 	}
-	// A Prepare whose commit is in the base does not wait for a fetch of another process.
+	// If the base already has the commit, Prepare does not wait while another process fetches.
 	commit := run(t, source, "rev-parse", "HEAD")
 	s, err := parseSource(source)
 	if err != nil {
@@ -351,8 +351,8 @@ func TestBaseIsLockedForCopyingOnly(t *testing.T) {
 	prepare(t, m, Spec{ID: "beside", Repo: source, Commit: commit})
 }
 
-// Rule: Prepare decrypts an encrypted repository with a key from a file. Encrypted files are also
-// encrypted in the bundle and the patch, and Restore restores them.
+// Rule: Prepare decrypts a repository that is encrypted with git-crypt, with a key from a file. The
+// encrypted files are also encrypted in the bundle and the patch, and Restore restores them.
 func TestGitCrypt(t *testing.T) {
 	if out, err := exec.Command("../../../scripts/need.sh", "git-crypt").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -413,8 +413,8 @@ func allowedOnly(s Spec) Spec {
 	return s
 }
 
-// Rule: Sweep salvages the work of a dead run as the run's user, and reserves that user meanwhile.
-// While another run uses the user, Sweep leaves the workspace unchanged.
+// Rule: Sweep salvages the work of a dead run as the run's user, and reserves that user during the
+// salvage. If another run uses that user, Sweep does not change the workspace.
 func TestUserOfDeadRunIsReservedDuringSalvage(t *testing.T) {
 	m := open(t)
 	giveUsers(t, m)

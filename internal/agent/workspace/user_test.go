@@ -13,8 +13,8 @@ import (
 
 const nobody = 65534
 
-// Rule: the most important tests of this package also pass without root. As root, this test runs
-// them again as the user nobody.
+// Rule: the most important tests of this package also pass if they do not run as root. This test
+// itself runs as root, and starts them again as the user nobody.
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test of this run is without root")
@@ -48,8 +48,8 @@ func TestWithoutRoot(t *testing.T) {
 	}
 }
 
-// Rule: Salvage names files that the command made unreadable as lost, and keeps their known
-// versions.
+// Rule: Salvage names files that the command has made unreadable as lost, and keeps the versions of
+// these files that git already knew.
 func TestUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads everything; TestWithoutRoot runs this as nobody")
