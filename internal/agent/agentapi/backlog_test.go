@@ -126,8 +126,8 @@ func TestTheQueueIsBounded(t *testing.T) {
 	}
 }
 
-// Rule: a reserved place counts towards the limit until the caller reports the stored job. If no
-// job was stored, the place is free again.
+// Rule: a reserved place counts towards the limit until the caller reports that it has stored the
+// job. If the caller reports that it stored no job, the place is free again.
 func TestReservedPlacesCount(t *testing.T) {
 	d := newMemoryBackend()
 	l := &backlog{b: d, now: d.now}

@@ -30,7 +30,7 @@ func (d *endpoint) health(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, healthOf(c))
 }
 
-// slotsOf returns how many agents these workers can run at the same time.
+// slotsOf returns how many agents the given workers can run at the same time.
 func slotsOf(workers []belay.Worker) int {
 	n := 0
 	for i := range workers {

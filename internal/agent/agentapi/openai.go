@@ -149,7 +149,8 @@ func chatStatus(p wire.Problem) int {
 // refuseChat sends a problem in OpenAI's format.
 func refuseChat(w http.ResponseWriter, p wire.Problem) { refuseField(w, p, nil) }
 
-// refuseField sends the problem p like refuseChat, and names the invalid field unless field is nil.
+// refuseField sends the problem p in the format of OpenAI. If field is not nil, the response names
+// that field of the request as invalid.
 func refuseField(w http.ResponseWriter, p wire.Problem, field *string) {
 	p.Status = chatStatus(p)
 	retry(w, &p)

@@ -124,7 +124,8 @@ func TestSentTextIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Rule: root returns the run that began a conversation, however many runs have continued it.
+// Rule: root returns the run that began a conversation, even if several later runs have continued
+// it.
 func TestTheRootOfAConversation(t *testing.T) {
 	run := func(token belay.Token, continued bool) startedRun {
 		return startedRun{Token: token, Phase: agent.Phase{Continued: continued}}
