@@ -30,7 +30,8 @@ func (t target) host() string {
 // String returns HOST:PORT, with brackets around an IPv6 address.
 func (t target) String() string { return net.JoinHostPort(t.host(), strconv.Itoa(t.port)) }
 
-// newTarget makes a target from a host as it appears in a request, and a port.
+// newTarget makes a target from a port and a host, in the form in which a request contains the
+// host.
 func newTarget(host string, port int) (target, error) {
 	if port < 1 || port > 65535 {
 		return target{}, fmt.Errorf("port %d is not from 1 to 65535", port)
@@ -183,8 +184,8 @@ func checkLabel(label string) error {
 	return nil
 }
 
-// numeric reports whether the last part of a name is a decimal, octal or hexadecimal number.
-// Programs interpret such a name as an IPv4 address, because no top-level domain is a number.
+// numeric reports whether label, the last part of a name, is a decimal, octal or hexadecimal
+// number. Programs interpret such a name as an IPv4 address; no top-level domain is a number.
 func numeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""

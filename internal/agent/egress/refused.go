@@ -80,7 +80,8 @@ func (r Refusal) String() string {
 	return line
 }
 
-// Summary describes the refusals in at most eleven lines, the most frequent refusals first.
+// Summary describes the refusals in at most eleven lines. The targets that were refused most often
+// come first.
 func (s *Server) Summary() (lines []string) {
 	all := s.Refused()
 	slices.SortStableFunc(all, func(a, b Refusal) int { return cmp.Compare(b.Count, a.Count) })

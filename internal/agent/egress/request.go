@@ -83,7 +83,7 @@ func answer(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, "belay: "+text+"\n")
 }
 
-// The texts of these errors complete "TARGET is refused by agent.egress: …".
+// The texts of these errors complete the sentence "TARGET is refused by agent.egress: …".
 var (
 	errTarget      = errors.New("the target of the request cannot be read")
 	errCredentials = errors.New("it contains credentials")
