@@ -167,7 +167,7 @@ func TestWallSockets(t *testing.T) {
 	})
 }
 
-// uniqueSealed returns a sealed run with a unique id, so that two of these runs can exist at a time.
+// uniqueSealed returns a sealed run with a unique id. Two such runs can exist at the same time.
 func uniqueSealed(t *testing.T, kind Isolation) Command {
 	t.Helper()
 	c, _ := sealed(t, kind)

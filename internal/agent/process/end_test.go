@@ -18,8 +18,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Rule: a cancelled command gets SIGTERM and may end in its own way. Wait returns the cause of the
-// context and the command's exit code.
+// Rule: a cancelled command gets SIGTERM and may end by itself. Wait returns the cause of the
+// cancelled context and the exit code of the command.
 func TestCancelLetsTheCommandEnd(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
@@ -312,8 +312,9 @@ func TestSupervisorGetsSIGTERM(t *testing.T) {
 	})
 }
 
-// Rule: SweepOrphans kills all processes of runs that are over, even a stopped supervisor, a frozen
-// tree and processes without the mark. It kills no process of another run.
+// Rule: SweepOrphans kills all processes of runs that have ended, even a stopped supervisor, a
+// frozen tree, and a process without the mark in its environment. It kills no process of another
+// run.
 func TestSweepOrphans(t *testing.T) {
 	for _, means := range []string{"", "signals", "cgroup v1"} {
 		t.Run(means, func(t *testing.T) {
@@ -413,7 +414,8 @@ func TestSweepSparesItself(t *testing.T) {
 	}
 }
 
-// Rule: the methods of an ended tree return at once, and always with the same results.
+// Rule: after the tree has ended, its methods return at once, and each call returns the same
+// result.
 func TestEndedTree(t *testing.T) {
 	c, _ := shell(t, Auto, "exit 3")
 	tree := begin(t, t.Context(), c)

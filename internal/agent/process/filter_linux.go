@@ -44,8 +44,8 @@ func filterFor(o *order) []unix.SockFilter {
 	return f.program()
 }
 
-// architectures are the processor architectures that the filter supports: it has the system call
-// numbers of these architectures, and each stores the lower half of an argument first.
+// architectures are the processor architectures that the filter supports. The filter has their
+// system call numbers, and needs a byte order in which the lower half of an argument comes first.
 var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
 // install applies a filter to the calling thread and everything that it starts. A filter cannot be
@@ -65,8 +65,9 @@ func install(program []unix.SockFilter) error {
 	return nil
 }
 
-// filter is a seccomp program under construction. It has a block of instructions for each system
-// call, which ends in a return. The number of the system call is loaded when a block begins.
+// filter is a seccomp program to which instructions are added. Each block of instructions decides
+// about one system call and ends with a return. When a block begins, the number of the system call
+// is loaded.
 type filter []unix.SockFilter
 
 // The offsets in seccomp_data of a system call's number, architecture and first argument. The
@@ -87,12 +88,14 @@ func load(at uint32) unix.SockFilter {
 
 func loadArgument(n uint32) unix.SockFilter { return load(atArguments + 8*n) }
 
-// unless returns an instruction that skips the next skip instructions if the loaded value is not k.
+// unless returns an instruction that compares the loaded value with k. If they differ, it skips the
+// given number of instructions.
 func unless(k uint32, skip int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jf: uint8(skip)}
 }
 
-// given returns an instruction that skips the next skip instructions if the loaded value is k.
+// given returns an instruction that compares the loaded value with k. If they are equal, it skips
+// the given number of instructions.
 func given(k uint32, skip int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jt: uint8(skip)}
 }
@@ -145,8 +148,8 @@ func (f *filter) ownLimits() {
 	f.on(unix.SYS_PRLIMIT64, loadArgument(0), unless(0, 1), allowed, failure(unix.EPERM))
 }
 
-// program returns the complete filter. It refuses system calls of another architecture, because
-// their numbers have other meanings.
+// program returns the complete filter. The filter refuses the system calls of any other processor
+// architecture, in which the same numbers mean other system calls.
 func (f *filter) program() []unix.SockFilter {
 	if len(*f) == 0 {
 		return nil

@@ -12,8 +12,8 @@ import (
 
 var errStillRunning = errors.New("some process did not stop")
 
-// freezer stops and continues all processes of a tree except the supervisor, which must be able to
-// act while the tree is frozen.
+// freezer can stop and continue all processes of a tree. It never stops the supervisor, which must
+// be able to act while the tree is frozen.
 type freezer interface {
 	// describe writes the means of freezing into a report.
 	describe(r *report)

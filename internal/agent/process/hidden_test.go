@@ -113,8 +113,8 @@ func TestWallHiddenWithoutASeal(t *testing.T) {
 	})
 }
 
-// Rule: a directory of root with mode 0700, such as the server's data, looks empty to a run that
-// has its own user and its workspace below that directory.
+// Rule: if a directory belongs to root and has the mode 0700, such as the data directory of the
+// server, it looks empty to a run that has its own user and a workspace below that directory.
 func TestWallHiddenFromAUser(t *testing.T) {
 	user := tenant(t)
 	c, dir := hiddenFiles(t, PIDNamespace)

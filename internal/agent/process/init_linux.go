@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supervisorName is the argv[0] of a supervisor. The run id follows it, so that people and
-// SweepOrphans can see to which run a supervisor belongs.
+// supervisorName is the argv[0] of a supervisor. The next argument is the run id, so that people
+// and SweepOrphans can see to which run the supervisor belongs.
 const supervisorName = "belay-init"
 
 // ownPath is a path of this program's executable that works even if the executable was renamed or
@@ -171,7 +171,8 @@ func (s *supervisor) run() error {
 	}})
 }
 
-// listen passes on the parent's requests, and closes the channel when the parent has ended.
+// listen passes requests of the parent to the channel, and closes the channel when the parent has
+// ended.
 func (s *supervisor) listen(ctx context.Context, requests chan<- request) {
 	defer close(requests)
 	for {
@@ -187,7 +188,7 @@ func (s *supervisor) listen(ctx context.Context, requests chan<- request) {
 	}
 }
 
-// tell sends a report to the parent, unless the parent has ended.
+// tell sends a report to the parent. It does nothing if the parent has ended.
 func (s *supervisor) tell(r report) error {
 	if s.orphaned {
 		return nil

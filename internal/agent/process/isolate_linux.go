@@ -141,8 +141,8 @@ func lookUp(o order) (string, *report) {
 	return "", &report{Event: unstarted, Code: 127, Text: "command not found"}
 }
 
-// mayRun reports whether the command's user may execute the program at path. Like the user's shell,
-// lookUp skips programs that the user may not execute.
+// mayRun reports whether the command's user may execute the program at path. lookUp skips other
+// programs, as a shell of that user would.
 func mayRun(user *host.User, path string) bool {
 	if user == nil || user.UID == 0 {
 		return true

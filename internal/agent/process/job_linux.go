@@ -57,8 +57,8 @@ func inJob(pid int) (bool, error) {
 	case len(strings.Fields(facts["NSpid"])) > 1: // NSpid has one pid for each namespace
 		return true, nil
 	case facts["NoNewPrivs"] == "0":
-		// Every process of a run except its supervisor has set no_new_privs, which cannot be
-		// cleared.
+		// Every process of a run has set no_new_privs, which cannot be cleared. Only its supervisor has
+		// not.
 		if _, is := supervises(pid); !is {
 			return false, nil
 		}

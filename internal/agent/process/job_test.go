@@ -45,7 +45,7 @@ func TestInJob(t *testing.T) {
 	})
 }
 
-// Rule: InJob returns false for a process that is in no run, even if that process has set
+// Rule: InJob returns false for a process outside of every run, even if that process has set
 // no_new_privs.
 func TestNotInJob(t *testing.T) {
 	outside := exec.Command("sleep", unique())
@@ -65,7 +65,7 @@ func TestNotInJob(t *testing.T) {
 	}
 }
 
-// Rule: if InJob cannot show that a process is in no run, it returns true and an error.
+// Rule: if InJob cannot determine whether a process is in a run, it returns true and an error.
 func TestInJobSaysYesIfUnsure(t *testing.T) {
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {

@@ -198,8 +198,8 @@ func (r *rules) allowWriting(o *order) error {
 		return err
 	}
 	if o.Isolation != Subreaper && o.uid() != 0 {
-		// the run writes to its own files in /proc, such as the names of threads and the ids of
-		// namespaces
+		// a run must be able to write the files of its own processes in /proc, such as the name of a
+		// thread or the id map of a user namespace
 		return r.allow("/proc", readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE)
 	}
 	return nil

@@ -64,8 +64,9 @@ func (s *supervisor) forkLimiter(path string) (pid int, err error) {
 	return 0, err
 }
 
-// runLimiter is the main function of a limiter. It returns only if the command is a helper, which
-// is a function of this program.
+// runLimiter is the main function of a limiter. It executes the command and then does not return.
+// If the command is a helper (a function of this program), runLimiter returns, and this process
+// runs the helper.
 func runLimiter(helpers []Helper) {
 	// The kernel sends the death signal to a thread's children when that thread ends, so the same
 	// thread must set this signal and execute the program.
@@ -126,8 +127,8 @@ func setLimits() (report int, path string, args []string, err error) {
 	return report, path, args, nil
 }
 
-// reserveAddressSpace makes sure that this program needs no more address space until it executes
-// another program: it reserves memory for the arguments, stops garbage collection, and runs only
+// reserveAddressSpace prevents this program from needing more address space until it executes
+// another program. It reserves memory for the arguments, stops garbage collection, and runs only
 // the calling goroutine. The returned function ends this state.
 func reserveAddressSpace() (release func()) {
 	size := 1 << 20

@@ -54,7 +54,7 @@ func tenants(t *testing.T, n int) (users []*host.User) {
 	return users
 }
 
-// can reports whether this user can make groups under a controller on this machine.
+// can reports whether this user can make cgroups with the given controller on this machine.
 func can(t *testing.T, controller string) bool {
 	t.Helper()
 	b := &bounds{limits: Limits{Pids: 64, Memory: 1 << 30, CPU: 1}}
@@ -65,8 +65,8 @@ func can(t *testing.T, controller string) bool {
 // forks is a script for bash that starts children until fork fails, and then waits for them.
 const forks = `for i in $(seq 300); do sleep 600 & done; wait`
 
-// Rule: a run cannot have more processes than its limit, whichever means enforces the limit, and no
-// process is left after the run.
+// Rule: a run cannot have more processes than its limit, whether a cgroup or a resource limit
+// enforces the limit. No process is left after the run.
 func TestPidsAreLimited(t *testing.T) {
 	user := tenant(t)
 	for _, means := range []string{"", byRlimit} {

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// TestMain lets the test binary also run as a supervisor, as a helper, as a bystander, and as a
-// parent that a test kills.
+// TestMain makes the test binary also a supervisor, a helper, a bystander, or a parent that a test
+// kills, depending on its arguments and environment.
 func TestMain(m *testing.M) {
 	Main(Helper{Name: "test-helper", Run: func() int {
 		fmt.Println("helped", os.Args[1])
@@ -165,7 +165,8 @@ func nothing(t *testing.T, id string, argument ...string) {
 	}
 }
 
-// unique returns a number of seconds that no other test passes to sleep.
+// unique returns a number of seconds for the program sleep. No other test uses the same number, so
+// the test finds its own processes by it.
 func unique() string {
 	return fmt.Sprintf("600.%d", time.Now().UnixNano())
 }

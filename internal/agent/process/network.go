@@ -32,7 +32,7 @@ const proxyPort = 17420
 // proxyUser is the user name in the proxy's address; the token is the password.
 const proxyUser = "job"
 
-// leastToken is the minimum length of a token, so that it cannot be guessed.
+// leastToken is the minimum length of a token; a shorter token could be guessed.
 const leastToken = 16
 
 var tokenText = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)

@@ -121,8 +121,8 @@ func TestPoolAfterACrash(t *testing.T) {
 	}
 }
 
-// Rule: Take gives out the users of dead runs last, even after a sweep, because the files of these
-// runs may still have to be salvaged.
+// Rule: Take gives out the users of dead runs last, even after a sweep, because the work of these
+// runs may still have to be salvaged by a process with the same user.
 func TestUsersOfDeadRunsAreReusedLast(t *testing.T) {
 	dir, r := t.TempDir(), users(t)
 	p, err := OpenPool(dir, r)
@@ -146,8 +146,9 @@ func TestUsersOfDeadRunsAreReusedLast(t *testing.T) {
 	}
 }
 
-// Rule: if a user has processes but its file names no run, they may belong to another program. The
-// pool then neither gives out this user nor kills these processes.
+// Rule: if processes run with a user of the pool but the file of that user names no run, the
+// processes may belong to another program. The pool then neither gives out the user nor kills the
+// processes.
 func TestPoolKillsNoUnknownProcesses(t *testing.T) {
 	r := users(t)
 	r.Count = 1
@@ -165,7 +166,7 @@ func TestPoolKillsNoUnknownProcesses(t *testing.T) {
 	}
 }
 
-// Rule: OpenPool refuses a range with users that other programs may use.
+// Rule: OpenPool refuses a range that contains users of other programs.
 func TestPoolRefusesUsersOfOthers(t *testing.T) {
 	users(t)
 	for _, r := range []Range{{First: 0, Count: 10}, {First: 65000, Count: 1000}, {First: 5000},

@@ -137,7 +137,7 @@ func (h *killedRuns) kill(targets []target) (could bool) {
 			could = could || err == nil || errors.Is(err, os.ErrProcessDone)
 		}
 	}
-	// In cgroup v1 a frozen process dies only when it is thawed.
+	// In cgroup v1 a frozen process dies only after a thaw. kill also thaws the group.
 	for _, p := range targets {
 		for _, c := range p.groups {
 			c.kill()
@@ -192,8 +192,8 @@ func (t target) identity() host.Process {
 	return p
 }
 
-// find lists the processes of the matching runs, which it finds by the mark and by the cgroup, and
-// all their descendants. It never lists this process and the ancestors of this process.
+// find lists the processes of the matching runs, and all descendants of these processes. It finds
+// them by the mark and by the cgroup. It never lists the calling process and its ancestors.
 func find(match func(id string) bool) ([]target, error) {
 	self, err := host.Self()
 	if err != nil {
@@ -256,8 +256,9 @@ func heads(table []host.Status, marked []host.Found, match func(id string) bool,
 	}
 }
 
-// supervises reports whether pid is a supervisor, and returns the id of its run. It reads the
-// arguments, because other users can read a supervisor's arguments but not its environment.
+// supervises reports whether the process pid is a supervisor, and returns the id of its run. It
+// reads the arguments of the process, which other users can read; they cannot read the environment
+// of a supervisor.
 func supervises(pid int) (string, bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
