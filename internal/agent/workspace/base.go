@@ -45,7 +45,7 @@ type state struct {
 // stateFile is the suffix that turns the path of a base into the path of its state.
 const stateFile = ".json"
 
-// base returns the base of src, without locking it.
+// base returns the base (the cached clone) of src. It does not lock the base.
 func (m *Manager) base(src source) *base {
 	return &base{m: m, src: src, dir: filepath.Join(m.dir, "base", src.key()), keeper: m.Keeper}
 }
@@ -279,7 +279,7 @@ func (b *base) rebuild(ctx context.Context, spec Spec) (*found, *os.File, error)
 	return f, dir, b.clear(".old-")
 }
 
-// replace moves a newly made base to the path of the present base.
+// replace moves a new base (cached clone) to the path of the present base.
 func (b *base) replace(ctx context.Context, next string, f *found) error {
 	release, err := b.use(ctx)
 	if err != nil {

@@ -175,9 +175,9 @@ func (e *tooLarge) Error() string {
 	return fmt.Sprintf("%d in a bundle beyond the limit of %s", e.commits, mib(e.limit))
 }
 
-// best bundles all pieces or, if that fails, as many pieces as possible. It omits pieces that are
-// too large or that make the bundle unusable, and records these as lost. It returns the pieces in
-// the bundle.
+// best makes a bundle of all pieces (such as branches) or, if that fails, of as many pieces as
+// possible. It omits pieces that are too large or that make the bundle unusable, and records them
+// as lost. It returns the pieces that are in the bundle.
 func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
 	alone := false // whether HEAD was tried without other pieces
 	for {

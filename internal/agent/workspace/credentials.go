@@ -10,7 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/secret"
 )
 
-// Login is a user name and a password for a server with repositories. Either may be empty.
+// Login is a user name and a password for a server with repositories. Either of the two may be
+// empty.
 type Login struct{ User, Password string }
 
 // Credentials finds the user name and password for a repository's URL. It is called before each

@@ -59,7 +59,7 @@ func TestCredentialFile(t *testing.T) {
 			t.Errorf("%s: %+v, %v, %v; want %+v", repo, got, ok, err, want)
 		}
 	}
-	// The file is read again for each use.
+	// Each call of the Credentials reads the file again.
 	if err := os.WriteFile(path, []byte("https://new:new-secret@git.example"), 0o600); err != nil {
 		t.Fatal(err)
 	}

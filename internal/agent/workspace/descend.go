@@ -75,7 +75,8 @@ func descend(ctx context.Context, dir *os.File, visit func(st *unix.Stat_t) erro
 	return nil
 }
 
-// close closes the open directories except the topmost, which the caller of descend closes.
+// close closes the open directories of the walk. It leaves the topmost directory open, which the
+// caller of descend closes.
 func (d *descent) close() {
 	for i := range d.way {
 		if i > 0 && d.way[i].dir != nil {
@@ -84,7 +85,8 @@ func (d *descent) close() {
 	}
 }
 
-// enter visits the entries of a directory and makes this directory the current directory.
+// enter calls visit for the entries of a directory, which becomes the current directory of the
+// walk.
 func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 	l := level{dir: dir, ino: st.Ino}
 	d.way = append(d.way, l)

@@ -21,7 +21,8 @@ import (
 type errand struct {
 	who  string     // reader, keeper or steward
 	user *host.User // nil for the user of this process
-	// writable are the directories in which the helper may write, beside its scratch directory.
+	// writable lists the directories in which the helper may write, in addition to its scratch
+	// directory.
 	writable []string
 	// hidden and readable have the same meaning as Hidden and Readable in process.Command.
 	hidden, readable []string

@@ -124,7 +124,7 @@ func shortened(all []string) (kept []string) {
 	return kept
 }
 
-// shorten cuts a text from a helper to most bytes and makes it printable.
+// shorten cuts a text from a helper to a maximum number of bytes (most) and makes it printable.
 func shorten(s string, most int) string { return printable(s[:min(len(s), most)]) }
 
 // helper is the state of a helper process, in that process.

@@ -446,7 +446,7 @@ func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 				return err
 			}
 			info, err := d.Info()
-			// git updates the modification time of a pack in which it finds an object
+			// the time is ignored for a pack, because git updates it when it finds an object in the pack
 			if all[path] = fmt.Sprint(info.Mode(), info.Size()); filepath.Ext(path) != ".pack" {
 				all[path] += info.ModTime().String()
 			}
@@ -459,7 +459,7 @@ func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 	return all
 }
 
-// Rule: Salvage refuses a workspace whose checkout the command replaced by a symbolic link.
+// Rule: if the command has replaced the checkout by a symbolic link, Salvage returns an error.
 func TestSalvageRefusesReplacedWorkspace(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepareOwned prepares a workspace. As root, it also gives the workspace its own user.
+// prepareOwned prepares a workspace. If the test runs as root, the workspace gets its own user.
 func prepareOwned(t *testing.T, src string) (*Manager, *Workspace) {
 	t.Helper()
 	m := open(t)

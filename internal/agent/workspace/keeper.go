@@ -33,7 +33,7 @@ type keepOrder struct {
 	Compact bool
 }
 
-// found is the result of a keeper.
+// found is the result of a keeper (the helper process that fetches).
 type found struct {
 	Commit string `json:"commit"`
 	Branch []byte `json:"branch"` // without refs/heads/; empty for a detached HEAD
@@ -41,7 +41,8 @@ type found struct {
 	// which the source's history ends.
 	Refs    []byte `json:"refs"`
 	Shallow []byte `json:"shallow"`
-	// Fetched says that the keeper fetched; only then Head and Detached are the source's HEAD.
+	// Fetched says that the keeper has fetched. Head and Detached have the source's HEAD only if
+	// Fetched is true.
 	Fetched  bool   `json:"fetched"`
 	Head     []byte `json:"head"`
 	Detached string `json:"detached"`

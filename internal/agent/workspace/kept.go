@@ -30,8 +30,9 @@ type Kept struct {
 }
 
 // Adopt makes this process the owner of a workspace whose owner is proven dead; the caller then
-// salvages and removes the workspace. The error is a [belay.Error] with CodeNotFound if there is no
-// such workspace, or with CodeConflict if its owner may be alive or another run uses its user now.
+// salvages and removes the workspace. The error is a [belay.Error]. Its code is CodeNotFound if
+// there is no such workspace, and CodeConflict if the owner may be alive or another run uses the
+// user of the workspace.
 func (m *Manager) Adopt(id string) (*Workspace, error) { return m.adopt(id, false) }
 
 // adopt is Adopt, except that held says whether this process has already reserved the user of the
@@ -204,7 +205,7 @@ func (m *Manager) Work(id string) (Kept, error) {
 	return k, nil
 }
 
-// Forget deletes the kept work of a workspace, once the caller has stored it elsewhere.
+// Forget deletes the kept work of a workspace. The caller has stored that work elsewhere before.
 func (m *Manager) Forget(id string) error {
 	if err := checkID(id); err != nil {
 		return err

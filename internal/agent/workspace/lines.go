@@ -86,7 +86,7 @@ const (
 	linesOfReader = 4 * linesOfKeeper
 )
 
-// readerPeer is a running reader (the helper process that answers for a local source).
+// readerPeer is a running reader (the helper process that answers git for a local source).
 type readerPeer struct {
 	trip *trip
 	stop context.CancelFunc

@@ -83,8 +83,8 @@ func TestLocationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: a pattern with a * matches the repositories below its directory, and only those on its own
-// host.
+// Rule: a pattern with a * matches the repositories below the directory in the pattern, and only on
+// the host in the pattern.
 func TestPatterns(t *testing.T) {
 	for text, c := range map[string]struct{ yes, no []string }{
 		"https://git.example/team/*": {

@@ -80,9 +80,9 @@ type Manager struct {
 	live  map[string]*Workspace // workspaces that this Manager made and has not removed, by directory name
 }
 
-// Open returns a Manager for dir, an absolute path or a path below the working directory. It makes
-// dir if dir is missing, accessible to this user alone. Open fails if another user could replace
-// dir by another directory. If git is missing, Prepare returns that error, not Open.
+// Open returns a Manager for dir, an absolute path or a path below the working directory. If dir is
+// missing, Open makes it, accessible to this user alone. Open fails if another user could replace
+// dir by another directory. It does not fail if git is missing; Prepare then does.
 func Open(dir string) (*Manager, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
@@ -102,7 +102,8 @@ func Open(dir string) (*Manager, error) {
 			return nil, fmt.Errorf("open workspaces: %w", err)
 		}
 	}
-	// the users of workspaces must pass through the other directories
+	// these directories are closed to other users; the users of workspaces must only pass dir and
+	// jobs
 	for _, sub := range []string{"base", "kept", "scratch"} {
 		if err := os.Chmod(filepath.Join(dir, sub), 0o700); err != nil { //nolint:gosec // a directory needs the x bit
 			return nil, fmt.Errorf("open workspaces: %w", err)
@@ -192,7 +193,8 @@ func (s Spec) check() (source, error) {
 // Workspace is the directories in which one job works.
 type Workspace struct {
 	ID string
-	// Dir is the checkout; Home and Tmp are beside it.
+	// Dir is the checkout. Home and Tmp are directories for the HOME and TMPDIR of the command,
+	// outside the checkout.
 	Dir, Home, Tmp string
 	// Repo is the repository without credentials, Ref the requested ref.
 	Repo, Ref string

@@ -97,7 +97,7 @@ func (p *private) tree(ctx context.Context, commit string) (string, error) {
 	return p.line(ctx, command{args: []string{"rev-parse", "--verify", "--end-of-options", commit + "^{tree}"}})
 }
 
-// list returns the mode and object of every file in a tree, by name.
+// list returns the mode and the object of each file in a tree, by the name of the file.
 func (p *private) list(ctx context.Context, tree string) (map[string]entry, error) {
 	out, err := p.git(ctx, command{args: []string{"ls-tree", "-r", "-z", "--full-tree", tree}})
 	if err != nil {

@@ -111,7 +111,7 @@ func (s *salvage) newProof(ctx context.Context) (*private, error) {
 	return p, err
 }
 
-// tree returns the tree of a commit, and caches it in s.trees.
+// tree returns the name of the tree of a commit, and caches it in s.trees.
 func (s *salvage) tree(ctx context.Context, p *private, commit string) (string, error) {
 	if known, ok := s.trees[commit]; ok && commit != "" {
 		return known, nil
@@ -123,8 +123,8 @@ func (s *salvage) tree(ctx context.Context, p *private, commit string) (string, 
 	return tree, err
 }
 
-// commits makes the bundle and proves, by unpacking it, that it can be restored. It returns the
-// index of the checkout.
+// commits makes the bundle and unpacks it, which proves that the bundle can be restored. It returns
+// the entries of the index of the checkout.
 func (s *salvage) commits(ctx context.Context) (index []leaf, err error) {
 	c := s.changed(ctx, s.repo)
 	reader, err := newPrivate(s.g, s.at, s.at.Objects, s.repo.objects)

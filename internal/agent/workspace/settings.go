@@ -15,7 +15,8 @@ const maxConfig = 1 << 20
 // setting is an entry of git's configuration. A key may occur several times.
 type setting struct{ key, value string }
 
-// settingsOf parses a configuration with git, and ignores files that it includes.
+// settingsOf parses the text of a git configuration with git. It does not read files that the
+// configuration includes.
 func settingsOf(ctx context.Context, p *private, text []byte) ([]setting, error) {
 	file := filepath.Join(p.dir, "workspace.config")
 	if err := writeFile(file, text); err != nil {

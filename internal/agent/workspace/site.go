@@ -19,8 +19,8 @@ type site struct {
 	// which the history ends.
 	Commit, Branch string
 	Shallow        []byte
-	// Own says that the command ran as User; files of other users are then not files of the
-	// command.
+	// Own says that the workspace has its own user, User. A file of another user is then not a file
+	// of the command.
 	Own  bool
 	User uint32
 	// Index, Refs and Config are the contents of files in .git before the command got the checkout;

@@ -11,8 +11,8 @@ import (
 const (
 	// maxUntracked is the maximum size, in bytes, of all new files and sparse files together.
 	maxUntracked = 512 << 20
-	// maxRules is the maximum size, in bytes, of a .gitignore or .gitattributes, because git reads
-	// such a file into memory.
+	// maxRules is the maximum size, in bytes, of a .gitignore or .gitattributes. It is limited
+	// because git reads the whole file into memory.
 	maxRules = 16 << 20
 	// maxUnread is the maximum number of files that git cannot read.
 	maxUnread = 100

@@ -28,8 +28,8 @@ const maxName = 4096
 type source struct {
 	url   string // the name that git gets: an absolute path, or a URL without a password
 	local bool
-	// owner is the owner of a local repository. git runs with this user's rights, because it
-	// follows the repository's configuration.
+	// owner is the owner of a local repository. git runs with the rights of this user, because git
+	// does what the repository's configuration says.
 	owner uint32
 	// user and password are passed to git separately from the URL, so that they appear in no
 	// process list, error or checkout.

@@ -109,8 +109,9 @@ func FuzzCheckRef(f *testing.F) {
 	})
 }
 
-// Rule: every repository that CheckRepo accepts has an allowed transport, cannot be an option and
-// contains no credentials; parsing its canonical form returns the same form.
+// Rule: a repository that CheckRepo accepts has an allowed transport, cannot be an option, and
+// contains no credentials. If its canonical form is parsed again, the result is the same canonical
+// form.
 func FuzzCheckRepo(f *testing.F) {
 	for _, repo := range []string{
 		"https://u:p@example.com/x", "ssh://git@h/x", "git@h:x", "ext::sh -c x", "file:///tmp", "/tmp", "-x", "a::b",
@@ -153,8 +154,8 @@ func FuzzCheckRepo(f *testing.F) {
 	})
 }
 
-// Rule: the text of a git error is the end of git's error output, in one printable line, without
-// credentials.
+// Rule: the text of a git error is the end of the error output of git, joined to one printable
+// line, without credentials.
 func TestGitErrorsAreOneCleanLine(t *testing.T) {
 	var e tail
 	for _, part := range []string{

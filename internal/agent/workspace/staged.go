@@ -245,7 +245,8 @@ func readSpecial(text []byte) (all []special, err error) {
 	return all, nil
 }
 
-// merge returns an index with special entries added; they replace entries of the same name.
+// merge adds special entries to an index and returns the resulting index. A special entry replaces
+// all entries of the same name.
 func merge(raw []byte, hash int, more []special) ([]byte, error) {
 	all, err := leaves(raw, hash)
 	if err != nil {
@@ -262,7 +263,7 @@ func merge(raw []byte, hash int, more []special) ([]byte, error) {
 	return encode(all, hash), nil
 }
 
-// encode returns an index in git's format with these entries.
+// encode returns an index with the given entries in git's format.
 func encode(all []leaf, hash int) []byte {
 	slices.SortStableFunc(all, func(a, b leaf) int {
 		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.stage(), b.stage()))

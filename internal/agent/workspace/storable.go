@@ -2,7 +2,7 @@ package workspace
 
 import "strings"
 
-// storable reports whether git accepts this name in an index.
+// storable reports whether git accepts name as the name of an index entry.
 func storable(name string) bool {
 	if name == "" || len(name) > maxName || strings.ContainsRune(name, 0) {
 		return false

@@ -242,7 +242,8 @@ func (t *survey) closed(name string, st *unix.Stat_t) string {
 	return ""
 }
 
-// lose records the changes of a file as lost and keeps the file's known version.
+// lose records the changes of a file as lost. The snapshot then keeps the known version of the
+// file.
 func (t *survey) lose(name, format string, args ...any) {
 	t.lost.add(format, args...)
 	if t.tracked[name].object != "" {

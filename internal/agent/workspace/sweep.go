@@ -27,7 +27,7 @@ type Garbage struct {
 // Dead is the kind of garbage of a workspace whose owner process has ended.
 const Dead = "workspace"
 
-// The other kinds of garbage.
+// The kinds of garbage in addition to Dead.
 const (
 	kindBase     = "base"
 	kindKept     = "kept"

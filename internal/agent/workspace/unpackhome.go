@@ -83,7 +83,7 @@ func (u *unpacker) put(head *tar.Header, in io.Reader) error {
 	return fmt.Errorf("%q is neither a file nor a directory", printable(name))
 }
 
-// clear removes an existing file of this name.
+// clear removes an existing file with this name, so that unpacking can make the file anew.
 func (u *unpacker) clear(name string) error {
 	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -19,8 +19,8 @@ var answers = []string{
 	"not valid: is this a git repository", "unable to find remote helper", "certificate",
 }
 
-// refused reports whether git's output shows that the other machine answered. A retry would then
-// get the same answer.
+// refused reports whether the output of git shows that the other machine has answered; a retry
+// would then get the same answer.
 func refused(said string) bool {
 	said = strings.ToLower(said)
 	for _, r := range answers {

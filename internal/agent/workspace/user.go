@@ -21,7 +21,8 @@ type Users func(ctx context.Context, id string) (user host.User, free func(conte
 // nogroup is the group of a user who is not in this machine's user database.
 const nogroup = 65534
 
-// userOf returns the user with this uid, with the groups that this machine's user database lists.
+// userOf returns the user with the id uid and its groups, according to the user database of this
+// machine.
 func userOf(uid uint32) host.User {
 	is := host.User{UID: uid, GID: nogroup}
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
@@ -100,15 +101,15 @@ func (m *Manager) awaitEnd(ctx context.Context, root string) error {
 	}
 }
 
-// give makes the workspace's user the owner of the workspace's directories. Before this call only
-// this process has access to them.
+// give makes the user of the workspace the owner of the workspace's directories. Until give is
+// called, only this process has access to these directories.
 func (m *Manager) give(w *Workspace) error {
 	for _, path := range []string{w.Dir, w.Home, filepath.Join(w.Home, ".gitconfig"), w.Tmp} {
 		if err := os.Lchown(path, int(w.User.UID), int(w.User.GID)); err != nil {
 			return err
 		}
 	}
-	// The user may pass through the directories above the workspace but not list them.
+	// The user may pass through the directories above the workspace, but not list their entries.
 	for _, dir := range []string{m.dir, filepath.Join(m.dir, "jobs"), w.root} {
 		// other users can pass through the directory but cannot list it
 		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the job's user must pass it

@@ -120,8 +120,8 @@ chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
 	}
 }
 
-// Rule: Garbage lists the workspace of a dead process. Sweep salvages its unfinished work before it
-// removes the workspace; Work then returns the work, and Forget deletes it.
+// Rule: Garbage lists the workspace of a dead process. Before Sweep removes the workspace, it
+// salvages the unfinished work. Work then returns that work, and Forget deletes it.
 func TestWorkOfDeadProcessIsKept(t *testing.T) {
 	m, source := open(t), repo(t)
 	w, err := m.Prepare(t.Context(), Spec{ID: "dies", Repo: source})
@@ -253,8 +253,8 @@ func TestBasesAreListedAndSwept(t *testing.T) {
 	prepare(t, m, Spec{ID: "two", Repo: source}) // makes the base again
 }
 
-// Rule: Watch returns an error with the reason within seconds after a workspace exceeds its quota,
-// and does not affect other workspaces.
+// Rule: Watch returns an error within seconds after a workspace exceeds its quota, and the error
+// names the limit. Other workspaces are not affected.
 func TestQuota(t *testing.T) {
 	for name, tt := range map[string]struct {
 		quota  Quota
