@@ -88,13 +88,14 @@ func (r StepResult) Duration() time.Duration { return time.Duration(r.DurationMS
 
 // Changes names the artifacts with the changes since the commit that was checked out.
 type Changes struct {
-	// Bundle is a git bundle of new commits, refs, stashes and staged changes; empty if there are
-	// none of these.
+	// Bundle is the name of an artifact: a git bundle of new commits, refs, stashes and staged
+	// changes; empty if there are no such changes.
 	Bundle string `json:"bundle,omitempty"`
-	// Patch is a binary patch of all other changes; empty if there are no other changes.
+	// Patch is the name of an artifact: a binary patch of all other changes; empty if there are no
+	// other changes.
 	Patch string `json:"patch,omitempty"`
-	// Home is a tar.gz of HOME. It exists only for interrupted jobs, and between two steps of a
-	// job.
+	// Home is the name of an artifact: a tar.gz of HOME. It exists only for interrupted jobs, and
+	// between two steps of a job.
 	Home       string `json:"home,omitempty"`
 	Commits    int    `json:"commits,omitempty"`
 	Files      int    `json:"files,omitempty"`

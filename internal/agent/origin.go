@@ -16,8 +16,8 @@ import (
 // originTimeout is the time limit of the check whether a job can reach its origin.
 const originTimeout = 15 * time.Second
 
-// note records as notes of the job the parts of the repository that the workspace lacks and, if the
-// job cannot reach its origin, the reason.
+// note records the notes of the job: the parts of the repository that the workspace lacks and, if
+// the job cannot reach its origin, the reason.
 func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 	b.notes = w.Notes
 	if note := b.origin(ctx, w); note != "" {

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// maxAnswer is the maximum size of an answer, in bytes; a longer answer is cut to its end.
+	// maxAnswer is the maximum size of an answer, in bytes. If an answer is longer, only its end is
+	// kept.
 	maxAnswer = 256 << 10
 	// maxLine is the maximum size of a line of structured output, in bytes; longer lines are
 	// ignored.
@@ -118,7 +119,7 @@ func (r *reader) end() {
 	r.lines.end()
 }
 
-// text returns the answer, and whether the beginning of the answer was cut off.
+// text returns the answer, and whether it lost its beginning because it was too long.
 func (r *reader) text() (string, bool) {
 	if r.form != OutputStreamJSON {
 		return r.answer.text(), r.answer.cut

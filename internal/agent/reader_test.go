@@ -18,7 +18,7 @@ not JSON at all
 {"type":"result","subtype":"success","is_error":false,"num_turns":2,"result":"All done.","total_cost_usd":0.25,"usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":7}}
 `
 
-// readAll makes a reader read a text in pieces of the given size.
+// readAll passes a text to a reader in pieces of the given size.
 func readAll(form, output string, piece int) (*reader, []Progress) {
 	var told []Progress
 	r := newReader(form, func(p Progress) { told = append(told, p) }, nil)
@@ -31,8 +31,8 @@ func readAll(form, output string, piece int) (*reader, []Progress) {
 	return r, told
 }
 
-// Rule: the reader finds progress, the final text and the cost in structured output, wherever the
-// output is split between writes. It ignores unknown lines.
+// Rule: the reader finds the progress, the final text and the cost in structured output, even if a
+// write ends in the middle of a line. It ignores lines of unknown form.
 func TestStructuredOutput(t *testing.T) {
 	want := []Progress{
 		{Kind: "system", Name: "init"}, {Kind: "text", Text: "I look."}, {Kind: "tool", Name: "Bash",

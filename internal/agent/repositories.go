@@ -53,8 +53,8 @@ func (r *Repositories) Check(repo string) error {
 	return err
 }
 
-// named reports whether a location matches Own or Named, both as it is written and after its
-// symbolic links were resolved.
+// named reports whether Own or a pattern in Named matches a location. They must match the location
+// as it is written, and also the location after its symbolic links were resolved.
 func (r *Repositories) named(at workspace.Location) (bool, error) {
 	patterns := r.Named
 	if r.Own != "" {

@@ -71,8 +71,8 @@ func TestOnlyPublicRepositoriesNeedNoName(t *testing.T) {
 	}
 }
 
-// Rule: Check refuses a symbolic link in a named directory that leads to a repository outside that
-// directory. If jobs run on other machines, paths are not resolved.
+// Rule: Check refuses a symbolic link that lies in a listed directory and leads to a repository
+// outside that directory. If jobs run on other machines, Check does not resolve paths.
 func TestRepositoriesAndLinks(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -100,8 +100,8 @@ func TestRepositoriesAndLinks(t *testing.T) {
 	}
 }
 
-// Rule: Admit and AdmitJob check the input of a built-in workflow, whatever the spelling of its
-// fields.
+// Rule: Admit and AdmitJob check the input of a built-in workflow, and an unusual spelling of a
+// field name cannot bypass the check.
 func TestInputIsCheckedBeforeItIsStored(t *testing.T) {
 	s, err := NewSetup("", Setup{
 		Command: Template{"agent", "{{prompt}}"}, Repos: []string{"https://git.example/team/*"},

@@ -29,7 +29,7 @@ type Runner struct {
 	// PrepareTimeout is the time limit for preparing a workspace, including all retries to reach
 	// its repository; 0 means ten minutes.
 	PrepareTimeout time.Duration
-	// Walls are the parts of the sandbox beside Limits and Seal.
+	// Walls are the parts of the sandbox in addition to Limits and Seal.
 	Walls
 	// Isolation is the kind of isolation that the last successful Probe had.
 	Isolation process.Isolation
@@ -68,8 +68,8 @@ func (r *Runner) writable(w *workspace.Workspace) []string {
 	return []string{w.Dir, w.Home, w.Tmp}
 }
 
-// checkout is the result of the first step: the commit and branch of the job, the same in all its
-// runs.
+// checkout is the result of the first step: the commit and the branch of the job. All runs of the
+// job use the same commit and branch.
 type checkout struct {
 	Commit string `json:"commit"`
 	Branch string `json:"branch,omitempty"`
@@ -139,9 +139,9 @@ func (r *Result) add(s StepResult) {
 	r.Changes = s.Changes
 }
 
-// stepError is the error of a step that failed or was stopped. The job's result contains the result
-// of this step, but it is not saved as the result of a durable step: if the job is retried or
-// resumed, the step runs again.
+// stepError is the error of a step that failed or was stopped. It contains the result of the step,
+// which becomes a part of the result of the job. That result is not saved as a durable step: if the
+// job is retried or resumed, the step runs again.
 type stepError struct {
 	result StepResult
 	err    error

@@ -21,7 +21,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The test binary also runs as the supervisor of commands and as the helper of workspaces.
+	// The test binary is also the program that supervises commands, and the helper program of
+	// workspaces.
 	process.Main(workspace.Helper())
 	os.Exit(m.Run())
 }
@@ -184,8 +185,8 @@ func TestInterruptedJobContinuesWithTheChangesOfItsFinishedSteps(t *testing.T) {
 	}
 }
 
-// Rule: a failed job ends at the step that failed, and keeps its exit code, the results of its
-// steps and its changes.
+// Rule: when a step fails, the job fails and runs no further step. The result has the exit code of
+// that step, the results of all steps that ran, and the changes.
 func TestFailedJobKeepsItsOutputAndChanges(t *testing.T) {
 	d := newTestBed(t)
 	d.start(t, &seen{})

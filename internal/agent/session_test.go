@@ -46,7 +46,7 @@ func TestStoredWorkNamesItsConversation(t *testing.T) {
 	}
 }
 
-// Rule: if several runs that continue a conversation die, the next run continues the same
+// Rule: if a conversation was continued by several runs that died, the next run continues the same
 // conversation.
 func TestConversationSurvivesRepeatedCrashes(t *testing.T) {
 	id := belay.ExecutionID{1}

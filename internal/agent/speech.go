@@ -52,7 +52,8 @@ func (s *speech) piece(of json.RawMessage) {
 	}
 }
 
-// part handles a whole text of a message.
+// part handles a text that arrives as a whole. It does not pass on a text whose pieces have arrived
+// before.
 func (s *speech) part(id, text string) {
 	s.next = true
 	if id != "" && id == s.pieces {

@@ -20,8 +20,9 @@ const (
 
 func line(form string, values ...any) string { return fmt.Sprintf(form, values...) + "\n" }
 
-// Rule: the texts of an agent are passed on as they arrive, and only once, even if they arrive in
-// pieces and again whole; the last is the final text. Texts of subagents and thoughts are omitted.
+// Rule: the texts of an agent are passed on as they arrive. A text that arrives in pieces and again
+// as a whole is passed on once. The final text is passed on last. Texts of subagents and thoughts
+// are omitted.
 func TestAgentTextsArePassedOnOnce(t *testing.T) {
 	turn := line(begins, "m1") + line(opens) + line(thinks, "hm") + line(opens) + line(piece, "I ") + line(piece,
 		"look.") + line(whole, "m1", "I look.")

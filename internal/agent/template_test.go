@@ -81,8 +81,8 @@ func TestUnsafeCommandsAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: whatever the prompt, Fill changes only the arguments with a placeholder, puts the prompt
-// there byte for byte, and makes no argument that could be an option.
+// Rule: for every prompt, Fill changes only the arguments with a placeholder, puts the prompt there
+// byte for byte, and makes no argument that the command could interpret as an option.
 func FuzzFill(f *testing.F) {
 	for _, prompt := range []string{"hello", "-rf", "--", "--output-format=text", "\n-x", placeholder,
 		"$(id)`id`;'\"\\", "\u2014x", "- - -"} {
