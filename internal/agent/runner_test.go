@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testBed is a Backend, a repository and a directory for workspaces.
+// testBed has a Backend, a repository and a directory for workspaces.
 type testBed struct {
 	*embedded.Backend
 	repo       string

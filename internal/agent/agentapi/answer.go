@@ -80,7 +80,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(b.Bytes())
 }
 
-// problem converts an error to the body of an error response. It logs internal errors.
+// problem converts an error to the body of an error response, and logs the error if it is internal.
 func (s *Service) problem(r *http.Request, err error) wire.Problem {
 	if ctx := r.Context(); ctx.Err() != nil && belay.CodeOf(err) == belay.CodeInternal {
 		err = &belay.Error{

@@ -163,7 +163,7 @@ func (c *chat) completion(x *belay.Execution, a *agent.Answer) *Completion {
 	return done
 }
 
-// piece returns a whole answer, or a part of a streamed answer.
+// piece returns a response that contains a whole answer, or a part of a streamed answer.
 func (c *chat) piece(x *belay.Execution, object string, choices ...Choice) *Completion {
 	if choices == nil {
 		choices = []Choice{}

@@ -22,7 +22,7 @@ type ChatRequest struct {
 	N             *int           `json:"n,omitempty" doc:"1, if given."`
 }
 
-// StreamOptions are the options of a streamed chat.
+// StreamOptions are the options of a chat whose answer is streamed.
 type StreamOptions struct {
 	_            struct{} `additionalProperties:"true"`
 	IncludeUsage bool     `json:"include_usage,omitempty"`

@@ -125,8 +125,9 @@ func TestRunsOfAService(t *testing.T) {
 	}
 }
 
-// Rule: without such a subgroup, the cgroups of runs cannot have controllers. Limits are then
-// enforced by other means, or the result names them as not enforced.
+// Rule: if systemd runs a service without a subgroup of its own (DelegateSubgroup), the cgroups of
+// its runs cannot have controllers. Limits are then enforced by other means, or the result names
+// them as not enforced.
 func TestRunsOfAServiceWithoutASubgroup(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {

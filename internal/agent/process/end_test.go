@@ -363,8 +363,8 @@ func TestSweepOrphans(t *testing.T) {
 	}
 }
 
-// Rule: if a run has a cgroup, SweepOrphans finds even processes whose parent and supervisor have
-// ended and that have removed the mark.
+// Rule: if a run has a cgroup, SweepOrphans finds even a process whose parent and supervisor have
+// ended and that has removed the mark from its environment.
 func TestSweepFindsByCgroup(t *testing.T) {
 	for _, means := range freezers(t) {
 		if means == "signals" {

@@ -70,8 +70,8 @@ func install(program []unix.SockFilter) error {
 // is loaded.
 type filter []unix.SockFilter
 
-// The offsets in seccomp_data of a system call's number, architecture and first argument. The
-// offset of an argument is the offset of its lower half.
+// The offsets in seccomp_data of the number of a system call, of the architecture, and of the first
+// argument. An argument has 64 bits; its offset is the offset of the lower 32 bits.
 const (
 	atNumber       = 0
 	atArchitecture = 4

@@ -89,8 +89,8 @@ func checkHidden(t *testing.T, c Command, dir string) {
 	holds(t, at("room/work/new"), "attacked")
 }
 
-// Rule: a run can in no way read, list or change hidden paths, and can use the visible paths below
-// them as configured.
+// Rule: a run cannot read, list or change hidden paths in any way. It can use visible paths below
+// hidden paths as its Command allows.
 func TestWallHidden(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := hiddenFiles(t, kind)

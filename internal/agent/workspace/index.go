@@ -149,8 +149,8 @@ func nanos(t unix.Timespec) uint32   { return low(t.Nsec) }
 // low cuts a number to its lower 32 bits, as git does.
 func low[T ~int32 | ~int64 | ~uint64](n T) uint32 { return uint32(n) }
 
-// unwritten reports whether st describes the file of the index entry, and git's record shows that
-// the file was not written since. The owner of the file may have changed.
+// unwritten reports whether the file with the metadata st is the file of the index entry and was
+// not written after git recorded the entry. The owner of the file may have changed.
 func (l leaf) unwritten(st *unix.Stat_t) bool {
 	return l.at(atMtime) == seconds(st.Mtim) && l.at(atMtime+4) == nanos(st.Mtim) &&
 		l.at(atInode) == low(st.Ino) && l.at(atSize) == low(st.Size) &&

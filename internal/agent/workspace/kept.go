@@ -177,7 +177,8 @@ func (m *Manager) Kept() ([]Kept, error) {
 	return all, nil
 }
 
-// Work reads the kept work of one workspace. The error has CodeNotFound if there is none.
+// Work reads the kept work of the workspace id. The error has CodeNotFound if no work of that
+// workspace is kept.
 func (m *Manager) Work(id string) (Kept, error) {
 	var k Kept
 	if err := checkID(id); err != nil {

@@ -98,7 +98,7 @@ func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	return nil
 }
 
-// refs writes the refs that a clone of the source would have.
+// refs writes the packed refs into a checkout: the refs that a clone of the source would have.
 func (o *fillOrder) refs(dir string) error {
 	if err := writeFile(filepath.Join(dir, "packed-refs"), o.Refs); err != nil {
 		return err

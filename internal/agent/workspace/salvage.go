@@ -34,7 +34,7 @@ func (s Salvage) Empty() bool {
 	return len(s.Bundle) == 0 && len(s.Patch) == 0 && len(s.Home) == 0 && s.Lost == ""
 }
 
-// salvage is the state of one call of salvageSite.
+// salvage is the state of one call of salvageSite, which saves the changes in a workspace.
 type salvage struct {
 	g     *git
 	at    *site
@@ -68,7 +68,7 @@ func salvageSite(ctx context.Context, g *git, at *site) (Salvage, error) {
 	return s.out, nil
 }
 
-// work salvages the checkout.
+// work saves the changes in the checkout.
 func (s *salvage) work(ctx context.Context) (err error) {
 	s.repo, err = readRepository(ctx, filepath.Join(s.at.Dir, ".git"), s.at.savedHead(), &s.lost)
 	defer s.repo.close()

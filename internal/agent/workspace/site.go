@@ -13,7 +13,7 @@ type site struct {
 	Dir, Home string
 	// Scratch is an empty directory for temporary files, removed at the end of the helper.
 	Scratch string
-	// Objects is the directory of the base's objects.
+	// Objects is the directory with the objects of the base (the cached clone).
 	Objects string
 	// Commit and Branch are the commit and branch that were checked out. Shallow are the commits at
 	// which the history ends.

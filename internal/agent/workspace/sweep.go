@@ -24,10 +24,10 @@ type Garbage struct {
 	discard func(ctx context.Context) error
 }
 
-// Dead is the kind of garbage of a workspace whose owner process has ended.
+// Dead is the Kind of a Garbage that is a workspace whose owner process has ended.
 const Dead = "workspace"
 
-// The kinds of garbage in addition to Dead.
+// The other values of Garbage.Kind.
 const (
 	kindBase     = "base"
 	kindKept     = "kept"
