@@ -80,8 +80,8 @@ func (c *chat) begin() error {
 	if !c.keyed { // without its caller the job is useless
 		policy.OnLost, policy.StartTimeout = belay.Fail, belay.Duration(c.o.ChatTimeout+startSlack)
 	}
-	// The submission continues even if the caller disconnects, so that the server gets the job's id
-	// and can cancel the job.
+	// If the caller disconnects, the job is stored nevertheless, so that the server learns the id of
+	// the job and can cancel it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), acceptTime)
 	defer cancel()
 	got, err := c.accept(ctx, p, key, policy)

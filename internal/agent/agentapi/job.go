@@ -66,7 +66,7 @@ func Status(x *belay.Execution, a *agent.Answer) string {
 	return Errored
 }
 
-// Job is a job in responses.
+// Job is the JSON form of a job in responses.
 type Job struct {
 	JobID  belay.ExecutionID `json:"job_id" doc:"The id of the job and of its execution."`
 	Status string            `json:"status" enum:"queued,running,completed,failed,timeout,error"`

@@ -61,7 +61,7 @@ type Spoken struct {
 	Content *string `json:"content,omitempty"`
 }
 
-// Consumed is the usage that the agent reports; 0 if the agent reports none.
+// Consumed is the number of tokens that the agent reports; 0 if the agent reports none.
 type Consumed struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
@@ -74,7 +74,7 @@ type Models struct {
 	Data   []Model `json:"data"`
 }
 
-// Model is the agent as a model of OpenAI's API.
+// Model describes the agent as a model of OpenAI's API.
 type Model struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -159,7 +159,7 @@ func refuseField(w http.ResponseWriter, p wire.Problem, field *string) {
 	reply(w, p.Status, fault)
 }
 
-// refuse sends the error of a chat, with the name of the invalid field if err names a field.
+// refuse sends the error of a chat. If err names an invalid field, so does the response.
 func (c *chat) refuse(err error) {
 	var field *string
 	var wrong *fieldError

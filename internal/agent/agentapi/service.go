@@ -23,7 +23,8 @@ type Options struct {
 	// Capacity is the number of jobs that this process runs at the same time. QueueDepth is the
 	// maximum number of jobs that run or wait, counted over all servers that share the store.
 	Capacity, QueueDepth int
-	// JobTTL is how long a job can be read after its end; 0 means as long as its execution is kept.
+	// JobTTL is how long a job can be read after its end; 0 means as long as the store has its
+	// execution.
 	JobTTL time.Duration
 	// ChatTimeout is the time limit of a chat, including its wait for a slot.
 	ChatTimeout time.Duration
@@ -71,7 +72,7 @@ func New(b belay.Client, o Options) *Service {
 	return &Service{b: b, o: o, backlog: backlog{b: b, now: o.Now, own: o.Capacity}}
 }
 
-// endpoint is a Service on one listener.
+// endpoint is the Service as one listener serves it.
 type endpoint struct {
 	*Service
 	stopping <-chan struct{} // closed when the listener begins to stop
