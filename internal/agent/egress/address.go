@@ -21,7 +21,7 @@ const (
 // The ranges follow the IANA registries of special-purpose addresses. IPv6 addresses are public
 // only in 2000::/3.
 var ranges = table(
-	// AWS, ECS, EKS, Azure, Alibaba, Oracle, Google.
+	// The metadata services of AWS, ECS, EKS, Azure, Alibaba, Oracle and Google.
 	metadata, "169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "168.63.129.16/32", "100.100.100.200/32",
 	"192.0.0.192/32",
 	metadata, "fd00:ec2::254/128", "fd00:ec2::23/128", "fd20:ce::254/128",
@@ -58,8 +58,8 @@ func table(rows ...any) (all []ranged) {
 	return all
 }
 
-// nat64 is the prefix with which a network without IPv4 represents IPv4 addresses; the last 32 bits
-// are the IPv4 address.
+// nat64 is the prefix of IPv6 addresses that stand for IPv4 addresses in a network without IPv4.
+// The last 32 bits are the IPv4 address.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 func kindOf(addr netip.Addr) kind {

@@ -191,7 +191,7 @@ func TestNothingIsReadAfterARefusal(t *testing.T) {
 	if dials := p.dials(); len(dials) > 0 {
 		t.Errorf("dialled: %q", dials)
 	}
-	// The proxy checks two requests on one connection separately.
+	// The proxy must check each of two requests on one connection.
 	l := p.line().send(good + strings.Replace(good, "example.com/", "evil.org/", 1))
 	if got := l.all(); !strings.Contains(got, "GET example.com/ ") || !strings.Contains(got, "403 Forbidden") {
 		t.Errorf("%q", got)

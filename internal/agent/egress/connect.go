@@ -11,7 +11,7 @@ import (
 const (
 	// mostAddresses is the maximum number of addresses that the proxy tries for one name.
 	mostAddresses = 8
-	// attempt is the time limit for connecting to one of several addresses.
+	// attempt is the time limit for connecting to one address, if a target has several addresses.
 	attempt = 5 * time.Second
 )
 

@@ -88,7 +88,8 @@ func splitPort(text string) (host, port string, err error) {
 	return host, port, nil
 }
 
-// errBare is the error for an IPv6 address without brackets, whose last part could be a port.
+// errBare is the error for an IPv6 address without brackets. Its last part could also be meant as a
+// port.
 var errBare = errors.New("an IPv6 address must be in brackets")
 
 func parsePort(text string) (int, error) {
@@ -99,8 +100,8 @@ func parsePort(text string) (int, error) {
 	return int(n), nil
 }
 
-// canonical returns a host as a name or as an address, in the form in which hosts are compared and
-// dialled.
+// canonical returns a host in the form in which hosts are compared and dialled: either as a name or
+// as an address.
 func canonical(host string) (string, netip.Addr, error) {
 	none := netip.Addr{}
 	if strings.ContainsAny(host, ":%") {

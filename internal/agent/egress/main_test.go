@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// patience is the time limit for waits whose length a test does not measure.
+// patience is how long a test waits for an event before it fails, if the duration is not what it
+// tests.
 const patience = 20 * time.Second
 
 // proxy is a server under test with a simulated internet: names resolve to public addresses, and a

@@ -93,7 +93,7 @@ func parseRule(text string) (rule, error) {
 	return r.at(host)
 }
 
-// at completes a rule with its host.
+// at returns the rule with the given host.
 func (r rule) at(host string) (rule, error) {
 	name, addr, err := canonical(host)
 	switch {
@@ -125,8 +125,8 @@ func parseRange(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// explain returns the error for an invalid pattern, with a suggestion if suggest finds a valid
-// pattern.
+// explain returns the error for an invalid pattern. If suggest returns a valid pattern, the error
+// suggests that pattern.
 func explain(text string, err error) error {
 	if better := suggest(text, err); better != "" {
 		if _, bad := parseRule(better); bad == nil || better == nothing {

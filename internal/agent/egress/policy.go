@@ -45,7 +45,8 @@ func (p *Policy) allows(t target) bool {
 	return slices.ContainsFunc(p.rules, func(r rule) bool { return r.named(t) })
 }
 
-// exact reports whether a pattern lists the target's whole name, not only a wildcard.
+// exact reports whether a pattern lists the whole name of the target. A wildcard that matches the
+// name does not count.
 func (p *Policy) exact(t target) bool {
 	return slices.ContainsFunc(p.rules, func(r rule) bool { return !r.below && r.named(t) })
 }
