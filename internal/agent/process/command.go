@@ -48,10 +48,10 @@ type Command struct {
 	Env map[string]string
 	// Stdin is the input of the command; if nil, the command reads /dev/null.
 	Stdin []byte
-	// Output receives the bytes that the command and its descendants write, in order of arrival,
-	// with one call at a time. While a call runs, a process that writes into a full pipe waits. An
-	// error cancels the command, and that error is the cause. The context of Output ends when Wait
-	// has returned. If Output is nil, the output is discarded.
+	// Output receives the bytes that the command and its descendants write, in the order of arrival.
+	// It is called for one chunk at a time. While a call runs, a process that writes into a full pipe
+	// waits. If Output returns an error, the command is cancelled with that error as the cause. The
+	// context of Output ends when Wait has returned. If Output is nil, the output is discarded.
 	Output func(ctx context.Context, c Chunk) error
 	// Timeout is the time limit from the start of the command, not counting the time in which the
 	// command is frozen; 0 means no limit.

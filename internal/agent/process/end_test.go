@@ -59,7 +59,7 @@ func TestTheGracePeriodEndsWithSIGKILL(t *testing.T) {
 	})
 }
 
-// Rule: Kill sends no SIGTERM, so no handler runs.
+// Rule: Kill sends no SIGTERM to the command, so no signal handler of the command runs.
 func TestKillSendsNoSIGTERM(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "trap 'echo handled' TERM; echo up; while :; do sleep 0.01; done")

@@ -36,7 +36,7 @@ func TestFilesOfACommand(t *testing.T) {
 		if string(got[:n]) != "into the pipe\n" {
 			t.Errorf("the pipe got %q", got[:n])
 		}
-		// descriptors 0 to 4, and the descriptor through which ls reads the directory
+		// the command has six files open: the descriptors 0 to 4, and the directory that ls reads
 		if said.String() != "hello6\n" {
 			t.Errorf("the command said %q", said)
 		}

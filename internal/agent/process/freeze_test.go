@@ -27,7 +27,7 @@ func freezers(t *testing.T) []string {
 	return means
 }
 
-// eachFreezer runs a test with every isolation and every means of freezing.
+// eachFreezer runs a test for every combination of a kind of isolation and a means of freezing.
 func eachFreezer(t *testing.T, test func(t *testing.T, kind Isolation, means string)) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, means := range freezers(t) {
@@ -45,7 +45,7 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// still reads a value for a while and fails the test if the value changes.
+// still reads a value several times and fails the test if the value changes.
 func still(t *testing.T, what string, value func() int64) {
 	t.Helper()
 	first := value()

@@ -186,8 +186,8 @@ func TestWallHiddenBehindALink(t *testing.T) {
 	})
 }
 
-// Rule: the run cannot write to the empty files and directories that cover hidden paths, even as
-// their owner.
+// Rule: a run cannot write to the empty files and directories that cover hidden paths, even if the
+// run's user owns them.
 func TestWallHiddenIsEmpty(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		if kind == Subreaper {

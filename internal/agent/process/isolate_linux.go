@@ -92,8 +92,8 @@ func mountProc() error {
 	return nil
 }
 
-// lookUp finds the program of o like a shell: in the command's own PATH, and relative to the
-// command's directory.
+// lookUp finds the program of the order o as a shell would: in the PATH of the command's
+// environment, and relative to the command's directory.
 func lookUp(o order) (string, *report) {
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
 		return "", &report{

@@ -42,7 +42,7 @@ var devices = []string{
 	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts",
 }
 
-// landlocked lists the accesses that Landlock restricts for a run.
+// landlocked lists what Landlock restricts for a run.
 type landlocked struct {
 	abi     int
 	files   uint64 // the rights that are denied unless a rule grants them

@@ -149,7 +149,7 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 	return sealed, nil
 }
 
-// resolve returns the hidden paths that exist, with symbolic links resolved.
+// resolve returns the hidden paths that exist, without symbolic links.
 func resolve(paths []string) (there []string, err error) {
 	for _, path := range paths {
 		real, err := filepath.EvalSymlinks(path)

@@ -77,7 +77,7 @@ func (b *bounds) limit(by *string, resource int, value int64) {
 	}
 }
 
-// noteUnenforced notes which limits are not enforced.
+// noteUnenforced marks the limits that no means enforces as Unenforced.
 func (b *bounds) noteUnenforced() {
 	for _, l := range []struct {
 		wanted bool
@@ -133,7 +133,7 @@ func (g *bound) make(l Limits) error {
 	return nil
 }
 
-// enableController makes a cgroup v2 controller available to the groups below dir.
+// enableController lets the cgroups directly below dir use a cgroup v2 controller.
 func enableController(dir, controller string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 // kind of isolation, because the directory would be missing there too.
 var errAbsent = errors.New("it does not exist")
 
-// view makes the command's view of the file system, in the calling thread's mount namespace. sealed
-// reports whether all files outside the writable directories are read-only; an old kernel cannot do
-// that.
+// view makes the command's view of the file system in the calling thread's mount namespace. sealed
+// reports whether all files outside the writable directories are read-only in that view; with an
+// old kernel they are not.
 func view(o *order) (sealed bool, err error) {
 	places, err := takeUp(o)
 	defer places.close()
@@ -74,7 +74,8 @@ func makeReadOnly() (bool, error) {
 	return true, nil
 }
 
-// role is the purpose of a place, in words for error messages.
+// role says why a path is a place: the path stays visible or is hidden. Its text is used in error
+// messages.
 type role string
 
 const (

@@ -110,7 +110,8 @@ func (s *supervisor) overdue() {
 	}
 }
 
-// noteDeath handles the end of a process.
+// noteDeath is called when a child process of the supervisor has ended. If it was the command,
+// noteDeath reports the end.
 func (s *supervisor) noteDeath(d death) {
 	if d.pid != s.pid || s.ended {
 		return

@@ -284,7 +284,7 @@ func ancestry(table []host.Status) map[int]bool {
 	return line
 }
 
-// groupsOf lists the run's cgroups that the process pid is in.
+// groupsOf lists the cgroups of the run to which the process pid belongs.
 func groupsOf(pid int, run string) (dirs []cgroup) {
 	for _, h := range hierarchies("/proc/" + strconv.Itoa(pid)) {
 		if filepath.Base(h.home) == cgroupPrefix+run {

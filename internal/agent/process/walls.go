@@ -16,7 +16,7 @@ const (
 	WallUser Wall = "own user"
 	// WallSeal: the run can write only in Writable and Tmp.
 	WallSeal Wall = "seal"
-	// WallHidden: the run can read none of the files in Hidden.
+	// WallHidden: the run cannot read any file in Hidden.
 	WallHidden Wall = "hidden"
 	// WallNetwork: the run can reach only the Network that the command sets, and cannot connect to
 	// abstract sockets of other processes.
