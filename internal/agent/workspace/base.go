@@ -142,7 +142,7 @@ func (b *base) load() *os.File {
 	return nil
 }
 
-// owner returns the user id that the files of the base must have.
+// owner returns the id of the user who must own the files of the base (the cached clone).
 func (b *base) owner() uint32 {
 	if b.keeper != nil {
 		return b.keeper.UID
@@ -217,7 +217,7 @@ func (f *found) check() error {
 	return nil
 }
 
-// remember saves the result of a fetch as the state of the base.
+// remember stores the result of a fetch as the recorded state of the base (the cached clone).
 func (b *base) remember(f *found) error {
 	b.state = state{Repo: b.src.url, Head: string(f.Head), Detached: f.Detached, Fetched: b.m.Now()}
 	raw, err := json.Marshal(b.state)

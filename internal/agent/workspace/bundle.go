@@ -108,7 +108,8 @@ func (p *private) bundle(ctx context.Context, r *record) ([]byte, int, error) {
 	return out, count, err
 }
 
-// lines joins its arguments to lines, the format of git's --stdin.
+// lines returns its arguments with a newline after each, which is the input format of git's
+// --stdin.
 func lines(first []string, more ...string) *strings.Reader {
 	return strings.NewReader(strings.Join(append(first[:len(first):len(first)], more...), "\n") + "\n")
 }

@@ -161,7 +161,8 @@ func (t target) ref() string {
 	return "refs/heads/" + t.branch
 }
 
-// head is the value of HEAD: a ref with or without a commit, or a commit alone.
+// head is the value of HEAD: a ref and its commit, a ref without a commit, or a commit without a
+// ref.
 type head struct {
 	ref    string // refs/heads/…; "" for a detached HEAD
 	commit string // "" for a branch without a commit

@@ -53,7 +53,8 @@ type trip struct {
 	harvest func() error
 }
 
-// start starts a helper. The caller closes e.files and calls wait on the returned trip.
+// start starts a helper process. The caller closes e.files, and calls wait on the returned trip
+// (the run of the helper).
 func (m *Manager) start(ctx context.Context, e errand) (*trip, error) {
 	dir, lock, err := m.lockedDir("scratch", e.who+"-")
 	if err != nil {

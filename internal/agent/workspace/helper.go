@@ -94,7 +94,7 @@ var refusals = []belay.Code{
 	belay.CodeInvalid, belay.CodeNotFound, belay.CodeUnavailable, belay.CodeForbidden, belay.CodePayloadTooLarge,
 }
 
-// err returns the error that a failure describes, with texts made printable.
+// err returns the error that a failure describes. It makes the texts of the failure printable.
 func (f *failure) err() error {
 	if f == nil {
 		return nil
@@ -127,7 +127,7 @@ func shortened(all []string) (kept []string) {
 // shorten cuts a text from a helper to a maximum number of bytes (most) and makes it printable.
 func shorten(s string, most int) string { return printable(s[:min(len(s), most)]) }
 
-// helper is the state of a helper process, in that process.
+// helper is the state of a helper process; it exists only in that process.
 type helper struct {
 	order
 	files []*os.File

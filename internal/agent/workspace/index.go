@@ -146,7 +146,7 @@ func (l leaf) entry() entry {
 func seconds(t unix.Timespec) uint32 { return low(t.Sec) }
 func nanos(t unix.Timespec) uint32   { return low(t.Nsec) }
 
-// low cuts a number to its lower 32 bits, as git does.
+// low returns the lower 32 bits of a number. git stores only these bits.
 func low[T ~int32 | ~int64 | ~uint64](n T) uint32 { return uint32(n) }
 
 // unwritten reports whether the file with the metadata st is the file of the index entry and was

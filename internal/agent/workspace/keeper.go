@@ -37,8 +37,8 @@ type keepOrder struct {
 type found struct {
 	Commit string `json:"commit"`
 	Branch []byte `json:"branch"` // without refs/heads/; empty for a detached HEAD
-	// Refs are the packed refs that a clone of the source would have. Shallow are the commits at
-	// which the source's history ends.
+	// Refs are the packed refs that a clone of the source would have. Shallow lists the commits at
+	// which the history of a shallow source ends.
 	Refs    []byte `json:"refs"`
 	Shallow []byte `json:"shallow"`
 	// Fetched says that the keeper has fetched. Head and Detached have the source's HEAD only if
@@ -234,8 +234,8 @@ func (c *clone) packs() int {
 	return len(packs)
 }
 
-// compact merges small packs, because every fetch adds a pack. It deletes no objects, not even
-// unreachable objects, and an error leaves the base unchanged.
+// compact merges small packs of the base (the cached clone), because every fetch adds a pack. It
+// deletes no object, not even an unreachable object. After an error the base is unchanged.
 func (c *clone) compact(ctx context.Context) error {
 	_, err := c.g.run(ctx, command{dir: c.dir, args: []string{"repack", "--quiet", "--geometric=2", "-d"}})
 	return err
@@ -244,7 +244,8 @@ func (c *clone) compact(ctx context.Context) error {
 // maxBaseRefs is the maximum size of the list of a base's refs, in bytes.
 const maxBaseRefs = 32 << 20
 
-// refs returns the packed refs that a clone of the source would have.
+// refs returns the refs that a clone of the source would have, in the format of git's packed-refs
+// file.
 func (c *clone) refs(ctx context.Context) ([]byte, error) {
 	out, err := c.g.run(ctx, command{dir: c.dir, limit: maxBaseRefs, args: []string{
 		"for-each-ref", "--format=%(objectname) %(*objectname) %(refname)", "refs/heads/", "refs/tags/",

@@ -187,8 +187,8 @@ func (p *readerPeer) hangUp() {
 // readerTimeout is the time that a reader gets to end, after all other work is done.
 const readerTimeout = 20 * time.Second
 
-// dirty reports whether the source has uncommitted changes. It returns false if the reader does not
-// answer.
+// dirty reports whether the source has uncommitted changes. If the reader (the helper for a local
+// source) does not answer, dirty returns false.
 func (p *readerPeer) dirty() bool {
 	_, err := p.end()
 	return err == nil && p.got.Read != nil && p.got.Read.Dirty

@@ -61,7 +61,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	return all, nil
 }
 
-// BaseInfo describes a base clone.
+// BaseInfo describes a base, the cached clone of a repository.
 type BaseInfo struct {
 	// Repo is empty if the base is incomplete.
 	Repo    string    `json:"repo,omitempty"`

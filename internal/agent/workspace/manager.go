@@ -142,17 +142,16 @@ type Spec struct {
 	// It gets the real location, a path without symbolic links or a URL. If Allow is nil, every
 	// location is allowed.
 	Allow func(repo string) error
-	// Unfinished says that the caller will call [Manager.Restore]. Until Restore has ended, the
-	// workspace contains no work of a run. If the owner dies before, Sweep salvages nothing from
-	// the workspace.
+	// Unfinished says that the caller will call [Manager.Restore]. If the owner dies before Restore
+	// has ended, Sweep salvages nothing from the workspace, because it has no complete work of a run.
 	Unfinished bool
 	// Foreign says that a person other than the user of this process named Repo. A path in Repo may
 	// then not lead through a symbolic link.
 	Foreign bool
 }
 
-// source returns the source of a workspace with its credentials, if spec's Allow accepts the
-// source.
+// source returns the source that spec names, with its credentials. It returns an error if
+// Spec.Allow refuses that source.
 func (m *Manager) source(s Spec) (source, error) {
 	src, err := s.check()
 	if err != nil || src.url == "" {
@@ -190,7 +189,7 @@ func (s Spec) check() (source, error) {
 	return parseSource(s.Repo)
 }
 
-// Workspace is the directories in which one job works.
+// Workspace has the directories in which one job works.
 type Workspace struct {
 	ID string
 	// Dir is the checkout. Home and Tmp are directories for the HOME and TMPDIR of the command,

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxAttributes is the maximum number of .gitattributes files that missing reads, and
-// maxAttributesSize the maximum size of each file, in bytes.
+// maxAttributes is how many .gitattributes files missing reads at most. maxAttributesSize is the
+// maximum size of each of these files, in bytes.
 const (
 	maxAttributes     = 1_000
 	maxAttributesSize = 1 << 20

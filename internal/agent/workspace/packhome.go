@@ -53,7 +53,8 @@ type belonging struct {
 	link string // the target of a symbolic link
 }
 
-// home packs the contents of HOME: regular files, directories, and symbolic links to paths in HOME.
+// home packs the contents of HOME into an archive: regular files, directories, and symbolic links
+// that lead to paths in HOME.
 func (s *salvage) home(ctx context.Context) error {
 	if s.at.MostHome <= 0 {
 		return nil

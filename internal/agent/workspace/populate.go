@@ -159,7 +159,7 @@ func beyondQuota(repo string, over error) error {
 	}
 }
 
-// treeCounter adds up the sizes of the files that git ls-tree lists.
+// treeCounter reads the output of git ls-tree and adds up the sizes of the files.
 type treeCounter struct {
 	quota Quota
 	used  Usage

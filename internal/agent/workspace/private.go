@@ -113,7 +113,8 @@ func (p *private) list(ctx context.Context, tree string) (map[string]entry, erro
 	return all, nil
 }
 
-// kinds returns the type of each object that exists, by the object's name.
+// kinds returns the types of objects, by the names of the objects. It omits objects that do not
+// exist.
 func (p *private) kinds(ctx context.Context, objects []string) (map[string]string, error) {
 	found, err := p.find(ctx, objects)
 	kinds := make(map[string]string, len(found))

@@ -38,7 +38,7 @@ type reading struct {
 	Said string `json:"said,omitempty"`
 }
 
-// reader answers for a source.
+// reader is the state of a reader, the helper that answers git for a local source.
 type reader struct {
 	*readOrder
 	g    *git

@@ -82,7 +82,7 @@ func (r *repository) readPacked(lost *losses) error {
 	return nil
 }
 
-// readLoose reads the loose refs below a directory.
+// readLoose reads the loose refs (the refs that have a file of their own) below a directory.
 func (r *repository) readLoose(ctx context.Context, dir string, left *int, lost *losses) {
 	if err := r.loose(ctx, dir, left, lost); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		lost.add("the refs in %s (%v)", dir, err)

@@ -101,7 +101,8 @@ func (r *repository) readHead() (head, error) {
 	return head{commit: text}, nil
 }
 
-// resolve follows symbolic refs and returns the object; "" if there is no object.
+// resolve follows symbolic refs from ref and returns the object to which they lead; "" if they lead
+// to no object.
 func (r *repository) resolve(ref string) string { return resolve(r.refs, r.links, ref) }
 
 func resolve(refs, links map[string]string, ref string) string {

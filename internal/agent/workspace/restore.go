@@ -142,9 +142,9 @@ func (r *restore) setHead(ctx context.Context, h head) error {
 	return nil
 }
 
-// files sets the work tree to HEAD plus the patch, and the index to HEAD. It applies the patch to
-// trees and not to files, so that line endings and symbolic links in the work tree cannot change
-// the result.
+// files sets the files of the work tree to HEAD plus the patch, and the index to HEAD. It applies
+// the patch to git trees and not to files, so that line endings and symbolic links in the work tree
+// cannot change the result.
 func (r *restore) files(ctx context.Context, patch []byte) error {
 	index := filepath.Join(r.at.Scratch, "index")
 	from := "HEAD^{tree}"

@@ -42,7 +42,7 @@ type salvage struct {
 	proof *private    // has the objects of the base and the bundle, and nothing else
 	from  string      // the commit at which the patch starts; "" for an empty tree
 	out   Salvage
-	// The losses in .git, in the work tree and in HOME.
+	// The work that could not be kept: of .git, of the work tree, and of HOME.
 	lost, filesLost, homeLost losses
 
 	gone  bool                        // the base lacks the commit that was checked out
@@ -233,7 +233,7 @@ func (l *losses) add(format string, args ...any) {
 	l.text = append(l.text, printable(fmt.Sprintf(format, args...)))
 }
 
-// addAll records several losses of one kind in one text.
+// addAll records several losses of one kind with one text that names them.
 func (l *losses) addAll(what string, names []string) {
 	if len(names) > 0 {
 		l.add("%s %s", what, listed(names))

@@ -83,7 +83,8 @@ func keptValue(s setting) (string, bool) {
 	return s.value, true
 }
 
-// keptURL returns a URL without its password; false if git could run a program to use the URL.
+// keptURL returns a URL without its password. It returns false if git could run a program because
+// of the URL.
 func keptURL(at string) (string, bool) {
 	if filepath.IsAbs(at) {
 		return at, true

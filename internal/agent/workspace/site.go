@@ -11,7 +11,7 @@ import (
 // only paths and values, so that it can be sent to another process.
 type site struct {
 	Dir, Home string
-	// Scratch is an empty directory for temporary files, removed at the end of the helper.
+	// Scratch is an empty directory for temporary files. It is removed when the helper ends.
 	Scratch string
 	// Objects is the directory with the objects of the base (the cached clone).
 	Objects string
@@ -41,7 +41,7 @@ type site struct {
 // hash returns the size of an object's name in bytes.
 func (at *site) hash() int { return len(at.Commit) / 2 }
 
-// savedHead returns HEAD at the time when the workspace was handed over to the command.
+// savedHead returns the HEAD that the workspace had before the command got it.
 func (at *site) savedHead() head {
 	return head{ref: target{commit: at.Commit, branch: at.Branch}.ref(), commit: at.Commit}
 }

@@ -9,12 +9,13 @@ import (
 
 // Limits for reading a work tree.
 const (
-	// maxUntracked is the maximum size, in bytes, of all new files and sparse files together.
+	// maxUntracked is the maximum size, in bytes, of all new files and all sparse files together.
 	maxUntracked = 512 << 20
 	// maxRules is the maximum size, in bytes, of a .gitignore or .gitattributes. It is limited
 	// because git reads the whole file into memory.
 	maxRules = 16 << 20
-	// maxUnread is the maximum number of files that git cannot read.
+	// maxUnread is how many files git may be unable to read. If there are more such files, the
+	// salvage of the files fails.
 	maxUnread = 100
 )
 

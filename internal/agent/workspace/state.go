@@ -35,7 +35,7 @@ type record struct {
 	index *staged           // the staged changes; nil if the index equals HEAD
 	files map[string][]byte // files of .git that describe an operation in progress, by name
 	logs  map[string][]logEntry
-	// settings are the settings that Salvage keeps; nil if they are unchanged.
+	// settings are the settings of git that Salvage keeps; nil if the command has not changed them.
 	settings []setting
 	// commits and objects are objects that no ref leads to and that the bundle must contain.
 	commits, objects []string
@@ -51,7 +51,7 @@ const (
 	specialFile, logsFile, settingsFile, gitIn = "special", "logs", "settings", "git/"
 )
 
-// writeState writes the commit for stateRef and returns its name.
+// writeState writes the commit to which stateRef will lead, and returns the name of the commit.
 func (p *private) writeState(ctx context.Context, r *record) (string, error) {
 	tree, err := p.stateTree(ctx, r)
 	if err != nil {
@@ -212,7 +212,7 @@ func (r *record) readLogs(data []byte) {
 	}
 }
 
-// readState reads the commit that stateRef leads to.
+// readState reads the record (the saved state of git) from the commit that stateRef leads to.
 func readState(ctx context.Context, g *git, dir, state string) (*record, error) {
 	run := func(args ...string) (string, error) {
 		out, err := g.run(ctx, command{dir: dir, args: args})

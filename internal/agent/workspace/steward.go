@@ -14,8 +14,8 @@ import (
 type charge struct {
 	Site     site
 	ID, Repo string
-	// Notes is the directory with the recorded state of the checkout. Noted is the checksum of the
-	// index in that directory.
+	// Notes is the directory with the state of the checkout that was saved before the command
+	// started. Noted is the checksum of the index in that directory.
 	Notes string
 	Noted [sha256.Size]byte
 	Quota Quota

@@ -74,7 +74,7 @@ type objectCopier struct {
 	to    []objectDir
 }
 
-// objectDir is a target directory for objects.
+// objectDir is a directory into which objects are copied.
 type objectDir struct {
 	dir  *os.File
 	user *host.User // the owner of the target; nil for the user of this process

@@ -115,7 +115,7 @@ func (t *survey) walk(dir string, rules bool) error {
 	return nil
 }
 
-// checkRules checks that git can read a .gitignore or .gitattributes completely.
+// checkRules returns an error if git cannot read a .gitignore or .gitattributes completely.
 func checkRules(e fs.DirEntry) error {
 	if e.Name() != ".gitignore" && e.Name() != ".gitattributes" || e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
 		return nil // git ignores directories and symbolic links with these names
@@ -151,7 +151,7 @@ func (t *survey) directory(name string, rules bool) error {
 	return t.walk(name, rules)
 }
 
-// ignored reports whether a new file or directory is ignored.
+// ignored reports whether .gitignore files exclude a new file or directory.
 func (t *survey) ignored(name string, rules bool) (bool, error) {
 	if !rules {
 		return true, nil
@@ -159,7 +159,7 @@ func (t *survey) ignored(name string, rules bool) (bool, error) {
 	return t.ignore.match(t.ctx, name)
 }
 
-// gone reports whether the directory of a submodule was removed or replaced by a file.
+// gone reports whether the directory of a submodule no longer exists, or is no directory any more.
 func (t *survey) gone(name string) bool {
 	info, err := os.Lstat(filepath.Join(t.at.Dir, name))
 	return errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir()

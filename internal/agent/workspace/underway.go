@@ -180,7 +180,7 @@ var quietVerbs = []string{
 	"noop", "break", "b", "update-ref", "u", "revert",
 }
 
-// leaves records as lost the parts of .git that are never kept.
+// leaves records the parts of .git that are never kept, such as hooks, as lost.
 func (r *repository) leaves(lost *losses) {
 	hooks, _ := r.list("hooks")
 	lost.addAll("the hooks", slices.DeleteFunc(hooks, func(name string) bool {

@@ -402,7 +402,7 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 	}
 }
 
-// allowedOnly returns s with an Allow that accepts only the repository that s names.
+// allowedOnly returns s with an Allow function that accepts only the repository of s.
 func allowedOnly(s Spec) Spec {
 	s.Allow = func(repo string) error {
 		if repo != s.Repo {
