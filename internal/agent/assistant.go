@@ -79,13 +79,13 @@ type Answer struct {
 	Continued bool     `json:"continued,omitempty"`
 	Commit    string   `json:"commit,omitempty"`
 	Changes   *Changes `json:"changes,omitempty"`
-	// Notes list parts of the repository that the workspace lacked and network requests that were
-	// refused, with the reasons.
+	// Notes list two kinds of things, with the reasons: parts of the repository that the workspace
+	// lacked, and network requests that were refused.
 	Notes      []string `json:"notes,omitempty"`
 	DurationMS int64    `json:"duration_ms"`
 	Bytes      int64    `json:"bytes"`
 	Isolation  string   `json:"isolation,omitempty"`
-	// Walls describes the sandbox in which the agent ran.
+	// Walls describes in one line the sandbox in which the agent ran.
 	Walls    string `json:"walls,omitempty"`
 	Exceeded string `json:"exceeded,omitempty"`
 }
@@ -118,7 +118,7 @@ type Setup struct {
 	preset *preset // the preset from which Command was taken; nil for a configured command
 }
 
-// The permissions that an agent of a preset can have.
+// The values of Setup.Permissions. They apply only to the agents of presets.
 const (
 	// PermissionsAuto means PermissionsAll for jobs that cannot write outside their workspace, and
 	// PermissionsEdits for all other jobs.
@@ -268,8 +268,8 @@ type Assistant struct {
 	Walled bool
 	// PrepareTimeout has the same meaning as in Runner.
 	PrepareTimeout time.Duration
-	// Save is how often the changes of an agent are stored with its execution while the agent
-	// works; 0 means only at the agent's end.
+	// Save is the interval at which the changes of a working agent are stored with its execution; 0
+	// means that they are stored only when the agent ends.
 	Save time.Duration
 	// Getenv returns the variables that Env names; nil means os.Getenv.
 	Getenv func(string) string

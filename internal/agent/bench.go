@@ -230,7 +230,8 @@ func (b *bench) write(stream process.Stream, p []byte) {
 	_, _ = b.log.Write(p) // Flush returns the error
 }
 
-// salvage stores the changes in the workspace as artifacts of the step i.
+// salvage stores the changes in the workspace as artifacts of the execution, under names of the
+// step i.
 func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Changes {
 	if b.job.Repo == "" {
 		return nil

@@ -14,8 +14,8 @@ type preset struct {
 	partial string
 	output  string
 	env     []string
-	// free is the permission mode that allows every action, and bounded the mode that allows only
-	// edits of files. freeEnv are additional variables for the mode free.
+	// free is the permission mode in which the agent may use every tool. bounded is the mode in which
+	// it may only edit files. freeEnv are variables that the agent gets in addition in the mode free.
 	free, bounded string
 	freeEnv       map[string]string
 	// conversation is a shell script that gets the id of a conversation as "$1". It prints found if
@@ -23,7 +23,7 @@ type preset struct {
 	conversation string
 }
 
-// permissionPlace is replaced by the permission mode in the commands of presets.
+// permissionPlace is the text in the commands of presets that is replaced by the permission mode.
 const permissionPlace = "{{permissions}}"
 
 var presets = map[string]*preset{

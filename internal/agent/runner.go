@@ -31,7 +31,7 @@ type Runner struct {
 	PrepareTimeout time.Duration
 	// Walls are the parts of the sandbox in addition to Limits and Seal.
 	Walls
-	// Isolation is the kind of isolation that the last successful Probe had.
+	// Isolation is the kind of isolation that the last successful call of Probe found to work.
 	Isolation process.Isolation
 	// Env names the variables of this process that a job may have, in the form of [Setup.Env].
 	// Repos are the repositories that a job may use. If Env is nil, the job belongs to the user of

@@ -17,8 +17,9 @@ import (
 )
 
 // saver stores the changes of an agent with its execution while the agent works, so that the
-// changes survive the loss of the machine: the next run starts with them, on any host. The agent is
-// frozen while the saver reads the workspace, and continues while the saver stores the changes.
+// changes survive the loss of the machine: the next run starts with them, on any host. While the
+// saver reads the workspace, the agent is frozen; while the saver stores the changes, the agent
+// works.
 type saver struct {
 	every time.Duration // the interval; 0 for never
 	// before has the changes with which the run began. now has the changes that the execution stored

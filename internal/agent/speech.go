@@ -31,7 +31,7 @@ type event struct {
 	} `json:"delta"`
 }
 
-// piece handles a piece of a message.
+// piece handles a line with a piece of a message that the agent is still writing.
 func (s *speech) piece(of json.RawMessage) {
 	var e event
 	if json.Unmarshal(of, &e) != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The lines of structured output of a conversation.
+// The following formats make the lines of structured output of a conversation.
 const (
 	begins = `{"type":"stream_event","event":{"type":"message_start","message":{"id":%q}},"parent_tool_use_id":null}`
 	opens  = `{"type":"stream_event","event":{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}}`

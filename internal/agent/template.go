@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// placeholder is replaced by the prompt.
+	// placeholder is the text in a template that is replaced by the prompt.
 	placeholder = "{{prompt}}"
-	// sessionPlace is replaced by the id of the conversation, a UUID.
+	// sessionPlace is the text in a template that is replaced by the id of the conversation, a UUID.
 	sessionPlace = "{{session}}"
 )
 
@@ -174,7 +174,7 @@ func (l *lines) write(p []byte) {
 	}
 }
 
-// end passes on a last line that has no newline.
+// end passes the last line to each if that line has no newline.
 func (l *lines) end() {
 	if len(l.rest) > 0 {
 		l.each(l.rest, !l.long)

@@ -65,7 +65,7 @@ func (t *transcript) Held(by string) {
 	t.log.InfoContext(t.ctx, "an agent runs", "execution", workflow.Execution(t.ctx).String(), "held_by", by)
 }
 
-// Wrote parses standard output, and ignores standard error, which is only for people.
+// Wrote parses standard output. It ignores standard error, whose text is meant only for people.
 func (t *transcript) Wrote(stderr bool, p []byte) {
 	if !stderr {
 		t.reader.write(p)
