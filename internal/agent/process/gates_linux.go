@@ -43,9 +43,9 @@ func (s *supervisor) gates() (*gates, error) {
 	}
 	// With cgroup v2, the group of the freezer may be the same as the group of a limit.
 	for _, b := range s.bounds.groups {
-		// In cgroup v1 a thread can enter a group without the other threads of the supervisor, whose
-		// memory and time then do not count towards the limit. In cgroup v2 the whole supervisor
-		// enters, and counts while it starts the command.
+		// In cgroup v1 a thread can enter a group without the other threads, so the usage of the
+		// supervisor does not count towards the limit. In cgroup v2 the whole supervisor enters, and
+		// its usage counts while it starts the command.
 		file := "cgroup.procs"
 		if b.version == 1 {
 			file = "tasks"
