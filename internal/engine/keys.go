@@ -255,6 +255,29 @@ func (r *Reader) Keys(ctx context.Context) ([]belay.Key, error) {
 	return out, nil
 }
 
+// Seal returns the key with an id, and the HMAC of a message under the stored hash of the key's
+// secret. Every server of the store computes the same code; others can compute it only if they have
+// the secret or can read the store. The errors are those of KeyOf.
+func (e *Engine) Seal(ctx context.Context, id belay.KeyID, message []byte) (belay.Key, [32]byte, error) {
+	known, err := e.known(ctx)
+	if err != nil {
+		return belay.Key{}, [32]byte{}, err
+	}
+	for sum, k := range known.bySum {
+		if k.ID == id && k.RevokedAt.IsZero() {
+			mac := hmac.New(sha256.New, sum[:])
+			mac.Write(message)
+			return k, [32]byte(mac.Sum(nil)), nil
+		}
+	}
+	if known.stale {
+		return belay.Key{}, [32]byte{}, errStaleKeys
+	}
+	return belay.Key{}, [32]byte{}, &belay.Error{
+		Code: belay.CodeUnauthorized, Message: "the key is not known, or was revoked",
+	}
+}
+
 // HasKeys reports whether there is a key that was not revoked.
 func (r *Reader) HasKeys(ctx context.Context) (bool, error) {
 	keys, err := r.Keys(ctx)
@@ -265,6 +288,11 @@ func (r *Reader) HasKeys(ctx context.Context) (bool, error) {
 func (e *Engine) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	_, err := e.do(ctx, &machine.RevokeKey{Revocation: r})
 	return err
+}
+
+// errStaleKeys means that a key which is not known here may be in the store.
+var errStaleKeys = &belay.Error{
+	Code: belay.CodeUnavailable, Message: "the keys cannot be read at this moment", RetryAfter: time.Second,
 }
 
 // KeyOf returns the key of a secret, or CodeUnauthorized if the key is unknown or revoked. This
