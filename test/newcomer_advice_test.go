@@ -29,8 +29,8 @@ func TestTheAdviceOfDoctorAndExplainWorks(t *testing.T) {
 	})
 	until(t, "explain says how the execution goes on", func() bool {
 		return strings.Contains(p.belay("explain", "k").want(0).out,
-			"only belay run runs this execution, and the belay run that began it has ended: to continue, type the same line "+
-				"again, with --resume or its --key")
+			"only belay run runs this execution, and the belay run that began it has ended: to continue, type the "+
+				"same line again, with --resume or its --key")
 	})
 	p.belay("ls").want(0).showing("pending")
 	if err := os.WriteFile(p.path("free"), nil, 0o600); err != nil {

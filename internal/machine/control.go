@@ -125,9 +125,9 @@ func (c *Act) cancel(w *world, e *Execution) error {
 		w.finish(e, belay.Cancelled, c.ending(belay.OutcomeCancelled))
 		return nil
 	}
-	extendSessions := c.Grace
-	setDefault(&extendSessions, e.policy().CancelGrace)
-	by := w.Now.Add(extendSessions.D())
+	grace := c.Grace
+	setDefault(&grace, e.policy().CancelGrace)
+	by := w.Now.Add(grace.D())
 	if e.CancelBy != 0 && e.CancelBy <= by {
 		return nil
 	}
