@@ -71,8 +71,9 @@ func TestConcurrentChats(t *testing.T) {
 	a.stop()
 }
 
-// Rule: the prompt keeps the role of each message apart, even if the text of one message imitates
-// several messages. The server refuses invalid requests with an error in OpenAI's form.
+// Rule: the prompt marks the beginning, the end and the role of each message, even if the text of
+// one message imitates several messages. The server refuses invalid requests with an error in
+// OpenAI's form.
 func TestMessagesBecomeAPrompt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -111,9 +112,9 @@ func TestMessagesBecomeAPrompt(t *testing.T) {
 	a.stop()
 }
 
-// Rule: the server answers a chat with 503 and the reason if the agent fails, or if the chat takes
-// longer than allowed, the wait for a slot included. After that answer, nothing of the chat runs
-// any more.
+// Rule: the server answers a chat with 503 and the reason if the agent fails, or if the wait for a
+// slot and the work together take longer than allowed. After that answer, no process of the chat
+// runs.
 func TestAFailedChatIsAnsweredWith503(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -167,9 +168,9 @@ func (a agents) chat(body, key string) (cut func(), done <-chan error) {
 	return cancel, ended
 }
 
-// Rule: a chat without a key ends with its connection, whether it is streamed or not, queued or
-// running. A chat with a key continues: a repeated request joins the chat, or gets its answer at
-// once if the chat has ended, also after a kill -9 of the server.
+// Rule: if a client closes its connection, the server cancels the chat, whether it is streamed or
+// not, queued or running. A chat with an Idempotency-Key continues: a repeated request joins the
+// chat or, if the chat has ended, gets its answer at once, also after a kill -9 of the server.
 func TestAChatEndsWithItsConnectionUnlessItHasAKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -261,8 +262,9 @@ func contentOf(t *testing.T, events <-chan frame) string {
 	return text.String()
 }
 
-// Rule: a streamed chat passes plain output on while the agent works, in whole characters. A
-// failure after the start of the stream appears as an error in the stream.
+// Rule: a streamed chat sends an agent's plain output to the client while the agent works, and
+// splits no character. If the agent fails after the start of the stream, the stream ends with an
+// error.
 func TestAStreamedChat(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -297,8 +299,8 @@ func TestAStreamedChat(t *testing.T) {
 	a.stop()
 }
 
-// Rule: while the agent works, a streamed chat passes on each text of an agent with structured
-// output. The final answer is the same as that of a chat without a stream.
+// Rule: while an agent with structured output works, a streamed chat sends each of its texts to the
+// client. The final answer is the same as that of a chat without a stream.
 func TestAStreamedChatOfStructuredOutput(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

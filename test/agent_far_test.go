@@ -73,8 +73,8 @@ func (a agents) waitSaved(id string) {
 	})
 }
 
-// begun is the beginning of a job's prompt. The agent runs it before the interruption, and again
-// when the job continues.
+// begun is the beginning of a job's prompt. The agent carries it out once before the test kills or
+// stops the job's worker, and again when the job continues.
 const begun = "edit work.txt begun\ncommit work\nedit loose.txt half\nshow BELAY_RESUMED\ngit log --format=%s\n"
 
 // noLocalAgents are the flags of a server that runs no agents itself and requires no keys.
@@ -121,8 +121,8 @@ func TestAJobContinuesOnAnotherMachine(t *testing.T) {
 	s.stop()
 }
 
-// Rule: with the policy "fail", a job fails when its machine fails, with that reason. The server
-// alone has all the data needed to restore the job's changes.
+// Rule: with the policy "fail", a job fails when its machine fails, and the job's error says so.
+// The server's data suffice to restore the job's changes.
 func TestALostJobLeavesItsChanges(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -168,7 +168,7 @@ func TestARetryBeginsWithoutTheChangesOfTheFailedAttempt(t *testing.T) {
 	one.free("held")
 	until(t, "the job is retried", func() bool {
 		now, err := os.Stat(one.held("held"))
-		// the file is made anew in the same workspace
+		// the second attempt makes the file again, at the same path
 		return err == nil && (!now.ModTime().Equal(first.ModTime()) || !os.SameFile(first, now))
 	})
 	one.free("held")
@@ -202,8 +202,9 @@ func TestAStoppedWorkersJobsContinueOnAnother(t *testing.T) {
 	s.stop()
 }
 
-// Rule: agents on a worker get the secrets from files of the worker's machine, and only the
-// worker's own configuration lists the repositories in which they may work.
+// Rule: an agent on a worker gets its secrets from files on the worker's machine, and may work only
+// in the repositories that the worker's own configuration allows, even if the server's
+// configuration allows more.
 func TestAWorkerHasItsOwnSecretsAndRepositories(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Rule: OpenAI's client for Python works with the server: models, answers, streams, usage, errors,
-// and one execution for one key.
+// Rule: OpenAI's client for Go works with the server: it lists models, gets answers, streams, token
+// usage and errors, and two requests with the same idempotency key have one execution.
 func TestOpenAIsClient(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -21,9 +21,9 @@ func TestOpenAIsClient(t *testing.T) {
 	a.stop()
 }
 
-// Rule: OpenAI's client for npm works with the server. The client retries a request by itself where
-// a retry helps, and does not retry where that would run a failed agent again. If the client aborts
-// a request, the server cancels the job.
+// Rule: OpenAI's client for npm works with the server. The client retries a request by itself if a
+// retry helps, and does not retry if a retry would run a failed agent again. If the client aborts a
+// request, the server cancels the job.
 func TestOpenAIsClientOfNPM(t *testing.T) {
 	t.Parallel()
 	_, run := npmProject(t, "openai-npm", "package.json", "package-lock.json", "check.js")

@@ -11,8 +11,8 @@ import (
 )
 
 // Rule: the agents of several servers on one database form one service: each server reports on all
-// jobs, each server's health and queue depth count all jobs, and a client can join a chat at
-// another server than the one that started the chat.
+// jobs, each server's health and queue depth count all jobs, and a client can join a chat through a
+// server that did not start it.
 func TestAgentsOfTwoServers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Shared(t).Database(t)

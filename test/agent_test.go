@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// agents is a server with an agent service, as its clients use it.
+// agents is a running server with an agent service, with functions that call it as clients do.
 type agents struct {
 	api
 	*place
@@ -65,7 +65,8 @@ func forEverybody(path string) bool {
 	}
 }
 
-// assisted starts a server with the small agent and with the variables env in its environment.
+// assisted starts a server whose agent is the small test agent. env adds variables to the
+// environment of the server.
 func (p *place) assisted(env []string, args ...string) agents {
 	p.t.Helper()
 	cmd := p.command(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
@@ -265,9 +266,8 @@ func TestAThirdJobWaitsForASlot(t *testing.T) {
 	a.wantHealth(false, 0, 0, 2)
 }
 
-// Rule: the timeout of a job counts from the start of its agent: the wait for a slot does not
-// count, and each job has a timeout of its own. A timeout kills the agent, and the job's error says
-// so.
+// Rule: each job has its own timeout, which begins when its agent starts, not while it waits for a
+// slot. When the time is over, the server kills the agent, and the job's error says so.
 func TestATimeoutDoesNotCountTheQueue(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -426,7 +426,7 @@ func TestJobsReportHowTheyEnded(t *testing.T) {
 	a.stop()
 }
 
-// Rule: the server refuses a request that cannot run before it stores anything.
+// Rule: the server refuses a request for a job that cannot run, and stores nothing of it.
 func TestExecuteRefusesWhatCannotRun(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -23,7 +23,7 @@ func (p *place) serve(args ...string) (*started, api) {
 	return x, api{p.t, ready.FindString(x.err.String())}
 }
 
-// api is a server as clients over plain HTTP use it.
+// api calls a running server over plain HTTP, as clients without the SDK do.
 type api struct {
 	t   *testing.T
 	url string

@@ -38,8 +38,8 @@ func (d *database) own(id belay.ExecutionID) belay.Lock {
 	return l
 }
 
-// lose reports that the worker of a lease has died, and waits until the execution has the state
-// after that.
+// lose reports that the worker of a lease has died, and waits until the engine has taken the
+// execution back.
 func (d *database) lose(l belay.Lease) {
 	d.t.Helper()
 	if err := d.Bury(d.t.Context(), l.Worker, "killed"); err != nil {
@@ -58,10 +58,10 @@ func (d *database) close() {
 	}
 }
 
-// Rule: the procedure of docs/operations.md for PostgreSQL, with PostgreSQL's own tools, has the
-// same result as the restore of a data directory: every write that was acknowledged before the dump
-// is kept, the engine gives out no token twice, and no lease from before the dump is valid any more
-// (guarantees G1, G2 and G3).
+// Rule: an operator can back up and restore PostgreSQL with PostgreSQL's own tools, as
+// docs/operations.md describes. The result is the same as for a data directory: every write that
+// was acknowledged before the dump is kept, the engine gives out no token twice, and no lease from
+// before the dump is valid any more (guarantees G1, G2 and G3).
 func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Shared(t)
@@ -89,8 +89,7 @@ func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 
 	fresh := s.Database(t)
 	tool(t, s.Binary("pg_restore"), "--exit-on-error", "--single-transaction", "--no-owner", "--dbname="+fresh, dump)
-	// the server from which the dump was made may still be running, because its mark of life is
-	// recent
+	// the dump contains a recent mark of life, so the server that wrote it may still be running
 	p.belay("restore", "--epoch", "--store",
 		fresh).want(belay.CodeConflict.Exit()).saying("a server left its mark of life")
 	r := p.belay("restore", "--epoch", "--force", "--store", fresh).want(0)

@@ -21,7 +21,7 @@ var claude struct {
 	err  error
 }
 
-// claudePath returns the directory of a program claude that every user may run. It installs the
+// claudePath returns a directory with the program claude, which every user may run. It installs the
 // packages of the lock file in claude-npm once for all tests on this machine.
 func claudePath(t *testing.T) string {
 	t.Helper()
@@ -78,8 +78,8 @@ func installClaude() (dir string, err error) {
 	if out, err := npm.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("npm ci: %w\n%s", err, clip(string(out)))
 	}
-	// The package for this machine's platform contains the program. A script of the main package
-	// would link the program, but npm ci runs no scripts here.
+	// The package for this machine's platform contains the program. The install script of the main
+	// package would make a link to it, but this npm ci runs no scripts.
 	found, err := filepath.Glob(filepath.Join(fresh, "node_modules/@anthropic-ai/claude-code-*/claude"))
 	if err != nil || len(found) == 0 {
 		return "", fmt.Errorf("no program was installed: %w", err)
@@ -139,12 +139,12 @@ func (p *place) serveClaude(m *model, args ...string) agents {
 		args...)...)
 }
 
-// workspaceOf returns the directory in which the agent works, as the agent named it to the model.
+// workspaceOf returns the directory in which the agent works, which the agent sends to the model.
 func workspaceOf(d dialogue) string { return d.dir }
 
-// Rule: the real Claude Code edits, runs commands and commits with the preset, inside its sandbox,
-// and never asks for a permission. Without a sandbox the agent may only edit files, the server's
-// log says so, and a job that needs more fails.
+// Rule: with --agent-preset claude, the real Claude Code edits, runs commands and commits inside
+// its sandbox, and never asks for a permission. Without a sandbox the agent may only edit files,
+// the server's log says so, and a job that needs more fails.
 func TestClaudeWorksInsideItsSandbox(t *testing.T) {
 	t.Parallel()
 	users(t, func(t *testing.T, p *place) {
@@ -193,8 +193,8 @@ func TestClaudeWorksInsideItsSandbox(t *testing.T) {
 	})
 }
 
-// Rule: if Claude Code was denied a tool, the job has failed, whatever the agent's answer says, and
-// the job's error names the tool.
+// Rule: if Claude Code may not use a tool that it needs, the job fails, even if the agent's answer
+// says otherwise, and the job's error names the tool.
 func TestClaudeIsDeniedATool(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -242,7 +242,8 @@ func TestClaudeContinuesItsConversation(t *testing.T) {
 		a := p.serveClaude(m, "--agent-permissions", "all")
 		id := a.ask("do the three things")
 		a.holds("waits")
-		// Claude Code writes the conversation to its HOME a moment later.
+		// Claude Code writes the conversation to its HOME a moment after it has started the
+		// command.
 		until(t, "the conversation is stored", func() bool {
 			found, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(a.held("waits"))),
 				"home/.claude/projects/*/*.jsonl"))

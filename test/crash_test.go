@@ -29,15 +29,15 @@ import (
 // kills the process.
 const crashPoints = 30
 
-// heldFor is the time by which strace delays each fsync: long enough for the test to read of the
-// fsync and to kill the process before the fsync happens.
+// heldFor is the time by which strace delays each fsync: long enough for the test to read strace's
+// line about the fsync, and to kill the process before the fsync happens.
 const heldFor = 40 * time.Millisecond
 
 // killAtSync runs a command under strace and kills it at its n-th fsync of the place's database,
-// before the fsync happens. A fault that strace itself injects at the n-th call is counted per
-// thread, and a Go program changes threads at any time; so strace only delays each fsync for a
-// moment, and killAt counts the fsyncs that strace reports. killAtSync returns false if the command ended by itself
-// before its n-th fsync.
+// before the fsync happens. strace could inject a fault at the n-th call itself, but it counts the
+// calls of each thread separately, and a Go program changes threads at any time. So strace only
+// delays each fsync for a moment, and killAt counts the fsyncs that strace reports. killAtSync
+// returns false if the command ended by itself before its n-th fsync.
 func (p *place) killAtSync(n int, cmd *exec.Cmd) (result, bool) {
 	p.t.Helper()
 	pipe := filepath.Join(p.path("tmp"), fmt.Sprintf("strace-%d", n))
@@ -156,9 +156,9 @@ func (p *place) transitionsAreWhole() {
 	}
 }
 
-// Rule: wherever a kill hits a program with the engine in its own process between two writes, the
-// store contains every write that the program printed as acknowledged, byte for byte: submissions
-// with their input, and steps with their result (guarantees G3 and G4).
+// Rule: a program that contains the engine is killed between any two writes. Then the store
+// contains, byte for byte, every write that the program printed as acknowledged: submissions with
+// their input, and steps with their result (guarantees G3 and G4).
 func TestKillAtTheNthSyncKeepsEveryByte(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -299,12 +299,12 @@ func submitAll(ctx context.Context, b belay.Backend, tell func(ack) error) error
 	return nil
 }
 
-// content returns a text of about ackBytes bytes that repeats the word of and the number i.
-func content(of string, i int) string {
-	if len(of) > 20 {
-		of = of[:20]
+// content returns a text of about ackBytes bytes that repeats the beginning of a word and a number.
+func content(word string, i int) string {
+	if len(word) > 20 {
+		word = word[:20]
 	}
-	text := strings.Repeat(fmt.Sprintf("%s %d ü ", of, i), 1+ackBytes/(len(of)+6))
+	text := strings.Repeat(fmt.Sprintf("%s %d ü ", word, i), 1+ackBytes/(len(word)+6))
 	return strings.ToValidUTF8(text[:ackBytes-i], "") + "."
 }
 

@@ -102,8 +102,8 @@ func mustNotContainToken(t *testing.T, dir string) {
 }
 
 // Rule: credentials in the configuration, in a credentials file, and in the command line of a
-// user's own belay run open their repositories, and appear nowhere else: neither in stored data,
-// logs, pages and answers, nor in a list of processes.
+// user's own belay run give access to their repositories, and appear nowhere else: neither in
+// stored data, logs, pages and answers, nor in a list of processes.
 func TestCredentialsDoNotLeak(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rule: a job cannot deceive the server into reading the files of others for it, in any mode of the
-// sandbox, under serve and under worker: neither by a link in the place of a repository in the
-// job's own directory, nor by links in the place of files while the server saves them, nor by the
-// server's credentials. A sparse file of one job does not displace other files from the patch.
+// Rule: a job cannot make the server read other users' files for it, and cannot get the server's
+// credentials, in any mode of the sandbox, under serve and under worker. The jobs replace a
+// repository in their own directory by a link, and files by links while the server saves the files.
+// A sparse file of one job does not displace other files from the patch.
 func TestJobsCannotDeceiveTheirServer(t *testing.T) {
 	for _, m := range modes {
 		for _, kind := range []string{"serve", "worker"} {
@@ -71,8 +71,9 @@ func prepareDeceit(t *testing.T, m mode) (*storm, *vault) {
 	return x, v
 }
 
-// winsEachRace gives the server a git that first changes a file of the job at each call. This git
-// has the server's rights, so that the file may get content that only the server may read.
+// winsEachRace makes the server run a script in place of git. At each call the script first appends
+// a secret to the job's file ready, if the current directory has that file, and then runs git. The
+// script can read the secret, because it has the server's rights.
 func (x *storm) winsEachRace() {
 	x.api.t.Helper()
 	git, err := exec.LookPath("git")
@@ -111,8 +112,8 @@ func (x *storm) verdictOf(id string) (v verdict, end answer) {
 	return v, end
 }
 
-// swapsItsRepository starts a job that exchanges its repository for a link again and again, while
-// other jobs are started on that repository.
+// swapsItsRepository starts a job that again and again replaces its repository by a link and back,
+// and starts other jobs on that repository at the same time.
 func (x *storm) swapsItsRepository() {
 	x.api.t.Helper()
 	swapper := x.submit(x.token, "swap-repo")
@@ -149,8 +150,8 @@ func (x *storm) tryUntil(repo string, attacks ...string) (id string) {
 	return id
 }
 
-// lends starts a job that passes descriptors of its directories to other jobs. Until stop is
-// called, lends also swaps the job's files for links.
+// lends starts a job that passes open file descriptors of its directories to other jobs. Until the
+// test calls stop, lends also swaps the job's files with links.
 func (x *storm) lends() (stop func(), id string) {
 	x.api.t.Helper()
 	id = x.submit(x.token, "lend")
@@ -221,8 +222,8 @@ func (x *storm) openedBy(v *vault) string {
 	return x.try(v.URL+"/named.git", "credential", "work")
 }
 
-// keepsCredentials checks that the job's attacker found no credential, and that a clone that was
-// made with one credential does not serve a user with another.
+// keepsCredentials checks that the job's attacker found no credential, and that the server uses a
+// clone that it made with one credential for no job with another credential.
 func (x *storm) keepsCredentials(v *vault, id string) {
 	x.api.t.Helper()
 	for _, route := range []string{"/execute", "/v1/executions"} {

@@ -35,8 +35,8 @@ func deployFile(t *testing.T, name string) string {
 	return read(t, filepath.Join("..", "deploy", name))
 }
 
-// decodeStrict decodes each document of a YAML file into the value that the function each returns
-// for the document's kind. An unknown key is an error.
+// decodeStrict decodes each document of a YAML file. It passes the document's kind to the function
+// each, which returns the value to decode into. An unknown key is an error.
 func decodeStrict(t *testing.T, name string, each func(kind string) any) {
 	t.Helper()
 	text := deployFile(t, name)
@@ -278,8 +278,9 @@ func TestTheWorkersUnitAllowsSandboxes(t *testing.T) {
 	}
 }
 
-// Rule: root with only the capabilities of belay-worker.isolated.conf gives each job its own user
-// and a read-only file system, and can read the files that a job has left.
+// Rule: if belay runs as root with no capabilities except those in belay-worker.isolated.conf, it
+// gives each job its own user and a read-only file system, and can read the files that the job has
+// left.
 func TestTheRightsOfAnIsolatedWorker(t *testing.T) {
 	t.Parallel()
 	bin, err := exec.LookPath("setpriv")

@@ -24,8 +24,8 @@ func (p *place) result(id belay.ExecutionID) agent.Result {
 	return r
 }
 
-// Rule: a job ends within its grace period even if a process of it has left the session, ignores
-// signals and keeps the output open. No process is left (guarantee G7).
+// Rule: a job ends within its grace period even if one of its processes has made its own session
+// (setsid), ignores signals and keeps the output open. No process is left (guarantee G7).
 func TestASetsidGrandchildEndsWithinTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	const grace = 2 * time.Second
@@ -92,7 +92,7 @@ func TestInterruptOnceReleasesTheExecution(t *testing.T) {
 	}
 }
 
-// Rule: a step has its whole grace period after SIGTERM, also if a Ctrl-C ends it.
+// Rule: a step has its whole grace period after SIGTERM, even if a Ctrl-C caused the SIGTERM.
 func TestInterruptKeepsTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

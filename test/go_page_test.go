@@ -64,7 +64,8 @@ func TestTheGoPage(t *testing.T) {
 
 func endOf(block int) string { return fmt.Sprintf("=== end of block %d\n", block) }
 
-// scriptOf makes a script of the page's blocks, and returns the output that each should print.
+// scriptOf makes a script of the page's blocks. It also returns the output that each block should
+// print.
 func (p *place) scriptOf(page string) (script string, outputs []string) {
 	p.t.Helper()
 	pieces := pagePiece.FindAllStringSubmatch(page, -1)

@@ -44,7 +44,8 @@ func attack(t *testing.T, env ...string) *attacked {
 	if err := os.WriteFile(x.secret, []byte(marker+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The modes of this directory allow every user to write: only the sandbox prevents that.
+	// The mode of this directory allows every user to write, so only the sandbox can prevent a
+	// write.
 	if err := os.Mkdir(filepath.Dir(x.canary), 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +247,8 @@ cd /; disown -a; sleep 0.3; echo gone; exit 0`)
 	}
 }
 
-// Rule: the server counts a gibibyte of output, and neither its memory nor its disk grows by that
-// amount. Bytes that are not text, or that move a cursor, harm no reader of the output.
+// Rule: a job may print a gibibyte, and neither the memory nor the disk usage of the server grows
+// by that amount. Bytes that are not text, or that move a cursor, harm no reader of the output.
 func TestAJobWithMuchOutput(t *testing.T) {
 	t.Parallel()
 	x := attack(t)

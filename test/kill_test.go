@@ -191,7 +191,8 @@ func TestKillAtTwentyMoments(t *testing.T) {
 	half, most := j.begins[len(j.begins)/2], j.begins[len(j.begins)-1]
 	t.Logf("from the command line to a step that begins, %d times: half within %s, all within %s", len(j.begins), half,
 		most)
-	// without other evidence, a lease is lost after two thirds of its TTL at the earliest
+	// a lease that its worker no longer renews lasts at least two thirds of the TTL more, because a
+	// worker renews it every third of the TTL
 	if most >= belay.DefaultTTL.D()/2 {
 		t.Errorf("G6: it took %s to continue: that waits for a lease to expire", most)
 	}

@@ -127,7 +127,7 @@ func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
 }
 
 // Rule: if an outside owner dies, Belay notices it when the owner's lock expires (guarantee G6),
-// and the owner's command is killed. Unless the execution has another policy, it has failed.
+// and the owner's command is killed. The execution then fails, unless its policy says otherwise.
 func TestAnOwnerOfACommandIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

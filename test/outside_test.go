@@ -118,8 +118,8 @@ func TestAnOutsideOwnerPastItsTTLStops(t *testing.T) {
 	}
 }
 
-// Rule: Belay refuses every request of a stale owner for good, with the reason. A request without a
-// lock gets the answer that it needs a lock.
+// Rule: Belay refuses every request of a stale owner permanently, and gives the reason. If an
+// owner's request names no lock, the refusal says that the request needs one.
 func TestAStaleLockIsRefusedEverything(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -151,8 +151,8 @@ func TestAStaleLockIsRefusedEverything(t *testing.T) {
 	}
 }
 
-// Rule: if an execution without another policy loses its outside owner, it has failed, and its
-// error names that owner.
+// Rule: by default, an execution that loses its outside owner fails, and its error names that
+// owner.
 func TestALostOutsideOwnerFailsTheExecutionByDefault(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()

@@ -46,8 +46,8 @@ var partitions = []struct {
 	}},
 	{"nothing comes back from the server", 0, func(d *divided, _ *rand.Rand) {
 		d.proxy.Set(faultproxy.Fault{Hold: faultproxy.Down})
-		// the server gets the heartbeats and keeps the session, but the worker gets no reply and
-		// cannot know that
+		// the server gets the heartbeats and keeps the session, but the worker gets no replies, so
+		// it must assume that it has lost its lease
 		d.far.after(farTTL)
 		fenced := d.now().Seq
 		d.far.after(farTTL)
@@ -142,8 +142,9 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// Rule: the loss of a reply to a claim does not delay the execution by the TTL: it runs within one
-// or two heartbeats, whether the connection breaks or stays open without data.
+// Rule: if the reply to a claim is lost, the claimed execution does not wait for the end of the
+// TTL: it runs within one or two heartbeats, whether the connection breaks or stays open without
+// data.
 func TestLostClaimReply(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -152,7 +153,8 @@ func TestLostClaimReply(t *testing.T) {
 		within time.Duration
 	}{
 		{"seen", (*faultproxy.Proxy).Cut, 2*farBeat + 500*time.Millisecond},
-		// A heartbeat without an answer takes half of the TTL until the worker notices the silence.
+		// A worker waits for the reply to a heartbeat for half of the TTL before it treats the
+		// connection as broken.
 		{"silent", (*faultproxy.Proxy).HalfOpen, farBeat + farTTL/2 + 500*time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -31,8 +31,8 @@ const (
 )
 
 // counterProcess is a worker that uses a server over HTTP. It reports another machine as its host,
-// so that the engine can notice its death only by the time. Its only workflow counts, saves each
-// number as a step, and writes each number whose step was acknowledged into a ledger.
+// so that the engine can notice its death only when its session expires. Its only workflow counts,
+// saves each number as a step, and writes each number whose step was acknowledged into a ledger.
 func counterProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

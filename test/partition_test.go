@@ -143,7 +143,8 @@ func (d *divided) goesOn() {
 	})
 }
 
-// lost waits until the far worker is lost in the store. No other request may be necessary for that.
+// lost waits until the store records the loss of the far worker. The engine must notice the loss by
+// itself, not at a later write.
 func (d *divided) lost() {
 	d.t.Helper()
 	until(d.t, "the loss is noticed", func() bool { return count(d.past(), "lost") > 0 })
@@ -185,7 +186,8 @@ func (d *divided) finish(losses ...int) {
 		stale)
 }
 
-// watched checks G15 for the watcher behind the proxy.
+// watched checks that the watcher behind the proxy received every event once and in order
+// (guarantee G15).
 func (d *divided) watched() {
 	d.t.Helper()
 	seen, last := d.seen(), d.now().Seq
@@ -199,8 +201,9 @@ func (d *divided) watched() {
 	}
 }
 
-// detected checks G6 for every lost session, and the number of times that the execution lost its
-// owner.
+// detected checks that the engine noticed each loss of a session between TTL and TTL + 1 s after
+// the last heartbeat (guarantee G6), and that the execution lost its owner the expected number of
+// times.
 func (d *divided) detected(losses []int) {
 	d.t.Helper()
 	all, err := d.direct.Workers(d.t.Context())
@@ -250,10 +253,10 @@ func (d *divided) staleRefused() (n int) {
 }
 
 // conserved checks in the store that the count is complete: each number is there once and in order,
-// under the token of the worker that saved it, so that no step was lost or repeated, and none was
-// made by a worker that did not have the number before (guarantees G1, G2 and G4). It also checks
-// that every write that the server acknowledged to a worker is there, under the same token
-// (guarantee G3).
+// under the token of the worker that saved it, so that no step was lost or repeated, and no worker
+// saved a number before it had all smaller numbers (guarantees G1, G2 and G4). It also checks that
+// every write that the server acknowledged to a worker is there, under the same token (guarantee
+// G3).
 func (d *divided) conserved() {
 	d.t.Helper()
 	saved := map[int]belay.Token{}

@@ -35,7 +35,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the users of jobs need the right to pass root's parent
+	// jobs may run as other users, which must be able to enter the directory above the place
 	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func (p *place) belay(args ...string) result {
 	return p.start(p.command(args...)).wait(patience)
 }
 
-// run runs belay run with these arguments to its end.
+// run runs the command belay run with these arguments, and waits for its end.
 func (p *place) run(args ...string) result {
 	p.t.Helper()
 	return p.belay(append([]string{"run"}, args...)...)
@@ -123,8 +123,8 @@ type started struct {
 	took     time.Duration
 }
 
-// bare are the flags with which a job may write into a directory that the test reads, also if belay
-// runs as root.
+// bare are the flags that let a job write into a directory that the test reads, even if belay runs
+// as root.
 var bare = []string{"--agent-users", "none", "--agent-seal=false"}
 
 // start starts a command in its own process group, as a shell does.
@@ -249,7 +249,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s, "?")
 }
 
-// result is a process that has ended.
+// result is the exit code and the output of a process that has ended.
 type result struct {
 	t        *testing.T
 	line     string

@@ -18,8 +18,8 @@ func freeze(t *testing.T, dir string) {
 }
 
 // Rule: commands that only read work on a read-only data directory: they list, show, check and back
-// up. Belay refuses commands that would write in one line, with an exit code that differs from the
-// exit code of a bug.
+// up. If a command would write, Belay refuses it with one line of text, and with an exit code that
+// differs from that of a bug.
 func TestAReadOnlyDataDirectory(t *testing.T) {
 	t.Parallel()
 	needsMount(t)

@@ -92,7 +92,8 @@ func TestEveryRouteAppliesTheRulesForCommands(t *testing.T) {
 			`,"steps":[{"name":"a","argv":["true"]}]}}`
 	}
 	a.want(http.StatusForbidden, "POST", "/v1/executions", submit(""))
-	// The server accepts the repository, since the workers of the queue elsewhere check it.
+	// The server accepts any repository for another queue, because the workers of that queue check
+	// the repository.
 	a.want(http.StatusCreated, "POST", "/v1/executions", submit(`,"queue":"elsewhere"`))
 	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions",
 		`{"workflow":"command","input":{"repo":"https://bot:`+token+

@@ -48,8 +48,8 @@ func newGroup(t *testing.T, url string, size int) *group {
 	return f
 }
 
-// freeAddress returns an address on which no process listens. The kernel does not give its port to
-// another process soon.
+// freeAddress returns an address on which no process listens. The kernel does not give the port of
+// that address to another process soon.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

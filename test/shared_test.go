@@ -40,10 +40,10 @@ func (g *gated) again() { g.started = g.p.start(g.p.command(g.args...)) }
 
 func (g *gated) gate(i int) string { return g.p.path(fmt.Sprintf("%s.gate%d", g.name, i)) }
 
-// open opens the gates of the steps number from to number to.
-func (g *gated) open(from, to int) {
+// open opens the gates of the steps first to last.
+func (g *gated) open(first, last int) {
 	g.t.Helper()
-	for i := from; i <= to; i++ {
+	for i := first; i <= last; i++ {
 		if err := os.WriteFile(g.gate(i), nil, 0o600); err != nil {
 			g.t.Fatal(err)
 		}
@@ -313,7 +313,7 @@ func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	p.clean()
 }
 
-// begun2 waits until the second step has begun again in the process by.
+// begun2 waits until the second step has begun a second time, in the process that by stands for.
 func (g *gated) begun2(by *started) {
 	g.t.Helper()
 	by.until("the second step has begun again", func() bool { return strings.Count(g.ledger(), "s1 ") == 2 })
@@ -359,7 +359,7 @@ func TestADeepDataDirectoryIsShared(t *testing.T) {
 
 // Rule: a belay run that has the engine hands it over to belay serve and finishes as the server's
 // client. When the server stops, or is killed, belay run takes the engine over again. Commands that
-// watch or read meanwhile miss nothing.
+// watch or read during these changes miss nothing.
 func TestBelayRunYieldsToAServerAndTakesOverAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -368,8 +368,8 @@ func TestBelayRunYieldsToAServerAndTakesOverAgain(t *testing.T) {
 	b := p.gates("b", 4)
 	b.begun(0, 1)
 	checks := []func(){p.watched(a.id()), p.watched(b.id())}
-	// both steps begin only if the process that has the engine at that time acknowledges their
-	// first writes
+	// both lets a and b continue to their next step. The next step begins only if the process that
+	// has the engine at that time acknowledges the writes of a and b.
 	both := func(step int) {
 		t.Helper()
 		a.open(step, step)
@@ -378,7 +378,7 @@ func TestBelayRunYieldsToAServerAndTakesOverAgain(t *testing.T) {
 		b.begun(step+1, 1)
 	}
 	first, _ := p.serve()
-	// a watch over HTTP
+	// this watch connects to the server over HTTP
 	checks = append(checks, p.watched(b.id(), "--server", "unix:"+filepath.Join(p.data, "belay.sock")))
 	both(0)
 	if r := p.belay("doctor").want(0); !strings.Contains(r.out, "belay serve") {

@@ -57,8 +57,8 @@ func TestSituations(t *testing.T) {
 	}
 }
 
-// telling is a place with the phrases that the table quotes for one situation, in this order: of
-// /readyz, doctor, explain and the metrics.
+// telling is a place with the cells of the table's row for one situation. The cells quote phrases
+// of these outputs, in this order: /readyz, doctor, explain, the metrics.
 type telling struct {
 	*place
 	cells []string
@@ -84,7 +84,8 @@ func (s telling) says(cell int, what string, say func() string) {
 	}
 }
 
-// everywhere checks all four outputs: of the running server and of the commands.
+// everywhere checks /readyz and the metrics of a running server, and the outputs of doctor and
+// explain.
 func (s telling) everywhere(a api, id string, where ...string) {
 	s.t.Helper()
 	status, _ := strconv.Atoi(s.cells[0][:3])

@@ -61,9 +61,9 @@ func (x *storm) source(name, script string) string {
 const foreignUser = 61_999
 
 // Rule: a hostile repository harms neither the server nor other jobs, on serve and on worker, in
-// each mode of the sandbox. Programs that its configuration names do not run, the limits of the job
-// stop a repository that unpacks to a gibibyte, and a job on a repository that would block git
-// forever ends.
+// each mode of the sandbox. Programs that its configuration names do not run, the limits of a job
+// stop the checkout of a repository that unpacks to a gibibyte, and a job ends even if its
+// repository would block git forever.
 func TestHostileRepositoriesDoNoHarm(t *testing.T) {
 	for _, m := range modes {
 		for _, kind := range []string{"serve", "worker"} {
@@ -136,7 +136,7 @@ func (x *storm) allow(repos ...string) {
 	}
 }
 
-// work submits a prompt with which the agent works on a repository with git.
+// work submits a prompt with which the attacker only runs git in a workspace of a repository.
 func (x *storm) work(repo string) string {
 	x.api.t.Helper()
 	return x.try(repo, "work")

@@ -97,8 +97,8 @@ func (w *watched) Save(ctx context.Context, s belay.Save) (int64, error) {
 
 // Rule: if a worker is stopped (SIGSTOP) for longer than its TTL and then continues, the engine
 // accepts none of its late writes, and each of its eight writers gets lease_lost (guarantees G1 and
-// G2). The loss is noticed within [TTL, TTL + 1 s] (guarantee G6). The stop comes at any moment,
-// and the worker continues while another owner writes.
+// G2). The loss is noticed within [TTL, TTL + 1 s] (guarantee G6). The test stops the worker at a
+// random moment, and continues it while another owner writes.
 func TestStoppedPastTheTTLAndContinued(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -171,7 +171,8 @@ func stopAndContinue(t *testing.T, moment time.Duration) {
 	noticedInTime(t, b, stoppedTTL)
 }
 
-// noticedInTime checks that the loss of the one lost session was noticed in time (guarantee G6).
+// noticedInTime checks that exactly one session has expired, and that the engine noticed it between
+// TTL and TTL + 1 s after the last heartbeat (guarantee G6).
 func noticedInTime(t *testing.T, b belay.Client, ttl time.Duration) {
 	t.Helper()
 	all, err := b.Workers(t.Context())

@@ -198,9 +198,9 @@ func (p *place) noWorkspaces() {
 	}
 }
 
-// processes lists the processes that come from this place, also through other programs: processes
-// that have in their environment the mark of a run of this place's executions, and processes whose
-// environment, arguments or working directory name the place.
+// processes lists the processes that belong to this place: their arguments or environment contain
+// the beginning of a run id of the place's executions, or their arguments, environment or working
+// directory contain the path of the place.
 func (p *place) processes() []string {
 	p.t.Helper()
 	marks := make(map[string]bool)

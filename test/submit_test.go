@@ -143,8 +143,8 @@ func TestSubmitAndWait(t *testing.T) {
 }
 
 // Rule: belay run --server keeps its execution on the server. Everything else is the same as
-// without --server: the command runs on the user's machine with live output, and its key resumes
-// it.
+// without --server: the command runs on the user's machine with live output, and the same command
+// line with its key continues the execution.
 func TestRunOnAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

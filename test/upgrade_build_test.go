@@ -39,8 +39,8 @@ func newestMigration(t *testing.T) (file string, shared bool) {
 	return strings.TrimPrefix(file, "../"), n < len(files)
 }
 
-// versions builds this version and an earlier version, from the commit that the function at
-// returns.
+// versions builds this version and an earlier version of Belay. The function at returns the commit
+// of the earlier version.
 func versions(t *testing.T, at func() (commit string, err error)) (before, after version) {
 	t.Helper()
 	commit, err := at()
@@ -53,7 +53,8 @@ func versions(t *testing.T, at func() (commit string, err error)) (before, after
 	dir := t.TempDir()
 	tree := filepath.Join(dir, "before")
 	must(t, extract(commit, dir, tree))
-	// the earlier version's copy of this program may lack what the test needs
+	// the earlier version of the program orders may lack code that the test needs, so this version
+	// of its source replaces the earlier one
 	must(t, os.RemoveAll(filepath.Join(tree, "test/testdata/orders")))
 	copyInto(t, "testdata/orders", filepath.Join(tree, "test/testdata/orders"))
 	before = version{name: "before", belay: filepath.Join(dir, "belay"), orders: filepath.Join(dir, "orders-before")}

@@ -14,15 +14,16 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// rollout is a number of servers on one database, each with a worker. The test replaces servers and
-// workers by those of another version.
+// rollout is several servers on one database, each with a worker. The test replaces the servers and
+// workers by servers and workers of another version.
 type rollout struct {
 	*place
 	url              string // the address of the database
 	servers, workers []*process
 }
 
-// process is a server or a worker. After its replacement it stands for the new process.
+// process is a server or a worker. It keeps its name and its address when a process of another
+// version replaces it.
 type process struct {
 	*rollout
 	name   string
@@ -65,7 +66,7 @@ func (r *rollout) program(path string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// with runs a command of one version on the database to its end.
+// with runs a belay command of one version on the database, and waits for its end.
 func (r *rollout) with(v version, args ...string) result {
 	r.t.Helper()
 	cmd := r.program(v.belay)
@@ -90,9 +91,9 @@ const schema = "SELECT max(version_id) FROM goose_db_version"
 // Rule: while work goes on, an operator can replace servers and workers one at a time. Both
 // versions serve one database side by side, workers of one version run executions that were
 // submitted to the other version, and every acknowledged execution ends once, with its result,
-// under one owner at a time (guarantees G1, G2, G3 and G15). The earlier version of this test is
-// the last version that does not know the newest migration or, if that version may not run beside
-// this one, the first version that knows the migration.
+// under one owner at a time (guarantees G1, G2, G3 and G15). As the earlier version, the test
+// builds the last commit without the newest migration or, if servers of that commit may not run
+// beside servers of this version, the commit that added the migration.
 func TestServersAreReplacedOneAtATime(t *testing.T) {
 	t.Parallel()
 	newest, shared := newestMigration(t)
@@ -185,9 +186,9 @@ func (r *rollout) migrate(srv *pgtest.Server, before, after version) {
 	}
 }
 
-// returns starts an old server after the migration. If the schema allows the server's version, and
-// that version reads which versions the schema allows, the server runs. Otherwise the server prints
-// that it is too old.
+// returns starts a server of the old version after the migration. The server runs if the schema
+// allows its version, and if that version is new enough to read which versions the schema allows.
+// Otherwise the server prints that it is too old.
 func (r *rollout) returns(srv *pgtest.Server, before version) {
 	t := r.t
 	t.Helper()
@@ -222,7 +223,8 @@ func (r *rollout) newest(srv *pgtest.Server, v version) int {
 
 // Rule: after a migration that allows no older server, the running older servers refuse all
 // requests with the reason, and no older server can start. Once all servers are replaced, work
-// continues: every acknowledged execution ends once, and no worker has lost its session meanwhile.
+// continues: every acknowledged execution ends once, and no worker loses its session during the
+// replacement.
 func TestServersThatTheSchemaForbidsAreReplacedTogether(t *testing.T) {
 	t.Parallel()
 	newest, shared := newestMigration(t)
@@ -297,9 +299,9 @@ func (r *rollout) conserved(srv *pgtest.Server, all []order) {
 	}
 }
 
-// Rule: a server that does not know the schema runs if the schema allows its version. Otherwise the
-// server refuses with a clear sentence, as does every command that opens the database; a server
-// that is already running then refuses to write.
+// Rule: a server that is older than the schema runs if the schema allows its version. Otherwise the
+// server does not start, no command opens the database, and both say why in a clear sentence; a
+// server that is already running refuses to write.
 func TestAnOlderServerRunsIfTheSchemaAllowsIt(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Shared(t)

@@ -14,7 +14,7 @@ import (
 
 // withoutNamespaces makes a command run as a user of this machine that cannot make a user
 // namespace: the command runs inside a user namespace that maps every user to itself and forbids
-// further namespaces. The kernel removes that namespace when its last process has ended.
+// further namespaces. The kernel removes this user namespace when its last process has ended.
 func withoutNamespaces(cmd *exec.Cmd, uid int) {
 	cmd.Args = append([]string{cmd.Args[0], strconv.Itoa(uid), cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/proc/self/exe"
@@ -25,8 +25,8 @@ func withoutNamespaces(cmd *exec.Cmd, uid int) {
 	}
 }
 
-// identity returns the map of users or groups for a new namespace in which each has its own id. A
-// caller other than root may map only its own id.
+// identity returns the mapping of user ids (for what = "uid") or group ids (for "gid") of a new
+// namespace, in which each id stays the same. A caller other than root may map only its own id.
 func identity(what string) (all []syscall.SysProcIDMap) {
 	if os.Geteuid() != 0 {
 		id := map[string]int{"uid": os.Geteuid(), "gid": os.Getegid()}[what]

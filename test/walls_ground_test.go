@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepareStorm makes the servers that the jobs attack, and the files. It adds the lines more to the
-// configuration.
+// prepareStorm makes the files and the listeners that the jobs attack, and the configuration of the
+// server, to which it adds the lines in more.
 func prepareStorm(t *testing.T, m mode, more string) *storm {
 	t.Helper()
 	x := &storm{
@@ -121,8 +121,8 @@ func (x *storm) program(name, from string, mode fs.FileMode) string {
 	return to
 }
 
-// hand makes the server's user the owner of all files, lets every user pass the directories above,
-// and makes one directory writable for every user.
+// hand makes the server's user the owner of all files of the place, lets every user enter the
+// directories above it, and makes one directory writable for every user.
 func (x *storm) hand() {
 	x.api.t.Helper()
 	err := filepath.WalkDir(x.root, func(path string, d fs.DirEntry, err error) error {

@@ -45,7 +45,8 @@ func (x *storm) begin(kind string) {
 	x.url = ready.FindString(server.err.String())
 	x.spec["port"] = strings.TrimPrefix(x.url, "http://")
 	if kind != "worker" {
-		// If the server can distinguish jobs from users, a user of this machine needs no key.
+		// The server requires no key from users of this machine if it can distinguish them from
+		// jobs.
 		if got := x.call("GET", "/v1/executions", ""); got.status != http.StatusOK {
 			x.key = x.makeKey("admin")
 		}

@@ -69,7 +69,7 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 			t.Fatal(why)
 		}
 	}
-	// Each of these attacks runs in a job that no other attack runs beside, since they disturb
+	// These jobs run one after the other, without other attacks beside them, because they disturb
 	// other jobs of the same user.
 	for _, why := range []string{
 		x.collect(x.submit(x.token, "processes"), last),

@@ -45,8 +45,8 @@ func machine() string {
 		strings.Join(version[:min(2, len(version))], "."), groups)
 }
 
-// cell returns the text of a cell: closed, or under which commands the attack succeeded, or "" if
-// the attack was not tried under both serve and worker.
+// cell returns the text of a cell: "closed"; or "open", with the command if the attack succeeded
+// under serve or worker only; or "" if the attack was not tried under both commands.
 func (f findings) cell(mode, attack string) string {
 	kinds, both := f.through[mode][attack], []string{"serve", "worker"}
 	var open []string
@@ -132,8 +132,9 @@ func cells(table string) map[string]map[string]string {
 	return all
 }
 
-// compare returns the faults of the table in the docs. If the table was made on another kind of
-// machine, some differences are no faults; others has those.
+// compare returns the differences between the table in the docs (have) and the table that the test
+// found: faults, and others, which are differences that are no faults because the docs' table comes
+// from another kind of machine.
 func compare(have, found string) (faults, others []string) {
 	const again = "; write it anew: go test ./test -run TestWalls -args -update"
 	before, now := cells(have), cells(found)

@@ -34,8 +34,8 @@ type wall struct {
 	attack string
 	doc    string
 	judge  string // the name of the check in judges; if it is empty, the last line that the attacker printed decides
-	// a setting under which the test tries the attack separately; the table has no such row in a
-	// version that does not have the setting
+	// a setting with which the test tries the attack separately; the table omits this row if the
+	// version of belay lacks the setting
 	config string
 }
 

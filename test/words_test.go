@@ -40,8 +40,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Rule: if the demo cannot run, it says why. In a repository without commits it makes a repository
-// of its own.
+// Rule: the demo refuses a --repo without commits, and says why. Without --repo, in a repository
+// without commits, the demo makes a repository of its own.
 func TestDemoWithoutACommit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -58,8 +58,8 @@ func TestDemoWithoutACommit(t *testing.T) {
 	p.start(here).wait(patience).want(0)
 }
 
-// Rule: a worker whose key was revoked reports that while its runs can still be saved, and not only
-// after they are lost.
+// Rule: if the key of a worker is revoked, the worker reports the refused heartbeat while its runs
+// can still be saved, and not only after the runs are lost.
 func TestAWorkerReportsARevokedKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
