@@ -246,8 +246,8 @@ func (w *world) stop(ctx context.Context) {
 	}
 }
 
-// watchClock records the times at which the machine itself stood still, since no process can be
-// prompt then.
+// watchClock records the times at which the machine itself stood still, because no process can act
+// within a time limit at such a time.
 func (w *world) watchClock(ctx context.Context) {
 	const tick = 50 * time.Millisecond
 	for last := time.Now(); pause(ctx, tick) == nil; last = time.Now() {
@@ -302,8 +302,8 @@ func (c *crowd) calmLife(ctx context.Context) bool {
 	return false
 }
 
-// load submits roots at a rate until ctx ends. The clients of these roots continue until lives
-// ends.
+// load submits roots at the given rate until ctx ends. The clients of these roots continue until
+// the context lives ends.
 func (c *crowd) load(ctx, lives context.Context, rate float64) {
 	began, n := time.Now(), 0
 	for ; pause(ctx, time.Until(began.Add(time.Duration(float64(n)/rate*float64(time.Second))))) == nil; n++ {

@@ -9,8 +9,9 @@ import (
 type check struct {
 	promise string
 	what    string // the things that the checker counts, in words for the verdict
-	// shared checks the part of the history that package promise has; own checks faults, bounds of
-	// time and everything else that only package chaos has. Either may be nil.
+	// shared is the checker in package promise, which knows executions, sessions and calls. own
+	// checks the data that only package chaos has, such as faults and bounds of time. Either may be
+	// nil.
 	shared func(*promise.Finding)
 	own    func(*finding)
 }
@@ -57,7 +58,7 @@ func (b *book) inspect() []*finding {
 	return out
 }
 
-// told calls the function each for the calls of a kind that ended in the given way.
+// told passes each call of a kind that ended in the given way to the function each.
 func (b *book) told(kind string, end promise.Ending, each func(*entry)) {
 	for i := range b.Told {
 		if e := &b.Told[i]; e.Kind == kind && e.End == end {

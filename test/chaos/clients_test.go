@@ -98,9 +98,10 @@ func (c *crowd) live(ctx context.Context) {
 	}
 }
 
-// submit submits a root until the submission is acknowledged, or sometimes stops after an unknown
-// result. If the root has a key, other clients also submit roots with this key, with the same body
-// and with another body, so the answer may name another execution.
+// submit repeats the submission of a root until a server acknowledges it, but sometimes stops after
+// the first failure. If the root has a key, another client may submit a root with the same key at
+// the same time, with the same body or another body. Then the answer may name the execution of the
+// other client.
 func (c *crowd) submit(ctx context.Context, r *mrand.Rand, s belay.Submission) (id belay.ExecutionID) {
 	if s.IdempotencyKey != "" && chance(r, 2) {
 		s2, other := s, c.patient(r, "submitter again")

@@ -7,13 +7,13 @@
 // There are two worlds, one after the other. In the first world, three belay serve run on one
 // PostgreSQL database, the second server through a pgbouncer in session mode and the third behind a
 // proxy that causes faults. In the second world, one belay serve has a data directory with SQLite,
-// and its clients connect through such a proxy. The rest is the same in both worlds:
+// and its clients connect through a proxy of the same kind. Both worlds also have:
 //
 //   - Six workers, each connected to one server; they are this test binary in another role. The
 //     workers with even numbers are near: their host can prove their death. The workers with odd
 //     numbers are far: they claim to be on another machine and connect through a proxy that causes
-//     faults, so only an expired TTL ends their sessions. A slot is the place of one worker, which
-//     has one process after the other.
+//     faults, so only an expired TTL ends their sessions. A slot stands for one worker, whose
+//     processes run one after the other.
 //   - A belay worker with commands that run from the beginning to the end.
 //   - Clients that submit, signal, cancel, pause and retry. A root is an execution that such a
 //     client submits.
@@ -40,7 +40,7 @@
 // execution must settle, that is, end; then the test reads the content of the store through the
 // API. The checkers see these two histories and nothing else. There is one checker for each promise
 // of docs/guarantees.md (G1, G2 and so on), in internal/testkit/promise; this package checks
-// faults, bounds of time, and everything else that only it has.
+// faults, bounds of time, and all other data that package promise does not know.
 //
 // All times in both histories come from the clock of one machine, so that they can be compared. A
 // check of a bound leaves out the times at which the servers could not act: the database was down,
@@ -50,10 +50,11 @@
 // In addition to the load there are large payloads, submissions over many lanes, and poison:
 // executions that kill every worker that runs them.
 //
-// Two things have separate tests here: power cuts, by copies of a file system in a loop device, and
-// the promotion of two standbys of one primary, one after the other. A test cannot set the clock of
-// a machine for one process from outside; internal/store (TestFrequentReadingsLoseNoTime) and
-// internal/engine (TestAClockThatIsSetIsReported) test steps of the clock.
+// Other tests of this package check two more faults: power cuts, by copies of a file system in a
+// loop device, and the promotion of two standbys of one primary, one after the other. A test cannot
+// set the clock of a machine for one process from outside; internal/store
+// (TestFrequentReadingsLoseNoTime) and internal/engine (TestAClockThatIsSetIsReported) test steps
+// of the clock.
 //
 // Each fault has a quota, about the number that is planned for the length of the run. A run in
 // which a fault happened less often is inconclusive.

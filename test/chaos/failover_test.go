@@ -86,8 +86,8 @@ func (s *standby) ask(sql string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// newCluster starts a primary with two standbys, and two servers and four workers. The servers
-// connect to the one of the three databases that accepts writes.
+// newCluster starts a primary with two standbys, and two servers and four workers. Each server
+// connects to the database that accepts writes, which is the primary or a promoted standby.
 func newCluster(t *testing.T) (*world, []*standby) {
 	t.Helper()
 	w := emptyWorld(t, onPostgres, *seedFlag)
@@ -113,8 +113,9 @@ func newCluster(t *testing.T) (*world, []*standby) {
 	return w, all
 }
 
-// failover kills the primary while the standby lacks the newest commits, promotes the standby, and
-// returns the time from the promotion until the first submission is acknowledged.
+// failover stops the standbys behind, so that they miss the newest commits, kills the primary, and
+// promotes the first of these standbys. It returns the time from the promotion until a server
+// acknowledges a submission.
 func (w *world) failover(ctx context.Context, kill func(), behind []*standby) time.Duration {
 	w.t.Helper()
 	for _, s := range behind {

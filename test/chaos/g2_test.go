@@ -15,7 +15,7 @@ func g2(f *finding) {
 	}
 }
 
-// g2effect checks that there was no newer claim when a step had its effect.
+// g2effect checks that no newer owner had claimed the execution when a step began.
 func g2effect(f *finding, e *entry) {
 	s := f.byID[e.Execution]
 	if s == nil || s.Run(e.Token) == nil {
@@ -47,8 +47,8 @@ func g2owner(f *finding, e *entry) {
 	}
 }
 
-// g2grace reports whether the grace period of a cancel was over when the owner was refused. From
-// the end of that period the owner owns nothing, although the store writes the end of its run a
+// g2grace reports whether the grace period of a cancel was over when the owner was refused. After
+// that period the owner has no lease any more, although the store records the end of its run only a
 // moment later.
 func g2grace(s *story, e *entry) bool {
 	grace := belay.DefaultCancelGrace

@@ -29,9 +29,10 @@ func g6(f *finding) {
 	g6watchers(f)
 }
 
-// clockLag is the time by which the store's clock may be behind the machine's clock: a server that
-// read the database's clock late corrects the difference slowly (store.Clock). The loss of a
-// heartbeat causes a greater difference, the interval of heartbeats.
+// clockLag is the time by which the store's clock may be behind the machine's clock: if a server's
+// reading of the database's clock is delayed, the server corrects the error only slowly
+// (store.Clock). The loss of an acknowledged heartbeat would cause a greater difference: the
+// interval between two heartbeats.
 const clockLag = 100 * time.Millisecond
 
 // g6beats checks that a session lasts as long as the server promised its worker, and longer only
@@ -52,12 +53,13 @@ func g6beats(f *finding, w *belay.Worker) {
 	}
 }
 
-// shortGrace is the longest grace that the servers may give for a stall that only they noticed:
-// they record every fraction of a second that they are alive.
+// shortGrace is the longest grace that the servers may give for a stall that the test did not
+// record. The servers can notice such a stall, because they write marks of life several times a
+// second.
 const shortGrace = 3 * time.Second
 
-// g6grace checks that a session got as much grace as the time that it had lost: its TTL counts
-// again from a recovery.
+// g6grace checks the extra time (grace) that a session got: after a recovery of the servers the
+// session's TTL counts from the recovery; at any other time the grace is at most shortGrace.
 func g6grace(f *finding, w *belay.Worker, grace time.Duration) {
 	from := w.ExpiresAt.Add(-w.TTL.D())
 	for _, t := range f.impossible() {

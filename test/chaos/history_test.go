@@ -26,7 +26,7 @@ func newHistory() *history {
 	return &history{faults: make(map[string]int), times: make(map[string]int), bad: make(map[string]int)}
 }
 
-// note adds an entry. With this method a history is a notebook.
+// note adds an entry. It makes history implement the interface notebook.
 func (h *history) note(e entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

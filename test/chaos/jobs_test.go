@@ -15,9 +15,9 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// The faults do not hit the worker of the commands. Its TTL is so long that no fault of its server
-// alone makes it lose its lease, and so short that it must freeze its commands when the database is
-// down for longer.
+// The plan has no faults for the worker that runs the commands. Its TTL is so long that it keeps
+// its lease through every fault of its server, and so short that it must freeze its commands during
+// the long outage of the database.
 const (
 	jobQueue = "commands"
 	jobTTL   = 9 * time.Second

@@ -170,7 +170,7 @@ func expired(w *belay.Worker) bool {
 	return w.State == belay.WorkerLost && !strings.Contains(w.EndReason, "is gone")
 }
 
-// retried returns a run that failed and was followed by a claim at once.
+// retried returns a run that failed, if the next event of its execution is a claim.
 func retried(s *story) *attempt {
 	for i, a := range s.Runs {
 		if a.End != nil && a.End.Kind == "failed" && i+1 < len(s.Runs) && s.Runs[i+1].Seq == a.End.Seq+1 {

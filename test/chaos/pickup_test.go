@@ -20,9 +20,9 @@ const pickedUpBy = time.Second
 // slotLabel is the label by which an execution requires one particular worker.
 const slotLabel = "slot"
 
-// probe runs when all executions have ended. At every server, it submits for each worker an
-// execution that only this worker can run. At that time the worker is idle, and usually connected
-// to another server.
+// probe runs when all executions have ended and all workers are idle. At every server, it submits
+// for each worker an execution that only this worker can run. The worker is usually connected to
+// another server.
 func (w *world) probe(ctx context.Context, r *record) {
 	c := &crowd{world: w}
 	for _, at := range w.servers {
@@ -118,8 +118,8 @@ func during(all []span, from, to time.Time) bool {
 	return slices.ContainsFunc(all, func(s span) bool { return s.From.Before(to) && s.To.After(from) })
 }
 
-// allPlaces returns the sessions of all workers. A session's name is the name of the worker's slot
-// and the number of its life.
+// allPlaces returns the sessions of all workers. The name of a session is the name of the worker's
+// slot, a dot, and the number of the worker's process in that slot.
 func (b *book) allPlaces() []*place {
 	if b.places != nil {
 		return b.places

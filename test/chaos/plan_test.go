@@ -45,7 +45,8 @@ type draft struct {
 	length time.Duration
 }
 
-// each adds faults at a rate: one fault per interval rate, and at least one.
+// each adds one fault per interval of the length rate, and at least one fault. The functions who
+// and kind choose the victim and the kind of each fault.
 func (d *draft) each(rate time.Duration, who, kind func() string, least, most time.Duration) {
 	n := max(1, int((d.length+rate-1)/rate))
 	for i := range n {
@@ -54,8 +55,9 @@ func (d *draft) each(rate time.Duration, who, kind func() string, least, most ti
 	}
 }
 
-// turn, one and deal return functions that choose names: turn chooses them one after the other, one
-// chooses any of them, and deal chooses each name once before it repeats any.
+// turn, one and deal return functions that choose names: turn chooses the names in turn, one
+// chooses a random name each time, and deal chooses each name once, in random order, before it
+// repeats any.
 func (d *draft) turn(name string, of []int) func() string {
 	n := d.r.IntN(len(of))
 	return func() string { n++; return fmt.Sprint(name, of[n%len(of)]) }
@@ -135,8 +137,8 @@ func (p plan) count(who, kind string) (n int) {
 	return n
 }
 
-// Rule: a seed always gives the same plan, and the plan for three minutes of any seed has the
-// number of faults with which the guarantees must be tested.
+// Rule: a seed always gives the same plan, and the plan for three minutes of any seed has at least
+// the number of kills and restarts that a test of the guarantees requires.
 func TestThePlanKeepsItsRates(t *testing.T) {
 	for seed := range uint64(100) {
 		p := newPlan(onPostgres, seed, 3*time.Minute)

@@ -139,7 +139,8 @@ func (b *book) rootOf(s *story) *story {
 	return s
 }
 
-// only returns the part of the record that is about the executions for which is returns true.
+// only returns the part of the record that is about the executions for which the function is
+// returns true.
 func (r *record) only(is func(belay.ExecutionID) bool) *record {
 	p := *r
 	p.Tales = slices.DeleteFunc(slices.Clone(r.Tales), func(t *tale) bool { return !is(t.Execution.ID) })
@@ -168,7 +169,7 @@ func (r *record) only(is func(belay.ExecutionID) bool) *record {
 	return &p
 }
 
-// event changes the first event for which fits is true.
+// event changes the first event for which the function fits returns true.
 func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*belay.Event)) bool {
 	for _, s := range p.stories {
 		for i := range s.Events {
@@ -181,7 +182,7 @@ func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*bela
 	return false
 }
 
-// tale changes the first execution for which fits is true.
+// tale changes the first execution for which the function fits returns true.
 func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
 	for _, s := range p.stories {
 		if fits(s) {
@@ -192,7 +193,8 @@ func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
 	return false
 }
 
-// entry changes the first entry for which fits is true and whose execution exists.
+// entry changes the first entry whose execution exists and for which the function fits returns
+// true.
 func (p *planting) entry(fits func(*entry) bool, change func(*entry)) bool {
 	for i := range p.record.Told {
 		e := &p.record.Told[i]
@@ -210,7 +212,7 @@ func (p *planting) entry(fits func(*entry) bool, change func(*entry)) bool {
 	return false
 }
 
-// session changes the first session for which fits is true.
+// session changes the first session for which the function fits returns true.
 func (p *planting) session(fits func(*belay.Worker) bool, change func(*belay.Worker)) bool {
 	for i := range p.record.Sessions {
 		if w := &p.record.Sessions[i]; fits(w) {

@@ -128,7 +128,7 @@ func (w *writer) write(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// acknowledged returns the writes whose results were known at the time by.
+// acknowledged returns the writes that were acknowledged before the time by.
 func (h *history) acknowledged(by time.Time) (all []entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +140,7 @@ func (h *history) acknowledged(by time.Time) (all []entry) {
 	return all
 }
 
-// lost returns those of the given writes that a server does not have, or has with other content.
+// lost returns the writes of the list all that a server lacks, or has with other content.
 func lost(ctx context.Context, s *server, all []entry) (out []string) {
 	for _, e := range all {
 		switch x, err := s.client.Execution(ctx, e.Execution); {
@@ -170,14 +170,15 @@ func needsLoop(t *testing.T) {
 	}
 }
 
-// powerCut is a copy of the disk, and the writes that had been acknowledged before it was made.
+// powerCut is a copy of the disk, and the writes that the server had acknowledged before the copy
+// was made.
 type powerCut struct {
 	disk  *disk
 	acked []entry
 }
 
 // powerCuts lets writers write to a server on a disk, and cuts the power at random moments. After
-// each cut it checks all writes that were acknowledged since the cut before, and one in twenty of
+// each cut it checks all writes that were acknowledged since the previous cut, and one in twenty of
 // the earlier writes. It returns the number of acknowledged writes that it checked, and the writes
 // that were lost.
 func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []string) {
@@ -199,7 +200,7 @@ func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []s
 	var all []powerCut
 	var last time.Time
 	for i := range cuts {
-		// so short that thirty cuts come before the disk is full
+		// the pause is so short that the test makes thirty cuts before the disk is full
 		_ = pause(ctx, between(r, 100*time.Millisecond, 500*time.Millisecond))
 		acked, now := w.acknowledged(time.Now()), time.Now()
 		acked = slices.DeleteFunc(acked, func(e entry) bool { return e.To.Before(last) && r.IntN(20) > 0 })

@@ -73,7 +73,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// end waits for the end of the process. After the time within it kills the process.
+// end waits for the process to end, and kills the process after the duration within.
 func (p *process) end(within time.Duration) {
 	t := time.NewTimer(within)
 	defer t.Stop()

@@ -90,7 +90,8 @@ type agentTale struct {
 	Execution belay.ExecutionID `json:"execution"`
 	Name      string            `json:"name"`
 	Cancelled bool              `json:"cancelled,omitempty"`
-	// one for the command's own process, and one for the process that left its session
+	// one entry for the command's own process, and one for the process that left the command's
+	// session
 	Trees []ticks `json:"trees"`
 	Alive []int   `json:"alive,omitempty"` // the pids that still exist at the end
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // settling is the longest time after the last fault for which executions may stay open. The longest
-// script with all its retries takes far less, and so does the work that is left over at half of the
-// measured throughput.
+// script with all its retries takes far less time. The servers also complete the remaining work in
+// far less time, even at half of the measured throughput.
 const settling = 2 * time.Minute
 
 // watchOver records from time to time all executions that have not ended.

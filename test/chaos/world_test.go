@@ -193,8 +193,8 @@ func (w *world) newServer(i int) *server {
 
 func (s *server) url() string { return "http://" + s.addr }
 
-// freeAddress returns an address on which no process listens. The kernel uses its port for no
-// outgoing connection.
+// freeAddress returns an address on which no process listens. Its port lies below the range from
+// which the kernel takes the ports of outgoing connections.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	var c net.ListenConfig
