@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount tries to mount a file system, and to make read-only mounts writable. The mounts stay
-// writable for the attacks after it.
+// mount tries to mount a file system, and to make read-only mounts writable. Mounts that it has
+// made writable stay writable for the attacks that run later.
 func mount(*spec) (string, error) {
 	var open []string
 	if err := os.MkdirAll("mountpoint", 0o700); err != nil {
@@ -98,8 +98,9 @@ func outside(s *spec) (string, error) {
 	return strings.Join(written, " "), nil
 }
 
-// base tries to open for writing the files from which the server makes other jobs: the files of the
-// base clones, by their own paths and by the links to them in this job's repository.
+// base tries to open files of the base clones for writing, because the server makes the workspaces
+// of other jobs from these clones. It uses their own paths, and the hard links to them in this
+// job's repository.
 func base(s *spec) (string, error) {
 	last := errNothing
 	clones, _ := filepath.Glob(s.Base + "/*/objects")

@@ -22,7 +22,7 @@ import (
 // lent is the number of files of one job that another job swaps for links.
 const lent = 40
 
-// moment is how long each of the two swapped files stays in its place.
+// moment is the pause between two swaps of a file or directory with a link.
 const moment = 200 * time.Microsecond
 
 // swapRepo makes two repositories in the job's own directory: an honest one, and one whose
@@ -89,8 +89,8 @@ func loot(*spec) (string, error) {
 	return "", fmt.Errorf("the checkout has the job's own files: %s", strings.TrimSpace(string(raw)))
 }
 
-// lend makes files and links to a secret, and sends descriptors of their directories to every
-// process that connects to an abstract socket.
+// lend makes files and links to a secret, and sends open file descriptors of their directories to
+// every process that connects to an abstract socket.
 func lend(s *spec) (string, error) {
 	tmp := os.Getenv("TMPDIR")
 	for i := range lent {
@@ -128,7 +128,8 @@ func lend(s *spec) (string, error) {
 	}
 }
 
-// borrow gets the descriptors of another job's directories, and swaps the files in them.
+// borrow gets open file descriptors of another job's directories, and swaps the files in these
+// directories.
 func borrow(s *spec) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()

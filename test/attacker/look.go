@@ -67,7 +67,8 @@ func bare(err error) error {
 	return err
 }
 
-// environ looks for a variable of other processes in all environments that it can read.
+// environ looks for a variable of the server in the environments of all Belay processes that it may
+// read.
 func environ(s *spec) (string, error) {
 	last := errNothing
 	for _, pid := range s.belays() {

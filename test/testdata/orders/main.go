@@ -1,6 +1,6 @@
 // The program orders is a worker for the tests of upgrades, which build it with the SDK of the
-// older and of the newer version. It runs the orders for the name ORDERS_NAME from the server at
-// ORDERS_URL.
+// older version and with the SDK of the newer version. It connects to the server at ORDERS_URL, and
+// runs the orders that require a worker with the label at=ORDERS_NAME.
 package main
 
 import (
