@@ -52,8 +52,8 @@ func (p *place) goSources(most int) (repo string, files int) {
 }
 
 // Rule: many jobs that edit, commit and run git at once on one large repository never affect each
-// other: no job waits for another job's lock of git, and none sees another's changes. The stored
-// changes of a job are its own commits and nothing else.
+// other: no job waits for a git lock of another job, and no job sees another job's changes. The
+// stored changes of a job are its own commits and nothing else.
 func TestManyJobsOnOneRepository(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -74,7 +74,7 @@ func stepped(rounds int) string {
 
 // Rule: eighteen jobs, eight at a time, on a repository of 800 commits survive three kills of the
 // server: all end with their commits, stashes, tags, index and files; no job starts its
-// conversation twice, and none repeats a step. With -long there are sixty jobs, twenty at a time,
+// conversation twice, and no job repeats a step. With -long there are sixty jobs, twenty at a time,
 // and nine kills.
 func TestNoStepIsRepeatedAfterKillsOfTheServer(t *testing.T) {
 	if *long {

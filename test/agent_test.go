@@ -176,8 +176,8 @@ func (a agents) hold(name string) string {
 	return "touch $TMPDIR/" + name + "\nuntil $TMPDIR/free-" + name + "\nfreed " + name
 }
 
-// held returns the path of the file that a prompt of hold has made, or "" while no such prompt
-// runs.
+// held returns the path of the file that a prompt made by hold has created, or "" while no such
+// prompt runs.
 func (a agents) held(name string) string {
 	a.api.t.Helper()
 	found, err := filepath.Glob(filepath.Join(a.data, "workspaces", "jobs", "*", "tmp", name))

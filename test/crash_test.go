@@ -25,8 +25,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// crashPoints is the number of fsyncs, counted from the start of a process, at each of which a test
-// kills the process.
+// crashPoints is the number of fsyncs, from the start of a process, at which tests may kill the
+// process.
 const crashPoints = 30
 
 // heldFor is the time by which strace delays each fsync: long enough for the test to read strace's
@@ -109,9 +109,9 @@ func leader(thread int) (int, error) {
 	return 0, fmt.Errorf("thread %d belongs to no process", thread)
 }
 
-// Rule: wherever a kill hits the real binary between two writes, every write that the binary has
-// acknowledged is in the store, each transition is there completely or not at all, and the same
-// command can continue (guarantees G3 and G4).
+// Rule: the real binary is killed between any two writes. Then the store contains every write that
+// the binary has acknowledged, and each transition completely or not at all, and the same command
+// can continue (guarantees G3 and G4).
 func TestKillAtTheNthSync(t *testing.T) {
 	t.Parallel()
 	r := dice(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// standby is a second PostgreSQL server that replicates a first one asynchronously. The second
-// server runs below a shell that stops it when this test process ends.
+// standby is a PostgreSQL server that replicates another server, the primary, asynchronously. A
+// shell starts the standby, and stops it when this test process ends.
 type standby struct {
 	t       *testing.T
 	primary *pgtest.Server
@@ -118,8 +118,8 @@ func (s *standby) caughtUp() {
 	})
 }
 
-// Rule: if an operator promotes two standbys of one primary, one after the other, the second gives
-// out only tokens that are greater than those of the first (guarantee G1).
+// Rule: if an operator promotes two standbys of one primary, one after the other, the servers give
+// out greater tokens on the second standby than on the first (guarantee G1).
 func TestSiblingStandbysTakeOver(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})
@@ -167,9 +167,9 @@ func TestSiblingStandbysTakeOver(t *testing.T) {
 	}
 }
 
-// Rule: a standby that lacks the newest commits of its primary takes over while a server runs. All
-// replicated writes are there, and no owner gets a token that another owner already got, not even a
-// token that only the primary had stored (guarantee G1).
+// Rule: while a server runs, a standby that lacks the newest commits of its primary is promoted.
+// Then the store has all replicated writes, and no owner gets a token that another owner already
+// got, not even a token that only the primary had stored (guarantee G1).
 func TestAStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, pgtest.Options{})

@@ -42,10 +42,10 @@ func listenerProcess() error {
 	return errors.Join(w.Run(ctx), b.Close())
 }
 
-// Rule: while a program with an engine listens, belay can list, submit, signal and wait in its data
-// directory, and a second engine is refused with the name of the process that has the directory.
-// After a kill of the program its execution continues. A program that stops gracefully removes its
-// socket.
+// Rule: while a program with an engine listens, belay can list, submit, signal and wait in the
+// program's data directory. A second engine does not start there, and its error names the program's
+// process. After a kill, a new process of the program continues the execution. A program that stops
+// gracefully removes its socket.
 func TestBelayBesideAProgram(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -31,9 +31,9 @@ func (p *place) holding(id belay.ExecutionID, name, script string) *started {
 	return x
 }
 
-// Rule: a command that runs under a lock owns the execution: it gets its token, can save
-// checkpoints with the lock's id, and its exit code ends the execution. A command that reopens the
-// execution later gets the checkpoint.
+// Rule: a command that runs under a lock owns the execution: the command gets the token, it can
+// save checkpoints with the lock's id, and its exit code ends the execution. If the execution is
+// reopened, the next command gets the checkpoint.
 func TestACommandUnderALock(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -23,7 +23,8 @@ type gated struct {
 	args  []string
 }
 
-// gates starts a gated belay run in the place's data directory, beside those that run already.
+// gates starts a gated belay run in the place's data directory, beside the runs that have started
+// before.
 func (p *place) gates(name string, steps int) *gated {
 	p.t.Helper()
 	g := &gated{p: p, name: name, steps: steps, args: []string{"run", "--repo", "none", "--key", name}}

@@ -94,8 +94,8 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 	return open, eachUser.ReplaceAllString(held, "a user of its own")
 }
 
-// full is locked during an attack that takes much memory, so that several storms do not take it at
-// the same time.
+// full is locked during an attack that takes much memory, so that only one test at a time takes
+// that memory.
 var full sync.Mutex
 
 func (x *storm) takeMemory(last map[string]verdict) string {
@@ -146,7 +146,7 @@ var (
 	eachUser = regexp.MustCompile(`user \d{5,}`)
 )
 
-// judges check the effects of attacks that the test can see and the attacker cannot.
+// judges decide whether an attack succeeded, if only the test can see the effect of the attack.
 var judges = map[string]func(x *storm, last verdict) bool{
 	"ended": ended, "left behind": (*storm).leftBehind, "outside": (*storm).wroteOutside, "tcp": (*storm).reachedTCP,
 	"udp":    (*storm).reachedUDP,

@@ -200,8 +200,8 @@ func signalBelay(s *spec) (string, error) {
 	return "", last
 }
 
-// seesProc reports whether /proc shows this process. If /proc shows it, then a process that /proc
-// does not show does not exist in this PID namespace.
+// seesProc reports whether /proc shows this process. In that case, this PID namespace has no
+// processes that are missing in /proc.
 func seesProc() bool {
 	_, err := os.Stat("/proc/self/cmdline")
 	return err == nil

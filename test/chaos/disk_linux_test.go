@@ -41,7 +41,7 @@ func (w *world) newTablespace() *disk {
 const noRoom = "No space left on device"
 
 // fillDisk fills the database's disk for a while. The fault counts only if a write failed because
-// of it.
+// the disk was full.
 func (w *world) fillDisk(ctx context.Context, f fault) {
 	if w.disk == nil {
 		return

@@ -63,8 +63,8 @@ func (h *history) died(pid int) {
 	h.deaths = append(h.deaths, death{pid, time.Now()})
 }
 
-// answered records the status of the answer to an invalid input. If that status is wrong, what
-// describes the input.
+// answered records the status of the answer to an invalid input. The parameter "what" describes the
+// input if the status is wrong, and is empty otherwise.
 func (h *history) answered(with, what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

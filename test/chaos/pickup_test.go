@@ -83,7 +83,7 @@ type place struct {
 	rest    []span // times at which the worker claims nothing because of a fault of the worker or of its server
 }
 
-// settled is how long after a fault of a worker the worker does not count as idle.
+// settled is the time after a fault of a worker during which the worker does not count as idle.
 const settled = 2 * time.Second
 
 // idle reports whether at least one worker that can run an execution had free slots during the

@@ -17,8 +17,9 @@ type fault struct {
 	For  time.Duration // how long it lasts
 }
 
-// plan is all faults in the order of time. The goroutine of a victim is busy during a fault, so the
-// victim's next fault may come later than planned, but no fault is left out.
+// plan is all faults in the order of time. The goroutine that carries out the faults of one victim
+// is busy during each fault, so the next fault may come later than planned, but no fault is left
+// out.
 type plan []fault
 
 // longOutage is how long a killed database stays down: longer than the TTL of the far workers, and
