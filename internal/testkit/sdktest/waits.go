@@ -57,8 +57,8 @@ var waits = []testCase{
 		id := e.start(time.Hour)
 		e.signal(id, "aproved", "me")
 		e.sleep(time.Minute)
-		e.explained(id, "signal", `signal "approved"`, `nothing has taken signal "aproved" (received: 1)`,
-			"it is checked again in")
+		e.explained(id, "signal", `signal "approved"`, `signal "aproved" (received: 1) was not consumed`,
+			"the engine checks it again in")
 		e.signal(id, "approved", "you")
 		want(e, id, "you")
 	}},
