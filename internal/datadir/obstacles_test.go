@@ -189,7 +189,8 @@ func pretend(t *testing.T, dir string, h http.Handler) {
 	})
 }
 
-// Rule: the error about a host with another protocol names the process and its version.
+// Rule: if the process that runs the engine of the directory has another version of the protocol,
+// the error names that process and its version.
 func TestTheErrorNamesAHostOfAnotherVersion(t *testing.T) {
 	o := Options{Patience: 2 * time.Second, Log: quiet}
 	t.Run("newer", func(t *testing.T) {

@@ -311,7 +311,8 @@ func (c *committer) commit(ctx context.Context, calls []*call, o *recorder) {
 
 // try commits calls together. If the store refuses the content of a call, or the calls are too many
 // for one transaction, try halves them, so that a refused command never makes other commands fail.
-// Calls that wait for rows of another transaction leave the batch.
+// A call that needs rows which another transaction has locked is taken out of the batch, so that
+// the other calls do not wait for it.
 func (c *committer) try(ctx context.Context, calls []*call, began began, o *recorder, guesses *int) {
 	b := &batch{began: began, calls: calls, commands: make([]machine.Command, len(calls))}
 	for i, k := range calls {

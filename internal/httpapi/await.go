@@ -187,7 +187,8 @@ func (a *api) gather(ctx context.Context, text *bytes.Buffer, e awaited, ended <
 	}
 }
 
-// write adds the event of one execution.
+// write appends the event for one execution to text: that it has ended, or why the wait for it was
+// refused.
 func (a *api) write(ctx context.Context, text *bytes.Buffer, e awaited) {
 	if e.err == nil && e.x == nil {
 		x, err := a.b.Execution(ctx, e.id)

@@ -22,7 +22,7 @@ const (
 
 func (f fate) String() string { return [...]string{"goes", "fails", "unheard", "dies"}[f] }
 
-// place is the point of its way at which a call has stopped.
+// place says where a call has stopped on its way to the store and back.
 type place uint8
 
 const (

@@ -432,8 +432,8 @@ func TestBaseIsCompacted(t *testing.T) {
 	}
 }
 
-// Rule: commits of the command have the user name in the git configuration of this process's user,
-// or Belay's name if that configuration has none.
+// Rule: the author of the command's commits is the user that the git configuration of this process's
+// user names, or Belay if the configuration names no user.
 func TestIdentity(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)

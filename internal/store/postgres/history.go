@@ -132,7 +132,8 @@ func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-// ended completes a run that ended with its start from the execution's row.
+// ended returns a copy of an ended run with the facts of its start, which the execution's row has
+// until the run ends.
 func (s stored) ended(end *machine.Run) *machine.Run {
 	r := *end
 	begin := s.run()

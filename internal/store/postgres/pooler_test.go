@@ -122,9 +122,9 @@ func named(t *testing.T, url string) string {
 	return config.Database
 }
 
-// Through a pooler in session mode, with its defaults or with ignored settings, a store works and
-// its time limits apply: a transaction that waits too long for a locked row fails, and an idle
-// transaction is ended.
+// A store works through a pooler in session mode, with the pooler's defaults and also if the pooler
+// ignores the settings that a client sends when it connects. In both cases the store's time limits
+// apply: a transaction that waits too long for a locked row fails, and an idle transaction is ended.
 func TestAPoolerInSessionMode(t *testing.T) {
 	srv := pgtest.Start(t, pgtest.Options{})
 	for name, settings := range map[string][]string{

@@ -111,8 +111,9 @@ func open(o Options) (*Server, error) {
 	return s, nil
 }
 
-// place returns the folder for the server's directory: the folder for temporary files, or /tmp if
-// the server's user cannot reach that folder, as may happen in a test that runs as root.
+// place returns the directory in which the server's directory is made: "" for the directory of
+// temporary files, or /tmp if the server's user cannot reach that directory, as may happen in a test
+// that runs as root.
 func place(c *syscall.Credential) string {
 	for at := os.TempDir(); c != nil && at != filepath.Dir(at); at = filepath.Dir(at) {
 		if info, err := os.Stat(at); err != nil || info.Mode()&0o001 == 0 {
