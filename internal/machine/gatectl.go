@@ -89,8 +89,9 @@ func (c *SetGate) check(op string) error {
 		fits = fits || k == c.Gate.Kind()
 	}
 	if !fits {
-		return refuse(belay.CodeInvalid, op, "a gate of kind %q has nothing to %s; those of kind %s have",
-			c.Gate.Kind(), c.Action, oneOf(kinds))
+		return refuse(belay.CodeInvalid, op,
+			"the action %q is not possible on a gate of kind %q, only on gates of kind %s", c.Action,
+			c.Gate.Kind(), oneOf(kinds))
 	}
 	for _, n := range []struct {
 		what, s string
@@ -120,7 +121,8 @@ func (c *SetGate) change(w *world, op string, g *Gate) error {
 	case belay.GatePause:
 		until := At(c.Until)
 		if until != 0 && until <= w.Now {
-			return refuse(belay.CodeInvalid, op, "until %s is over", c.Until.UTC().Format("2006-01-02 15:04:05 MST"))
+			return refuse(belay.CodeInvalid, op, "until is %s, which has passed",
+				c.Until.UTC().Format("2006-01-02 15:04:05 MST"))
 		}
 		since := w.Now
 		if g.Pause != nil { // a repetition, or a new reason or end of the same pause
@@ -167,8 +169,8 @@ func (c *SetGate) change(w *world, op string, g *Gate) error {
 // CheckGate refuses an id that cannot be the id of a gate.
 func CheckGate(op string, id belay.GateID) error {
 	if !slices.Contains(gateKinds, id.Kind()) {
-		return refuse(belay.CodeInvalid, op, "%q is no gate: it begins with its kind, which is %s, and a colon", id,
-			oneOf(gateKinds))
+		return refuse(belay.CodeInvalid, op,
+			"%q is not the id of a gate: an id is a kind, a colon and a name; the kinds are %s", id, oneOf(gateKinds))
 	}
 	return checkName(op, "the gate's name", id.Name(), true)
 }
@@ -187,17 +189,17 @@ func oneOf(words []string) string {
 
 func checkLimit(op string, limit int) error {
 	if limit < 1 || limit > belay.MaxConcurrency {
-		return refuse(belay.CodeInvalid, op, "a limit of %d is not within 1 and %d", limit, belay.MaxConcurrency)
+		return refuse(belay.CodeInvalid, op, "a limit of %d is not between 1 and %d", limit, belay.MaxConcurrency)
 	}
 	return nil
 }
 
 func checkRate(op string, n int, per belay.Duration) error {
 	if n < 1 || n > belay.MaxRate {
-		return refuse(belay.CodeInvalid, op, "a rate of %d is not within 1 and %d", n, belay.MaxRate)
+		return refuse(belay.CodeInvalid, op, "a rate of %d is not between 1 and %d", n, belay.MaxRate)
 	}
 	if per < belay.MinRatePer || per > belay.MaxRatePer {
-		return refuse(belay.CodeInvalid, op, "the time of a rate, %s, is not within %s and %s", per.D(),
+		return refuse(belay.CodeInvalid, op, "the time of a rate, %s, is not between %s and %s", per.D(),
 			belay.MinRatePer.D(), belay.MaxRatePer.D())
 	}
 	return nil

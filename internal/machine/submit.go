@@ -241,7 +241,7 @@ func (c *Submit) atLimit(w *world, parent *Execution) error {
 	for p := parent; p != nil; p = w.execs[p.Parent] {
 		if p.Gates != nil && p.Gates.Concurrency != nil && p.Gates.Concurrency.Name == l.Name && !p.State.Terminal() {
 			return refuse(belay.CodeConflict, "submit",
-				"%s, from which this descends, is under the limit %q itself: each would wait for the other", p.ID,
+				"the ancestor %s names the limit %q too: it and this child would wait for each other", p.ID,
 				l.Name)
 		}
 	}
