@@ -21,9 +21,10 @@ func (s *serving) admissions() map[string]func(*belay.Submission) error {
 	}
 }
 
-// forOwnWorker reports whether the worker inside this server may take a submission. Other workers
-// check jobs against their own configuration, and the executions of belay run are in queues of
-// their own.
+// forOwnWorker reports whether the worker inside this server may claim the submitted execution. If
+// only other workers may claim it, this server does not check the job against its configuration:
+// other workers have their own configuration, and the queues of belay run belong to processes of
+// belay run.
 func forOwnWorker(x *belay.Submission) bool {
 	return (x.Queue == "" || x.Queue == "default") && len(x.WorkerLabels) == 0
 }

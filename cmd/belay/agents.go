@@ -91,8 +91,8 @@ func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
 	return nil
 }
 
-// checkReadable refuses an agent's command if a file of the command is not readable for the users
-// of jobs, because they could not run the command.
+// checkReadable returns an error if the users of jobs may not read a file of an agent's command,
+// because jobs of these users could not run the command.
 func checkReadable(command []string) error {
 	path := unreadable(command)
 	if path == "" {
@@ -103,8 +103,8 @@ func checkReadable(command []string) error {
 }
 
 // unreadable returns the first file of a command that users other than its owner may not read, or
-// "" if there is none. It looks for the program as the shell of such a user would: if the user may
-// not read a file in PATH, the next file of that name counts.
+// "" if there is none. Like the shell of such a user, it skips a program in PATH that the user may
+// not read, if a later directory in PATH has a program of the same name that the user may read.
 func unreadable(command []string) string {
 	if len(command) == 0 {
 		return ""

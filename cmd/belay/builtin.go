@@ -20,10 +20,10 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// builtins makes the workers of a process for the built-in workflows: commands and agents. The
-// caller calls prepare first, and then commands or agents. Jobs run in the sandbox that the
-// configuration selects, as far as this machine can provide it; the log says which parts of the
-// sandbox are active.
+// builtins makes the workers with which a process runs the built-in workflows: one worker for
+// commands and one for agents. The caller calls the method prepare first, and then commands or
+// agents. Jobs run in the sandbox that the configuration selects, as far as this machine can
+// provide it; the log says which parts of the sandbox are active.
 type builtins struct {
 	backend belay.Backend
 	cfg     *config.Config
@@ -44,8 +44,9 @@ type builtins struct {
 	ofCommands, ofAgents *jobs // nil if this process runs no jobs of that kind
 }
 
-// prepare makes the runners of jobs and tests the sandbox. commands is the number of commands at a
-// time; setup is nil if the process runs no agents.
+// prepare makes the runners of jobs and tests the sandbox. commands is the greatest number of
+// commands that run at the same time, or 0 if the process runs no commands; setup is nil if the
+// process runs no agents.
 func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup) (err error) {
 	if commands > 0 {
 		if b.ofCommands, err = jobRunner(ctx, b.cfg, b.dir, b.log, nil, commands, b.secrets...); err != nil {
@@ -61,21 +62,21 @@ func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup
 	return nil
 }
 
-// commands makes a worker for at most most commands at a time.
+// commands makes a worker that runs commands; most is the greatest number of commands that run at
+// the same time.
 func (b *builtins) commands(ctx context.Context, most int) *worker.Worker {
 	r := b.ofCommands
 	r.sweepAll(ctx, b.log)
-	// Other users submit the commands. Therefore the configuration limits the variables of the
-	// environment and the repositories that a command may request: no variable unless the
-	// configuration names one.
+	// Other users submit the commands, so the configuration limits the repositories and environment
+	// variables that a command may request. Without a setting, a command may request no variable.
 	r.Env, r.Repos = append([]string{}, b.cfg.Agent.Env...), repositories(b.cfg)
 	w := b.worker(b.name, most)
 	worker.Register(w, agent.Workflow, r.Run)
 	return w
 }
 
-// agents makes a worker for agents. The caller calls the function over when the worker has stopped;
-// over logs how long workspaces waited for the set-up lock of their repository.
+// agents makes a worker that runs agents. When the worker has stopped, the caller calls over, which
+// logs how long the set-up of workspaces waited for the lock of the repository and had this lock.
 func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Worker, over func()) {
 	a, r := b.cfg.Agent, b.ofAgents
 	r.sweepAll(ctx, b.log)
@@ -102,29 +103,31 @@ func (b *builtins) worker(name string, most int) *worker.Worker {
 	})
 }
 
-// jobs is a runner of jobs, and the range of system users that it gives to them, if any.
+// jobs is a runner of jobs. users is the range of system users under which the jobs run; it is
+// empty if the jobs run as the user of this process.
 type jobs struct {
 	*agent.Runner
 	users process.Range
 }
 
-// sweep removes the workspaces of dead processes. It does not touch the workspaces of living
-// processes, and this process has no workspace yet.
+// sweep removes the workspaces of processes that have died. It keeps the workspaces of living
+// processes, including this process.
 func (j *jobs) sweep(ctx context.Context, log *slog.Logger) {
 	if err := j.Workspaces.Sweep(ctx, func(string) bool { return true }); err != nil {
 		log.Warn("remove the workspaces of earlier jobs", "error", err)
 	}
 }
 
-// The delays between two sweeps while the first sweep has left something.
+// sweepAgain is the delay before the second sweep. Each further delay is twice as long as the one
+// before, up to sweepLimit.
 const (
 	sweepAgain = time.Second
 	sweepLimit = time.Minute
 )
 
-// sweepAll sweeps, and sweeps again in the background until no workspace of a dead process is left:
-// a sweep leaves a workspace whose system user has been given to a running job since, and a workspace
-// whose work cannot be salvaged for now.
+// sweepAll calls sweep, and repeats it in the background until no workspace of a dead process is
+// left. A sweep cannot remove a workspace while its work cannot be salvaged, or while a running job
+// uses the same system user as the dead process's job.
 func (j *jobs) sweepAll(ctx context.Context, log *slog.Logger) {
 	j.sweep(ctx, log)
 	if !j.leftover() {
@@ -143,8 +146,9 @@ func (j *jobs) leftover() bool {
 	return err != nil || slices.ContainsFunc(all, func(g workspace.Garbage) bool { return g.Kind == workspace.Dead })
 }
 
-// jobRunner makes the runner of jobs that the configuration describes, for at most most jobs at a
-// time. command is the command that all jobs start, or nil if each job names its own command.
+// jobRunner makes the runner of jobs that the configuration describes. most is the greatest number
+// of jobs that run at the same time. command is the command that all jobs start, or nil if each job
+// names its own command.
 func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int,
 	secrets ...string) (*jobs, error) {
 	a := cfg.Agent
@@ -178,10 +182,11 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	return j, testSandbox(ctx, j.Runner, log)
 }
 
-// testSandbox runs a trial job to find out which parts of the sandbox this machine provides, and
-// logs them. It returns an error, so that no jobs run, in two cases: the configuration demands a
-// wall (a part of the sandbox) that this machine cannot provide; or everything works except that
-// jobs cannot have users of their own, as for root in some containers.
+// testSandbox runs a trial job to find out which walls (parts of the sandbox) this machine
+// provides, and logs them. It returns an error, so that no jobs run, if the machine cannot provide
+// a wall that the configuration demands. It also returns an error if the trial job fails with a
+// system user of its own but succeeds without one, as for root in some containers; with
+// agent.users: none, jobs would then run as root.
 func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	held, err := r.Probe(ctx)
 	var missing *process.WallError
@@ -237,7 +242,8 @@ const (
 	// ownUsers is the first system user of jobs if the configuration names no range. It is above
 	// the users that operating systems give to people, services and containers.
 	ownUsers = 0x70000000
-	// mostUsers is the greatest number of system users for jobs: four for each job at a time.
+	// mostUsers is the greatest number of system users that a runner of jobs reserves: four for
+	// each job that may run at the same time, and at most 10,000 jobs may.
 	mostUsers = 4 * 10_000
 	// userJournal is the directory in which all Belay processes of this machine record which
 	// process uses which system user.
@@ -245,9 +251,8 @@ const (
 )
 
 // jobUsers returns the pool of system users for workspaces, with one user for each workspace, and
-// the user that owns the base clones. Both are nil, and jobs run as the user of this process, if
-// the configuration switches these users off, or if it does not name users and this process is not
-// root.
+// the user that owns the base clones. It returns nil for both, and jobs run as the user of this
+// process, if agent.users is none, or if agent.users is auto and this process does not run as root.
 func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (*process.Pool,
 	*host.User, error) {
 	users := process.Range{First: ownUsers, Count: uint32(max(256, 4*most))}

@@ -13,11 +13,11 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// bury kills the processes that a worker which died on this host has left. Each process of a job
-// has the id of its run in its environment. A run is over in two cases: its token is older than the
-// token of its execution; or its token is the newest, and the execution does not run or the dead
-// worker still owns it. So bury kills no process of a living worker, since such a worker owns its
-// execution and its run has the newest token.
+// bury kills the processes that a dead worker of this host has left behind. Each process of a job
+// has the id of its run in its environment, and bury kills a process only if its run is over. A run
+// is over in two cases: its token is older than the token of its execution; or its token is the
+// newest, and the execution does not run or the dead worker still owns it. A process of a living
+// worker is safe, because the living worker owns its execution and its run has the newest token.
 func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

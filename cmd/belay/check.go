@@ -120,8 +120,8 @@ func (a *app) checkWorker(c *config.Config) (warnings []string, err error) {
 	return warnings, errors.Join(err, checkJobs(c, false))
 }
 
-// checkListen refuses an address that does not exist, and an address that other machines can reach
-// while the store has no API key.
+// checkListen returns an error if the host name of the configured address cannot be resolved, or if
+// other machines can reach the address while the store has no API key.
 func checkListen(ctx context.Context, c *config.Config) error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil || c.InsecureNoAuth {

@@ -115,8 +115,8 @@ func living(w *belay.Worker) bool {
 }
 
 // outcome waits up to three seconds for the effect of an action on a running execution, and returns
-// the execution. If the owner has died together with the last engine, the new engine notices the
-// death within this time, and the action then ends the execution.
+// the execution. If the owner of the execution died together with the last engine, the new engine
+// that this command has started notices the death within this time, and then completes the action.
 func outcome(ctx context.Context, b belay.Backend, e belay.Execution) belay.Execution {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

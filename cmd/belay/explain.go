@@ -90,9 +90,9 @@ func (a *app) engineFacts(ctx context.Context) []string {
 	return slices.Insert(notes, 0, why)
 }
 
-// noEngine says that no engine runs on the data directory and when the last change was made. It
-// is empty if an engine runs, if the command asks a server, or if it reads a database: the servers
-// of a database leave no trace in it while they have nothing to do.
+// noEngine returns a text that says that no engine runs on the data directory, and when the store
+// last changed. It returns "" if an engine runs, if the command asks a server, or if it reads a
+// database: a database does not show whether servers run on it, because idle servers write nothing.
 func (a *app) noEngine() string {
 	if a.server != "" || a.store != "" || embedded.Holder(a.data) != "" {
 		return ""
@@ -104,8 +104,8 @@ func (a *app) noEngine() string {
 	return text
 }
 
-// noteNoEngine prints below a list that no engine runs, if an execution in the list has not ended,
-// because its state is then the state from the time at which the last engine ended.
+// noteNoEngine prints a note below a list if no engine runs and an execution in the list has not
+// ended: the state in the list is then from the time at which the last engine stopped.
 func (a *app) noteNoEngine(list ...belay.Execution) {
 	if !slices.ContainsFunc(list, func(e belay.Execution) bool { return !e.State.Terminal() }) {
 		return

@@ -194,9 +194,10 @@ unless standard output is a terminal.`,
 	return a.readFlag(c)
 }
 
-// copyChunks writes a log or artifact to w. If the middle of a long log was dropped, copyChunks
-// writes a line with the number of missing chunks. The beginning of a log is never dropped: chunks
-// that begin above zero belong to an artifact that replaced an earlier one.
+// copyChunks writes a log or artifact to w. If chunks in the middle of a long log are missing,
+// because the store dropped them, copyChunks writes a line with their number. The store never drops
+// the beginning of a log. If the first chunk has a number above zero, the chunks are those of an
+// artifact that replaced an earlier artifact, and nothing is missing.
 func copyChunks(ctx context.Context, w io.Writer, r reader, id belay.ExecutionID, name string) error {
 	next := int64(0)
 	for found := false; ; found = true {

@@ -22,8 +22,9 @@ import (
 // url returns the URL of the data directory's store.
 func (a *app) url() string { return "sqlite:" + a.data }
 
-// reader has the calls of the commands that only read. A server, the process with the engine
-// and the store of the data directory all implement reader.
+// reader has the calls that read-only commands need. Three types implement reader: the client of a
+// server, the client of the process that runs the engine, and the reader of the data directory's
+// store.
 type reader interface {
 	Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error)
 	Executions(ctx context.Context, f belay.Filter) (belay.Page, error)
@@ -33,9 +34,9 @@ type reader interface {
 	Workers(ctx context.Context) ([]belay.Worker, error)
 }
 
-// reading calls f with a reader of the store that --store names, of the server, if the command line
-// names one, and otherwise of the data directory. Stores are readable while other processes run
-// engines on them.
+// reading calls f with a reader of the store that --store names; otherwise of the server, if the
+// command line names one; otherwise of the data directory. It can read a store while other
+// processes run engines on the store.
 func (a *app) reading(ctx context.Context, f func(reader) error) error {
 	if a.store != "" {
 		r, err := embedded.OpenReader(ctx, a.store)

@@ -22,8 +22,8 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// labelLine is the label with a hash of the whole belay run line. With --resume, belay run finds by
-// this label the execution of an interrupted line.
+// labelLine is the name of the label that contains a hash of the job on a belay run command line.
+// belay run --resume uses this label to find the execution of an interrupted command line.
 const labelLine = "line"
 
 // runFlags are the flags of belay run.
@@ -213,8 +213,9 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 		Labels: map[string]string{agent.LabelCommand: screen.Brief(line, 60), labelLine: digest},
 		Policy: belay.Policy{
 			MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace,
-			// The user decides each time whether to type the line again, so a command that crashes
-			// its worker is not repeated endlessly.
+			// After each loss the user decides whether to type the command line again. So a command
+			// that crashes its worker is not repeated endlessly, even with a high limit of lost
+			// runs.
 			MaxLosses: 1000,
 		},
 	}
@@ -232,8 +233,8 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 	return &e, err
 }
 
-// unfinished returns the newest execution of the same line that has not ended, or nil if there is
-// none.
+// unfinished returns the newest execution that has not ended and whose label has the hash digest,
+// or nil if there is none.
 func (s *session) unfinished(ctx context.Context, digest string) (*belay.Execution, error) {
 	f := belay.Filter{
 		Workflow: agent.Workflow, Labels: map[string]string{labelLine: digest}, Limit: 1,
@@ -289,8 +290,8 @@ func (v *view) summary(e *belay.Execution) error {
 }
 
 // exitCodeOf returns the exit code for a job that has ended. code is the exit code of the job's
-// last command. If there is no such code, the exit code is 130 after a cancel and 124 after a
-// timeout, as with shells and timeout(1), and 125 after any other failure.
+// last command. The result is 130 after a cancel, as in shells. After a failure without an exit
+// code, the result is 124 for a timeout, as in timeout(1), and 125 for any other failure.
 func exitCodeOf(e *belay.Execution, code int) int {
 	switch {
 	case e.State == belay.Cancelled:

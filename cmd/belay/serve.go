@@ -175,8 +175,8 @@ func (s *serving) open(ctx context.Context, srv *server.Server) error {
 	return nil
 }
 
-// again waits for the second request to stop and then calls stop. The first request has ended ctx.
-// again returns when the context over ends.
+// again waits until the user requests to stop a second time, and then calls stop. ctx has ended
+// when the user has requested it the first time. again returns early if over ends.
 func again(ctx, over context.Context, stop context.CancelFunc) {
 	select {
 	case <-ctx.Done():

@@ -59,8 +59,8 @@ func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, er
 		if err != nil {
 			return nil, err
 		}
-		// Sweep does not touch the workspaces of living processes, and this process has no
-		// workspace yet.
+		// The function protects workspaces of this process, which has none yet; Sweep never removes
+		// a workspace of another living process.
 		if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
 			slog.Warn("remove the workspaces of earlier runs", "error", err)
 		}
@@ -163,12 +163,12 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 	}
 }
 
-// maxEngineOutage is the longest time without an engine after which belay run ends with an error.
-// The worker ends its work sooner.
+// maxEngineOutage is how long belay run waits while no engine answers; then it ends with an error.
+// By then the worker has given up its runs, after worker.DefaultMaxFreeze.
 const maxEngineOutage = worker.DefaultMaxFreeze + 2*time.Minute
 
-// ended waits for the end of an execution, also while another process takes over the engine or
-// no engine answers.
+// ended waits for the end of an execution. It continues to wait while another process takes over
+// the engine, and while no engine answers for up to maxEngineOutage.
 func (s *session) ended(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
 	since := time.Now()
 	for {

@@ -31,9 +31,8 @@ func completeStore(c *cobra.Command) {
 		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
-// readStore is useStore for a command that reads. A command without the flag --store, and one whose
-// --server or --data was typed, keeps its server or data directory. Two places on one command line
-// are refused.
+// readStore calls useStore for a command that only reads. It does nothing for a command that has no
+// flag --store. It refuses a command line with --store and also --server or --data.
 func (a *app) readStore(c *cobra.Command) error {
 	if c.Flags().Lookup("store") == nil {
 		return nil

@@ -295,7 +295,8 @@ func (a *app) printResult(e *belay.Execution) error {
 	code := 0
 	if e.Workflow == agent.Workflow {
 		var r agent.Result
-		// if the output is not the result of a job, the exit code is the same as for any workflow
+		// if the output is not the result of a job, r.ExitCode stays 0 and exitCodeOf uses the
+		// state and the error
 		_ = json.Unmarshal(e.Output, &r)
 		code = exitCodeOf(e, r.ExitCode)
 	} else if e.State != belay.Succeeded {

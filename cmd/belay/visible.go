@@ -23,8 +23,8 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// visibility has the paths that are hidden from the jobs of a process, and those paths below them
-// that jobs may read all the same.
+// visibility has two lists of paths: hidden paths, which jobs cannot see, and readable paths, which
+// jobs may read although they are below hidden paths.
 type visibility struct{ hidden, readable []string }
 
 // visibilityOf returns the visibility of jobs. own says that jobs have system users of their own,
@@ -43,8 +43,8 @@ func visibilityOf(c *config.Config, data string, command []string, own bool, sec
 	return s
 }
 
-// hiddenFrom returns the visibility of jobs whose file system is sealed (agent.seal); see
-// visibilityOf.
+// hiddenFrom returns the visibility of jobs for which all files outside of the workspace are
+// read-only (agent.seal). Its parameters are those of visibilityOf.
 func hiddenFrom(c *config.Config, data string, command []string, own bool, secrets ...string) visibility {
 	a := c.Agent
 	s := visibility{readable: a.Readable}
@@ -131,9 +131,9 @@ func engines() (all []string) {
 	return all
 }
 
-// hideExcept replaces each hidden directory above dir by the directory's entries, except for the
-// path down to dir. Without a seal of the file system, a job finds its workspace at its real path,
-// so this path must stay visible.
+// hideExcept replaces each hidden directory above dir by the entries of that directory, except for
+// the entries on the path to dir. Unless agent.seal is set, a job finds its workspace at its real
+// path below dir, so this path must stay visible.
 func hideExcept(hidden []string, dir string) (all []string) {
 	for _, p := range hidden {
 		if p != dir && !strings.HasPrefix(dir, p+"/") {
@@ -183,8 +183,8 @@ func (s *visibility) unique() {
 	}
 }
 
-// wallsOf returns the walls around jobs, the parts of their sandbox. If the configuration itself
-// names a wall, with agent.hidden or agent.egress, jobs do not run without it.
+// wallsOf returns the walls around jobs (the parts of their sandbox). If the configuration sets
+// agent.hidden or agent.egress, it demands that wall: no jobs run if the machine cannot provide it.
 func wallsOf(c *config.Config, s visibility) (agent.Walls, error) {
 	w := agent.Walls{Hidden: s.hidden, Readable: s.readable}
 	if len(c.Agent.Hidden) > 0 {
@@ -213,8 +213,8 @@ func wallsOf(c *config.Config, s visibility) (agent.Walls, error) {
 }
 
 // ownAddress returns a function that reports whether this server listens at an address. The proxy
-// must not connect jobs to such an address, because the server would accept the connection as one
-// of its own user.
+// through which jobs use the network must not connect to such an address, because the server would
+// see the connection of the proxy, which is no job and needs no key.
 func ownAddress(listen string) func(netip.AddrPort) bool {
 	_, text, _ := net.SplitHostPort(listen)
 	port, err := strconv.ParseUint(text, 10, 16)
@@ -248,9 +248,9 @@ func homes() (all []string) {
 	return all
 }
 
-// programs returns the directories below a home directory that jobs need to read: the directories
-// in PATH, and the directories of the command and of the files among its arguments, both by their
-// names and with links resolved.
+// programs returns the paths below a hidden directory, such as a home directory, that jobs need to
+// read: the directories in PATH, and the directories of the command and of the files among its
+// arguments. It returns each path as it is written and with its links resolved.
 func programs(home string, command []string) (all []string) {
 	real, err := filepath.EvalSymlinks(home)
 	if err != nil {

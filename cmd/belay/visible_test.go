@@ -93,8 +93,8 @@ func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 	}
 }
 
-// Rule: without a seal of the file system, a job finds its workspace at its real path, and the
-// other entries of the directories on this path are hidden.
+// Rule: if agent.seal is off, a job sees its workspace at its real path, and the other entries of
+// the directories on this path are hidden.
 func TestWithoutASealOnlyThePathToTheWorkspaceIsVisible(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -31,7 +31,8 @@ type work struct {
 	Commits int    `json:"commits"`
 	Files   int    `json:"files"`
 	Lost    string `json:"lost,omitempty"`
-	// Left lists the parts of the work that a checkout by a user leaves out.
+	// Left lists the changes that belay workspaces restore has not applied to the checkout, because
+	// git would then run programs of the job as the user.
 	Left []string `json:"left,omitempty"`
 	// BundleFile, PatchFile and HomeFile are the paths of the files that belay workspaces salvage
 	// wrote.
@@ -161,7 +162,7 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// write writes the bundle, the patch and the HOME to files.
+// write writes the bundle, the patch and the archive of HOME to files.
 func (w *work) write(dir, name string) error {
 	for _, f := range []struct {
 		suffix string
