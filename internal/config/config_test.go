@@ -192,8 +192,8 @@ func TestMisspeltVariablesGetAWarning(t *testing.T) {
 	}
 }
 
-// Rule: a file that does not exist is CodeNotFound; a file that is too large, and a directory, are
-// refused.
+// Rule: Load returns CodeNotFound for a file that does not exist, CodeInvalid for a file that is
+// larger than 1 MiB, and an error for a directory.
 func TestUnreadableFilesAreRefused(t *testing.T) {
 	_, err := config.Load(config.Sources{File: filepath.Join(t.TempDir(), "none.yaml")})
 	if belay.CodeOf(err) != belay.CodeNotFound {

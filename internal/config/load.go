@@ -46,8 +46,9 @@ func (p *problems) add(from, key, format string, args ...any) {
 	*p = append(*p, where+": "+fmt.Sprintf(format, args...))
 }
 
-// Load reads a configuration. All errors in its values are one *belay.Error with CodeInvalid, and
-// each error has a line of the message. A file that does not exist is CodeNotFound.
+// Load reads a configuration. If values are invalid, it returns one *belay.Error with CodeInvalid,
+// whose message has a line for each invalid value. If the file does not exist, it returns an error
+// with CodeNotFound.
 func Load(s Sources) (*Config, error) {
 	c := Default()
 	var bad problems
@@ -129,8 +130,8 @@ func (c *Config) together(bad *problems) {
 	}
 }
 
-// fromEnv returns the settings in environment variables; nameOf gives the variable of a key. An
-// empty variable counts as not set.
+// fromEnv returns the settings in environment variables; nameOf returns the name of the variable
+// for a key. An empty variable counts as not set.
 func fromEnv(environ []string, nameOf func(Key) string) []setting {
 	var all []setting
 	for _, k := range keys {

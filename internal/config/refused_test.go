@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// refusals are files with an error, and the exact text of the error.
+// refusals lists the contents of files that Load refuses, each with the exact text of the error.
 var refusals = []struct{ name, file, says string }{
 	{"unknown key", "listen: :1\nlisten_on: :2\n",
 		`F:2: listen_on: there is no such key; did you mean listen?`},
@@ -147,7 +147,8 @@ func TestUnusualFilesAreAccepted(t *testing.T) {
 	}
 }
 
-// No file makes the reader panic or slow, and the error of a refused file begins with its name.
+// For any content of a file, Load neither panics nor takes long, and the error about a refused file
+// begins with the path of the file.
 func FuzzFile(f *testing.F) {
 	for _, r := range refusals {
 		f.Add(r.file)

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// Rule: credentials in the URL of a repository are removed from the URL. They can be used, and no
-// value that Belay shows contains them.
+// Rule: Load moves the credentials in the URL of a repository from the URL to Agent.Logins, from
+// which Belay uses them. No value that Belay shows contains credentials.
 func TestCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 	const text = "agent:\n  repo: https://bot:hunter2@git.example/app.git\n" +
 		"  repos: ['https://hunter2@git.example/one', 'https://git.example/*', 'ssh://git:hunter2@git.example/x', " +
@@ -45,8 +45,8 @@ func TestCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 	}
 }
 
-// Rule: credentials are refused in a pattern of repositories, in a URL that cannot be parsed and in
-// a flag, and the error does not show them.
+// Rule: Load refuses credentials in a pattern of repositories, in a URL that cannot be parsed and
+// in a flag, and the error does not show the credentials.
 func TestRefusedCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 	for _, s := range []config.Sources{
 		{Environ: []string{`BELAY_AGENT_REPOS=["https://bot:hunter2@git.example/*"]`}},
