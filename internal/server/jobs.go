@@ -37,7 +37,7 @@ func (s *Server) jobs(ctx context.Context) (Jobs, error) {
 	return jobs, err
 }
 
-// checkWorker refuses a worker without a key that runs jobs which other people submit.
+// checkWorker refuses the registration of a worker that has no key and runs jobs of other people.
 func (s *Server) checkWorker(spec *belay.WorkerSpec) error {
 	if s.opt.RunsForOthers == nil || !s.opt.RunsForOthers(spec) {
 		return nil
@@ -50,8 +50,8 @@ func (s *Server) checkWorker(spec *belay.WorkerSpec) error {
 	}
 }
 
-// demand returns the message for callers without a key, if every caller needs one for the given
-// reason; an empty reason gives an empty message.
+// demand returns the message for callers without a key. why is the reason why every caller needs a
+// key; if it is empty, callers may need no key, and the message is empty.
 func (s *Server) demand(why string) string {
 	if why == "" {
 		return ""
@@ -77,11 +77,13 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// verdictKey is the key of a request's context for the verdict on its connection.
+// verdictKey is the key under which the context of a request has the verdict whether the caller of
+// its connection is a job.
 type verdictKey struct{}
 
-// judgeConnections returns a function that begins to judge a new connection in a goroutine of its
-// own, and puts the verdict into the context of the connection's requests.
+// judgeConnections returns a function that finds out, in a goroutine of its own, whether a new
+// connection comes from a job. It puts a function that waits for this verdict into the context of
+// the connection's requests.
 func judgeConnections(j *peer.Judge) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
 		verdict := sync.OnceValue(func() error { return j.TCP(c) })

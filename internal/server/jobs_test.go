@@ -143,8 +143,8 @@ func TestAJobGetsNothingWithoutAKey(t *testing.T) {
 	}
 }
 
-// A job with a system user of its own also gets every request without a key refused, although the
-// server sees only the user and the socket of the job.
+// The server also refuses every request without a key from a job that runs as a system user of its
+// own. It recognises such a job only by the user of the job's socket.
 func TestAJobWithAUserOfItsOwnGetsNothingWithoutAKey(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run a process as another user")
@@ -239,7 +239,8 @@ func TestAWorkerThatRunsJobsOfOthersNeedsAKey(t *testing.T) {
 	}
 }
 
-// The server calls Options.Jobs before it listens, and does not start if that fails.
+// The server calls Options.Jobs before it listens, and does not start if Options.Jobs returns an
+// error.
 func TestAServerThatCannotTellItsJobsDoesNotListen(t *testing.T) {
 	broken := errors.New("no way to tell")
 	r := start(t, setup{jobs: func(context.Context) (server.Jobs, error) { return server.Jobs{}, broken }})
@@ -248,7 +249,8 @@ func TestAServerThatCannotTellItsJobsDoesNotListen(t *testing.T) {
 	}
 }
 
-// A server that does not run as root refuses its jobs too.
+// A server that does not run as root also refuses every request of a job without a key. As root,
+// this test runs TestAJobGetsNothingWithoutAKey again as another user.
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test of this run is without root")

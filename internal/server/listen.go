@@ -12,8 +12,8 @@ import (
 )
 
 // listen listens on the configured address, and reports whether callers need no key. It refuses an
-// address that other machines can reach if the store has no key. If demand is not empty, every
-// caller needs a key, even while there is none; demand is the reason.
+// address that other machines can reach while the store has no key. demand is the reason why every
+// caller needs a key, even while the store has no key; it is empty if there is no such reason.
 func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Listener, open bool, err error) {
 	op := "listen on " + s.cfg.Listen
 	has, err := b.HasKeys(ctx)

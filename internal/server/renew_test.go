@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// writeCertificate writes a certificate with a serial number and its key, modified at a given time.
+// writeCertificate writes the files of a certificate with the given serial number and of its key,
+// and sets the modification time of both files.
 func writeCertificate(t *testing.T, c *certificate, serial int64, at time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

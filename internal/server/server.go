@@ -41,10 +41,11 @@ type Options struct {
 	Log *slog.Logger
 	// Ready, unless nil, is called once the server answers.
 	Ready func(Listening)
-	// Services run beside the server. Their context ends when the server begins to stop, and they
-	// may then take the rest of the grace to end. A service that returns earlier ends the server.
+	// Services run beside the server. Their context ends when the server begins to stop; they may
+	// then take the rest of the grace period to finish. A service that returns before the server
+	// begins to stop ends the server.
 	Services []func(context.Context) error
-	// Agents are the options of the API for agents; nil for a server without it.
+	// Agents are the options of the API for agents; nil if the server does not offer this API.
 	Agents *agentapi.Options
 	// Admit has checks by the name of the workflow. A check runs before a submission of its
 	// workflow is stored. The service of Agents checks the submissions for agents.
@@ -77,7 +78,7 @@ type Server struct {
 	stop     sync.Once
 
 	// agents is the service of agents. All listeners share it, because its queue depth counts the
-	// jobs from all of them.
+	// jobs from all listeners together.
 	agents *agentapi.Service
 	made   sync.Once
 }
@@ -230,7 +231,7 @@ func (s *Server) serve(h *http.Server, l net.Listener) error {
 	return fmt.Errorf("serve %s: %w", s.cfg.Listen, err)
 }
 
-// shutdown shuts the server and its services down gracefully, within the grace.
+// shutdown shuts the server and its services down gracefully, within the grace period.
 func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.CancelFunc, ended <-chan error,
 	b Engine) error {
 	s.log.Info("belay is stopping; interrupt it again to stop at once", "grace", s.cfg.Grace)

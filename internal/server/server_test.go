@@ -183,7 +183,7 @@ func TestAServerAnswersOnOnePortUntilItStops(t *testing.T) {
 	if err := r.wait(); err != nil {
 		t.Errorf("the stop: %v", err)
 	}
-	// Another process may use the port by then.
+	// Another process may use the port now, so only an answer with this execution is a failure.
 	if status, _, err := try(t.Context(), http1(t), http.MethodGet, r.url+"/v1/executions/"+id, ""); err == nil &&
 		status == http.StatusOK {
 		t.Error("the server answers after its end")
@@ -256,7 +256,7 @@ func TestOnLoopbackOtherHostNamesAreRefused(t *testing.T) {
 	}
 }
 
-// broken is an engine whose store fails when the test says so.
+// broken is an engine whose store fails when the test closes the channel failed.
 type broken struct {
 	server.Engine
 	failed chan struct{}

@@ -51,7 +51,7 @@ func (s *stream) rest() error {
 	return s.lines.Err()
 }
 
-// Close ends the stream from this side.
+// Close closes the stream as its client.
 func (s *stream) Close() { _ = s.body.Close() }
 
 // During a graceful shutdown under load, streams end without an error, long polls are answered
@@ -197,7 +197,8 @@ func (r *running) half() net.Conn {
 	return c
 }
 
-// A request that does not end within the grace is cut off, and Run still returns nil.
+// The server cuts off a request that has not ended when the grace period is over, and Run still
+// returns nil.
 func TestRequestsAreCutOffAfterTheGrace(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Grace = 100 * time.Millisecond }})
 	c := r.half()

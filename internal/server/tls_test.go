@@ -96,7 +96,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// until connects again and again until the server shows the certificate with the serial number.
+// until connects repeatedly until a TLS connection that trusts only cert succeeds, and reports
+// whether the server then shows the certificate with the given serial number.
 func (r *running) until(cert *x509.Certificate, serial int64) bool {
 	for over := time.After(soon); ; {
 		resp, err := trusting(r.t, cert, 0).Get(r.url + "/healthz")
