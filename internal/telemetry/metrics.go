@@ -46,8 +46,9 @@ var (
 	short = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	// queued are the buckets for the time that executions wait for a worker.
 	queued = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}
-	// detected are the buckets for the time until a lost worker is detected. There is a bucket edge
-	// at each usual TTL, and another edge one second later, the guaranteed bound.
+	// detected are the buckets for the time until the engine detects a lost worker. They have an
+	// edge at each usual TTL, and for the TTLs of 15 and 30 seconds another edge one second later,
+	// because detection is guaranteed within the TTL and one second.
 	detected = []float64{.5, 1, 2, 3, 5, 10, 15, 16, 20, 30, 31, 45, 60, 120, 300}
 	sizes    = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}
 )

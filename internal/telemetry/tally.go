@@ -22,12 +22,13 @@ type Living interface {
 }
 
 const (
-	// fresh is the least time for which a count is used.
+	// fresh is the shortest time for which the metrics use the result of a count before they count
+	// the store again.
 	fresh = 5 * time.Second
-	// share bounds the time that counting takes to one part in share: a count is used for at least
-	// share times as long as it took.
+	// share limits the load of counting: the metrics use the result of a count for at least share
+	// times as long as the count took, so that counting takes at most 1/share of the time.
 	share = 20
-	// again is the longest time for which a failed count is used.
+	// again is the longest time after a failed count before the metrics count the store again.
 	again = 30 * time.Second
 	// patience is the timeout of a count.
 	patience = 10 * time.Second
@@ -83,8 +84,8 @@ func (v *vitals) Collect(ch chan<- prometheus.Metric) {
 	send(epoch, prometheus.GaugeValue, began)
 }
 
-// Watch adds the metrics about the contents of a store. A scrape counts the store again if the last
-// count is no longer used; see fresh and share.
+// Watch adds the metrics about the contents of a store. A scrape counts the store again only if the
+// last count is too old; see fresh, share and again.
 func (m *Metrics) Watch(s Source) { m.registry.MustRegister(&gauges{source: s, now: time.Now}) }
 
 // gauges are the metrics about the contents of a store.
