@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// An execution loses its owner, and another worker continues it, on a real Backend. Its page then
-// shows both runs and the new owner, and after the end the output.
+// The test uses a real engine: an execution loses its owner, and another worker continues it. The
+// page of the execution then shows the lost run and the new owner, and after the end the output.
 func TestPagesOfARealExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})

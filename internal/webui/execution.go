@@ -181,7 +181,7 @@ func place(p belay.Process) string {
 	return strings.Join(parts, " ")
 }
 
-// renewal decides whether the page reloads itself. It does, unless the address has live=off or
+// renewal decides whether the page reloads itself: the page does not if its address has live=off or
 // requests an older part of the history.
 func (d *detail) renewal(u *url.URL) {
 	q := u.Query()

@@ -62,8 +62,8 @@ type owner struct {
 	Left    string
 	Overdue bool
 	TTL     string
-	// Part and Seconds are for the picture of the countdown: how many thousandths of the TTL are
-	// left, and in how many seconds they pass.
+	// Part and Seconds are for the animated countdown to the end of the lease: Part is the rest of
+	// the TTL in thousandths, and Seconds is the same rest in seconds.
 	Part    int
 	Seconds float64
 }

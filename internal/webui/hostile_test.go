@@ -144,8 +144,8 @@ func FuzzPages(f *testing.F) {
 	})
 }
 
-// JSON is shown indented and without the escapes for HTML. A backslash that is itself escaped
-// stays.
+// The page shows JSON indented and without the escapes for HTML, such as \u003e. An escaped
+// backslash before such a text stays, because it begins no escape.
 func TestPayloadIsReadable(t *testing.T) {
 	got := show([]byte(`{"a":"x \u003e y \\u003e \u0026"}`)).Text
 	if want := "{\n  \"a\": \"x > y \\\\u003e &\"\n}"; got != want {

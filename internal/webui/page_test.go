@@ -21,7 +21,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) time.Time { return noon.Add(-d) }
 
-// fake is a Backend whose answers are its fields.
+// fake is a Backend that answers from its fields and records the queries of the pages.
 type fake struct {
 	belay.Backend
 	list     func(belay.Filter) (belay.Page, error)
