@@ -185,8 +185,8 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 // testSandbox runs a trial job to find out which walls (parts of the sandbox) this machine
 // provides, and logs them. It returns an error, so that no jobs run, if the machine cannot provide
 // a wall that the configuration demands. It also returns an error if the trial job fails with a
-// system user of its own but succeeds without one, as for root in some containers; with
-// agent.users: none, jobs would then run as root.
+// system user of its own but succeeds without one, as for root in some containers; this error says
+// that jobs run as root with agent.users: none.
 func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	held, err := r.Probe(ctx)
 	var missing *process.WallError
@@ -210,7 +210,7 @@ func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	return nil //nolint:nilerr // a job whose sandbox cannot be made fails and names the reason
 }
 
-// settingOf names the configuration key that demands a wall of the sandbox.
+// settingOf maps a wall of the sandbox to the configuration key that demands the wall.
 var settingOf = map[process.Wall]string{process.WallNetwork: "agent.egress", process.WallHidden: "agent.hidden"}
 
 // lacking lists the walls of the sandbox that this machine does not provide.
@@ -229,7 +229,7 @@ func lacking(r *agent.Runner, w process.Walls) (why []string) {
 	return why
 }
 
-// withoutUsers reports whether a trial job without a user of its own succeeds.
+// withoutUsers reports whether a trial job succeeds as the user of this process.
 func withoutUsers(ctx context.Context, r *agent.Runner) bool {
 	users, keeper := r.Workspaces.Users, r.Workspaces.Keeper
 	defer func() { r.Workspaces.Users, r.Workspaces.Keeper = users, keeper }()

@@ -97,7 +97,7 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 }
 
 // awaited reports whether a connected worker takes work from the execution's queue. For an
-// execution of belay run, this worker is the belay run that submitted the execution.
+// execution of belay run, only a belay run command that continues this execution is such a worker.
 func awaited(ctx context.Context, b interface {
 	Workers(ctx context.Context) ([]belay.Worker, error)
 }, e *belay.Execution) bool {

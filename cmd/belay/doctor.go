@@ -136,7 +136,7 @@ func (d *doctor) directory(ctx context.Context) {
 	}
 }
 
-// engine checks whether the engine of the directory takes work, if an engine runs.
+// engine checks whether an engine runs on the data directory and, if so, whether it takes work.
 func (d *doctor) engine(ctx context.Context, dir string) {
 	holder := embedded.Holder(dir)
 	if holder == "" {
@@ -190,7 +190,8 @@ func (d *doctor) server(ctx context.Context) {
 	d.add("workers", "ok", "%s connected", screen.Plural(n, "worker"))
 }
 
-// shared checks a database that servers share, without asking one of them.
+// shared checks a database that servers share. It reads the database itself and connects to no
+// server.
 func (d *doctor) shared(ctx context.Context) {
 	r, err := embedded.OpenReader(ctx, d.app.store)
 	if err != nil {

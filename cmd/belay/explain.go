@@ -59,11 +59,11 @@ func (a *app) explainCommand() *cobra.Command {
 	})
 }
 
-// runQueue matches the part of an explanation that names the internal queue of a belay run.
+// runQueue matches the part of an explanation that names the internal queue of a belay run command.
 var runQueue = regexp.MustCompile(` from queue "` + regexp.QuoteMeta(agent.RunQueue) + `[^"]*"`)
 
-// stranded says how to continue an execution that waits for a belay run that has ended: no other
-// worker takes the executions of a belay run.
+// stranded says how to continue an execution of a belay run command whose process has ended: no
+// other worker takes the execution.
 func stranded(ctx context.Context, r reader, id belay.ExecutionID) []string {
 	e, err := r.Execution(ctx, id)
 	if err != nil || e.State.Terminal() || !strings.HasPrefix(e.Queue, agent.RunQueue) || awaited(ctx, r, &e) {

@@ -67,7 +67,7 @@ func ofJobs(ranges []process.Range) func(uid uint32) bool {
 }
 
 // runsForOthers reports whether a worker runs jobs that other users submit: it runs a built-in
-// workflow, from other queues than those of a belay run.
+// workflow, and takes executions from a queue other than the internal queues of belay run.
 func runsForOthers(spec *belay.WorkerSpec) bool {
 	builtin := slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool {
 		return r.Workflow == agent.Workflow || r.Workflow == agent.Prompted

@@ -15,9 +15,9 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// keeper renews the lock of belay lock exec while the command runs. It counts the lock's time from
-// the sending of each heartbeat, by a clock that goes on while the machine sleeps, and freezes the
-// command before another owner could get the execution.
+// keeper renews the lock of belay lock exec while the command runs. It freezes the command before
+// another owner could get the execution: it measures the lease from the moment at which it sent
+// each heartbeat, with a clock that also runs while the machine sleeps.
 type keeper struct {
 	b    belay.Backend
 	say  func(format string, args ...any)

@@ -189,7 +189,7 @@ func (k *keeper) ended(ctx context.Context, r process.Result, err error) error {
 	return nil
 }
 
-// settleTimeout is how long settle repeats its call.
+// settleTimeout is how long settle repeats its call while the store is unavailable.
 const settleTimeout = 30 * time.Second
 
 // settle ends the run. While the store is unavailable it repeats the call, up to settleTimeout.

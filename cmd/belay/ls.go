@@ -62,8 +62,8 @@ func (a *app) lsCommand() *cobra.Command {
 const searchFor = 3 * time.Second
 
 // search lists as many executions as the filter requests. Each call of Executions reads a limited
-// number of executions; search repeats the call from the place where it ended, until searchFor has
-// passed.
+// number of executions; search repeats the call, from the place where the last call ended, until
+// searchFor has passed.
 func search(ctx context.Context, r reader, f belay.Filter) (belay.Page, error) {
 	var all belay.Page
 	for end := time.Now().Add(searchFor); ; {

@@ -22,9 +22,8 @@ import (
 // url returns the URL of the data directory's store.
 func (a *app) url() string { return "sqlite:" + a.data }
 
-// reader has the calls that read-only commands need. Three types implement reader: the client of a
-// server, the client of the process that runs the engine, and the reader of the data directory's
-// store.
+// reader has the calls that read-only commands need. A client of a server, a client of the process
+// that runs the engine, and the reader of a store all implement reader.
 type reader interface {
 	Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error)
 	Executions(ctx context.Context, f belay.Filter) (belay.Page, error)
@@ -150,8 +149,8 @@ func (a *app) keyHint() string {
 		"server, makes one"
 }
 
-// outage is a time in which neither a server nor an engine answers. Before the outage, since is
-// zero.
+// outage records how long neither a server nor an engine has answered: since is the time of the
+// first failed call, or zero if the last call succeeded.
 type outage struct{ since time.Time }
 
 // maxOutage is how long a waiting command repeats its call while neither a server nor an engine

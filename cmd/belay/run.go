@@ -164,8 +164,8 @@ func (f *runFlags) source(ctx context.Context) (string, error) {
 	return strings.TrimSuffix(string(out), "\n"), nil
 }
 
-// warnEmpty says that the command gets an empty workspace because the working directory is in no
-// repository: the user may expect the files of the working directory.
+// warnEmpty warns the user that the command gets an empty workspace because the working directory
+// is in no repository: the user may expect the files of the working directory.
 func (f *runFlags) warnEmpty(v *view, job *agent.Job) {
 	if job.Repo == "" && f.repo == "" {
 		v.say("the working directory is in no git repository, so the command gets an empty workspace; name a " +

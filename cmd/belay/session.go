@@ -59,8 +59,8 @@ func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, er
 		if err != nil {
 			return nil, err
 		}
-		// The function protects workspaces of this process, which has none yet; Sweep never removes
-		// a workspace of another living process.
+		// Sweep calls the function only for workspaces of this process, which has none yet. It
+		// never removes a workspace of another living process.
 		if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
 			slog.Warn("remove the workspaces of earlier runs", "error", err)
 		}
@@ -78,7 +78,7 @@ func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, er
 	return j.Runner, nil
 }
 
-// work runs the worker until the execution has ended or the user interrupts it.
+// work runs the worker until the execution has ended or the user interrupts belay run.
 func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	s.view.begin(e, s.elsewhere(ctx, e))
 	switch {

@@ -61,7 +61,7 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	}
 	// Some services that listen below these directories would accept a job as if it were the
 	// server, since both run as the same user: the service manager, its bus, and databases that
-	// identify users by their processes. Containers also have their secrets there.
+	// identify a client by the user of its process. Containers also have their secrets there.
 	s.hide("/run", "/var/run", os.Getenv("XDG_RUNTIME_DIR"), os.Getenv("SSH_AUTH_SOCK"))
 	s.hide(storeSockets(c.Store)...)
 	s.readable = slices.Concat(s.readable, runReadable, programs("/run", command))
@@ -96,9 +96,9 @@ var runReadable = []string{
 }
 
 // storeSockets returns the socket of the server's database on this machine, or the socket's
-// directory. The database identifies users by their processes, so it would accept a job of the
-// server's user as if it were the server. In /tmp and similar directories, which programs need,
-// only the socket is hidden.
+// directory. The database may identify a client by the user of its process, so it would accept a
+// job of the server's user as if it were the server. In /tmp and similar directories, which
+// programs need, only the socket is hidden.
 func storeSockets(store string) []string {
 	u, err := url.Parse(store)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {

@@ -137,7 +137,8 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 		o.grace = -1 // for package worker, 0 would mean its default
 	}
 	a.data = o.cfg.DataDir()
-	// With this setting, the proxy of a job refuses connections to the server's address.
+	// Listen is the server's address here, because the proxy of a job refuses connections to
+	// Listen.
 	if u, err := url.Parse(a.server); err == nil && u.Host != "" {
 		o.cfg.Listen = net.JoinHostPort(u.Hostname(),
 			cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))

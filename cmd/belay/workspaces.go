@@ -67,8 +67,8 @@ func (s *spaces) open() (*workspace.Manager, error) {
 	return openSpaces(dir)
 }
 
-// seenSpace is an entry of the output of ls: a workspace, or the work that was kept from a
-// workspace.
+// seenSpace is an entry in the output of belay workspaces ls: a workspace, or the work that was
+// kept from a workspace.
 type seenSpace struct {
 	workspace.Info
 	Execution string `json:"execution,omitempty"`
@@ -78,7 +78,7 @@ type seenSpace struct {
 	Where string `json:"where"`
 }
 
-// seen is the JSON output of ls.
+// seen is the JSON output of belay workspaces ls.
 type seen struct {
 	Workspaces []seenSpace          `json:"workspaces"`
 	Bases      []workspace.BaseInfo `json:"bases"`
@@ -137,8 +137,9 @@ func (s *spaces) look(ctx context.Context) (seen, error) {
 	return all, err
 }
 
-// ofExecutions fills in the executions and states of workspaces. The name of a workspace contains
-// the execution. The states stay empty if neither a store nor a server can be read.
+// ofExecutions sets the execution and its state in each entry of the list. The name of a workspace
+// contains the id of the execution. The states stay empty if neither a store nor a server can be
+// read.
 func (s *spaces) ofExecutions(ctx context.Context, list []seenSpace) {
 	for i := range list {
 		if id, ok := executionOf(list[i].ID); ok {
@@ -160,8 +161,8 @@ func (s *spaces) ofExecutions(ctx context.Context, list []seenSpace) {
 	})
 }
 
-// executionOf returns the execution in the name of a workspace, and false if the name contains
-// none.
+// executionOf returns the id of the execution in the name of a workspace, and false if the name
+// contains no id.
 func executionOf(name string) (belay.ExecutionID, bool) {
 	var run belay.RunID
 	err := run.UnmarshalText([]byte(name))
@@ -269,7 +270,8 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%d KiB", (n+1023)>>10)
 }
 
-// completeWork offers to the shell executions and the work that was kept from workspaces.
+// completeWork offers to the shell the ids of executions, and the names of workspaces whose work
+// was kept.
 func (s *spaces) completeWork(c *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:

@@ -32,7 +32,7 @@ type work struct {
 	Files   int    `json:"files"`
 	Lost    string `json:"lost,omitempty"`
 	// Left lists the changes that belay workspaces restore has not applied to the checkout, because
-	// git would then run programs of the job as the user.
+	// they would make git run programs as the user.
 	Left []string `json:"left,omitempty"`
 	// BundleFile, PatchFile and HomeFile are the paths of the files that belay workspaces salvage
 	// wrote.
