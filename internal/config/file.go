@@ -136,8 +136,8 @@ func (f *file) entry(section, full string, k, v *yaml.Node) {
 	f.all = append(f.all, setting{full, text, f.at(v.Line)})
 }
 
-// items returns a list in the form that its kind reads: with commas between the items, or as JSON
-// if the items may be any text.
+// items returns a YAML list as the text that the method set of its kind reads: with commas between
+// the items, or as JSON if the items may be any text.
 func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	var items []string
 	free := anyText(kind)

@@ -7,7 +7,7 @@ import (
 
 // Key is one setting of the configuration.
 type Key struct {
-	// Name is the name of the key in the file; a dot stands for a section.
+	// Name is the name of the key in the file; a dot separates a section from a key in it.
 	Name string
 	// Doc describes the key in a few sentences.
 	Doc string
