@@ -37,7 +37,7 @@ type bar struct {
 	Title    string
 }
 
-// axis maps times to thousandths.
+// axis maps a time to a position on the time axis, in thousandths of the length of the axis.
 type axis struct{ from, to time.Time }
 
 const (
