@@ -144,8 +144,8 @@ func FuzzPages(f *testing.F) {
 	})
 }
 
-// The page shows JSON indented and without the escapes for HTML, such as \u003e. An escaped
-// backslash before such a text stays, because it begins no escape.
+// The page shows JSON indented, and with the characters instead of their escapes for HTML: >
+// instead of \u003e. The text \\u003e stays, because its backslash is escaped.
 func TestPayloadIsReadable(t *testing.T) {
 	got := show([]byte(`{"a":"x \u003e y \\u003e \u0026"}`)).Text
 	if want := "{\n  \"a\": \"x > y \\\\u003e &\"\n}"; got != want {
