@@ -72,7 +72,7 @@ func open(ctx context.Context, o options) (*bed, error) {
 
 // source makes the repository of the jobs in a directory that other users can read.
 func source(ctx context.Context, dir string) (string, error) {
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // users may pass it, not list it
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // other users may enter it but not list it
 		return "", err
 	}
 	repo := filepath.Join(dir, "repo.git")
@@ -83,7 +83,7 @@ func source(ctx context.Context, dir string) (string, error) {
 	return repo, err
 }
 
-// any reports whether a requested trial satisfies a condition.
+// any reports whether a requested trial on an available store satisfies the condition like.
 func (b *bed) any(o options, like func(planned) bool) bool {
 	return slices.ContainsFunc(o.wanted(plan(o)), func(p planned) bool { return b.without[p.store] == nil && like(p) })
 }

@@ -23,9 +23,9 @@ type claim struct {
 	Open   bool     `json:"open,omitempty"`  // there is no aim: the value is only reported
 
 	Measured float64 `json:"measured"`
-	// Processor is the same ratio, computed from the processor time of one unit, including the
-	// database's. It has no influence on the verdict, and does not change if other programs use the
-	// machine.
+	// Processor is the same ratio as Measured, but computed from the processor time that one unit
+	// of work (such as an execution) takes, including the database's. It has no influence on the
+	// verdict, and does not change if other programs use the machine.
 	Processor float64 `json:"by_processor_time,omitempty"`
 	Verdict   string  `json:"verdict"`
 	Why       string  `json:"why,omitempty"` // why there is no verdict
@@ -121,8 +121,8 @@ func claims() []claim {
 	), append(crowds(), together()...)...)
 }
 
-// crowds returns the aims under ten times the load. River refuses nothing and has no sessions, so
-// its results are only compared.
+// crowds returns the aims under ten times the load. There is no aim relative to River, because
+// River refuses no work and has no sessions: the results of both are only compared.
 func crowds() (all []claim) {
 	for _, variant := range []string{"default", "http"} {
 		where, mine := "", "overload/postgres/belay/"+variant
@@ -149,12 +149,13 @@ func crowds() (all []claim) {
 	return all
 }
 
-// together returns the aims of jobs on one repository. Jobs that run ten at a time save most of the
-// time in which a single job waits. A job that waits for w and takes c of processor time needs w +
-// c if it runs alone, and at least c/2 among others on the two processors of the machine to which
-// all aims apply. With w = 3 s and c about the same, ten at a time may be four times as fast, and
-// the aim is three times. The longer the jobs wait, the nearer the ratio comes to ten. A count that
-// must be zero has a floor below one.
+// together returns the aims of jobs on one repository. If ten jobs run at a time, some jobs compute
+// while others wait for their models. A job that waits for w and takes c of processor time needs w
+// + c if it runs alone. Among others it needs at least c/2, because the machine to which all aims
+// apply has two processors. With w = 3 s and c about the same, ten jobs at a time may be four times
+// as fast as one job at a time, and the aim is three times. The longer the jobs wait, the nearer
+// this ratio comes to ten. A count that must be zero has a floor below one, so that a count of one
+// misses the floor.
 func together() []claim {
 	const mine, one, trees, tree = "jobs/repo/belay/default", "jobs/repo/belay/single", "jobs/repo/git/worktree",
 		"jobs/repo/git/reset"

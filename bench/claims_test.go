@@ -40,8 +40,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Rule: a count that must be zero is below its floor if it is one. A claim without an aim is only
-// reported, whatever the result.
+// Rule: if a count must be zero and is one, the verdict is that it is below its floor. A claim
+// without an aim gets the verdict "compared", whatever the result.
 func TestZeroCountsAndClaimsWithoutAnAim(t *testing.T) {
 	none, open := claim{Bound: true, Floor: .5}, claim{Open: true}
 	for _, c := range []struct {
@@ -56,7 +56,8 @@ func TestZeroCountsAndClaimsWithoutAnAim(t *testing.T) {
 	}
 }
 
-// Rule: the median represents a trial, and slow rates are printed with more digits.
+// Rule: the report prints the median of a trial's rounds with the smallest and the largest value.
+// It prints rates below ten with three decimals.
 func TestSlowRatesHaveMoreDigits(t *testing.T) {
 	r := &report{Samples: map[string][]trial.Sample{"jobs": {{Rate: .375}, {Rate: .125}, {Rate: .25}}}}
 	if got := r.figure("jobs"); got != "0.250/s\t0.125 to 0.375" {

@@ -19,7 +19,7 @@ type postgres struct {
 	host *host
 }
 
-// host replaces the test that pgtest needs for its servers.
+// host implements testing.TB, because package pgtest expects that a test starts its servers.
 type host struct {
 	testing.TB
 	err     error

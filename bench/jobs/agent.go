@@ -18,9 +18,9 @@ const pauses = 4
 // None is the prompt of a job that does nothing.
 const None = "none"
 
-// Agent returns the command of all agents, whose prompt is the number of a job, or None. A job
-// waits for the time think in all. The command contains the script itself, because a job cannot see
-// the files of others in /tmp.
+// Agent returns the command of all agents, whose prompt is the number of a job, or None. The pauses
+// of a job add up to think. The command contains the script itself, because a job cannot see the
+// files of others in /tmp.
 func Agent(think time.Duration) []string {
 	return []string{"sh", "-ec", script, "agent", fmt.Sprintf("%.3f", (think / pauses).Seconds()), "{{prompt}}"}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // usage returns the disk space below dir in MB. It counts the blocks of each file once, and ignores
-// files that are removed meanwhile.
+// files that are removed while it counts.
 func usage(dir string) float64 {
 	type file struct{ dev, ino uint64 }
 	seen := make(map[file]bool)
@@ -35,11 +35,12 @@ func usage(dir string) float64 {
 	return float64(blocks) * 512 / 1e6
 }
 
-// share bounds the time that measuring takes to one part in share.
+// share bounds the cost of watch: after each measurement, watch pauses for at least share times as
+// long as the measurement took.
 const share = 30
 
-// watch measures the disk space below dir from time to time. The returned function ends this and
-// returns the peak.
+// watch measures the disk space below dir from time to time. The returned function stops the
+// measuring and returns the largest value.
 func watch(dir string) (most func() float64) {
 	stop := make(chan struct{})
 	seen := make(chan float64)

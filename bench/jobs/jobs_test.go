@@ -28,8 +28,8 @@ func clone(t *testing.T, shared string) place {
 	return p
 }
 
-// Rule: a job is right if its branch and the text that it has read are exactly its own work. Text
-// of another job is found in both.
+// Rule: a job is right if its branch and the text that it has read are exactly its own work. The
+// check finds text of another job in the branch and in the text that was read.
 func TestAJobIsRightOnlyWithItsOwnWork(t *testing.T) {
 	const read = "two of 1\none of 1\njob 1\nagain 1\n"
 	for name, c := range map[string]struct {

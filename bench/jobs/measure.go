@@ -15,10 +15,10 @@ import (
 
 // Runner carries out jobs. It has made its clone before Run is called.
 type Runner interface {
-	// Run carries out the i-th job when it is the job's turn. It returns the agent's output,
-	// together with the reports of git commands that failed before and after the agent, in the same
-	// form. Run is called for all jobs at once, and the Runner decides how many of them work at a
-	// time.
+	// Run carries out the i-th job when it is the job's turn. It returns the agent's output. If the
+	// Runner itself runs git before and after the agent, its failed git commands are reported in
+	// this output too, in the same form. Run is called for all jobs at once, and the Runner decides
+	// how many of them work at a time.
 	Run(ctx context.Context, i int) (said string, err error)
 	// Stop waits until no job runs; when ctx ends, it ends the running jobs. It returns how long
 	// the set-up lock was kept each time, or nil if the Runner has no such lock.

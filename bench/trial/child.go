@@ -39,8 +39,8 @@ func Spawn(r Request) (*Child, error) {
 	return c, nil
 }
 
-// Start starts a command as a Child. The Child is killed when this process ends. It writes to the
-// standard error of this process, unless the command has another one.
+// Start starts a command as a Child. The Child is killed when this process ends. The Child's
+// standard error is that of this process, unless cmd.Stderr is set.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	if cmd.Stderr == nil {
 		cmd.Stderr = os.Stderr

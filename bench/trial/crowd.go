@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The numbers of Overload.
+// The parameters of the measure Overload.
 const (
 	Tenfold       = 10 // the offered load, as a multiple of the best rate
 	Flood         = 5  // the length of the overload, in multiples of Request.For
@@ -20,16 +20,16 @@ const (
 )
 
 // depths are the numbers of unfinished executions in the system while its best rate is searched.
-// The better of the two results counts.
+// The search runs once with each number, and the higher rate counts.
 var depths = []int64{2 * InFlight, 10 * InFlight}
 
 // Crowd is the load of Overload: a number (Submitters) of producers that submit executions. First
 // they keep the number of unfinished executions constant, which shows the best rate that the system
 // can sustain. Then they submit at ten times that rate, whether the executions are accepted or not.
-// Every 10 ms a producer submits all executions that have arrived meanwhile, in one call, without
-// waiting for the answers to its earlier calls. If an answer tells the producer to wait, it waits,
-// and drops the executions that arrive meanwhile. It also drops executions that arrive while 300 of
-// its calls have no answer.
+// Every 10 ms a producer submits, in one call, all executions that have become due since its last
+// call, without waiting for the answers to its earlier calls. If an answer tells the producer to
+// wait, it waits, and drops the executions that become due during the wait. It also drops
+// executions that become due while 300 of its calls have no answer.
 type Crowd struct {
 	// Submit submits the executions from first on. It returns how many were accepted and, if some
 	// were not, how long the producer must wait.
@@ -129,7 +129,7 @@ func (c *Crowd) fill(ctx context.Context, producer int, depth int64) error {
 	return err
 }
 
-// flood lets all producers submit at the rate for the time long.
+// flood lets all producers together submit at the rate, for the duration long.
 func (c *Crowd) flood(ctx context.Context, rate float64, long time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -178,7 +178,8 @@ func (p *producer) run(ctx context.Context, long time.Duration) {
 	}
 }
 
-// hand makes one call. The call is not cancelled when the flood ends.
+// hand submits executions, as many as rows says, in one call. The call is not cancelled when the
+// flood ends.
 func (p *producer) hand(ctx context.Context, rows int) {
 	defer p.open.Add(-1)
 	c := p.crowd

@@ -20,7 +20,7 @@ func Input(i int) Payload { return Payload{I: i, Text: text} }
 
 var text = strings.Repeat("x", 275)
 
-// The numbers of the load, the same for all contenders.
+// The parameters of the load, the same for all contenders.
 const (
 	InFlight   = 1000 // unfinished executions in Drain and Flow
 	Submitters = 64   // callers of Submit
@@ -81,9 +81,10 @@ func (m *Meter) read(to *reading, r Request) {
 	*to = reading{m.n.Load(), Now(r)}
 }
 
-// Loop lets callers call do for a warm-up and the time of the trial. Each caller calls again as
-// soon as its last call returns. Loop returns the rate of m in the time of the trial, and the
-// number of all calls. i counts the calls from 0. The first error ends the loop.
+// Loop lets several callers call do concurrently, first during a warm-up and then for r.For. Each
+// caller calls again as soon as its last call returns. Loop returns the rate of m after the
+// warm-up, and the number of all calls. i is the number of the call, from 0. The first error ends
+// the loop.
 func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx context.Context, i int) error) (Done,
 	error) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -101,7 +101,7 @@ type Sample struct {
 	Values map[string]float64 `json:"values,omitempty"`
 	// Settings describes the settings that differ from Default's, with the reason.
 	Settings string `json:"settings,omitempty"`
-	// Counts are numbers of rows in the store afterwards.
+	// Counts are numbers of rows in the store after the trial.
 	Counts []Count `json:"counts,omitempty"`
 	// Error says why there is no figure.
 	Error string `json:"error,omitempty"`

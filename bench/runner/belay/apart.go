@@ -146,7 +146,8 @@ func (o *crowded) apart(ctx context.Context, r trial.Request) (end func() (*tria
 	}, nil
 }
 
-// beside runs the executions in this process. The returned function stops that.
+// beside starts workers in this process that run the executions. The returned function stops the
+// workers.
 func (o *crowded) beside(ctx context.Context) (end func() (*trial.Times, error), _ error) {
 	h, err := holdAll(ctx, o.connect)
 	if err != nil {

@@ -103,7 +103,7 @@ func (b *bed) settle(ctx context.Context, s trial.Sample, n int64, steps int) (t
 // tally is the expected content of a store.
 type tally struct {
 	succeeded, pending, runs, checkpoints int64
-	moreRuns                              bool // a worker that stopped has released executions that it had not begun
+	moreRuns                              bool // more runs are right too: a stopping worker releases executions not begun
 }
 
 func counts(ctx context.Context, url string, want tally) ([]trial.Count, error) {

@@ -78,7 +78,7 @@ func countJobs(ctx context.Context, r trial.Request) ([]trial.Count, error) {
 	return slices.DeleteFunc(all, func(c trial.Count) bool { return c.What == "checkpoints" }), err
 }
 
-// job is a job as the service answers it.
+// job is the agent service's answer about a job.
 type job struct {
 	ID      belay.ExecutionID `json:"job_id"`
 	Status  string            `json:"status"`

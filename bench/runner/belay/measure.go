@@ -188,8 +188,9 @@ func loaded(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// lease lets one caller take leases of executions without a worker, one after the other, with a
-// commit of a single row after each: such a commit is the least that a lease can cost.
+// lease measures how long a caller takes to lock an external execution, one execution after the
+// other. After each lock it measures a commit of a single row, because a lock costs at least such a
+// commit.
 func lease(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {

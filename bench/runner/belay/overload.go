@@ -92,7 +92,8 @@ func (o *crowded) settled(ctx context.Context, s trial.Sample) (trial.Sample, er
 	s.Values["begun_not_ended"] = float64(c.Executions[belay.Running])
 	s.Counts = []trial.Count{
 		{What: "executions", Want: o.crowd.Accepted() + holders*heldEach, Got: all, More: o.unknown.Load() > 0},
-		// a worker that stopped has released executions that it had not begun
+		// There may be more runs than ended executions: a worker that stopped has released
+		// executions that it had claimed and not begun.
 		{What: "runs", Want: ended, Got: c.Runs, More: true},
 	}
 	return s, nil
@@ -130,7 +131,9 @@ func (o *crowded) work(ctx context.Context, r trial.Request) (end func() (*trial
 	return o.beside(ctx)
 }
 
-// hand submits executions for a producer, which waits as long as Retry-After says.
+// hand submits executions for a producer. It returns how many were accepted, and how long the
+// producer must wait: the longest Retry-After of the refusals, or at least a second if the store
+// was unavailable.
 func (o *crowded) hand(ctx context.Context, producer, first, rows int) (accepted int, wait time.Duration, err error) {
 	list := make([]belay.Submission, rows)
 	for i := range list {
@@ -157,8 +160,8 @@ func (o *crowded) hand(ctx context.Context, producer, first, rows int) (accepted
 	return accepted, wait, nil
 }
 
-// plain makes the input of the i-th execution with little work, because processor time of the
-// producers is missing elsewhere.
+// plain makes the input of the i-th execution without package encoding/json, because processor time
+// that the producers use is not available to the measured system.
 func plain(i int) json.RawMessage {
 	b := append(make([]byte, 0, 320), `{"i":`...)
 	b = strconv.AppendInt(b, int64(i), 10)

@@ -130,8 +130,8 @@ func (b *bed) present(ctx context.Context, n int) error {
 	}
 }
 
-// hold lets 10 workers own N idle executions. It measures how many writes that takes in a heartbeat
-// interval, and the server's memory.
+// hold lets 10 workers own N idle executions. It measures how many writes the store gets in a
+// heartbeat interval while the workers only send heartbeats, and the server's memory.
 func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	const workers = 10
 	b, err := open(ctx, r)

@@ -85,7 +85,7 @@ type bed struct {
 	begin func(i int)
 	meter trial.Meter
 
-	// The rows that the store should have afterwards.
+	// The numbers of rows that the store should have after the trial.
 	flows, waiting, steps atomic.Int64
 }
 

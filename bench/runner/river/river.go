@@ -140,8 +140,8 @@ func (w *work) Work(_ context.Context, j *river.Job[noop]) error {
 	return nil
 }
 
-// producer returns a client that only inserts. FetchCooldown is set for it too, because River
-// limits a client's notifications to one in that time.
+// producer returns a client that only inserts. FetchCooldown is set for it too, because a client of
+// River sends at most one notification in each FetchCooldown.
 func (b *bed) producer() (*river.Client[pgx.Tx], error) {
 	return river.NewClient(riverpgxv5.New(b.inserts), b.config(nil))
 }
