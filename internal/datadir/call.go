@@ -32,7 +32,7 @@ func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context, to
 	}
 }
 
-// do is call for functions that return only an error.
+// do is like call, for functions that return only an error.
 func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) error) error {
 	_, err := call(ctx, b, func(ctx context.Context, to belay.Backend, repeat bool) (struct{}, error) {
 		return struct{}{}, f(ctx, to, repeat)
@@ -40,13 +40,13 @@ func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Ba
 	return err
 }
 
-// pass is call for a request that is repeated unchanged.
+// pass is like call, for a request that is the same in every try.
 func pass[Q, A any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) (A, error), q Q) (A,
 	error) {
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (A, error) { return f(to, ctx, q) })
 }
 
-// tell is pass for a request that returns only an error.
+// tell is like pass, for a request that returns only an error.
 func tell[Q any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) error, q Q) error {
 	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return f(to, ctx, q) })
 }
@@ -89,8 +89,9 @@ func unreached(why error) error {
 		RetryAfter: time.Second, Err: why}
 }
 
-// gone reports whether the role is lost. If the engine is in another process, gone waits up to
-// newsDelay for the news.
+// gone reports whether the role is lost. If the engine is in another process, the news that this
+// process has ended may come after the error of a call, so gone waits for the news, up to
+// newsDelay.
 func (r *role) gone(ctx context.Context) bool {
 	select {
 	case <-r.lost:
@@ -111,7 +112,8 @@ func (r *role) gone(ctx context.Context) bool {
 	return false
 }
 
-// left is how much of a wait remains since it began, for calls that are repeated.
+// left is the rest of a wait that began at the time began. A call that is repeated waits only for
+// the rest.
 func left(began time.Time, wait time.Duration) time.Duration {
 	return max(0, wait-time.Since(began))
 }

@@ -77,7 +77,7 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 
 // find becomes the host or a client of the host, whichever succeeds first. Before the time leave it
 // does not try to take the lock. If the store cannot be opened, find returns the error if first is
-// set, and otherwise tries again.
+// set, which means that the process has had no role yet. Otherwise find tries again.
 func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
 	var refused error
 	warned, hostSilent := "", false // hostSilent: the process that has the engine does not answer
