@@ -128,8 +128,8 @@ func (d *demo) nameOf(id belay.WorkerID) string {
 	return id.String()
 }
 
-// stopWorkers ends the workers, and prints the steps that they finish meanwhile. It kills a worker
-// that does not end within ten seconds.
+// stopWorkers ends the workers, and prints the steps that they finish before they end. It kills a
+// worker that does not end within ten seconds.
 func (d *demo) stopWorkers() error {
 	var errs []error
 	var gone sync.WaitGroup
