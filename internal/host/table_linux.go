@@ -13,8 +13,8 @@ import (
 const environLimit = 8 << 20
 
 // Processes reads the process table as far as this process may see it. The table is not a snapshot:
-// it may lack processes that started while it was read, and may contain processes that ended
-// meanwhile.
+// it may lack processes that started while it was read, and may contain processes that have ended
+// since.
 func Processes() ([]Status, error) {
 	pids, err := numbers()
 	if err != nil {
@@ -31,7 +31,7 @@ func Processes() ([]Status, error) {
 
 // FindEnv returns the processes that had key in their environment when they started their program,
 // with a value that match accepts. It skips processes that this process may not read, and processes
-// that start or end meanwhile. Only the first occurrence of key in an environment counts.
+// that start or end while it reads them. Only the first occurrence of key in an environment counts.
 func FindEnv(key string, match func(value string) bool) ([]Found, error) {
 	self, err := Self()
 	if err != nil {
