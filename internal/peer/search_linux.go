@@ -51,7 +51,7 @@ func (s *search) holders(inode uint32) ([]int, error) {
 }
 
 // through visits all processes in a /proc directory. It skips processes whose files this process
-// may not see, and processes that end meanwhile.
+// may not see, and processes that end during the scan.
 func through(proc string, wanted map[uint32]bool) (map[uint32][]int, error) {
 	dir, err := os.Open(proc)
 	if err != nil {
