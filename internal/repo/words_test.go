@@ -24,7 +24,7 @@ var unwanted = []struct {
 	{regexp.MustCompile(`-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----`), "a private key"},
 }
 
-// spoken lists files that may contain such a pattern, with the reason.
+// spoken lists files that may contain an unwanted pattern, with the reason.
 var spoken = map[string]string{
 	"LICENSE":      "a text by others",
 	"go.sum":       "hashes",
