@@ -91,7 +91,7 @@ func (r *report) output(k key, text string) {
 	case k.test != "" && !r.verbose:
 		r.pending[k] = append(r.pending[k], text)
 	case k.test == "" && !r.verbose && (text == "PASS\n" || text == "FAIL\n"):
-		// The line of the package has the same content.
+		// This line is not printed: the line of the package says the same.
 	default:
 		fmt.Fprint(r.out, text)
 	}
