@@ -116,8 +116,9 @@ type awaited struct {
 	err error
 }
 
-// heldOutput is how many bytes an output may have that is kept in memory until its event is
-// written: a thousand executions may end at the same moment.
+// heldOutput is the most bytes of an output that stays in memory until the event of its execution
+// is written. Because a thousand executions may end at the same moment, the API reads a larger
+// output from the Backend again when it writes the event.
 const heldOutput = 16 << 10
 
 // awaitOne waits for the end of one execution, or until the wait is over.
@@ -167,8 +168,8 @@ func (a *api) tell(ctx context.Context, r *http.Request, s sender, ended <-chan 
 	}
 }
 
-// gather adds the event of one execution and of those that have ended meanwhile, and reports
-// whether no more will end.
+// gather adds to text the event of the execution e and the events of the executions that have ended
+// by then. It returns true if no more events will come.
 func (a *api) gather(ctx context.Context, text *bytes.Buffer, e awaited, ended <-chan awaited) (over bool) {
 	for {
 		a.write(ctx, text, e)

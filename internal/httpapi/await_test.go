@@ -18,7 +18,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// told is what the events of an answer to an Await have said.
+// told collects the events of the answer to an Await.
 type told struct {
 	*stream
 	ended   []belay.Execution
@@ -77,8 +77,8 @@ func (x *told) next(t *testing.T) bool {
 }
 
 // A request waits for many executions. The answer has one event for each execution, after its end
-// and with its whole output. An execution that does not exist is refused without the others, and
-// the last event says that no more will come.
+// and with its whole output. An execution that does not exist gets an event with a refusal, and the
+// request still waits for the other executions. The last event says that no more events will come.
 func TestManyAreAwaitedAtOnce(t *testing.T) {
 	const many, large = 40, 300 << 10
 	s := serve(t, httpapi.Options{})

@@ -27,8 +27,8 @@ func (a *api) batch() {
 // body costs more than the server has to spare.
 func onlySubmits(r *http.Request) bool { return r.Header.Get(wire.HeaderOnly) == wire.OnlySubmits }
 
-// submitsOnly refuses a batch with an operation that does not submit a root, although the header
-// says so.
+// submitsOnly refuses a batch with an operation that does not submit a root. It is called if the
+// header of the batch says that all operations submit roots.
 func submitsOnly(b *wire.Batch) error {
 	for i := range b.Ops {
 		if s := b.Ops[i].Submit; s == nil || s.Parent != nil {
@@ -38,7 +38,8 @@ func submitsOnly(b *wire.Batch) error {
 	return nil
 }
 
-// carry does the operations of a batch at the same time, so that the engine commits them together.
+// carry carries out the operations of a batch concurrently, so that the engine commits them
+// together.
 func (a *api) carry(ctx context.Context, r *http.Request, b *wire.Batch, _ http.Header) (*wire.BatchReply, error) {
 	if err := b.Check(); err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func allowed(who caller, o *wire.Op) error {
 	}
 }
 
-// one does one operation other than a submission.
+// one carries out an operation other than a submission.
 func (a *api) one(ctx context.Context, o *wire.Op) (r wire.Result) {
 	defer func() {
 		if p := recover(); p != nil { // net/http recovers panics only in the goroutine of a request

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// A server answers only requests for its own host names, so that a page whose own name points to
-// this machine gets nothing.
+// A server answers only requests for its own host names, so that a web page whose own host name
+// points to this machine (DNS rebinding) gets no answers.
 func TestHostsAreOurs(t *testing.T) {
 	s := serve(t, httpapi.Options{Hosts: []string{"localhost", "127.0.0.1", "[::1]"}})
 	for host, open := range map[string]bool{

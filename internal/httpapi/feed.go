@@ -235,7 +235,7 @@ func (fd *feed) end(err error) {
 	fd.tell()
 }
 
-// tell makes wake run.
+// tell lets wake know that the feed has something new.
 func (fd *feed) tell() {
 	select {
 	case fd.dirty <- struct{}{}:

@@ -28,8 +28,8 @@ type gate struct {
 	origin *http.CrossOriginProtection
 	// origins are the origins whose pages may read and write.
 	origins []string
-	// closed is set when a key was seen, and stays set: revoking the last key must not open the
-	// server again.
+	// closed is set when the gate finds that the server has a key, and stays set: revoking the last
+	// key must not open the server again.
 	closed atomic.Bool
 	opened atomic.Bool // a request was let in without a key
 	log    *slog.Logger
@@ -237,8 +237,8 @@ func (g *gate) caller(r *http.Request) (caller, error) {
 	return caller{key: key}, nil
 }
 
-// still reports whether the key of a request that was let in still counts. If the store cannot be
-// read, the key counts.
+// still reports whether the key of a request that was let in is still valid. If the store cannot be
+// read, the key counts as valid.
 func (g *gate) still(r *http.Request) bool {
 	_, err := g.caller(r)
 	return belay.CodeOf(err) != belay.CodeUnauthorized
@@ -265,8 +265,9 @@ func (g *gate) open(ctx context.Context) (bool, error) {
 	return !has, nil
 }
 
-// credentials is the secret that the request carries. A browser cannot be made to send a Bearer
-// token, so its reads may carry the secret as the password of any name.
+// credentials is the secret that the request carries. A browser cannot send a Bearer token when a
+// person opens a page, so reads may carry the secret as a password (Basic authentication), with any
+// user name.
 func credentials(r *http.Request) (string, bool) {
 	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(kind, "Bearer") && secret != "" {

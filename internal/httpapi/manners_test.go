@@ -286,7 +286,7 @@ func TestPagesOfListedOriginsAreLetIn(t *testing.T) {
 			t.Errorf("%v", a.Header)
 		}
 	}
-	// Without a list of origins, no answer has these headers.
+	// Without a list of origins, no answer has a header of CORS.
 	closed := serve(t, httpapi.Options{})
 	if a := closed.do("OPTIONS", "/v1/executions", "", asked...); a.StatusCode != http.StatusMethodNotAllowed ||
 		a.Header.Get("Access-Control-Allow-Origin") != "" || a.Header.Get("Vary") != "" {

@@ -24,8 +24,8 @@ func durationsOf[T any]() []string {
 	return names
 }
 
-// Each duration of a request is text or milliseconds, and answers have both. A request whose two fields differ is
-// refused and changes nothing.
+// Each duration of a request is text or milliseconds, and answers have both. A request in which the text and the
+// milliseconds of a duration differ is refused and changes nothing.
 func TestDurationsAreTextAndMilliseconds(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	has := func(where string, v any, name string) {
@@ -116,7 +116,8 @@ func TestDurationsAreTextAndMilliseconds(t *testing.T) {
 	}
 }
 
-// Of the submissions of a batch, those whose durations differ are refused alone.
+// A batch refuses the submissions in which the text and the milliseconds of a duration differ, and
+// carries out its other submissions.
 func TestABatchRefusesDurationsThatDiffer(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	var out struct {

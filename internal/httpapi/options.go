@@ -28,7 +28,7 @@ type Rate struct {
 	Burst     int
 }
 
-// DefaultRate is far beyond what a well-behaved program needs: a worker puts its writes into one
+// DefaultRate is far beyond what a well-behaved program needs: a worker sends many writes in one
 // request.
 var DefaultRate = Rate{PerSecond: 10_000, Burst: 20_000}
 
@@ -47,17 +47,19 @@ type Options struct {
 	// Stranger refuses a request that came without a key while no key is needed, and says why its
 	// caller is not trusted. nil trusts every caller.
 	Stranger func(*http.Request) error
-	// Hire refuses to open the session of a worker whose request came without a key while no key is
-	// needed, except over a unix socket. nil accepts all workers.
+	// Hire is called when a worker opens a session without a key while no key is needed, except
+	// over a unix socket. Its error refuses the session. nil accepts all workers.
 	Hire func(*belay.WorkerSpec) error
 	// Admit judges submissions by the name of their workflow, on every route; the submissions of a
 	// workflow without an Admission are not judged.
 	Admit map[string]Admission
-	// Crowded returns an error if the server takes no new work at the moment; nil means it always
-	// does. A batch whose header says that it only submits is then refused before its body is read.
+	// Crowded returns an error if the server takes no new work at the moment; nil means that the
+	// server always takes work. While Crowded returns an error, a batch whose header says that it
+	// only submits is refused before its body is read.
 	Crowded func() error
 	// Hosts are the names, without ports, to which a request may be addressed; empty means any
-	// name. The list protects against web pages whose own host name points to this machine.
+	// name. The list protects against DNS rebinding: a web page whose own host name points to this
+	// machine.
 	Hosts []string
 	// Origins are the origins whose pages may read and write, each as a browser writes it:
 	// https://app.example.org. A page needs a key like every other caller. Empty means none.

@@ -16,15 +16,16 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// violation is a difference between the document and a request or an answer that Prism has found.
+// violation is a difference that Prism has found between the document and a request or an answer.
 type violation struct {
 	Location []string `json:"location"`
 	Severity string   `json:"severity"`
 	Message  string   `json:"message"`
 }
 
-// Prism as a proxy finds no violation in a session through every route with every success: every request of the
-// session that succeeds, and every answer, is as the document says. `make openapi` installs Prism and runs this test.
+// The test sends requests to every route through Prism, a proxy that compares them with the document, so that every
+// documented success occurs. Prism finds no violation: every answer, and every request that succeeds, is as the
+// document says. `make openapi` installs Prism and runs this test.
 func TestPrismFindsNoViolation(t *testing.T) {
 	program := os.Getenv("BELAY_PRISM")
 	if program == "" {
@@ -128,12 +129,14 @@ func (p *prism) judge(method, path string, a *http.Response) {
 	}
 	for _, v := range found {
 		refused := a.StatusCode >= 400 && v.Location[0] == "request"
-		// Prism parses answers of JSON types alone (parseResponseBody of @stoplight/prism-http 5.12), and compares an
-		// event stream as one string with the array of its events. The walker holds the events against their schemas.
+		// Prism parses only answers of JSON types (parseResponseBody of @stoplight/prism-http 5.12), and compares an
+		// event stream as one string with the array of its events. The walker (walk_test.go) compares the events with
+		// their schemas.
 		stream := strings.HasPrefix(a.Header.Get("Content-Type"), "text/event-stream") &&
 			slices.Equal(v.Location, []string{"response", "body"})
-		// Of an answer in two types Prism takes the first whose type it holds for the same, and it holds
-		// application/problem+json for application/json (wildcardMediaTypeMatch). Refusals of a chat have both.
+		// If the document has two media types for an answer, Prism uses the first that it considers equal to the
+		// answer's, and it considers application/problem+json equal to application/json (wildcardMediaTypeMatch).
+		// Refusals of a chat have both types.
 		twofold := v.Location[0] == "response" && v.Location[1] == "body" && a.StatusCode == http.StatusForbidden &&
 			path == "/v1/chat/completions" && a.Header.Get("Content-Type") == "application/problem+json"
 		if !refused && !stream && !twofold {

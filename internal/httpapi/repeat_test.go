@@ -182,8 +182,8 @@ func TestOutsideOwner(t *testing.T) {
 	}
 }
 
-// A repeat of a submission is found however its input is written; an input with another value is no
-// repeat.
+// A submission is a repeat even if its input is written in another way, such as with another order
+// of fields. Another submission with the same key is refused.
 func TestInputsAreComparedByValue(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	key := []string{"Idempotency-Key", "k"}

@@ -49,7 +49,7 @@ func (w *reply) send(status int) {
 // rest of a body that was not read.
 func (w *reply) extend() {
 	c, now := http.NewResponseController(w.ResponseWriter), time.Now()
-	// The writers of some tests have no deadlines.
+	// Errors are ignored, because the writers of some tests have no deadlines.
 	if w.unread > 0 {
 		_ = c.SetReadDeadline(now.Add(w.unread))
 	}

@@ -145,8 +145,8 @@ func TestTheOlderHeartbeatGetsRoomFirst(t *testing.T) {
 	})
 }
 
-// A body that needs more than the whole room is refused after the same wait, and does not block the
-// next body.
+// A body that needs more than the whole room is refused after roomWait, as if there were no room,
+// and does not block the next body.
 func TestABodyLargerThanTheRoomIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(1 << 20)

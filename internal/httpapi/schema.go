@@ -136,8 +136,8 @@ func listed[T ~string](values ...T) *huma.Schema {
 	return s
 }
 
-// named is the name of a type's schema. If two types have the same name, the operation in a batch
-// gets another one.
+// named is the name of a type's schema. The operation wire.Signal of a batch gets another name than
+// its Go type, because belay.Signal has the name Signal.
 func named(t reflect.Type, hint string) string {
 	switch t {
 	case reflect.TypeFor[wire.Signal](), reflect.TypeFor[*wire.Signal]():

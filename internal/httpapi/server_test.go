@@ -28,7 +28,8 @@ type server struct {
 	// pretends says that the backend returns errors that no real backend returns, so answers are
 	// not checked against the document.
 	pretends bool
-	// prism stands between the requests that it takes and the server; nil if nothing does.
+	// prism is the proxy through which the requests that it can pass on are sent; nil if requests
+	// go to the server directly.
 	prism *prism
 	// ended gets a token when the handler of a request returns, on a server of serveNarrow.
 	ended <-chan struct{}

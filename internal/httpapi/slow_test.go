@@ -148,8 +148,9 @@ func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
 }
 
 // Large bodies that clients send at the same time wait for each other, and a body that waits too
-// long is refused with Retry-After, so that they never need more memory than there is. Small
-// requests pass, and a request that waits for a result keeps no room, because its body was read.
+// long is refused with Retry-After, so that together they never take more memory than
+// Options.Bodies. Small requests pass, and a request that waits for a result keeps no room, because
+// its body was read.
 func TestLargeBodiesWaitForRoom(t *testing.T) {
 	t.Parallel()
 	s := serve(t, httpapi.Options{Bodies: 1 << 20, BodyTimeout: 30 * time.Second})
@@ -178,7 +179,8 @@ func TestLargeBodiesWaitForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := false
-	// The server refuses other large bodies once it reads the first half of that body.
+	// The server refuses other large bodies once it has begun to read the body whose first half was
+	// sent above.
 	for began := time.Now(); !refused && time.Since(began) < 20*time.Second; {
 		a, err := s.try(t.Context(), http.MethodPost, "/v1/executions", large)
 		refused = err == nil && a.StatusCode == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != ""

@@ -16,15 +16,17 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// A stream token lets a page in a browser open the stream of one execution with an EventSource, which sends no
-// headers: the token stands in the query. It is no row of a store. It has the id of the key that asked for it and
-// the time when it expires, and a code over these two and the execution, which servers compute from the stored hash
-// of the key. So every server of a store takes it, and it ends with its key.
+// A stream token lets a page in a browser open the stream of one execution with an EventSource, which sends no headers:
+// the token is in the query. No store has it. It consists of the id of the key that requested it, the time when it
+// expires, and an authentication code (MAC) over both and the id of the execution. Servers compute this code from the
+// stored hash of the key. So every server of the store can check the token, and the token is not valid after its key
+// was revoked.
 const (
 	tokenParameter = "access_token" // the name of RFC 6750, which proxies know as a secret
 	tokenPrefix    = "bst_"
 	tokenLife      = time.Minute
-	// tokenSkew is how far the clock of the server that made a token may be ahead.
+	// tokenSkew is how far the clock of the server that made a token may be ahead of this server's
+	// clock.
 	tokenSkew = time.Minute
 )
 
@@ -66,8 +68,9 @@ func parseToken(text string) (*streamToken, bool) {
 	return t, true
 }
 
-// present takes the stream token out of the query of a request, so that nothing behind the gate sees it. Only a GET
-// of a route that takes tokens has one; elsewhere the parameter is one that the route does not know.
+// present takes the stream token out of the query of a request, so that nothing behind the gate sees it. It does so
+// only for a GET of a route that accepts stream tokens. Every other route refuses the parameter access_token as
+// unknown.
 func (in *admitted) present(r *http.Request, rt *route) (*http.Request, error) {
 	if !rt.token || r.Method != http.MethodGet || !strings.Contains(r.URL.RawQuery, tokenParameter) {
 		return r, nil
@@ -97,14 +100,15 @@ func presented(r *http.Request) *admitted {
 	return nil
 }
 
-// badStreamToken is the same for every fault of a token, so that it tells nothing about other tokens and keys.
+// badStreamToken returns the same error for every fault of a token, so that a caller learns nothing about other tokens
+// and keys.
 func badStreamToken() error {
 	return unauthorized("the stream token is not valid for this stream, or its minute is over, or its key was "+
 		"revoked; POST /v1/stream-tokens makes another", `, error="invalid_token"`)
 }
 
-// byToken finds the key of a request's stream token. The token's time counts when the stream is opened; after that
-// the stream lives as long as the key.
+// byToken finds the key of a request's stream token. The token must not have expired when the stream is opened. An open
+// stream lasts until the key is revoked.
 func (g *gate) byToken(r *http.Request, in *admitted) (caller, error) {
 	t, ok := parseToken(in.token)
 	id, err := belay.ParseExecutionID(r.PathValue("id"))

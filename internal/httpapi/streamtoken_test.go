@@ -53,8 +53,8 @@ func (s *tokened) made(with *server, path string) string {
 	return out.Token
 }
 
-// A stream token opens the events of its execution without a header, with the parameters that the stream has, and for
-// a browser that sends a password by itself.
+// A stream token in the query opens the stream of its execution: without any header, together with the stream's other
+// parameters, and also if the browser adds a password that it has stored.
 func TestAStreamTokenOpensItsStream(t *testing.T) {
 	s := serveTokens(t)
 	at := s.path + "/events?access_token=" + s.token
@@ -70,8 +70,9 @@ func TestAStreamTokenOpensItsStream(t *testing.T) {
 	s.want(http.StatusOK, nil, "GET", at, "")
 }
 
-// A stream token opens nothing else: no other execution or route, no other method, not after its minute or before it,
-// and not with another code, another key, or in another place. It is in no answer but its own, and never in the log.
+// A stream token opens nothing else: no other execution, route or method. The server refuses it after its minute, more
+// than a minute before it was made, with a changed code, with the id of another key, and in another place of the
+// request. Only the answer that makes the token contains it, and the log never does.
 func TestAStreamTokenOpensNothingElse(t *testing.T) {
 	s := serveTokens(t)
 	query := "?access_token=" + s.token
@@ -136,8 +137,8 @@ func TestAStreamTokenOpensNothingElse(t *testing.T) {
 	}
 }
 
-// A key without the scope read makes no stream token, and a token ends with its key: no stream is opened with it, and
-// streams that it had opened end.
+// A key without the scope read cannot make a stream token. When a key is revoked, its tokens open no streams, and the
+// streams that they have opened end.
 func TestAStreamTokenEndsWithItsKey(t *testing.T) {
 	s := serveTokens(t)
 	body := `{"execution": "` + strings.TrimPrefix(s.path, "/v1/executions/") + `"}`
@@ -182,7 +183,8 @@ func TestAStreamTokenEndsWithItsKey(t *testing.T) {
 	}
 }
 
-// On a server that wants no key a token is empty, and a stream opens with it, with another one, and without.
+// On a server that needs no key a stream token is empty. A stream opens with the empty token, with an old token, and
+// without a token.
 func TestAnOpenServerNeedsNoStreamToken(t *testing.T) {
 	s := &tokened{server: serve(t, httpapi.Options{})}
 	path := s.submit(`{"workflow": "w"}`)
@@ -196,7 +198,8 @@ func TestAnOpenServerNeedsNoStreamToken(t *testing.T) {
 	s.refused(http.StatusBadRequest, belay.CodeMalformed, "GET", path+"?access_token=bst_old", "")
 }
 
-// The token of an execution opens the log of its job, and not the job itself.
+// A stream token of a job's execution opens the stream of the job's log. It does not open the job
+// itself.
 func TestAStreamTokenOpensTheLogOfAJob(t *testing.T) {
 	s := &tokened{server: serveAgents(t, 10)}
 	job := s.want(http.StatusAccepted, nil, "POST", "/execute", `{"prompt": "hello"}`).Header.Get("Location")
