@@ -5,7 +5,7 @@ import "github.com/belaydev/belay"
 // MaxAwait is the most executions that one Await names.
 const MaxAwait = 1000
 
-// Await requests the end of each of some executions.
+// Await requests the ends of several executions.
 type Await struct {
 	Executions []belay.ExecutionID `json:"executions" minItems:"1" maxItems:"1000"`
 	WaitMS     int64               `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait, 60000 at most; without it the answer has only the executions that have ended already."`
@@ -13,9 +13,9 @@ type Await struct {
 
 // The events that answer an Await.
 const (
-	// EventEnded has an execution that has ended.
+	// EventEnded carries an execution that has ended.
 	EventEnded = "ended"
-	// EventRefused has a Refused.
+	// EventRefused carries a Refused: an execution that cannot be awaited.
 	EventRefused = "refused"
 	// EventOver says that no more events will come: every execution has had its event, or the wait
 	// is over.

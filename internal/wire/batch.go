@@ -22,7 +22,7 @@ const (
 
 // HeaderOnly with the value OnlySubmits is a header of a Batch whose operations all submit
 // executions without a parent. A server under too much load refuses such a Batch without reading
-// it. An older server, which does not have this header, reads the Batch.
+// it. An older server, which does not know this header, reads the Batch.
 const (
 	HeaderOnly  = "Belay-Only"
 	OnlySubmits = "submit"

@@ -44,7 +44,8 @@ func SubmitOf(s belay.Submission) Submit {
 	return w
 }
 
-// Submission converts the submission from the wire. CodeInvalid if a duration is given twice and differs.
+// Submission converts the submission from the wire. The error is CodeInvalid if the text and the milliseconds of a
+// duration differ.
 func (w *Submit) Submission() (belay.Submission, error) {
 	policy, err := w.policy(w.PolicyFields)
 	s := belay.Submission{
@@ -73,7 +74,7 @@ type Act struct {
 	GraceMS int64 `json:"grace_ms,omitempty" minimum:"0" doc:"grace in milliseconds."`
 }
 
-// Grant is the grace of a cancel. CodeInvalid if it is given twice and differs.
+// Grant is the grace of a cancel. The error is CodeInvalid if its text and its milliseconds differ.
 func (w *Act) Grant() (belay.Duration, error) {
 	d := w.Grace
 	err := eachDuration(millis{"grace", &d, w.GraceMS})

@@ -11,7 +11,8 @@ type Lock struct {
 	TTLMS  int64          `json:"ttl_ms,omitempty" minimum:"0" doc:"ttl in milliseconds."`
 }
 
-// Request converts the request for a lock from the wire. CodeInvalid if the TTL is given twice and differs.
+// Request converts the request for a lock from the wire. The error is CodeInvalid if the text and the milliseconds of
+// the TTL differ.
 func (w *Lock) Request(execution belay.ExecutionID) (belay.LockRequest, error) {
 	r := belay.LockRequest{ID: w.ID, Execution: execution, Owner: w.Owner, TTL: w.TTL, Reopen: w.Reopen}
 	err := eachDuration(millis{"ttl", &r.TTL, w.TTLMS})

@@ -45,7 +45,8 @@ type WorkerSpec struct {
 	HeartbeatMS int64 `json:"heartbeat_ms,omitempty" minimum:"0" doc:"heartbeat in milliseconds."`
 }
 
-// Spec converts the request from the wire. CodeInvalid if a duration is given twice and differs.
+// Spec converts the request from the wire. The error is CodeInvalid if the text and the
+// milliseconds of a duration differ.
 func (w *WorkerSpec) Spec() (belay.WorkerSpec, error) {
 	s := w.WorkerSpec
 	err := eachDuration(millis{"ttl", &s.TTL, w.TTLMS}, millis{"heartbeat", &s.Heartbeat, w.HeartbeatMS})
@@ -60,7 +61,7 @@ type millis struct {
 	ms   int64
 }
 
-// eachDuration sets durations that are given in milliseconds alone, and refuses those whose two fields
+// eachDuration sets durations that are given in milliseconds alone, and refuses durations whose text and milliseconds
 // differ.
 func eachDuration(all ...millis) error {
 	for _, d := range all {

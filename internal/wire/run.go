@@ -80,7 +80,8 @@ type Release struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty" minimum:"0" doc:"retry_after in milliseconds."`
 }
 
-// Settlement converts the release from the wire. CodeInvalid if a duration is given twice and differs.
+// Settlement converts the release from the wire. The error is CodeInvalid if the text and the milliseconds of a
+// duration differ.
 func (w *Release) Settlement(l belay.Lease, op belay.OpID) (belay.Settlement, error) {
 	wait, after := w.Wait, w.RetryAfter
 	err := eachDuration(millis{"wait", &wait, w.WaitMS}, millis{"retry_after", &after, w.RetryAfterMS})

@@ -14,7 +14,7 @@ type Claim struct {
 	Repeat bool  `json:"repeat,omitempty" doc:"The claim was sent before, and its reply was lost."`
 }
 
-// ClaimReply is what a claim won.
+// ClaimReply lists the executions that a claim has won.
 type ClaimReply struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
 	Attention   bool         `json:"attention,omitempty" doc:"Send a heartbeat now: its reply has something for the worker."`
