@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// maxQueueAge is how long client work may wait for its batch before the engine refuses more
+	// maxQueueAge is how long client work may wait in the queue before the engine refuses more
 	// client work. With a shorter limit the engine would refuse bursts that it can finish in a
 	// moment; with a longer limit callers would cancel before their work is done.
 	maxQueueAge = time.Second

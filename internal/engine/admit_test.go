@@ -60,7 +60,8 @@ func TestNewWorkIsRefusedWhileTheQueueIsTooOld(t *testing.T) {
 	})
 }
 
-// A call with very many submissions takes turns with other calls.
+// While one call of Submit commits 1,000 executions in many batches, another call with one
+// execution gets its answer after a few of these batches.
 func TestALargeSubmissionTakesTurnsWithOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()

@@ -15,7 +15,7 @@ const (
 	// blockedPoll is the interval at which the engine checks in the store whether rows are still
 	// locked.
 	blockedPoll = 50 * time.Millisecond
-	// maxBlockedLookup is the maximum number of commands, and of rows, in one such check.
+	// maxBlockedLookup is the maximum number of commands, and of rows, that one check covers.
 	maxBlockedLookup = 256
 	// patience is how long a command waits for another transaction before it is refused. A sign of
 	// life (a heartbeat or a renewal) waits for renewalPatience.
@@ -255,15 +255,15 @@ func (a *blocked) separate(ctx context.Context, calls []*call, need machine.Need
 }
 
 const (
-	// maxGuesses is how often one batch is divided while it is not known which call is blocked.
+	// maxGuesses is the maximum number of times that one batch is divided to find its blocked call.
 	// guessPatience is how long each part waits for locks. It is short because one goroutine of the
 	// committer does nothing else during that time.
 	maxGuesses    = 24
 	guessPatience = 50 * time.Millisecond
 )
 
-// splitByKind divides calls of which any may be blocked: by kind of command, or in halves if all
-// commands are of one kind.
+// splitByKind divides calls when any of them may be the blocked one. It makes one part for each
+// kind of command, or two halves if all commands are of one kind.
 func splitByKind(calls []*call) [][]*call {
 	var kinds []reflect.Type
 	by := make(map[reflect.Type][]*call)

@@ -17,7 +17,7 @@ import (
 )
 
 // shared is a memory store in which another transaction has locked rows: commits that need one of
-// these rows fail as busy after their waiting time.
+// these rows wait as long as they may, and then fail as busy.
 type shared struct {
 	store.Store
 	mu      sync.Mutex
@@ -211,8 +211,8 @@ func TestALockedTableDelaysOnlyItsUsers(t *testing.T) {
 }
 
 // Guarantee G6 (losses are detected in time): a session whose row another transaction has locked is
-// not ended while its heartbeat waits for the row, although other sessions can be renewed. The
-// heartbeat counts from the time at which it arrived.
+// not ended while its heartbeat waits for the row, although other sessions can be renewed. When the
+// row is free, the heartbeat renews the session from the time at which the heartbeat arrived.
 func TestASessionLivesWhileItsHeartbeatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second

@@ -46,7 +46,7 @@ func (j payloadChecks) precheck(cmd machine.Command) {
 	c.Judge()
 }
 
-// received sets the time for which this server has kept a sign of life.
+// received sets Waited of a sign of life: the time since this server received it.
 func (k *call) received(now time.Time) {
 	switch c := k.command.(type) {
 	case *machine.Heartbeat:

@@ -13,8 +13,8 @@ import (
 // maxSlots is the maximum number of slots of one claim.
 const maxSlots = 10_000
 
-// Claim takes due executions for a worker's free slots. If there are none, it waits for one for up
-// to r.Wait.
+// Claim takes due executions for a worker's free slots. If no execution is due, it waits up to
+// r.Wait for one.
 func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	if r.Slots < 0 || r.Slots > maxSlots {
 		return belay.ClaimReply{}, &belay.Error{
@@ -133,8 +133,8 @@ func (d *dispatcher) won(c *claim, sent *call, won []machine.Claimed) {
 	}
 }
 
-// answered parks a claim again that has won nothing, and notes whether its worker may claim no more
-// executions.
+// answered makes a claim that has won nothing wait again. draining says that the reply to its
+// command reported the worker as draining.
 func (d *dispatcher) answered(c *claim, draining bool) {
 	d.mu.Lock()
 	c.sent = nil

@@ -83,8 +83,8 @@ func submitMany(t *testing.T, e *engine.Engine, n int) {
 	synctest.Wait()
 }
 
-// The next batch has a heartbeat, however many submissions arrived before it. Without this rule, a
-// heartbeat behind 200,000 submissions counted as late although it was sent on time.
+// A heartbeat is in the next batch, however many submissions arrived before the heartbeat. Without
+// this rule, a heartbeat that was sent on time counted as late behind 200,000 submissions.
 func TestAHeartbeatIsWrittenBeforeEarlierSubmissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()

@@ -77,7 +77,8 @@ type batch struct {
 	replies  []machine.Reply
 }
 
-// newCommitter makes a committer that commits at most most batches at the same time.
+// newCommitter makes a committer. The parameter most is the maximum number of batches that it
+// commits at the same time.
 func newCommitter(s store.Store, most, maxBatch int, published func(*batch)) *committer {
 	c := &committer{
 		health: newHealth(), sweep: func() {},
@@ -160,9 +161,9 @@ func (c *committer) rouseLocked() {
 }
 
 // dueLocked reports whether a batch should begin. While another batch is committed, the next batch
-// must be at least half as large. So many small batches may be committed at the same time, but
-// during a large batch the queue is not cut into small batches, which would cost more than it
-// saves.
+// must be at least half as large. This rule lets several small batches be committed at the same
+// time. It does not let the queue be cut into small batches during a large batch, which would cost
+// more than it saves.
 func (c *committer) dueLocked() bool {
 	n := c.countLocked()
 	return c.batches < c.most && n > 0 && (2*n >= c.load || c.stopped)
@@ -286,7 +287,7 @@ func (c *committer) takeBeats() (calls []*call, f contents, over bool) {
 	return calls, f, len(calls) == 0 && c.stopped
 }
 
-// done counts the end of a batch.
+// done subtracts a finished batch from the batches that are being committed.
 func (c *committer) done(f contents) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -402,8 +403,8 @@ func (c *committer) count(b *batch) {
 		c.stats.Commits++
 		c.health.wrote(b.changes.Vital())
 		if slices.ContainsFunc(b.calls, func(k *call) bool { return k.class != alive }) {
-			// a batch of signs of life is small, and may succeed on a disk that is too full for
-			// other writes
+			// A batch of signs of life does not clear the refusal: it is small, and may succeed on
+			// a disk that is too full for other writes.
 			c.refused = refused{}
 		}
 	}

@@ -197,8 +197,9 @@ func TestCloseCommitsTheQueueAndRefusesNewCommands(t *testing.T) {
 	})
 }
 
-// Guarantee G2 (no stale write): a write that was committed is never refused as stale. While the
-// store cannot tell whether a repeated write was committed, its outcome is unknown.
+// Guarantee G2 (no stale write): a write that was committed is never refused as stale. If the store
+// cannot look up whether the first try of a repeated write was committed, the engine answers
+// CodeUnavailable, because the outcome is unknown.
 func TestARepeatedWriteThatCannotBeLookedUpIsUnavailable(t *testing.T) {
 	f := &faulty{Store: memory.New(time.Now)}
 	e := engine.New(f, engine.Options{})
@@ -213,8 +214,8 @@ func TestARepeatedWriteThatCannotBeLookedUpIsUnavailable(t *testing.T) {
 	calls := 0
 	f.mu.Lock()
 	f.refuse = func(*machine.Changes) error {
-		// the rules refuse the write in the first commit, and the second commit looks for an
-		// earlier try
+		// In the first commit the rules refuse the repeated write. The second commit looks up the
+		// first try, and fails.
 		if calls++; calls == 2 {
 			return &belay.Error{Code: belay.CodeUnavailable}
 		}

@@ -144,7 +144,8 @@ func (c *claim) notifyClaim() {
 	}
 }
 
-// wants reports whether a claim would take any execution.
+// wants reports whether the claim may win executions: it has free slots, and its worker is not
+// draining.
 func (c *claim) wants() bool { return c.request.Slots > 0 && !c.session.draining }
 
 // mayWinLocked reports whether any lane of the claim may have an execution that is due.
@@ -221,9 +222,9 @@ func sameLane(a, b *machine.Submit) bool {
 		len(a.WorkerLabels)+len(b.WorkerLabels) == 0
 }
 
-// manySlots is the maximum number of slots of a claim that may win nothing. If a claim wins
-// executions for more than half of its slots, the session's next claim may have twice as many slots
-// as this claim has won executions.
+// manySlots is the number of slots to which the engine limits a claim, because a claim may win
+// nothing, and the engine makes a secret for each slot. The limit is higher for a session whose
+// last claim won more than half as many executions: twice the number that it won.
 const manySlots = 128
 
 // manyLanes is the number of lanes up to which a claim names all lanes of its session. If the
@@ -251,7 +252,7 @@ func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Comman
 	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets, Idle: idle, After: c.session.turn}
 }
 
-// stop ends all parked claims, and all later ones.
+// stop ends all parked claims, and makes every later claim end at once.
 func (d *dispatcher) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

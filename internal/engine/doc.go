@@ -38,7 +38,7 @@
 // engines. While an engine receives no hints, it checks everything once a second.
 //
 // Everything that an engine keeps in memory is a hint. If hints are lost or wrong, the engine is
-// slower and its results are the same:
+// slower and its results are the same. In this table, "others" are the other engines on the store:
 //
 //	hint                 may be wrong because               then
 //	lanes, their hints   others made or filled one          the slow poll reads it

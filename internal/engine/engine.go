@@ -169,10 +169,11 @@ func (o Options) withDefaults() Options {
 
 const (
 	// rowPatience is how long a batch waits for rows that another transaction has locked. It is
-	// longer than commits of other servers take. When it is over, the waiting commands leave the
-	// batch.
+	// longer than commits of other servers take. After that time the commands that need the locked
+	// rows leave the batch.
 	rowPatience = 250 * time.Millisecond
-	// beatPatience is how long a batch of heartbeats waits for such rows.
+	// beatPatience is how long a batch of heartbeats waits for rows that another transaction has
+	// locked.
 	beatPatience = 100 * time.Millisecond
 )
 

@@ -173,7 +173,8 @@ func ifLost(e *machine.Execution) string {
 	return "fails"
 }
 
-// external says when an execution that only external owners can have may be locked.
+// external explains an external execution, which only an external owner can lock, and says when it
+// may be locked.
 func (x *explainer) external(e *machine.Execution) {
 	x.out.Summary = "It waits for an owner from outside: a program that locks it becomes its owner; no worker runs it."
 	if e.ReasonText != "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// workThrough opens a worker that claims executions and ends each of them successfully after the
-// duration work. It sends the id of each execution that begins to begun.
+// workThrough opens a worker that claims executions and ends each run successfully when it has
+// lasted as long as work says. It sends the id of each execution that begins to the channel begun.
 func workThrough(ctx context.Context, t *testing.T, e *engine.Engine, slots int, work time.Duration,
 	begun chan<- belay.ExecutionID) {
 
@@ -54,8 +54,8 @@ func workThrough(ctx context.Context, t *testing.T, e *engine.Engine, slots int,
 	}()
 }
 
-// Rule: under a limit of two a hundred executions run two at a time, the next starts as soon as one
-// ends, and the engine makes no needless commits.
+// Rule: a hundred executions under a limit of two run two at a time. The next execution starts as
+// soon as a run ends, and the engine makes no needless commits.
 func TestALimitKeepsItsPlacesBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -113,7 +113,7 @@ func TestAPauseCostsNothingAndEndsAtOnce(t *testing.T) {
 		synctest.Wait()
 		before := e.Stats()
 		time.Sleep(10 * time.Minute)
-		// marks of life, and rare checks of the gate
+		// The engine may commit marks of life and rare checks of the gate, nothing else.
 		if after := e.Stats(); after.Commands-before.Commands > 10*60+100 {
 			t.Errorf("%d commands in ten minutes of a pause", after.Commands-before.Commands)
 		}
@@ -138,8 +138,8 @@ func TestAPauseCostsNothingAndEndsAtOnce(t *testing.T) {
 	})
 }
 
-// Rule: an operator's limit on a workflow limits runs, and each place that a run gives back is used
-// at once.
+// Rule: an operator's limit on a workflow limits how many of its executions run at the same time.
+// When a run ends, the next execution starts at once.
 func TestALimitOfAWorkflowKeepsItsPlacesBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})

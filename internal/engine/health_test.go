@@ -158,8 +158,8 @@ func (l *logged) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// If the wall clock is set forwards or back, the engine logs this once, and its vitals have the
-// difference. If the clock is set forwards by more than every time limit of a run, no run and no
+// If the wall clock is set forwards or back, the engine logs this once and reports the difference
+// in its vitals. If the clock is set forwards by more than every time limit of a run, no run and no
 // session ends because of it; delayed executions become due.
 func TestAClockThatIsSetIsReported(t *testing.T) {
 	w, log := &testClock{}, &logged{}

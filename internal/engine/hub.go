@@ -16,9 +16,9 @@ type hub struct {
 	mu       sync.Mutex
 	waiting  map[belay.ExecutionID]map[chan struct{}]struct{}
 	awaiting map[belay.ExecutionID][]chan *belay.Execution
-	// open has, by their hashes, executions that this engine has accepted and of which no change
-	// was reported since. A caller that waits for the end of such an execution need not read the
-	// store first. Entries may be dropped at any time.
+	// open contains executions that this engine has accepted, by a hash of the id, until a change
+	// of the execution is reported. A caller that waits for the end of such an execution need not
+	// read the store first. Entries may be dropped at any time.
 	open map[uint32]belay.ExecutionID
 	// heard is a ring buffer of the newest reported changes, because a change may be reported
 	// before the batch in which its execution began. number counts the changes.

@@ -188,8 +188,8 @@ func TestUnreadableKeysExpire(t *testing.T) {
 	})
 }
 
-// All servers of a store compute the same code for a key, and another one for another key or message. A key that was
-// revoked, or that nobody made, has none.
+// All servers of a store compute the same code for the same key and message. Another key or another
+// message gives another code. For a revoked or unknown key a server computes no code.
 func TestServersComputeTheSameCodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(time.Now)

@@ -46,8 +46,9 @@ func (d *dispatcher) hintLocked(l *lane, at, now machine.Time) {
 	}
 }
 
-// rouseLocked wakes the parked claims that may take the due execution of the lane. In a lane of
-// suspects, claims of workers that run something are woken later.
+// rouseLocked wakes the parked claims that may take the due execution of the lane. A worker that
+// runs something may take a suspect only after machine.AloneWait, so its claim is woken again at
+// that time.
 func (d *dispatcher) rouseLocked(l *lane, now machine.Time) {
 	if late := l.hint.Add(machine.AloneWait); l.ID.IsAlone() && late > now && d.timers.set(l, late) {
 		d.nudge()
@@ -265,8 +266,9 @@ func (d *dispatcher) foundLocked(b *batch) {
 	}
 }
 
-// shutLocked notes the lanes whose queue or workflow has a shut gate, and returns these lanes. It
-// leaves out gates that may have opened since the batch began.
+// shutLocked notes the lanes that cannot be claimed from because the gate of their queue or
+// workflow is shut, and returns these lanes. It leaves out a lane of which there is news since the
+// batch began, because its gate may have opened.
 func (d *dispatcher) shutLocked(b *batch) map[*lane]bool {
 	var all map[*lane]bool
 	for i := range b.replies {
@@ -286,8 +288,8 @@ func (d *dispatcher) shutLocked(b *batch) map[*lane]bool {
 	return all
 }
 
-// unshutLocked makes the dispatcher read lanes again whose gates may have opened, because the row
-// of the gate has changed or a run has given its place back.
+// unshutLocked marks lanes as ready if their shut gate may have opened, because the batch changed
+// the row of the gate or a run gave its place back.
 func (d *dispatcher) unshutLocked(b *batch) {
 	if len(b.changes.Objects)+len(b.changes.Places) == 0 {
 		return

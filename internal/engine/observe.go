@@ -176,8 +176,8 @@ func (o *recorder) runs(c *machine.Changes, now machine.Time) {
 	}
 }
 
-// timedOut returns the name of the timeout that ended a run. If the run has made no progress for
-// its idle timeout, and its owner did not end it, that timeout has ended it.
+// timedOut returns the name of the timeout that ended a run. The name is "idle" if the run made no
+// progress for its idle timeout and its owner did not end it.
 func timedOut(e *machine.Execution, r *machine.Run, now machine.Time) string {
 	if e == nil || e.Policy == nil {
 		return "run"
@@ -205,7 +205,7 @@ func (o *recorder) deeds(c *machine.Changes) {
 		case "schedule_timeout":
 			kind = "schedule"
 		}
-		// in the other cases the run that ended with the timeout is recorded
+		// A timeout that ended a run is recorded with the run instead, by timedOut.
 		if kind != "" && (d.Token == 0 || kind == "schedule") {
 			o.seen.Timeouts = append(o.seen.Timeouts, kind)
 		}

@@ -17,7 +17,8 @@ func (e *Engine) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Sess
 	return r.Session, err
 }
 
-// Heartbeat renews a session and returns the news for its worker.
+// Heartbeat renews a session. The reply contains the requests to the worker and its runs, such as a
+// cancel.
 func (e *Engine) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	r, err := e.do(ctx, &machine.Heartbeat{Heartbeat: h})
 	return r.Heartbeat, err

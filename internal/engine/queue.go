@@ -65,9 +65,10 @@ func (q *queue) order(less func(a, b machine.Command) int) {
 	}
 }
 
-// take returns a batch of at most most calls of the classes from first to last: the most urgent
-// class first, and each class in its order. The batch has at least one call of each class that has
-// calls waiting. The parameter beside is the maximum number of calls of client work.
+// take returns a batch of calls of the classes from first to last: the most urgent class first, and
+// each class in its order. The parameter most is the maximum number of calls, and beside is the
+// maximum number of calls of client work. Each class with waiting calls has at least one call in
+// the batch.
 func (q *queue) take(most, beside int, first, last class) []*call {
 	var batch []*call
 	bytes := 0

@@ -44,9 +44,10 @@ func (g *gates) wants(t *testing.T, want string) {
 }
 
 // While the claims of a worker with free slots win an execution for each slot, the server accepts
-// five submissions for every four runs that end, and in addition as many as take an eighth of the
-// time. After a second without such a claim, the server accepts as many submissions as fit into a
-// batch. A server without this quota ended only a quarter of the runs that it could end.
+// five submissions for every four runs that end. In addition it spends one eighth of its time on
+// submissions beyond this quota. After a second without such a claim, the server accepts as many
+// submissions as fit into a batch. A server without this quota ended only a quarter of the runs
+// that it could end.
 func TestSubmissionsAreRationedWhileTheServerIsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
@@ -82,9 +83,10 @@ func TestSubmissionsAreRationedWhileTheServerIsTheLimit(t *testing.T) {
 	})
 }
 
-// A submission is refused as soon as the engine can compute that it would wait too long, not only
-// after another one has waited so long. Before, ten times as many submissions were accepted as the
-// server could write in that time.
+// The engine refuses a submission if it computes from the pace of the queue that the submission
+// would wait too long, even while no queued submission has waited that long yet. Without this
+// computation the server accepted ten times as many submissions as it could write within the
+// longest allowed wait.
 func TestASubmissionThatWouldWaitTooLongIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()

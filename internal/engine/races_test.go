@@ -41,7 +41,8 @@ func (y *tally) count(first bool) {
 	}
 }
 
-// until repeats a race until each side has won, which a busy machine may delay.
+// until repeats a race until each side has won at least once. On a busy machine this may take
+// several repetitions.
 func (y *tally) until(t *testing.T, round func(n int)) {
 	t.Helper()
 	for range 10 {

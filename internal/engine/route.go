@@ -48,7 +48,8 @@ func (s *session) routes() []route {
 	return all
 }
 
-// enterLocked adds a session to its routes and to the lanes there that it can claim from.
+// enterLocked adds a session to its routes, and to the lanes of these routes from which it can
+// claim.
 func (d *dispatcher) enterLocked(s *session) {
 	for _, r := range s.routes() {
 		x := d.membersLocked(r)

@@ -309,8 +309,9 @@ func TestAClaimOfAWorkerDrainedAtAnotherServerReturns(t *testing.T) {
 	})
 }
 
-// A repeated claim gets the executions that its first try has won, even if there is news for its
-// worker. From a reply without executions the worker would conclude that the claim has won nothing.
+// A repeated claim gets the executions that its first try has won, even if the worker should send a
+// heartbeat at once. If the reply only requested the heartbeat, the worker would conclude that the
+// claim has won nothing.
 func TestARepeatedClaimIsAnsweredBeforeNews(t *testing.T) {
 	e, ctx := open(t), t.Context()
 	s := must[belay.Session](t)(e.OpenWorker(ctx, belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
@@ -439,8 +440,8 @@ func TestASessionIsFoundAmongManyOthers(t *testing.T) {
 	}
 }
 
-// After the clock was set forwards, the sweeper carries out due work of a batch at once, and does
-// not sleep until the time that it had planned before.
+// If the clock was set forwards, a batch that makes work due wakes the sweeper at once. The sweeper
+// does not sleep until the time that it planned before the clock was set.
 func TestTheSweeperIsWokenAfterTheClockWasSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64

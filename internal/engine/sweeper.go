@@ -38,14 +38,15 @@ func newSweeper(e *Engine) *sweeper {
 }
 
 // marksPerTTL is the number of marks of life in the shortest TTL. A stall counts as an outage after
-// three missed marks. The time of three marks must be shorter than the time that a session always
-// has left, so that every stall that could end a session counts as an outage.
+// three missed marks. Three marks take 3/5 of the TTL. With the default heartbeat interval, a third
+// of the TTL, a session always has more time left than that, so every stall that could end a live
+// session counts as an outage.
 const marksPerTTL = 5
 
-// beat is the interval at which this server promises to write its mark of life. A session that the
-// batch opens may shorten the interval. A shorter interval of another server also shortens it, if
-// that server wrote it after this server last read the sessions, because the other server may have
-// a session with a shorter TTL.
+// beat is the interval at which this server promises to write its mark of life. A session with a
+// short TTL that the batch opens shortens the interval. So does a shorter interval that another
+// server has written since this server last read the sessions, because the other server may know a
+// session with a shorter TTL.
 func (s *sweeper) beat(b *batch) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

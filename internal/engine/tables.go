@@ -32,7 +32,7 @@ func reads(n *machine.Need) store.Tables {
 	return t
 }
 
-// writes returns the tables that a command with such a need may write.
+// writes returns the tables that the command c, which needs the rows n, may write.
 func writes(c machine.Command, n *machine.Need) store.Tables {
 	const all, ends = store.TableAll, store.TableExecutions | store.TableRuns | store.TableSignals | store.TableLetters
 	if len(n.Objects) > 0 && len(n.Executions) == 0 { // changes of API keys
