@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// oneByOne folds the commands again, each in a separate fold at the same time, and compares the
-// results, because a batch must give the same result as its commands one after the other. It leaves
-// out batches with claims, because a claim may choose another order among executions that became
-// due at the same time.
+// oneByOne folds the commands of a batch again, each in a fold of its own with the same clock
+// reading. It compares the results with those of the batch, because a batch must give the same
+// result as its commands one after the other. It leaves out batches with claims, because a claim
+// may choose another order among executions that became due at the same time.
 func oneByOne(before, together *keeper, commands []Command, replies []Reply) error {
 	if slices.ContainsFunc(commands, func(c Command) bool { _, ok := c.(*Claim); return ok }) {
 		return nil

@@ -59,7 +59,8 @@ func (c *Append) Judge() {
 	}
 }
 
-// Need names the execution, the session, the chunk, the chunks to drop, and the sum of the name.
+// Need names the execution, the session, the chunk, the chunks to drop, and the stored size (Sum)
+// of the log or artifact.
 func (c *Append) Need(n *Need) {
 	needLease(n, c.Lease)
 	n.Chunks = append(n.Chunks, c.ref())
@@ -123,11 +124,10 @@ func (c *Append) check(op string) error {
 	return nil
 }
 
-// count adds the chunk to the sum of its name, and refuses a chunk that exceeds the limit. If a
-// piece was dropped from the middle of a name's chunks, the name is a log, of which the head and
-// the tail are kept. Any other name may be an artifact, and this run may replace the artifact of an
-// earlier run. The old artifact is kept until the new one is complete, so the two together may have
-// twice the limit.
+// count adds the chunk to the stored size of its log or artifact, and refuses a chunk that exceeds
+// the limit. If chunks were dropped from the middle, it is a log that keeps its head and its tail.
+// Otherwise it may be an artifact that replaces the artifact of an earlier run. The old artifact is
+// kept until the new artifact is complete, so both together may have twice the limit.
 func (c *Append) count(w *world, op string, token belay.Token) error {
 	s := w.sums[c.sum()]
 	next := Sum{SumRef: c.sum(), New: true}
@@ -166,7 +166,7 @@ func (c *Append) count(w *world, op string, token belay.Token) error {
 	return nil
 }
 
-// chunk finds a chunk among those that exist after the earlier commands of the fold.
+// chunk finds a chunk that exists after the earlier commands of the fold.
 func (w *world) chunk(ref ChunkRef) (Chunk, bool) {
 	for _, c := range w.out.Chunks {
 		if c.ChunkRef == ref {

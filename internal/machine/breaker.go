@@ -46,8 +46,8 @@ type Breaker struct {
 	NextRetryAt Time `json:"next_retry_at,omitzero"`
 }
 
-// probes is the number of probes that the breaker lets through in addition to the held probes that
-// run.
+// probes is the number of further probes that the breaker lets through while held probes are
+// running.
 func (b *Breaker) probes(held int) int {
 	if b.State != BreakerHalfOpen {
 		return 0
@@ -89,7 +89,7 @@ func (b *Breaker) succeeded() {
 func (b *Breaker) close() { *b = Breaker{State: BreakerClosed, LastFailedAt: b.LastFailedAt} }
 
 // pass applies the change that is due by now: an open breaker becomes half open, and a half-open
-// one whose probe has taken too long opens again. It reports whether the breaker changed.
+// breaker opens again if a probe has taken too long. It reports whether the breaker changed.
 func (b *Breaker) pass(now Time) bool {
 	if b.Forced || !b.NextRetryAt.over(now) {
 		return false

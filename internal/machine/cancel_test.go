@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Guarantee G7 (ends and cancels are final): during the grace period the owner's writes are
-// accepted. After it they are refused, and Tick ends the execution.
+// Guarantee G7 (ends and cancels are final): during the grace period of a cancel the owner's writes
+// are accepted. When the grace period is over, they are refused, and Tick ends the execution.
 func TestCancelGivesAGracePeriod(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w", ttl(hour)), policy(belay.Policy{CancelGrace: belay.Duration(time.Second)}))
@@ -126,8 +126,9 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	}
 }
 
-// An execution must cancel its children once for each reason (its parting): it is cancelled, it
-// ends, it is reopened. A child that it starts while it is being cancelled makes a new reason.
+// A parent must cancel its children when it is cancelled, when it ends and when it is reopened.
+// Each of these reasons (its Parting) is noted as done once. If the parent starts another child
+// while it is being cancelled, the reason applies again.
 func TestAPartingIsNotedOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

@@ -39,8 +39,8 @@ func checkGates(f *faults, k *keeper) {
 	}
 }
 
-// checkLimits holds the places that a fold gave out against the limits. A limit that was
-// lowered takes nothing back.
+// checkLimits checks that a fold gave out no place beyond a limit. Executions keep their places
+// when a limit is lowered.
 func checkLimits(f *faults, before, after *keeper) {
 	for ref, o := range after.objects {
 		if ref.Kind != GateObject {
@@ -56,7 +56,8 @@ func checkLimits(f *faults, before, after *keeper) {
 	}
 }
 
-// checkEntered holds one execution against what gates have of it.
+// checkEntered checks that the row of one execution agrees with its places and its position at a
+// gate.
 func (k *keeper) checkEntered(f *faults, e *Execution, next map[belay.GateID]Time) {
 	owned := e.State == belay.Running || e.State == belay.Scheduled
 	for p := PlaceLimit; p <= PlaceWorkflow; p <<= 1 {

@@ -8,10 +8,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The checkers check the rows after every fold. They follow from the promises and not from the
-// code: where both need a formula, the checker has its own. The checkers of the public history
-// are in internal/testkit/promise. TestCheckersCatchPlantedBugs shows for each checker that it fails on a
-// planted bug.
+// The checkers check the rows after every fold. They were written from the promises and not from
+// the code: if the code computes something, the checker computes it with its own formula. The
+// checkers of the public history are in internal/testkit/promise. TestCheckersCatchPlantedBugs
+// shows for each checker that it fails on a planted bug.
 
 // faults lists the promises that were found broken.
 type faults []error

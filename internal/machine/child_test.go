@@ -144,11 +144,11 @@ func TestAChildLeavesNoDeadLetter(t *testing.T) {
 	}
 }
 
-// Children of an earlier generation of the parent. If a child had ended before the parent was
-// reopened, its result stays valid. If a child ends after a reopening with the same input, its end
-// is delivered, so that the parent can use the result. If it ends after a reopening with another
-// input, its end is not delivered, because the parent must not use the result. Each end is
-// subtracted from Open.
+// A child belongs to the generation in which its parent started it, and the parent may be reopened.
+// If the child had ended before the parent was reopened, its result stays valid. If the child ends
+// after a reopening with the same input, its end is delivered, so that the parent can use the
+// result. If it ends after a reopening with another input, its end is not delivered, because the
+// parent must not use the result. Every end lowers Open, the parent's number of open children.
 func TestChildrenOfAnEarlierGeneration(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -184,8 +184,9 @@ func TestChildrenOfAnEarlierGeneration(t *testing.T) {
 	}
 }
 
-// If the parent of an open child is reopened, the child is found and cancelled, because the new
-// generation starts its own child.
+// If a parent is reopened while a child of its earlier generation is open, CancelChild cancels that
+// child, because the new generation starts a child of its own. CancelChild refuses to cancel the
+// new child.
 func TestAnOutlivedChildIsCancelled(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -276,8 +276,8 @@ type turns struct {
 }
 
 // turns groups lanes of one priority by queue, in the order of the queues' names. The first turn
-// goes to the queue after the one that had the last turn. If no last turn is known, it goes to
-// the queue with the longest due execution.
+// goes to the queue after After, which had the last turn. If no last turn is known, it goes to the
+// queue with the longest due execution.
 func (c *Claim) turns(w *world, lanes []Lane) *turns {
 	t := &turns{}
 	if !slices.ContainsFunc(lanes, func(l Lane) bool { return l.Queue != lanes[0].Queue }) {

@@ -90,8 +90,8 @@ func TestQueuesTakeTurns(t *testing.T) {
 	}
 }
 
-// Claims in the same fold also take executions in this order: no execution is won twice or left
-// out.
+// Several claims in one fold take the executions in the order of their due times: no execution is
+// won twice or left out.
 func TestClaimsOfOneFoldWinEachExecutionOnce(t *testing.T) {
 	s := newStage(t)
 	a, b, c := s.worker("a"), s.worker("b"), s.worker("c")
@@ -190,7 +190,8 @@ func TestAClaimTakesExecutionsMadeDueInItsFold(t *testing.T) {
 	}
 }
 
-// An execution that fails or is lost is not due in the same fold if it must wait.
+// If a run fails or is lost in a fold, a later claim of the fold cannot win the execution before
+// its backoff or lock delay is over.
 func TestAClaimWaitsForTheBackoffInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -114,7 +114,7 @@ func (c *Act) ending(outcome belay.Outcome) ended {
 	return ended{outcome: outcome, deed: string(c.Action), actor: c.Actor, reason: c.Reason, op: c.Op, sum: c.sum()}
 }
 
-// cancel ends an execution that is not running at once, and gives a running one its grace period.
+// cancel ends an execution at once if it is not running. A running execution gets its grace period.
 func (c *Act) cancel(w *world, e *Execution) error {
 	switch {
 	case e.State == belay.Cancelled:

@@ -37,8 +37,8 @@ func TestEpochsGrow(t *testing.T) {
 	}
 }
 
-// Two copies of one database that are promoted one after the other never give out the same token,
-// however short the time between. The tokens of the second are above those of the first.
+// If two copies of one database are promoted at least 200 ms apart, all tokens of the later copy
+// are above the tokens that the earlier copy has given out, so they never give out the same token.
 func TestPromotedCopiesGetDifferentEpochs(t *testing.T) {
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
 	for _, apart := range []time.Duration{200 * time.Millisecond, time.Second, time.Minute, 10 * time.Minute,
@@ -46,7 +46,8 @@ func TestPromotedCopiesGetDifferentEpochs(t *testing.T) {
 		for random := range uint64(epochChances) {
 			first := NextEpoch(1<<32, may, random)
 			second := NextEpoch(1<<32, may.Add(apart), epochChances-1-random)
-			// Meanwhile the first copy claims one execution a thousand times a second.
+			// Until the second copy is promoted, the first copy claims one execution a thousand
+			// times a second.
 			if last := first + belay.Token(apart.Seconds()*1000); second <= last {
 				t.Fatalf("%s apart: epoch %d after token %d", apart, second, last)
 			}

@@ -10,8 +10,8 @@ import (
 // the order of the fields, before it reads its clock.
 type Need struct {
 	Workers []belay.WorkerID
-	// Held requests the executions that a worker owns. They are read without locks, because another
-	// command changes each of them.
+	// Held requests the executions that a worker owns. They are read without locks, because a
+	// command that requests them does not change them; its follow-up commands do.
 	Held []belay.WorkerID
 	// Executions requests executions, together with all their ancestors.
 	Executions []belay.ExecutionID
@@ -187,7 +187,7 @@ func (c *Changes) Empty() bool {
 // their workers are alive.
 func (c *Changes) Vital() bool { return len(c.Workers) > 0 || c.Mark || c.Grace != 0 }
 
-// Command is one request that the rules decide. Only types of this package implement it.
+// Command is one request that the rules accept or refuse. Only types of this package implement it.
 type Command interface {
 	// Need adds the rows that the command must see.
 	Need(n *Need)
@@ -209,8 +209,8 @@ type Reply struct {
 	Object    *Object // a copy, in its state after the command
 	// Shut are the lanes of a claim whose queue or workflow has a shut gate.
 	Shut []ShutLane
-	// Follow are commands for other rows that follow from this one. If this process dies before it
-	// sends them, a sweep finds in the stored rows that they are needed.
+	// Follow are commands that change other rows as a consequence of this command. If this process
+	// dies before it sends them, a sweep finds in the stored rows that they are needed.
 	Follow []Command
 	Err    error
 }

@@ -2,7 +2,7 @@ package machine
 
 import "github.com/belaydev/belay"
 
-// Forgotten is the reason of a root execution that is about to be deleted.
+// Forgotten is the value of Execution.Reason for a root execution that is about to be deleted.
 const Forgotten = "forgotten"
 
 // Forget marks a root execution whose retention is over as being deleted, together with all of

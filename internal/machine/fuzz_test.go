@@ -17,8 +17,10 @@ func randomBytes(seed uint64, n int) []byte {
 	return b
 }
 
-// FuzzHistories checks that no sequence of commands, folded in batches of any size, breaks one of
-// the guarantees G1, G2, G3, G5, G7, G8, G9, G10, G11 and G15 (see docs/guarantees.md).
+// FuzzHistories checks that no sequence of commands, folded in batches of any size, breaks a
+// guarantee that the checkers check: G1 to G3 (one writer, no stale write, nothing acknowledged is
+// lost), G5 (no execution is stuck), G7 to G11 (ends, retries, idempotency keys, dead letters,
+// drains) and G15 (the history has no gaps). docs/guarantees.md defines them.
 func FuzzHistories(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(randomBytes(seed, 400))

@@ -80,7 +80,8 @@ type gate struct {
 // gateless reports whether no gate concerns the fold, which is the usual case.
 func (w *world) gateless() bool { return len(w.Objects)+len(w.Counts)+len(w.gateOrder) == 0 }
 
-// gate returns a gate as the commands before have left it, nil if the fold has not read the gate.
+// gate returns a gate in its state after the earlier commands of the fold, nil if the fold has not
+// read the gate.
 func (w *world) gate(id belay.GateID) *gate {
 	if g := w.gates[id]; g != nil {
 		return g

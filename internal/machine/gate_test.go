@@ -164,7 +164,8 @@ func TestWhenALimitIsFull(t *testing.T) {
 	if won := executionsOf(s.all(w)); cmp.Diff([]belay.ExecutionID{c.ID}, won) != "" {
 		t.Errorf("won %v, want %s", won, c.ID)
 	}
-	// another max, while an execution of the limit has not ended
+	// A submission cannot give the limit another maximum while an execution of the limit has not
+	// ended.
 	s.refused(s.submission(limit("x", 2)), belay.CodeConflict)
 	s.settled(s.act(c.ID, belay.ActionCancel, func(c *belay.Control) { c.Grace = within(time.Second) }))
 	s.pass(2 * time.Second)

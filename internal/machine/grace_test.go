@@ -104,7 +104,8 @@ func TestASingleSilentWorkerIsLost(t *testing.T) {
 	s.refused(&Expire{lively}, belay.CodeConflict)
 }
 
-// Before the first mark, or with a clock that was set back, there is no gap.
+// If there is no mark of life yet, or if the clock was set back, the rules see no gap and extend no
+// session.
 func TestSessionsAreNotExtendedWithoutAGap(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -140,15 +140,16 @@ func TestAHeartbeatSeesEarlierChangesOfItsFold(t *testing.T) {
 	if d := cmp.Diff([]belay.Held{held(kept)}, b.Preempt); d != "" {
 		t.Error(d)
 	}
-	// The heartbeat gives up the claim before the worker has received its reply, so the runs that
-	// the claim won are released.
+	// The heartbeat gives up the claim before the worker has received the reply to the claim, so
+	// the runs that the claim won are released.
 	if len(r[4].Claims) != 2 || len(r[5].Follow) != 2 {
 		t.Errorf("won %v, follow %+v", won(r[4]), r[5].Follow)
 	}
 }
 
-// Progress is written only for runs with an idle timeout, and only if it makes a difference.
-// Absurd values from a worker's clock change nothing.
+// A heartbeat reports how long each run has been idle. The time of the last progress is written
+// only for runs with an idle timeout, and not if it differs from the stored time by only half a
+// second. Absurd values from a worker's clock never move it into the future.
 func TestHeartbeatReportsProgress(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

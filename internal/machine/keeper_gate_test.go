@@ -37,7 +37,7 @@ func (k *keeper) held(gate belay.GateID) (held, members []belay.ExecutionID) {
 	return held, members
 }
 
-// count counts what gates hold.
+// count answers the requests for the counts and the members of gates.
 func (k *keeper) count(rows *Rows, counts []belay.GateID, queries []MemberQuery) {
 	for _, id := range counts {
 		held, members := k.held(id)

@@ -14,7 +14,8 @@ type Lose struct {
 	Token     belay.Token
 	Worker    belay.WorkerID
 	// Beside says that the session owned other suspects too (executions that were lost several
-	// times in a row). Newest says that none of these began later than this execution.
+	// times in a row). Newest says that none of these suspects began its run later than this
+	// execution.
 	Beside, Newest bool
 	// Together says that the session owned other executions too, suspects or not.
 	Together bool
@@ -44,9 +45,10 @@ func (c *Lose) apply(w *world) (Reply, error) {
 }
 
 // blames reports whether a loss counts towards the limit of losses of a suspect. The loss counts if
-// the session owned no other suspect, or if this run began last and the worker's last heartbeat
-// came within the time in which the worker claims nothing else. Every fourth run counts in any
-// case, so that no execution can kill workers for ever.
+// the session owned no other suspect. Otherwise it counts only if this run began last among the
+// suspects, and if the worker's last heartbeat came before the run was belay.AloneFor old; until
+// that age the worker claims no other execution. Every fourth run counts in any case, so that no
+// execution can kill workers for ever.
 func (c *Lose) blames(e *Execution, x *Worker) bool {
 	switch {
 	case !c.Beside || e.Token%4 == 0:
@@ -59,8 +61,9 @@ func (c *Lose) blames(e *Execution, x *Worker) bool {
 
 // takeBack takes an execution from its owner x, whose session has ended; x is nil if even the
 // session's row is gone. If the session was closed or drained, the execution is due again, and no
-// attempt or loss is counted (guarantee G11). blamed says that a loss counts against the execution,
-// and together that other executions were lost with it.
+// attempt or loss is counted (guarantee G11). The parameter blamed says that the loss counts
+// towards the execution's limit of losses; together says that the session owned other executions
+// too.
 func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
 		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "the session of its worker was closed")
@@ -72,9 +75,9 @@ func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 // lose ends a run whose owner was lost. Losses have a limit of their own: after MaxLosses in a row
 // without a new checkpoint the execution fails, since a job that kills its workers must not loop
 // for ever (guarantee G8). From the third loss on, only losses that are blamed on the execution
-// count, because executions that ran on the same worker as such a job did not cause its crash. An
-// execution with an external owner fails at its first loss unless its policy says otherwise,
-// because only the lost owner has the information to continue.
+// count, because an execution may have been lost only since it ran on the same worker as a job that
+// crashed the worker. An execution with an external owner fails at its first loss unless its policy
+// says otherwise, because only the lost owner has the information to continue.
 func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	p, text, outside := e.policy(), lostOwner(x, e.Worker), x != nil && x.Spec.External
 	if outside && (e.Policy == nil || e.Policy.OnLost == "") {

@@ -179,8 +179,8 @@ type put struct {
 	op                    belay.OpID
 }
 
-// object returns the row of an object as the commands before have left it, nil if there is no such
-// object.
+// object returns the row of an object in its state after the earlier commands of the fold, nil if
+// there is no such object.
 func (w *world) object(ref ObjectRef) *Object {
 	for _, all := range [][]*Object{w.out.Objects, w.Objects} {
 		for _, o := range all {

@@ -140,7 +140,7 @@ func (t *replyLog) answer(f *faults, before, after *keeper, latest map[belay.Exe
 	case *Deliver:
 		t.operation(f, after.records[c.Execution].op(OpRef{c.Execution, c.Op}).Seq, c.Op, r)
 	case *Act:
-		// An action without an effect wrote no row.
+		// If the action had no effect, no row has its operation.
 		if seq := after.records[c.Execution].op(OpRef{c.Execution, c.Op}).Seq; seq != 0 || t.ops[c.Op] != 0 {
 			t.operation(f, seq, c.Op, r)
 		}

@@ -97,7 +97,8 @@ func (e *Execution) Suspect() bool { return Suspect(e.Losses) }
 // Suspect reports whether this number of losses in a row makes an execution a suspect.
 func Suspect(losses int) bool { return losses >= suspectAfter }
 
-// setLosses sets the number of losses in a row, which decides between the execution's two lanes.
+// setLosses sets the number of losses in a row, which decides whether the execution is in its
+// ordinary lane or in the lane for suspects.
 func (e *Execution) setLosses(n int) {
 	if e.Losses = n; e.Suspect() {
 		e.Lane = e.Lane.Alone()

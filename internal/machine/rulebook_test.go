@@ -68,7 +68,7 @@ func set(sets map[string][]string, name string) []string {
 	return []string{name}
 }
 
-// rule adds a line for the names.
+// rule sets the wanted effect, from a line of the table, for each of the named situations.
 func (b *block) rule(t *testing.T, line int, names []string, want string) {
 	t.Helper()
 	for _, name := range names {
@@ -102,7 +102,7 @@ func (b *block) find(situation string) (string, bool) {
 	return "", false
 }
 
-// unused reports lines for situations that do not exist, or that are not needed.
+// unused reports lines that find has returned for no situation.
 func (b *block) unused(t *testing.T) {
 	t.Helper()
 	for name := range b.lines {

@@ -44,8 +44,9 @@ func TestTheFirstTryOfACheckpointArrivesAfterItsRepetition(t *testing.T) {
 	}
 }
 
-// Only the operations of a run that has repeated a write are looked up. The operations of the next
-// run are not, until its owner repeats one too.
+// After a run has repeated a write, the store looks up the operation of each further write of that
+// run, which may be a delayed first try. For the next run it looks up none until the owner of that
+// run repeats a write too.
 func TestOnlyTheRunThatRepeatedAWriteIsLookedUp(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

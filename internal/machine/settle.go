@@ -343,8 +343,8 @@ func waitCode(s belay.Settlement) string {
 	return "signal"
 }
 
-// pauseOrMarkDue decides where an execution goes that has lost its owner and will continue: to paused if a
-// pause was requested, and otherwise back into its lane.
+// pauseOrMarkDue sets the state of an execution that has lost its owner and will continue: it is
+// paused if a pause was requested, and otherwise returns to its lane.
 func (w *world) pauseOrMarkDue(e *Execution) {
 	if e.PauseRequested {
 		e.PauseRequested = false

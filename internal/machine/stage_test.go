@@ -113,7 +113,8 @@ func (s *stage) submit(with ...func(*belay.Submission)) belay.ExecutionID {
 	return s.do(s.submission(with...)).ID
 }
 
-// childOf turns a submission into the submission of a child of the run, with the child key key.
+// childOf turns a submission into the submission of a child of the run. The parameter key is the
+// child key.
 func (s *stage) childOf(l belay.Lease, key string) func(*belay.Submission) {
 	return func(b *belay.Submission) {
 		b.ID = belay.ChildID(l.Execution, s.row(l.Execution).Generation, key)

@@ -280,7 +280,8 @@ func (c *Submit) atLimit(w *world, parent *Execution) error {
 	return nil
 }
 
-// replace cancels the n oldest executions of a limit, because the execution by replaces them.
+// replace cancels the n oldest executions of a limit; the new execution, whose id is by, replaces
+// them.
 func (w *world) replace(g *gate, n int, by belay.ExecutionID) {
 	for _, m := range w.Members {
 		if m.Gate == g.id && m.Execution != by && n > 0 {

@@ -38,8 +38,8 @@ func TestSubmitOncePerKey(t *testing.T) {
 	}
 }
 
-// Two submissions whose inputs differ only in white space between the parts of JSON have the same
-// body. White space within a string makes another body.
+// A repeated submission with the same key is recognised if its input differs only in white space
+// between the parts of JSON. It is refused if the white space within a string differs.
 func TestSubmitAgainWithOtherWhiteSpace(t *testing.T) {
 	s := newStage(t)
 	body := func(text string) func(*belay.Submission) {
@@ -89,7 +89,7 @@ func TestSubmitAgainByID(t *testing.T) {
 	}
 }
 
-// A difference in any field makes another body.
+// A submission with the id of an earlier submission is refused if any field differs.
 func TestAnyDifferentFieldMakesAnotherBody(t *testing.T) {
 	for name, change := range map[string]func(*belay.Submission){
 		"version":       func(s *belay.Submission) { s.Version = "2" },

@@ -45,7 +45,8 @@ func (e *Execution) times() times {
 	t.total, t.admit = after(e.StartedAt, p.Timeout), e.AdmitBy
 	switch {
 	case e.State == belay.Running:
-		// The worker should end the run in time; the grace is for a worker that does not.
+		// The worker itself should end the run when the run timeout or the total timeout is over.
+		// The rules end the run only after a grace period, for a worker that does not.
 		t.cancel = e.CancelBy
 		t.run = after(after(e.RunAt, p.RunTimeout), p.CancelGrace)
 		t.total = after(t.total, p.CancelGrace)

@@ -65,8 +65,8 @@ func View(r *Record) belay.Execution {
 	return v
 }
 
-// reason explains why an execution does not run that has no owner and has not ended. Every such
-// execution has a reason.
+// reason explains why an execution that has not ended does not run. Every execution without an
+// owner that has not ended has a reason.
 func reason(e *Execution) *belay.Reason {
 	if e.State.Terminal() || e.State == belay.Running {
 		return nil
