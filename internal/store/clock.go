@@ -40,13 +40,15 @@ type Clock struct {
 }
 
 const (
-	// maxDrift is the largest change of the difference to the other clock, between two readings,
-	// that counts as drift. After a larger change the other clock counts as set.
+	// maxDrift is the largest difference between the other clock and the Clock (continued at its
+	// own pace since the last reading) that counts as drift. If the difference is larger, the other
+	// clock counts as set.
 	maxDrift = time.Second
-	// slower is the divisor for slowing down: the Clock runs a thousandth slower while it waits for
-	// the other clock.
+	// slower is the divisor for slowing down: the Clock runs a thousandth slower while it is ahead
+	// of the other clock by at most maxDrift.
 	slower = 1000
-	// faster is the divisor for catching up: the Clock runs a tenth faster while it is behind.
+	// faster is the divisor for catching up: the Clock runs a tenth faster while it is behind the
+	// other clock by at most maxDrift.
 	faster = 10
 )
 
@@ -61,7 +63,8 @@ func NewClock(wall func() time.Time, steady func() time.Duration) *Clock {
 	return c
 }
 
-// Steady measures the time from now on by the monotonic clock of this machine.
+// Steady returns a function that measures the time since this call by the monotonic clock of this
+// machine.
 func Steady() func() time.Duration {
 	began := time.Now()
 	return func() time.Duration { return time.Since(began) }
@@ -140,9 +143,9 @@ func (c *Clock) paceLocked(now time.Duration) machine.Time {
 	return machine.Time(int64(c.last) + (now - c.at).Microseconds())
 }
 
-// wholeLocked returns now without the fraction of a microsecond that has passed since the last
-// reading. The Clock's time does not contain this fraction yet; the next reading adds it. If each
-// reading dropped its fraction, the time of a busy server would stand still.
+// wholeLocked rounds now down, so that a whole number of microseconds has passed since the last
+// reading. The next reading adds the rest. If each reading dropped its rest, the time of a busy
+// server would stand still.
 func (c *Clock) wholeLocked(now time.Duration) time.Duration {
 	return now - (now-c.at)%time.Microsecond
 }

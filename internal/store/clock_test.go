@@ -91,8 +91,8 @@ func TestALeapThatAnotherServerHandledIsFollowed(t *testing.T) {
 	}
 }
 
-// The clock never goes back or stands still because readings drift or come late, and the drift does
-// not accumulate.
+// Although the wall clock drifts and its readings come late, the clock never goes back or stands
+// still, and the error does not accumulate.
 func TestDriftDoesNotAddUp(t *testing.T) {
 	h := newTestClocks()
 	c := store.NewClock(nil, func() time.Duration { return h.steady })
@@ -145,7 +145,8 @@ func TestReadingsAtOneMomentShowOneTime(t *testing.T) {
 	}
 }
 
-// The clock waits for a drifting clock at the same rate, however often it is read.
+// While the clock is ahead of a drifting wall clock, it slows down at the same rate, however often
+// it is read.
 func TestFrequentReadingsDoNotHinderTheCorrectionOfDrift(t *testing.T) {
 	h := newTestClocks()
 	c := h.clock()

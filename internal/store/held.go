@@ -12,7 +12,7 @@ import (
 // transaction has locked. Nothing was written.
 var ErrBusy = errors.New("another transaction has locked the rows")
 
-// ErrSlow is wrapped by the error of a commit that took longer than the limit. Nothing was
+// ErrSlow is wrapped by the error of a commit that took longer than the store allows. Nothing was
 // written; a smaller commit may succeed.
 var ErrSlow = errors.New("the commit took too long")
 

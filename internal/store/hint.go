@@ -32,8 +32,9 @@ type Hint struct {
 	// AnyLane, if not 0, is a time from which on any lane may have a ready execution, because there
 	// were too many lanes to list.
 	AnyLane machine.Time
-	// Workers are sessions whose worker should send a heartbeat soon, because the reply contains a
-	// change. AnyWorker says that there were too many to list.
+	// Workers are sessions that a change concerns. Their workers should send a heartbeat soon,
+	// because the reply to it reports the change. AnyWorker says that there were too many sessions
+	// to list.
 	Workers   []belay.WorkerID
 	AnyWorker bool
 	// Look is the earliest time at which a row of the commit becomes due, 0 for none.

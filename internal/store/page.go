@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// RowBytes is the number of bytes that a row counts towards the size of a page, in addition to its
-// payload.
+// RowBytes is the number of bytes that a store adds to the payload of each row when it computes the
+// size of a page.
 const RowBytes = 200
 
 // Budget is the number of bytes that a query for a page may read of each kind of row.
@@ -22,8 +22,8 @@ func (q Read) Budget() int64 {
 
 // Page shortens the lists of rows that were read for a resume. Checkpoints and signals were each
 // read in order of seq up to a budget of bytes, so one list may end at an earlier seq than the
-// other. Page removes all rows after that seq, so that no row is missing between those that remain.
-// lastCheckpoint and lastSignal are the newest seqs in the store.
+// other. Page removes all rows after the earlier of these two seqs, so that no row is missing
+// between the rows that remain. lastCheckpoint and lastSignal are the newest seqs in the store.
 func Page(r *machine.Record, lastCheckpoint, lastSignal int64) {
 	upTo := int64(math.MaxInt64)
 	if n := len(r.Checkpoints); n > 0 && r.Checkpoints[n-1].Seq < lastCheckpoint {

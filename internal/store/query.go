@@ -82,7 +82,7 @@ func (q Query) Fill() *Filling {
 }
 
 // Object adds an object whose body has size bytes, and reports whether the part had room for it. If
-// not, Object does not use the object, so the store need not have read its body.
+// the part has no room, Object does not use o, so the store may pass an object without its body.
 func (f *Filling) Object(o *machine.Object, size int64) bool {
 	if !f.room(size) {
 		f.Next = f.Objects[len(f.Objects)-1].Name
@@ -110,13 +110,15 @@ func (f *Filling) room(size int64) bool {
 	return true
 }
 
-// auditCursor is the cursor of a row of the audit. Kinds contain no slash; names may.
+// auditCursor is the cursor of a row of the audit. The name comes last, because a name, unlike a
+// kind, may contain a slash.
 func auditCursor(a *machine.Audit) string {
 	return fmt.Sprintf("%d/%d/%s/%s", a.At, a.Version, a.Kind, a.Name)
 }
 
-// Start checks the query. For the audit it returns a row before which the part begins; only the
-// fields by which the audit is ordered are set.
+// Start checks the query. For the audit it returns the last row of the previous part, with only the
+// fields by which the audit is ordered; for the first part it returns a row that is newer than all
+// others.
 func (q Query) Start() (*machine.Audit, error) {
 	switch {
 	case q.Of == Objects || q.Of == OneGate:

@@ -46,21 +46,21 @@ type Forest interface {
 	Leaves(of belay.ExecutionID, limit int) ([]Member, error)
 	Nodes(of belay.ExecutionID, limit int) ([]Member, error)
 	// Weigh estimates the number of rows and bytes of executions. It may leave out an execution
-	// that has about as many rows as its seq and few bytes.
+	// that has few bytes; the seq of that execution then counts as its number of rows.
 	Weigh(of []Member) (map[belay.ExecutionID]Weight, error)
 }
 
 // Weight is the number of rows and bytes of an execution.
 type Weight struct{ Rows, Bytes int64 }
 
-// LightSeq is the seq up to which an execution has few rows and bytes apart from its logs and
-// artifacts.
+// LightSeq is the largest seq of an execution that counts as small: apart from its logs and
+// artifacts, it has few rows and bytes.
 const LightSeq = 20
 
 // Felled is what a store deletes in one commit.
 type Felled struct {
-	// Trees are complete trees by their roots. The store deletes a tree only if all its executions
-	// have still ended at the commit.
+	// Trees are complete trees by their roots. In the commit the store checks again that all
+	// executions of a tree have ended, and otherwise keeps the tree.
 	Trees map[belay.ExecutionID][]belay.ExecutionID
 	// Leaves are executions without children in a tree whose root is being deleted; see
 	// [machine.Forget].
@@ -86,10 +86,10 @@ const (
 )
 
 // Fell chooses the executions to delete next: complete trees whose root and descendants all ended
-// before the time of the call, together at most limit executions. A tree is deleted as a whole,
-// because an execution that may be reopened needs its descendants, and an execution that has not
-// ended needs its ancestors. A tree that is too large for one commit is deleted from its leaves
-// upwards, after a [machine.Forget] of its root.
+// before the time that the call of Prune names, together at most limit executions. A tree is
+// deleted as a whole, because an execution that may be reopened needs its descendants, and an
+// execution that has not ended needs its ancestors. A tree that is too large for one commit is
+// deleted from its leaves upwards, after a [machine.Forget] of its root.
 func Fell(f Forest, s Stretch, limit int) (Felled, error) {
 	x := felling{forest: f, limit: limit, Felled: Felled{Trees: make(map[belay.ExecutionID][]belay.ExecutionID)}}
 	roots, next, more, err := f.Roots(s, limit)
@@ -244,7 +244,8 @@ func (x *felling) weighAll(roots []Root) error {
 	return nil
 }
 
-// weightOf is the weight of one execution.
+// weightOf returns the weight of an execution. If Weigh left it out, its seq counts as its number
+// of rows.
 func weightOf(kept map[belay.ExecutionID]Weight, m Member) Weight {
 	if w, known := kept[m.ID]; known {
 		return w

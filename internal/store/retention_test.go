@@ -122,8 +122,8 @@ func TestAPassFindsAllEndedExecutions(t *testing.T) {
 	}
 }
 
-// An execution with too many rows for one commit is not deleted before its Forget, and does not
-// delay the deletion of others.
+// An execution with too many rows for one commit is not deleted before a Forget command names it,
+// and does not delay the deletion of others.
 func TestALargeExecutionDoesNotDelayOthers(t *testing.T) {
 	g := &flatForest{over: make(map[belay.ExecutionID]bool), seq: make(map[belay.ExecutionID]int64)}
 	g.add(3, 1000, true)

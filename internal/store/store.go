@@ -40,9 +40,10 @@ type Store interface {
 	Read(ctx context.Context, q Read) (*machine.Record, error)
 
 	// List reads executions, newest first. It examines at most q.Scan executions. If the list names
-	// a parent, it examines only that parent's children. If the list selects only states before the
-	// end, or only states with an owner, and at most q.Scan executions are in them, it examines
-	// only these executions. Otherwise it examines all executions. A key is found by an index.
+	// a parent, it examines only that parent's children. If the list selects only states of
+	// executions that have not ended, or only states of executions with an owner, and at most
+	// q.Scan executions are in such a state, it examines only these executions. Otherwise it
+	// examines all executions. It finds an idempotency key by an index.
 	List(ctx context.Context, q List) (Listed, error)
 
 	// Due finds work that is due because time has passed or because a crash has interrupted it, up
@@ -153,19 +154,20 @@ type List struct {
 // Listed is one part of a list.
 type Listed struct {
 	Records []*machine.Record
-	// Last is the oldest execution that was examined, and At the time of its creation. Both are
-	// set only if older executions were not examined although fewer than the limit were found.
+	// Last is the oldest execution that List examined, and At is the time of its creation. They are
+	// set only if List found fewer executions than the limit but did not examine all older ones.
 	Last belay.ExecutionID
 	At   machine.Time
 }
 
-// Active reports whether the states are all states before the end of an execution, and at least
-// one is named.
+// Active reports whether states is not empty and contains only states of executions that have not
+// ended.
 func Active(states []belay.State) bool {
 	return len(states) > 0 && !slices.ContainsFunc(states, belay.State.Terminal)
 }
 
-// Owned reports whether the states are all states with an owner, and at least one is named.
+// Owned reports whether states is not empty and contains only states of executions that have an
+// owner.
 func Owned(states []belay.State) bool {
 	return len(states) > 0 && !slices.ContainsFunc(states, func(s belay.State) bool {
 		return s != belay.Running && s != belay.Scheduled
@@ -182,12 +184,13 @@ type Due struct {
 	// their sessions.
 	Lost []Lost
 	// Children are open children that must be cancelled: their parent has ended, is being
-	// cancelled, or was reopened since, and their policy does not let them live on. Children that
-	// are being cancelled already are left out.
+	// cancelled, or was reopened after it had started them, and their policy does not let them
+	// continue without it. Children that are being cancelled already are left out.
 	Children []belay.ExecutionID
-	// Parted are executions with a parting (a reason to cancel their children, see
-	// [machine.Execution.Parting]) of which no such child is left, and for which no [machine.Part]
-	// has noted this yet. Parents are examined in the order of their ids, up to the limit.
+	// Parted are executions that have a reason to cancel their children (see
+	// [machine.Execution.Parting]) but no child left to cancel, and for which no [machine.Part]
+	// command has recorded this yet. Parents are examined in the order of their ids, up to the
+	// limit.
 	Parted []machine.Part
 	// Objects are the objects whose NextAt has come.
 	Objects []machine.ObjectRef
@@ -201,7 +204,7 @@ type Due struct {
 }
 
 // Lost is an execution whose owner's session has ended, with the number of earlier losses in a row
-// and the begin of its run.
+// and the start time of its run.
 type Lost struct {
 	machine.Lose
 	Losses int

@@ -28,7 +28,7 @@ type Seen struct {
 	vitals Vitals
 }
 
-// Epoch notes the floor that a transaction has read.
+// Epoch notes the floor of new tokens that a transaction has read.
 func (s *Seen) Epoch(floor belay.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,8 +34,9 @@ type Walk struct {
 	latest  belay.ExecutionID // the position among the late executions
 }
 
-// The rows of a stretch, the rows of a stretch of late executions, and the number of stretches
-// without a find after which a store counts as large.
+// stride is the number of rows in a stretch, and lateStride is the number of rows in a stretch of
+// late executions. fewStrides is the number of stretches in which a pass finds nothing, after which
+// the store counts as large.
 const (
 	stride     = 20_000
 	lateStride = 2_000
