@@ -53,7 +53,8 @@ func change[R, K any](rows *[]*R, order func(*R, K) int, key K, with func(*R) *R
 }
 
 // The store copies every row that it takes or returns, so that it shares no memory that a caller
-// may change. The copies leave out flags that belong to one fold.
+// may change. The copies leave out flags, such as New, that are valid only in the batch that set
+// them.
 
 func copyOf[R any](r *R) *R {
 	c := *r

@@ -73,7 +73,7 @@ func New(clock func() time.Time, steady ...func() time.Duration) *Store {
 	}
 }
 
-// SetEpoch begins an epoch, as a restored backup does; see [machine.NextEpoch].
+// SetEpoch begins an epoch, as the restore of a backup does; see [machine.NextEpoch].
 func (s *Store) SetEpoch(epoch belay.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +121,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// markLocked writes the mark of life, if the changes are vital, and the beat, if the changes have
-// one.
+// markLocked writes the mark of life, if the changes are vital, and the beat (the interval between
+// marks of life), if the changes set it.
 func (s *Store) markLocked(now machine.Time, c *machine.Changes) {
 	if c.Vital() {
 		s.mark = now

@@ -73,8 +73,8 @@ func (t *tx) writeWorkers(c *machine.Changes) error {
 	return nil
 }
 
-// writeRuns adds new runs. For a run that exists, it writes the end, and the begin if the change
-// has a begin.
+// writeRuns adds new runs. For a run that exists, it writes the end, and the start if the change
+// has a start.
 func (t *tx) writeRuns(runs []*machine.Run) error {
 	for _, run := range runs {
 		r := t.record(run.Execution)
