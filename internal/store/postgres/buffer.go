@@ -28,7 +28,7 @@ func (d *buffer) array(n int) array {
 	return d.room[from:from:d.taken]
 }
 
-// clear makes all memory available again. The caller has encoded all arrays in it.
+// clear makes all memory available again. The caller must not use the arrays in it any more.
 func (d *buffer) clear() {
 	if d.asked > len(d.room) && d.asked <= bufferSize {
 		d.room = make([]byte, d.asked)

@@ -61,7 +61,8 @@ func exec(t *testing.T, s *Store, texts ...string) {
 	}
 }
 
-// worker claims and settles executions by commands of the rules.
+// worker is one session with commands for it (submissions, claims, saves and settlements), which
+// machine.Fold decides as in an engine.
 type worker struct {
 	t     *testing.T
 	s     *Store

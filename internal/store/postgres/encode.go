@@ -103,8 +103,8 @@ func bind[R any](s *step, t *table.Table[R], rows []*R) *step {
 	return s
 }
 
-// bindColumn adds one column to a statement's arguments. of returns the table's row in each value
-// of rows.
+// bindColumn adds one column to a statement's arguments. of returns the row of the table that an
+// element of rows contains.
 func bindColumn[R, H any](s *step, c *table.Column[R], rows []H, of func(H) *R) {
 	kept := c.Zero == table.Kept
 	switch c.Kind {

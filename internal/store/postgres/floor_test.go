@@ -26,7 +26,7 @@ func (f *floors) floor(lane machine.LaneID) machine.Time {
 }
 
 // A hint lowers the floor of a lane, and so does a commit of this server. A search that began
-// before does not raise the floor again.
+// before the hint or the commit does not raise the floor again.
 func TestHintsLowerFloors(t *testing.T) {
 	const lane, at, ready = machine.LaneID(7), machine.Time(60_000_000), machine.Time(1_000_000)
 	for name, lower := range map[string]func(*Store){

@@ -11,13 +11,13 @@ import (
 
 // front has the times before which a search for due work finds nothing. While a transaction keeps
 // an old snapshot, dead entries stay at the front of the indexes: one for each heartbeat, each
-// deadline and each claim. A search that reads all of them takes long. Then such full searches
-// become rare, and the searches between them begin at the first entry that the last full search has
-// found.
+// deadline and each claim. A full search, which reads all of them, then takes long. After a slow
+// full search the next one is made later, and the searches before it begin at the front: at the
+// first entry that the last search has found.
 //
 // A front is a guess, like a floor: an entry that is committed late may lie before it. The commits
 // of this server and the hints of other servers move the front back, and every full search finds
-// what the others have missed.
+// the entries that searches from the front have missed.
 type front struct {
 	mu       sync.Mutex
 	again    time.Time // when to make a full search; zero while full searches are fast

@@ -13,8 +13,8 @@ import (
 var _ store.Holder = (*Store)(nil)
 
 // PostgreSQL does not report for which row a transaction waits, and shows no uncommitted rows. So
-// the probe tries to lock the existing rows with SKIP LOCKED, and tries to add the missing keys. It
-// rolls all of that back.
+// Held tries to lock the existing rows with SKIP LOCKED, and tries to add the missing keys and
+// executions. Then it rolls back all of these statements.
 const (
 	thereWorkers = "SELECT id FROM workers WHERE id = ANY($1::uuid[])"
 	freeToShare  = thereWorkers + " FOR KEY SHARE SKIP LOCKED"

@@ -35,9 +35,9 @@ func otherTransaction(t *testing.T, url string, statements ...string) pgx.Tx {
 	return tx
 }
 
-// Held reports which of the rows and tables that a batch needs another transaction has locked:
-// existing rows, rows that the other transaction is about to add, and tables. Held waits for no
-// lock and changes nothing.
+// If another transaction has locked rows or tables that a batch needs, Held reports them: existing
+// rows, rows that the other transaction is about to add, and tables. Held waits for no lock and
+// changes nothing.
 func TestLocksOfOtherTransactionsAreReported(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}

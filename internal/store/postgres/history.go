@@ -87,8 +87,8 @@ func (t *tx) begun(c *machine.Changes) map[belay.ExecutionID]int64 {
 	return begun
 }
 
-// runs returns the seq of the start of the execution's run, if now is still in the same run and the
-// table of runs has no row for it.
+// runs returns the seq at which the execution's run started, if the changed execution (now) is
+// still in the same run and the table of runs has no row for that run; otherwise 0.
 func (s stored) runs(now *machine.Execution) int64 {
 	if now.State == belay.Running && now.Token == s.Token {
 		return s.runSeq
@@ -132,8 +132,8 @@ func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-// ended returns a copy of an ended run with the facts of its start, which the execution's row has
-// until the run ends.
+// ended returns a copy of an ended run with the data of its start (worker, attempt, generation, seq
+// and time). Until the run ends, only the execution's row contains this data.
 func (s stored) ended(end *machine.Run) *machine.Run {
 	r := *end
 	begin := s.run()

@@ -19,8 +19,9 @@ type identity struct {
 	lineage [16]byte
 	// life identifies one run of the database from its start to its end or crash, by its start time
 	// and the reset time of its statistics, which do not survive a crash. After a crash the
-	// database may use the number of a transaction again that left no trace in its log. So the
-	// store can request the outcome of a transaction only in the same life.
+	// database may give the number of a transaction to another one, if the first left no trace in
+	// the log. So the store can look up the outcome of a transaction, by its number, only in the
+	// same life.
 	life string
 }
 
@@ -75,7 +76,8 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	}
 	raised := false
 	epoch, err := c.epoch(ctx, func(was place) bool {
-		// false for a new database, and if another connection has raised the epoch
+		// The epoch is not raised in a new database, or if another connection has raised it
+		// already.
 		raised = was.system != "" && was != c.identity.place
 		return raised
 	})
@@ -91,9 +93,9 @@ var errStandby = &belay.Error{
 	RetryAfter: time.Second,
 }
 
-// epoch begins an epoch and a lineage if begin reports true for the place at which the last epoch
-// began. In any case it stores the place of this database. No other connection can commit during
-// this.
+// epoch passes to begin the place at which the last epoch began. If begin reports true, epoch
+// starts a new epoch and a new lineage. In any case it stores the place of this database. It locks
+// the table meta, so that no other connection can commit before epoch returns.
 func (c *conn) epoch(ctx context.Context, begin func(was place) bool) (belay.Token, error) {
 	var epoch belay.Token
 	var was place
@@ -150,8 +152,8 @@ const (
 )
 
 // outcome asks the database for the outcome of a transaction whose COMMIT was not answered. A
-// committed transaction is acknowledged only after another commit, so that it has reached
-// everything that a commit must reach (guarantee G3).
+// committed transaction is acknowledged only after a further commit (touchMark) is acknowledged:
+// both have then reached everything that a commit must reach, such as standbys (guarantee G3).
 func (s *Store) outcome(ctx context.Context, c *slot, u *unanswered) (committed, known bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askFor)
 	defer cancel()

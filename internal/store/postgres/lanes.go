@@ -38,9 +38,9 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (SELECT priority, worker_labels FROM specs WHERE execution = e.id ORDER BY generation DESC LIMIT 1) s`
 )
 
-// laneCache keeps the list of ready lanes while reading it takes long. Reading takes long while
-// another transaction keeps an old snapshot, because dead entries of earlier claims then stay in
-// the index.
+// laneCache keeps the last list of ready lanes, which the store reuses for a while if the query for
+// the list was slow. The query is slow while another transaction keeps an old snapshot, because
+// dead entries of earlier claims then stay in the index.
 type laneCache struct {
 	mu    sync.Mutex
 	lanes []store.LaneHint

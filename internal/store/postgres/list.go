@@ -80,8 +80,8 @@ func (l *listing) row(r columns) error {
 	return err
 }
 
-// active adds the statement for a list of executions that have not ended; it reads no ended
-// executions. For other lists it adds nothing, and walk reads them.
+// active adds the statements for a list of executions that have not ended; they read no ended
+// executions. For other lists it calls walk.
 func (l *listing) active(p *pipe) {
 	if !store.Active(l.States) || !l.Parent.IsZero() || l.Key != "" {
 		l.walk(p)
@@ -103,8 +103,9 @@ func (l *listing) active(p *pipe) {
 	w.end(from, l.Limit)
 }
 
-// walk adds the statements for a list of the newest executions, and for the last execution that was
-// read.
+// walk adds the statement for a list, which examines the newest executions or those of a key. If
+// the number of executions to examine is limited, it adds a second statement, which reads the last
+// execution that the first examines.
 func (l *listing) walk(p *pipe) {
 	w := where{step: p.add("", l.row)}
 	if l.Key != "" {

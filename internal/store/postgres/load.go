@@ -188,9 +188,9 @@ func (t *tx) found(r columns, locked bool) error {
 	return nil
 }
 
-// missing returns the parents of loaded executions that the transaction did not try to load. named
-// reports whether one of them is the parent of an execution that a command names; such a parent
-// must be locked together with its child.
+// missing returns those parents of loaded executions that the transaction has neither loaded nor
+// tried to load. named reports whether one of them is the parent of an execution that a command
+// names; such a parent must be locked together with its child.
 func (t *tx) missing() (up []belay.ExecutionID, named bool) {
 	for _, l := range t.executions {
 		if p := l.Parent; !p.IsZero() && t.executions[p] == nil {

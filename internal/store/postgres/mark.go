@@ -11,9 +11,10 @@ import (
 // clock shows an earlier time than the newest mark.
 //
 // A mark of life also proves that heartbeats could be written at its time. Only two kinds of
-// commits write a mark of life: commits that write sessions, and commits on request, which take the
-// locks that a heartbeat needs. So while the table of sessions is locked, no server writes a mark
-// of life, even if it writes other rows, and later all sessions are extended by that time.
+// commits write a mark of life: commits that write sessions, and commits that request a mark of
+// life, which take the locks that a heartbeat needs. So while the table of sessions is locked, no
+// server writes a mark of life, even if it writes other rows; and after the lock ends, all sessions
+// are extended by the time without a mark of life.
 const (
 	writeMark = `
 INSERT INTO servers (period, id, slot, mark_at, beat)

@@ -174,8 +174,8 @@ func version(ctx context.Context, db *sql.DB) (have int64, err error) {
 	return have, err
 }
 
-// allowsOlder refuses a newer schema, unless the schema says that servers which know only version known
-// may use it.
+// allowsOlder refuses a newer schema, unless the schema says that servers may use it which know
+// only the versions up to known.
 func allowsOlder(ctx context.Context, db *sql.DB, have, known int64) error {
 	var oldest int64
 	err := db.QueryRowContext(ctx, "SELECT oldest FROM meta").Scan(&oldest)
@@ -198,12 +198,13 @@ func tooNew(have, want int64) error {
 		want)}
 }
 
-// changed are the errors of a statement that names a table or column which does not exist, or has
-// changed since the statement was prepared.
+// changed are the SQLSTATEs of the errors of a statement that names a table or column which does
+// not exist, or which has changed since the statement was prepared.
 var changed = []string{"42P01", "42703", "42804", "0A000"}
 
-// outdated replaces an error on a connection if its cause is a migration: a migration to a schema
-// that this server may not use has removed what the statement names.
+// outdated replaces the error of a statement by the error that this server is too old, if a
+// migration has removed or changed a table or column of the statement and the new schema does not
+// allow this server.
 func (s *Store) outdated(ctx context.Context, c *conn, err error) error {
 	var reply *pgconn.PgError
 	if !errors.As(err, &reply) || !slices.Contains(changed, reply.Code) || c.pg.IsClosed() {

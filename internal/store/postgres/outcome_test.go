@@ -83,8 +83,9 @@ func TestNoOutcomeIsAskedForAcrossACrash(t *testing.T) {
 		}
 	}
 	for _, how := range []string{"the server is killed", "one of its processes is killed"} {
-		// The background writer writes the next number to the log from time to time. If it did so
-		// before the crash, the number is not given out again.
+		// From time to time the background writer writes the next transaction number to the log. If
+		// it did so before the crash, the database does not use the number of the transaction
+		// again, and the loop tries once more.
 		status := ""
 		for try := 0; status != "committed" && try < 5; try++ {
 			query("CHECKPOINT")

@@ -7,8 +7,9 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// parents remembers the parents of children that were seen. A parent never changes, and a child
-// whose parent is known is locked together with it in the first attempt.
+// parents remembers the parents of the children that the store has read. An execution's parent
+// never changes, so the first attempt at a transaction can lock a child together with its known
+// parent.
 type parents struct {
 	mu  sync.RWMutex
 	all map[belay.ExecutionID]belay.ExecutionID

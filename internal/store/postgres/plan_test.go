@@ -193,7 +193,7 @@ func exercise(t *testing.T, s *Store) {
 		commit(&machine.Changes{Executions: []*machine.Execution{e}})
 	}
 	commit(&machine.Changes{
-		// the session without a change of its state; then it ends
+		// This commit changes the session but not its state. The next commit ends the session.
 		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, HeartbeatAt: 1}},
 		Runs: []*machine.Run{
 			{Execution: id, Token: 1, New: true, StartedSeq: 1},

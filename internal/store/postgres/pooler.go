@@ -94,11 +94,12 @@ func (c *conn) set(ctx context.Context, want map[string]string) error {
 	return nil
 }
 
-// pooled reports whether a pooler is in between. A pooler reports an invented process number to its
-// clients.
+// pooled reports whether the connection goes through a pooler. A pooler reports an invented process
+// number to its clients instead of the number of the database's process.
 func (c *conn) pooled() bool { return c.backend != c.pg.PID() }
 
-// sessionTrace is the trace that a session has, and the session's process.
+// sessionTrace is the number of a session's process in the database, and the text that unshared has
+// left in the session as a trace, empty if there is none.
 type sessionTrace struct {
 	backend uint32
 	trace   string

@@ -122,7 +122,7 @@ func settle(l belay.Lease) *machine.Settle {
 }
 
 // waits runs do in a goroutine and checks that it waits for locks of another transaction. The
-// function that it returns waits for its end.
+// function that it returns waits until do has returned.
 func (s server) waits(do func()) (end func()) {
 	s.t.Helper()
 	done := make(chan struct{})
@@ -134,7 +134,8 @@ func (s server) waits(do func()) (end func()) {
 	return func() { <-done }
 }
 
-// blocked waits until the given number of the server's processes wait for locks.
+// blocked waits until n processes of the database server wait for locks. It fails the test if done
+// is closed first.
 func blocked(t *testing.T, n int, done <-chan struct{}) {
 	t.Helper()
 	for {
@@ -257,7 +258,7 @@ func TestOneSubmissionToTwoServersIsOneExecution(t *testing.T) {
 	}
 }
 
-// Keys that two servers insert in opposite order do not deadlock.
+// Two servers that insert the same keys in opposite order cause no deadlock.
 func TestKeysOfTwoServersDoNotDeadlock(t *testing.T) {
 	a, b, _ := two(t)
 	for round := range byte(20) {
@@ -349,7 +350,8 @@ func TestHeartbeatAgainstAClaimInFlight(t *testing.T) {
 	}
 }
 
-// A late heartbeat races the reaper: the session ends once, and the other command is refused.
+// If a heartbeat arrives while the reaper of another server ends its expired session, the heartbeat
+// waits and is then refused, and the session ends once.
 func TestLateHeartbeatAgainstTheReaper(t *testing.T) {
 	a, b, clock := two(t)
 	w := a.openWorker(1)
@@ -372,7 +374,9 @@ func TestLateHeartbeatAgainstTheReaper(t *testing.T) {
 	}
 }
 
-// After a drain on one server, a claim on another wins nothing (guarantee G11).
+// After a drain of a session on one server, a claim of the session on another server wins nothing
+// (guarantee G11). A drain that arrives during a claim waits, and the claim keeps the execution
+// that it wins.
 func TestDrainAgainstClaim(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)
@@ -395,8 +399,8 @@ func TestDrainAgainstClaim(t *testing.T) {
 	}
 }
 
-// If two children of one parent end on two servers at the same time, the parent gets both ends
-// (guarantee G4).
+// If two children of one parent end on two servers at the same time, both ends are recorded in the
+// parent (guarantee G4).
 func TestTwoChildrenOfOneParentEndAtOnce(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)

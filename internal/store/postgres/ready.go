@@ -25,9 +25,9 @@ LEFT JOIN LATERAL (
     SELECT ` + carriedSpec + ` FROM specs WHERE execution = e.id ORDER BY generation DESC LIMIT 1
 ) s ON true`
 
-// selectNext returns the first ready time after the cutoff, and the number of due executions up to
-// a maximum. If more executions are due than lockReady has locked, other transactions have locked
-// the rest.
+// selectNext returns, for each lane, the first ready time after the cutoff (the time by which an
+// execution counts as due), and the number of due executions up to a maximum. If more executions
+// are due than lockReady has locked, other transactions have locked the rest.
 const selectNext = `
 SELECT q.n,
        (SELECT ready_at FROM executions WHERE lane = q.lane AND ready_at IS NOT NULL AND ready_at > $5::bigint ORDER BY ready_at LIMIT 1),

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// The two conditions mean the same. Both are here because the index has both.
+	// Each of the two conditions alone would select the open dead letters. The statement has both
+	// because the condition of the index has both.
 	tallyLetters = `
 SELECT reason, count(*)
 FROM dead_letters

@@ -188,7 +188,7 @@ func (s *Store) transact(ctx context.Context, c *slot, do func(context.Context) 
 	if err := s.connected(ctx, c); err != nil {
 		return err
 	}
-	// even if the caller cancels the call
+	// The transaction and its ROLLBACK run to their end even if the caller cancels ctx.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Patience)
 	defer cancel()
 	defer func() {

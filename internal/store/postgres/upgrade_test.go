@@ -24,7 +24,7 @@ func migrated(t *testing.T, version int64, statements string) (*Store, *conn) {
 	return s, c
 }
 
-// Keys of an older schema become objects with all their fields.
+// API keys of an older schema become objects with all their fields.
 func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 	t.Parallel()
 	s, _ := migrated(t, 9, `INSERT INTO api_keys (id, name, scopes, hash, created_at, revoked_at) VALUES
@@ -52,8 +52,8 @@ func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 	}
 }
 
-// Executions of an older schema that only external owners may have stay external, and the others
-// are open to workers. None has a gate.
+// Executions that an older schema reserves for external owners stay external after the migration,
+// and workers may claim the others. No execution waits at a gate.
 func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	t.Parallel()
 	const columns = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, queue, workflow, " +

@@ -136,8 +136,8 @@ UPDATE workers
 SET expires_at = least(greatest(expires_at + $1::bigint, $2::bigint + ttl), $3::bigint)
 WHERE ended_at IS NULL`
 
-// writeGrace moves the end of all sessions. Sessions that are changed in the same batch already
-// have the new end, and are written afterwards.
+// writeGrace postpones the expiry of all sessions that have not ended. Sessions that are changed in
+// the same batch already have the new expiry, and are written afterwards.
 func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
 	if c.Grace != 0 {
 		latest := machine.Time(math.MaxInt64).Add(0) // the largest time
@@ -146,8 +146,8 @@ func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-// delayOwned moves the times from which the deadlines of owned executions are counted, after the
-// clock has leapt forwards. Executions that are changed in the same batch are written afterwards.
+// After the clock has leapt forwards, delayOwned moves the times from which the deadlines of owned
+// executions are counted. Executions that are changed in the same batch are written afterwards.
 func (t *tx) delayOwned(p *pipe, c *machine.Changes) error {
 	if c.Leap != 0 {
 		p.add(delayOwned, nil).int(table.Microseconds(c.Leap)).int(int64(t.rows.Now))
@@ -176,10 +176,11 @@ UPDATE workers w
 SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, ended_at = u.ended_at, end_reason = u.end_reason,
     claim_no = u.claim_no, claim_floor = u.claim_floor` + theseWorkers
 
-	// joinWorkers keeps changes that other transactions have made to the session meanwhile.
-	// Heartbeats and claims are compatible with each other, except if a heartbeat gives up a claim
-	// that wins at the same time. The numbers of both only grow, so the second of the two
-	// transactions sees the number of the first and fails.
+	// joinWorkers keeps the changes that other transactions have made to the session since it was
+	// read. Heartbeats and claims are compatible with each other, with one exception: a heartbeat
+	// gives up a claim (by raising claim_floor at least to its number) that wins executions at the
+	// same time (and raises claim_no to its number). Both columns only grow, so the second of the
+	// two transactions sees the number of the first and fails.
 	joinWorkers = `
 UPDATE workers w
 SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greatest(w.expires_at, u.expires_at),
@@ -194,7 +195,7 @@ SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greate
 
 // writeWorkers writes sessions in the order of their ids. A session whose state changes (it ends,
 // or takes no more claims) needs an exclusive lock. If another transaction has made an incompatible
-// change to a session meanwhile, the statement fails.
+// change to a session since it was read, the statement fails.
 func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
 	all := slices.Clone(c.Workers)
 	slices.SortFunc(all, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
