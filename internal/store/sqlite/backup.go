@@ -104,8 +104,8 @@ func step(ctx context.Context, b *sqlite.Backup, progress func(done, total int))
 	return nil
 }
 
-// syncFile fsyncs a file. No connection may have the file open: closing it would drop the
-// connection's locks.
+// syncFile fsyncs a file. No connection of this process may have the file open, because closing the
+// file here would drop the locks of that connection.
 func syncFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

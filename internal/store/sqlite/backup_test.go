@@ -250,8 +250,8 @@ func TestTokensAfterARestore(t *testing.T) {
 	}
 }
 
-// token locks the first execution as an external owner with a new session, loses it, and returns
-// its token.
+// token locks the first execution for an external owner with a new session, ends the session, so
+// that the execution is lost, and returns the token of the lock.
 func token(t *testing.T, s *sqlite.Store, session byte) belay.Token {
 	t.Helper()
 	id := belay.WorkerID{session}

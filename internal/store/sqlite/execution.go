@@ -29,8 +29,9 @@ func namesOf(m table.Mask) []string {
 	return all
 }
 
-// bindHot adds the columns of a set to the arguments, in order. Ids point into the execution
-// itself, since h may be filled with the next execution before the statement runs.
+// bindHot adds the columns of a set to the arguments, in order. The arguments for ids refer to the
+// memory of the execution and not of h, because the caller may fill h with the next execution
+// before the statement runs.
 func bindHot(a *args, m table.Mask, h *table.HotRow) {
 	for i := range m.All {
 		if c := &table.Hot[i]; i < table.Ints {

@@ -8,14 +8,15 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// insertion has the statements that insert rows of one shape.
+// insertion has the INSERT statements for one list of columns of a table, one statement for each
+// number in rowsPerInsert.
 type insertion struct {
 	width int
 	texts [len(rowsPerInsert)]string
 }
 
-// rowsPerInsert are the numbers of rows that one statement inserts. A statement with more rows costs less
-// for each row, and with few different numbers there are few statements.
+// rowsPerInsert are the numbers of rows that one statement inserts. A statement with more rows
+// costs less for each row, and few different numbers need few statements.
 var rowsPerInsert = [...]int{32, 8, 1}
 
 func newTable(name, columns string) *insertion {

@@ -49,8 +49,8 @@ func (s *Store) trim(t *tx) {
 	}
 }
 
-// move moves the content of the log, and then up to three times the pages that were written during
-// the move.
+// move moves the content of the log into the database in up to three passes: the second and the
+// third pass move the pages that were written during the pass before.
 func (s *Store) move(ctx context.Context) {
 	defer s.log.busy.Store(false)
 	s.gen.due.Store(true) // a commit during the move may stay in the log

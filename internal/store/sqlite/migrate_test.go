@@ -65,8 +65,8 @@ func TestLogsOfAnOlderSchemaGetSums(t *testing.T) {
 	}
 }
 
-// Executions of an older schema that only external owners may have stay external, and the others
-// are open to workers. None has a gate.
+// Executions that an older schema reserves for external owners stay external after the migration,
+// and workers may claim the others. No execution waits at a gate.
 func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	row := func(n, state int, rest string) string {
@@ -104,7 +104,7 @@ func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	}
 }
 
-// Keys of an older schema become objects with all their fields.
+// API keys of an older schema become objects with all their fields.
 func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	at(t, path, 9,

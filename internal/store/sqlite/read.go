@@ -129,8 +129,10 @@ func (r *reading) spec() (s *machine.Spec, err error) {
 	return s, err
 }
 
-// history reads the first N rows of each kind after a seq, which contain the first N events. A run
-// may give two events; only the newest run can be open.
+// history reads, of each kind, the first N rows with an event after a seq. Together they contain
+// the first N events after it, because each row is at least one event; a run may be two, its start
+// and its end. A run without an end may have started before the seq, but only the newest run, which
+// is read last, can be without an end.
 func (r *reading) history(rec *machine.Record, q store.Read) error {
 	limit := int64(math.MaxInt64)
 	if q.Limit > 0 {

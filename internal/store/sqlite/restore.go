@@ -70,8 +70,8 @@ func Epoch(ctx context.Context, path string) (epoch belay.Token, err error) {
 	return epoch, classify("read the epoch of "+path, firstOf(err, c.close()))
 }
 
-// epoch reads the epoch. An old schema stores the number of the epoch instead of its floor;
-// hasFloor reports whether the schema has the column floor.
+// epoch reads the epoch. An old schema stores only the epoch divided by 2^32; hasFloor reports
+// whether the schema has the column floor, which contains the whole epoch.
 func (c *conn) epoch(ctx context.Context) (epoch belay.Token, hasFloor bool, err error) {
 	err = c.query(ctx, "SELECT count(*) FROM pragma_table_info('meta') WHERE name = 'floor'", func(r columns) error {
 		hasFloor = r.int(0) > 0
@@ -90,7 +90,7 @@ func (c *conn) epoch(ctx context.Context) (epoch belay.Token, hasFloor bool, err
 	return epoch, hasFloor, err
 }
 
-// writeEpoch writes an epoch. In an old schema it raises the number of the epoch by one.
+// writeEpoch writes an epoch. For an old schema it rounds the epoch up to a multiple of 2^32.
 func (c *conn) writeEpoch(ctx context.Context, epoch belay.Token, hasFloor bool) error {
 	if !hasFloor {
 		c.args.int(int64((epoch + 1<<32 - 1) >> 32))

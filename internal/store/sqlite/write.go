@@ -107,8 +107,8 @@ func (x *texts) insert(m table.Mask) *insertion {
 	return t
 }
 
-// writeGrace moves the end of all sessions. Sessions that are changed in the same batch already
-// have the new end, and are written afterwards.
+// writeGrace postpones the expiry of all sessions that have not ended. Sessions that are changed in
+// the same batch already have the new expiry, and are written afterwards.
 func (t *tx) writeGrace(c *machine.Changes) error {
 	if c.Grace == 0 {
 		return nil
@@ -120,8 +120,8 @@ func (t *tx) writeGrace(c *machine.Changes) error {
 	return err
 }
 
-// delayOwned moves the times from which the deadlines of owned executions are counted, after the
-// clock has leapt forwards. Executions that are changed in the same batch are written afterwards.
+// After the clock has leapt forwards, delayOwned moves the times from which the deadlines of owned
+// executions are counted. Executions that are changed in the same batch are written afterwards.
 func (t *tx) delayOwned(c *machine.Changes) error {
 	if c.Leap == 0 {
 		return nil
