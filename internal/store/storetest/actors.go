@@ -38,7 +38,8 @@ func (e *env) open(with ...func(*belay.WorkerSpec)) belay.WorkerID {
 // without options.
 var lane = machine.NewLane("default", "w", "", 0, nil)
 
-// lanes are lane and the lane for its suspects, which were lost several times in a row.
+// lanes are lane and the separate lane for its suspects: executions that were lost several times in
+// a row and must run alone.
 var lanes = func() []machine.Lane {
 	alone := lane
 	alone.ID = lane.ID.Alone()
@@ -55,7 +56,7 @@ func (e *env) claim(worker belay.WorkerID, number int64, n int) []belay.Lease {
 	return leases
 }
 
-// claims makes the command of claim.
+// claims returns the command that claim sends.
 func (e *env) claims(worker belay.WorkerID, number int64, n int) *machine.Claim {
 	c := &machine.Claim{
 		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: number, Slots: n}, Lanes: lanes, Idle: true,

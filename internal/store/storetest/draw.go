@@ -5,7 +5,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// The rows that a walk has seen, from which it draws commands that are likely to be accepted.
+// The methods in this file draw ids and leases from the rows that the walk has seen, so that most
+// commands are likely to be accepted.
 
 // row is an execution after the last step.
 func (w *walker) row(id belay.ExecutionID) *machine.Execution {
@@ -27,8 +28,9 @@ func (w *walker) session(id belay.WorkerID) *machine.Worker {
 	return nil
 }
 
-// running is the number of running executions, and living the number of sessions that may claim. If
-// there were none, most commands would be refused.
+// running is the number of running executions, and living the number of sessions that may claim.
+// While there are few, command is more likely to draw a claim or a new session, because most
+// commands would otherwise be refused.
 func (w *walker) running() int { return int(w.now.Counts.Executions[belay.Running]) }
 
 func (w *walker) living() (n int) {

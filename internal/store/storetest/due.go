@@ -229,7 +229,7 @@ func ordered(families ...[]belay.ExecutionID) []belay.ExecutionID {
 	return all
 }
 
-// lost is how Due lists an execution whose owner is gone.
+// lost returns the entry that Due must list for an execution whose owner's session has ended.
 func (e *env) lost(id belay.ExecutionID) store.Lost {
 	e.Helper()
 	x := e.row(id)

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// lock makes an external owner.
+// lock makes a new external owner lock an execution, and returns its lease.
 func (e *env) lock(id belay.ExecutionID) belay.Lease {
 	e.Helper()
 	r := e.ok(&machine.Lock{LockRequest: belay.LockRequest{ID: e.id(), Execution: id, Owner: "out"}, Secret: e.id()})

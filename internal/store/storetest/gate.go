@@ -14,9 +14,9 @@ func limited(name string, n int) func(*belay.Submission) {
 	return func(s *belay.Submission) { s.Concurrency = &belay.Concurrency{Name: name, Max: n} }
 }
 
-// parked submits executions under the limit "x", whose only place another execution has, so that
-// they wait in its line. It returns the lease of that other execution, and the ids of the waiting
-// ones.
+// parked runs an execution that has the only place of the limit "x", and submits one more execution
+// under this limit for each element of with; these wait in the line of the limit. parked returns
+// the lease of the first execution and the ids of those that wait.
 func (e *env) parked(worker belay.WorkerID, with ...func(*belay.Submission)) (belay.Lease, []belay.ExecutionID) {
 	e.Helper()
 	holder := e.run(worker, 1, limited("x", 1))

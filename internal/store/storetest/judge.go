@@ -70,8 +70,9 @@ func (j *judge) check(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*m
 	j.effects(rt, s, records)
 }
 
-// final reports an end that was not final: after an end only a new generation changes the
-// execution, except the number of open children (guarantee G7). A token never falls (guarantee G1).
+// final fails the walk if the end of an execution was not final: until a new generation begins, an
+// ended execution does not change, except for its number of open children and its seq (guarantee
+// G7). It also fails the walk if a token has fallen (guarantee G1).
 func final(rt *rapid.T, was, is *machine.Execution) {
 	if is.Token < was.Token {
 		rt.Fatalf("G1: the token of %s fell from %d to %d", is.ID, was.Token, is.Token)

@@ -32,8 +32,8 @@ var loadCases = []testCase{
 		late, other := e.submit(dueIn(e, 3*time.Second)), e.submit(priority(5))
 		e.clock.Advance(time.Second)
 		second, third := e.submit(), e.submit()
-		// a due time in the past counts as the time of submission, which is after the submission of
-		// those two
+		// a due time in the past counts as the time of submission, which is later than that of
+		// second and third
 		first := e.submit(dueIn(e, -time.Hour))
 		e.submit(func(s *belay.Submission) { s.External = true })
 		high := machine.NewLane("default", "w", "", 5, nil).ID

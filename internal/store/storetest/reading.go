@@ -276,8 +276,9 @@ var readCases = []testCase{
 	}},
 }
 
-// eventful runs an execution in which all kinds of events happen, and ends it. It returns the
-// lease and the seq of the signal that was consumed; another signal was not.
+// eventful runs an execution in which all kinds of events happen, and ends it. It returns the lease
+// of the last run, and the seq of the signal that this run consumed. A second signal is never
+// consumed.
 func (e *env) eventful() (belay.Lease, int64) {
 	e.Helper()
 	worker := e.open()

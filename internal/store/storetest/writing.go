@@ -219,7 +219,7 @@ func filled(n int) *machine.Changes {
 	return c
 }
 
-// kept returns a row in the form in which the store returns it.
+// kept returns a copy of a row without the flags that a store does not keep.
 func kept(x *machine.Execution) *machine.Execution {
 	c := *x
 	c.New, c.Attention = false, false
