@@ -23,8 +23,8 @@
 // not (trial.Crowd). During the whole trial ten workers with a TTL of three seconds own a hundred
 // executions. Through HTTP, the producers have 64 connections, and the workers run in a process of
 // their own. The executions that were accepted, ended and lost are counted in the store. River
-// refuses no job, and has no sessions: the nearest counts are jobs that began twice or did not end,
-// and changes of its leader.
+// refuses no job and has no sessions. For River the trial counts instead the jobs that began twice
+// or did not end, and changes of its leader.
 //
 //	go run . -only overload
 //

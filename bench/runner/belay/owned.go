@@ -189,7 +189,7 @@ func (b *bed) connect(ctx context.Context) (_ belay.Backend, end func() error, _
 	return c, c.Close, nil
 }
 
-// observe measures a Belay that only keeps the running executions alive.
+// observe measures Belay while its workers only send heartbeats.
 func (b *bed) observe(ctx context.Context, long time.Duration) (trial.Sample, error) {
 	s := trial.Sample{Values: make(map[string]float64)}
 	beats := long.Seconds() / belay.DefaultHeartbeat.D().Seconds()

@@ -49,7 +49,7 @@ func (h *holder) Work(ctx context.Context, _ *river.Job[held]) error {
 
 // overload inserts at ten times the best rate, while other jobs run during the whole trial. River
 // refuses no job: an insert waits for a connection. River has no sessions that could be lost. The
-// nearest counts are jobs that began more than once, jobs that began and did not end, and changes
+// trial counts instead jobs that began more than once, jobs that began and did not end, and changes
 // of the elected leader.
 func (b *bed) overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	p, err := b.producer()
