@@ -15,7 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// silent adds to the error about a directory in use that the process which uses it does not answer.
+// silent completes the error about a directory that another process uses: it adds that the other
+// process does not answer.
 func silent(refused error) error {
 	var e *belay.Error
 	if !errors.As(refused, &e) {
