@@ -23,7 +23,7 @@ type teller struct {
 }
 
 func newTeller(o Options) *teller {
-	// It writes to Terminal, because it writes colours and escapes the texts itself.
+	// The teller writes to Terminal, because it writes colours and escapes the texts itself.
 	t := &teller{out: o.Terminal, colour: coloured(o.Terminal), began: time.Now()}
 	if o.JSON {
 		t.out = io.Discard
