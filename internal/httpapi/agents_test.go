@@ -79,7 +79,7 @@ func pretend(ctx context.Context, p agent.Prompt) (agent.Answer, error) {
 }
 
 // Every answer of the routes for agents matches the document: jobs, their streams, chats whole and
-// in pieces, models, and refusals in both forms.
+// in pieces, models, and refusals both as problems and in the form of the chat API.
 func TestAnswersForAgentsAreAsDocumented(t *testing.T) {
 	s := serveAgents(t, 100)
 	w := &walker{s, documentOf(t, s)}

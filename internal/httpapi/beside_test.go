@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// The server has pages and metrics beside the API, for keys with the scope read. A browser without
-// a key is asked for a password, which is a key.
+// The server has pages and metrics beside the API, for keys with the scope read. The server asks a
+// browser for a password and accepts a key as the password.
 func TestPagesAndMetrics(t *testing.T) {
 	said := func(text string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })

@@ -22,8 +22,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 const golden = "testdata/openapi.json"
 
-// A change of the contract changes the golden file, which a reviewer reads: clients are generated
-// from it.
+// A change of the contract is also a change of the golden file, so that a reviewer sees it: clients
+// are generated from this file.
 func TestContractIsTheGoldenFile(t *testing.T) {
 	s := serve(t, httpapi.Options{Extra: agentapi.New(nil, agentapi.Options{}).Routes(nil)})
 	got := s.want(http.StatusOK, nil, http.MethodGet, "/openapi.json", "").body

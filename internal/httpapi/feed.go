@@ -62,14 +62,14 @@ type feed struct {
 	err    error // why no more frames will come
 }
 
-// group is some of a feed's watchers.
+// group is a part of a feed's watchers, which are woken together.
 type group struct {
 	size int
 	next chan struct{} // closed when the group's watchers have something to read
 }
 
 // watch joins the feed of an execution. If the execution has no watchers yet, a new feed begins
-// after the seq. The caller must call leave.
+// with the first event after the seq. The caller must call leave.
 func (f *feeds) watch(key feedKey, after int64) (fd *feed, g *group, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

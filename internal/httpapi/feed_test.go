@@ -78,7 +78,8 @@ func TestFeedThatFailedIsNotJoined(t *testing.T) {
 	}
 }
 
-// A store that is unavailable for a moment ends no stream, whichever read fails.
+// If the store is unavailable for a moment, no stream ends, no matter whether the read of the
+// events or the read of the execution fails.
 func TestFeedRidesOutAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := &belay.Error{Code: belay.CodeUnavailable, Message: "away"}

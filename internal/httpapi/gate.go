@@ -302,7 +302,8 @@ func forbidden(c caller, scopes []belay.Scope) error {
 	return f
 }
 
-// need refuses a part of a request that needs a scope of its own.
+// need refuses a caller without the scope s. It is for a part of a request, such as an operation of
+// a batch, that needs a scope of its own.
 func (c caller) need(s belay.Scope) error {
 	if c.allows(s) {
 		return nil

@@ -35,8 +35,8 @@ var DefaultRate = Rate{PerSecond: 10_000, Burst: 20_000}
 // Options of the API; the zero value of each field is a useful default.
 type Options struct {
 	// Keys finds the key of each request. Every caller is let in if Keys is nil, if InsecureNoAuth
-	// is set (whatever Demand and Stranger say), or until the first key is made: a server that
-	// other hosts reach must not start without a key. Once a key was seen, the API stays closed
+	// is set (whatever Demand and Stranger say), or until the first key is made, so a server that
+	// other hosts can reach must not start without a key. Once a key was seen, the API stays closed
 	// even if the last key is revoked.
 	Keys           Keys
 	InsecureNoAuth bool

@@ -161,9 +161,9 @@ func (a *api) release(ctx context.Context, in *releaseRequest) (*executionReply,
 		if err != nil {
 			return nil, err
 		}
-		// Without a token in the request, the lock's own token is used if the session of the lock
-		// owns the execution or nobody does; Settle then checks the secret. The token of another
-		// owner would lead to a refusal with a wrong reason.
+		// If the request has no token, the execution's token is used, provided that the session of
+		// the lock owns the execution or that the execution has no owner; Settle then checks the
+		// secret. The token of another owner would lead to a refusal with a wrong reason.
 		if x.Worker == l.Worker || x.Worker.IsZero() {
 			l.Token = x.Token
 		}

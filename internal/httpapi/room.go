@@ -60,7 +60,7 @@ func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
 }
 
 // first is like take, but its body goes before the bodies that wait, as long as all such bodies
-// together have no more than their part of the room.
+// together have no more than their part of the room; see firstOf.
 func (r *room) first(ctx context.Context, n int64) (give func(), err error) {
 	return r.enter(ctx, n, true)
 }
@@ -119,7 +119,8 @@ func (r *room) give(w *wish) {
 	r.grantLocked()
 }
 
-// returnLocked gives back a body's share of the part for bodies that go first.
+// returnLocked gives the bytes of a body back to the part of the room for bodies that go before
+// others, if the body was one of these; see firstOf.
 func (r *room) returnLocked(w *wish) {
 	if w.first {
 		r.ahead += w.n

@@ -116,7 +116,7 @@ func idSchema(prefix, digits string) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^" + prefix + digits + "$"}
 }
 
-// words lists the words of a type with numbered values.
+// words is the schema of an enumeration: the texts of its values from first to last.
 func words[T interface {
 	~uint8
 	fmt.Stringer
@@ -197,8 +197,8 @@ var tags = []*huma.Tag{
 	{Name: "operations", Description: "The server itself."},
 }
 
-// unmarshal is decode for huma. Its error names the field in the text, because huma does not read
-// the details of a refusal.
+// unmarshal is decode in the form that huma needs. Its error names the field in the text, because
+// huma does not read the details of a refusal.
 func unmarshal(data []byte, v any) error {
 	err := decode(data, v)
 	if err == nil {

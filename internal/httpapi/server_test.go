@@ -160,7 +160,7 @@ func (s *server) submit(body string, h ...string) string {
 	return a.Header.Get("Location")
 }
 
-// withKey is the server for requests with a new key of some scopes.
+// withKey makes a key with some scopes, and returns a copy of s whose requests have this key.
 func (s *server) withKey(name string, scopes ...belay.Scope) *server {
 	s.t.Helper()
 	k, err := s.b.CreateKey(s.t.Context(), belay.KeySpec{Name: name, Scopes: scopes})

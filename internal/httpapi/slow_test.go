@@ -21,7 +21,7 @@ import (
 )
 
 // The server cuts off clients that send a header or a body byte by byte, or that do not read, after
-// its timeouts, however many they are. Meanwhile other clients do not wait.
+// its timeouts, however many they are. During this time other clients are answered without delay.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	const each, limit = 50, time.Second

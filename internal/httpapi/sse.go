@@ -111,7 +111,7 @@ func (s *watcher) run(x *belay.Execution) {
 	}
 }
 
-// reread reads the frames from the store that the feed no longer has.
+// reread reads from the store the frames that the feed no longer has.
 func (s *watcher) reread() ([]frame, error) {
 	return read(s.ctx, s.b, belay.EventQuery{
 		Execution: s.key.execution, After: s.seq, Data: s.key.data, Limit: s.key.atATime(),

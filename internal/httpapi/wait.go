@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// wait is how long a request may wait for news. It is written as a duration ("30s") or in seconds,
-// and is at most wire.MaxWait.
+// wait is how long a request may wait, for example for an event or for the end of an execution. It
+// is written as a duration ("30s") or in seconds, and is at most wire.MaxWait.
 type wait struct{ time.Duration }
 
 // applied is the value of the header Preference-Applied.

@@ -13,9 +13,9 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// A caller may have a limited number of requests at a time that wait or stream. A further one is
-// refused, with Retry-After. Requests of the caller that do not wait succeed, and so do all
-// requests of other callers.
+// A caller may have a limited number of requests at a time that wait or stream. A further request
+// of this kind is refused, with Retry-After. Requests of the caller that do not wait succeed, and
+// so do all requests of other callers.
 func TestWaitsOfACallerAreBounded(t *testing.T) {
 	const most = 20
 	s := serve(t, httpapi.Options{Waiting: most})
