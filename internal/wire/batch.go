@@ -7,7 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// MaxWait is the longest that a request may wait for news.
+// MaxWait is the longest time that a request may wait, for example for an event or for a due
+// execution.
 const MaxWait = 60 * time.Second
 
 const (
