@@ -74,7 +74,7 @@ func unchecked(out io.Writer, db string, why error) error {
 }
 
 // reach reads from the database the time of its last change. A page that a network shows in place
-// of the database does not have this time.
+// of the database (captive portal) does not have this time.
 func reach(ctx context.Context, patience time.Duration, db string) error {
 	if strings.HasPrefix(db, "file:") {
 		return nil
