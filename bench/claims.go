@@ -150,12 +150,12 @@ func crowds() (all []claim) {
 }
 
 // together returns the aims of jobs on one repository. If ten jobs run at a time, some jobs compute
-// while others wait for their models. A job that waits for w and takes c of processor time needs w
-// + c if it runs alone. Among others it needs at least c/2, because the machine to which all aims
-// apply has two processors. With w = 3 s and c about the same, ten jobs at a time may be four times
-// as fast as one job at a time, and the aim is three times. The longer the jobs wait, the nearer
-// this ratio comes to ten. A count that must be zero has a floor below one, so that a count of one
-// misses the floor.
+// while others wait for their models. A job that waits for w and takes c of processor time needs
+// the sum of w and c if it runs alone. Among others it needs at least c/2, because the machine to
+// which all aims apply has two processors. With w = 3 s and c about the same, ten jobs at a time
+// may be four times as fast as one job at a time, and the aim is three times. The longer the jobs
+// wait, the nearer this ratio comes to ten. A count that must be zero has a floor below one, so
+// that a count of one misses the floor.
 func together() []claim {
 	const mine, one, trees, tree = "jobs/repo/belay/default", "jobs/repo/belay/single", "jobs/repo/git/worktree",
 		"jobs/repo/git/reset"

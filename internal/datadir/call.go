@@ -89,8 +89,8 @@ func unreached(why error) error {
 		RetryAfter: time.Second, Err: why}
 }
 
-// gone reports whether the role is lost. If the engine is in another process, the news that this
-// process has ended may come after the error of a call, so gone waits for the news, up to
+// gone reports whether the role is lost. If the engine is in another process, the news that the
+// other process has ended may come after the error of a call, so gone waits for the news, up to
 // newsDelay.
 func (r *role) gone(ctx context.Context) bool {
 	select {

@@ -116,7 +116,8 @@ func (l *limits) bucket(who string, now time.Time) *rate.Limiter {
 
 // forgetLocked makes room: it forgets the callers whose whole quota is available, because a new
 // bucket would give them the same quota. If that is not enough, as in a flood from many addresses,
-// it forgets a tenth of the callers at random. The quotas of all other callers stay as they are.
+// it forgets other callers at random until a tenth of maxBuckets is free. The quotas of the
+// remaining callers stay as they are.
 func (l *limits) forgetLocked(now time.Time) {
 	for who, b := range l.buckets {
 		if b.TokensAt(now) >= float64(l.rate.Burst) {
