@@ -85,8 +85,8 @@ func (c *Clock) Now() machine.Time {
 }
 
 // Read takes two times: a reading of the other clock, made now or a moment ago, and a time that
-// another server has shown for this store, such as the newest mark of life. It returns the time by
-// which the store decides.
+// another server has already used in this store, such as the newest mark of life. It returns the
+// time by which the store decides.
 func (c *Clock) Read(at, shown machine.Time) machine.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -70,11 +70,11 @@ const (
 	TableKeys
 	TableChunks
 	TableObjects
-	// TableAll stands for the tables that every commit needs.
+	// TableAll stands for the tables meta and servers, which every commit needs.
 	TableAll
 )
 
-// waiting is the context key of a limit to the wait for locks.
+// waiting is the context key of the limit that Waiting sets.
 type waiting struct{}
 
 // Waiting returns a context with a limit for commits: a commit fails with ErrBusy if it waits

@@ -140,7 +140,8 @@ type tree struct {
 	Weight
 }
 
-// loadTrees loads the trees of the roots. If they have too many rows, it halves the number of roots.
+// loadTrees loads the trees of the roots. If the trees have too many executions, loadTrees tries
+// again with the first half of the roots.
 func (x *felling) loadTrees(roots []Root) ([]Root, error) {
 	for {
 		whole, err := x.loadCompletely(roots)
@@ -151,7 +152,8 @@ func (x *felling) loadTrees(roots []Root) ([]Root, error) {
 	}
 }
 
-// loadCompletely loads the trees of the roots, and reports whether it loaded them completely.
+// loadCompletely loads the trees of the roots. It stops and reports false if they have too many
+// executions.
 func (x *felling) loadCompletely(roots []Root) (bool, error) {
 	x.trees = make(map[belay.ExecutionID]*tree, len(roots))
 	of := make(map[belay.ExecutionID]*tree, len(roots)) // by member

@@ -22,9 +22,9 @@ type Stretch struct {
 // creation. So the store keeps no index for it, and the end of an execution costs nothing extra.
 //
 // In a small store each pass goes through all executions. In a large store a pass leaves out the
-// executions that, by the time in their ids, were created after the given time, because they cannot
-// have ended before it. But clients choose the ids, and the time in an id may be wrong, so each
-// pass also examines a part of these late executions.
+// executions that, by the time in their ids, were created after the time given to Prune, because
+// they cannot have ended before that time. But clients choose the ids, and the time in an id may be
+// wrong, so each pass also examines a part of these late executions.
 type Walk struct {
 	mu      sync.Mutex
 	at      belay.ExecutionID // the position in this pass
