@@ -33,7 +33,8 @@ func (s *Store) parked(gate belay.GateID) []*machine.Execution {
 	return all
 }
 
-// loadGates counts the places and executions of gates, and reads members of limits.
+// loadGates counts the places and executions of gates, and reads the members of limits: the
+// executions that name a limit and have not ended.
 func (s *Store) loadGates(rows *machine.Rows, counts []belay.GateID, members []machine.MemberQuery) {
 	for _, id := range counts {
 		c := machine.GateCount{Gate: id, Line: min(len(s.parked(id)), machine.MaxHeads+1)}

@@ -63,7 +63,8 @@ func (t *tx) write(c *machine.Changes) error {
 	return t.writeChunks(c)
 }
 
-// writeWorkers only checks; publish stores the sessions.
+// writeWorkers checks that new sessions do not exist and that changed sessions exist. publish
+// stores them.
 func (t *tx) writeWorkers(c *machine.Changes) error {
 	for _, x := range c.Workers {
 		if x.New != (t.workers[x.ID] == nil) {
