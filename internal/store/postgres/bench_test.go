@@ -159,8 +159,8 @@ func BenchmarkExecutions(b *testing.B) {
 	})
 }
 
-// BenchmarkMixed runs executions that do nothing. Each commit has n submissions, claims of n
-// executions, and the settlements of the last claims.
+// BenchmarkMixed runs executions that do nothing. Each commit submits n executions, claims n
+// executions, and settles those that the commit before has claimed.
 func BenchmarkMixed(b *testing.B) {
 	var mu sync.Mutex
 	running := make(map[*load][]machine.Claimed)

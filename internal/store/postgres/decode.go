@@ -79,7 +79,7 @@ func (c columns) Word(i int) string { return c.text(i) }
 func (c columns) Raw(i int) []byte  { return c[i] }
 func (c columns) Blob(i int) []byte { return c.blob(i) }
 
-// internedRow is a row whose repeated texts are interned.
+// internedRow is a row that keeps texts which occur in many rows in memory only once.
 type internedRow struct {
 	columns
 	interner *interner

@@ -4,11 +4,11 @@
 // # Words
 //
 // A batch is the set of commands that one transaction of the engine decides on. A mark is the time
-// of a commit, which each commit writes into a row of its connection. A mark of life is a mark
+// of a decision; each commit writes its mark into a row of its connection. A mark of life is a mark
 // whose commit could also renew sessions (see mark.go). A floor is a guess of the earliest time at
 // which an execution in a lane is ready; it lets a claim skip dead index entries (see floor.go).
 // The front is the same kind of guess for the indexes of due work (see front.go). Grace is the time
-// that all sessions get again after an outage of all servers.
+// by which all sessions are extended after an outage of all servers.
 //
 // # A batch
 //
@@ -48,7 +48,7 @@
 //   - No limbo (guarantee G5): the executions of a worker are read without a lock; each is changed
 //     by a command of its own, which is decided under the lock. PostgreSQL reads a ready row again
 //     if it changed between the index and its lock, and leaves it out if it is not ready any more.
-//     Rows that other transactions have locked are looked at again soon.
+//     If other transactions have locked ready rows, the engine soon reads the lane again.
 //   - A single execution for a key (guarantee G9): keys are unique in the database. If two batches
 //     add the same key, the second one fails, begins again and finds the key.
 //   - After an outage, the first transaction that finds all servers' marks too old

@@ -38,8 +38,9 @@ func (s *step) array(oid uint32, n, size int) array {
 	return be(a, 1) // indexes begin at 1
 }
 
-// column adds an array as an argument. A column that is NULL in every row is sent as an empty
-// array, which costs less, because unnest of several arrays fills the shorter ones up with NULL.
+// column adds an array as an argument. A column that is NULL in every row (some is false) is sent
+// as an empty array, which costs less, because unnest of several arrays fills the shorter ones up
+// with NULL.
 func (s *step) column(a array, oid uint32, some bool) {
 	if !some {
 		a = s.array(oid, 0, 0)

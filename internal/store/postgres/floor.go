@@ -40,7 +40,7 @@ const (
 )
 
 // from returns the time at which a search in a lane begins (0 to search below the floor too), and
-// how often the floor was lowered before.
+// how often the lane's floor has been lowered until now.
 func (f *floors) from(lane machine.LaneID) (at machine.Time, lowered uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -92,7 +92,7 @@ func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) 
 	f.starts, f.children = next, children
 }
 
-// note moves the front back to the times in this server's commit.
+// note moves the front back if a commit of this server contains earlier times.
 func (f *front) note(c *machine.Changes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

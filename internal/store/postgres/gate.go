@@ -98,8 +98,8 @@ func numbers(s *step, n int) {
 	ints(s, int8s, all, func(i int) int64 { return int64(i) })
 }
 
-// countGates counts the places and executions of gates, after the gates were locked, and reads
-// members of limits.
+// countGates counts the places and executions of gates, after the gates were locked, and reads the
+// members of limits: the executions that name a limit and have not ended.
 func (t *tx) countGates(p *pipe, counts []belay.GateID, members []machine.MemberQuery) {
 	if len(counts) > 0 {
 		s := p.add(countGates, func(r columns) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// loaded is an execution as the database has it.
+// loaded is an execution that the transaction has read, and whether the transaction has locked it.
 type loaded struct {
 	stored
 	locked bool

@@ -198,7 +198,8 @@ func (s *Store) usable() error {
 	return nil
 }
 
-// pool is a number of connections, each nil until it is needed.
+// pool contains the free slots of a fixed number of connections. A slot connects when it is first
+// needed.
 type pool chan *slot
 
 // slot is the place of one connection in a pool. It outlives the connection.

@@ -57,7 +57,7 @@ func connectAs(ctx context.Context, config *pgconn.Config, want map[string]strin
 	return c, nil
 }
 
-// set makes settings and checks that they last.
+// set makes settings, and checks in another transaction that they are still in effect.
 func (c *conn) set(ctx context.Context, want map[string]string) error {
 	names := slices.Sorted(maps.Keys(want))
 	values := make([]string, len(names))
@@ -163,7 +163,7 @@ func unshared(ctx context.Context, config *pgconn.Config, want map[string]string
 }
 
 // open opens a database for migrations. It sets the limit of waits for locks after the connection
-// is made.
+// is made, because a pooler may refuse a setting in the request for a connection.
 func open(config *pgx.ConnConfig, lockTimeout string) *sql.DB {
 	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, "SELECT set_config('lock_timeout', $1, false)", lockTimeout)

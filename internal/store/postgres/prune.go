@@ -85,7 +85,8 @@ func (s *Store) prunable(ctx context.Context, stretch store.Stretch, before mach
 const (
 	tryPrune = "SELECT pg_try_advisory_xact_lock(hashtextextended('belay prune', 0))"
 
-	// Whole trees are locked, in the order of their ids, so that no root is reopened meanwhile.
+	// Whole trees are locked, in the order of their ids, so that no root is reopened before its
+	// tree is deleted.
 	lockOver = `
 SELECT id, state >= 6 AND finished_at < $1::bigint
 FROM executions
@@ -123,7 +124,8 @@ SELECT count(*) FROM gone`
 // errBusy reports that another server is deleting.
 var errBusy = errors.New("another server prunes")
 
-// trims delete the rows of an execution in those tables in which it may have many or large rows.
+// trims delete a limited number of an execution's rows from each table in which it may have many or
+// large rows.
 var trims = [...]string{
 	"DELETE FROM runs WHERE execution = $1::uuid AND token = ANY(ARRAY(SELECT token FROM runs WHERE execution = " +
 		"$1::uuid LIMIT $2::bigint))",

@@ -297,9 +297,9 @@ func noDeadlock(t *testing.T) {
 	}
 }
 
-// If a session ends on one server while another server gives it an execution, one of the two
-// commits comes first (guarantee G2). If the claim comes first, the sweep finds the execution and
-// takes it back (guarantee G5).
+// If the end of a session and a claim of the session are committed on two servers at the same time,
+// the second waits for the first. If the claim is first, Due lists the won execution as lost, so
+// that it is taken back (guarantee G5). If the end is first, the claim is refused (guarantee G2).
 func TestClaimAgainstTheEndOfASession(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)

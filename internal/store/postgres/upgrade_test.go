@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// migrated opens a database that had an older schema, in which the statements have run.
+// migrated makes a database with an older schema, runs statements in it, and opens it, which
+// migrates it to the newest schema.
 func migrated(t *testing.T, version int64, statements string) (*Store, *conn) {
 	t.Helper()
 	url := older(t, version)
