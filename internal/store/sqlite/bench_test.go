@@ -148,7 +148,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 }
 
 // BenchmarkNoopExecutions runs executions that do nothing, from submission to settlement. Each
-// commit has n submissions, claims of n executions, and the settlements of the last claims.
+// commit submits n executions, claims n executions, and settles those that the commit before has
+// claimed.
 func BenchmarkNoopExecutions(b *testing.B) {
 	for _, batch := range []int{1, 64, 500} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {

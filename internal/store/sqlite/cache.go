@@ -14,8 +14,8 @@ const cacheRows = 8192
 // empties the cache, and so does a change by another connection, which SQLite reports through
 // data_version. Rows in the cache are never changed in place.
 //
-// The cache has two maps. When young is full, it becomes old, and the rows that were in old and
-// were not read meanwhile are dropped.
+// The cache has two maps. When young is full, it becomes old, and the cache drops those rows of the
+// previous old map that were not read since it became old.
 type cache struct {
 	young, old map[belay.ExecutionID]*machine.Execution
 	version    int64

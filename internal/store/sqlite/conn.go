@@ -50,8 +50,8 @@ func (c *conn) forget() error {
 // different statements.
 const maxStatements = 256
 
-// prepare returns the statement for a text, prepared once for the connection. No statement may be
-// in use meanwhile.
+// prepare returns the statement for a text, prepared once for the connection. No other statement of
+// the connection may be in use, because prepare may close all of them.
 func (c *conn) prepare(ctx context.Context, text string) (driver.Stmt, error) {
 	if s := c.statements[text]; s != nil {
 		return s, nil

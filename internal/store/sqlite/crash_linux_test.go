@@ -18,7 +18,8 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// childPath is the environment variable with the database that a copy of this test program writes.
+// childPath is the environment variable with the path of the database to which a copy of this test
+// program writes.
 const childPath = "BELAY_TEST_CHILD"
 
 // child starts a copy of this test program that runs only the named test. That test does the work

@@ -107,7 +107,8 @@ func TestTheLogStaysSmall(t *testing.T) {
 	}
 }
 
-// Dead letters, which no query reads yet, are written completely.
+// All columns of a dead letter are written, and a resolved dead letter is not resolved again. The
+// test reads the row directly, because the queries of the store only count dead letters.
 func TestDeadLettersAreWritten(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
 	if err != nil {

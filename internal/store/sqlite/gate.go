@@ -59,7 +59,8 @@ func (t *tx) findLaneGates(rows *machine.Rows, all []belay.GateID) error {
 	return nil
 }
 
-// loadGates counts the places and executions of gates, and reads members of limits.
+// loadGates counts the places and executions of gates, and reads the members of limits: the
+// executions that name a limit and have not ended.
 func (t *tx) loadGates(rows *machine.Rows, counts []belay.GateID, members []machine.MemberQuery) error {
 	for _, id := range counts {
 		count, err := t.countGate(t.ctx, id)

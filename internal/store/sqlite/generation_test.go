@@ -51,7 +51,7 @@ func holds(t *testing.T, path string, id byte) (bool, error) {
 	return err == nil, nil
 }
 
-// missing checks for the error about a database in which commits are missing.
+// missing fails the test unless err says that commits are missing in the database.
 func missing(t *testing.T, what string, err error) {
 	t.Helper()
 	if belay.CodeOf(err) != belay.CodeInternal || err == nil ||

@@ -15,7 +15,7 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// at makes a database with the schema of an older version, in which the statements have run.
+// at makes a database with the schema of an older version, and runs statements in it.
 func at(t *testing.T, path string, version int64, statements ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)

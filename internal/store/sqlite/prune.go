@@ -85,7 +85,8 @@ func most(limit int) int64 {
 	return int64(limit)
 }
 
-// trims delete the rows of an execution in those tables in which it may have many or large rows.
+// trims delete a limited number of an execution's rows from each table in which it may have many or
+// large rows.
 var trims = [...]string{
 	"DELETE FROM runs WHERE execution = ?1 AND token IN (SELECT token FROM runs WHERE execution = ?1 LIMIT ?2)",
 	"DELETE FROM checkpoints WHERE rowid IN (SELECT rowid FROM checkpoints WHERE execution = ?1 LIMIT ?2)",

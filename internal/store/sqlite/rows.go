@@ -38,7 +38,7 @@ func heads[R any](t *table.Table[R]) string {
 	return "SELECT " + t.First(-1).Names() + ", NULL FROM " + t.Name
 }
 
-// into appends each row of a table to a list.
+// into returns a function that reads a row of a table and appends it to a list.
 func into[R any](t *table.Table[R], all *[]*R) func(columns) error {
 	return table.Into[R, columns](t, all)
 }
