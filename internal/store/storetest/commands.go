@@ -376,9 +376,9 @@ func (w *walker) tick() machine.Command {
 	return &machine.Tick{Execution: w.execution(0), Jitter: 0.5}
 }
 
-// seed draws the seed of the next choices from rapid. With one draw for all choices of a command
-// the choices are evenly distributed, which rapid's own numbers are not, and rapid still shortens
-// a failing walk by whole commands.
+// seed draws one number from rapid, which determines all choices for the next command. So the
+// choices are evenly distributed, unlike the numbers that rapid itself draws, and rapid can still
+// shorten a failing walk by whole commands.
 func (w *walker) seed() {
 	seed := rapid.Uint64().Draw(w.rt, "seed")
 	w.rand = rand.New(rand.NewPCG(seed, 0))

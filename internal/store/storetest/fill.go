@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// transient are the fields of rows that belong to one fold and are not stored.
+// transient are the fields of rows that are valid only within one batch and are not stored.
 var transient = []string{"New", "Attention", "Was"}
 
 // fill gives every field of a row a different value, so that a test notices each field that a

@@ -110,7 +110,7 @@ func (j *judge) effects(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]
 	j.writes = nil
 }
 
-// wrote reports whether the record has the write under its token.
+// wrote reports whether the record contains the write with the token of its lease.
 func wrote(rec *machine.Record, d ownerWrite) bool {
 	for _, k := range rec.Checkpoints {
 		if k.Op == d.op && k.Token == d.lease.Token {

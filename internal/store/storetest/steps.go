@@ -24,7 +24,7 @@ func (w *walker) batch(rt *rapid.T) {
 	w.send(rt, commands)
 }
 
-// follow sends follow-up commands of earlier replies.
+// follow sends the follow-up commands that earlier replies contain.
 func (w *walker) follow(rt *rapid.T) {
 	if len(w.following) == 0 {
 		rt.Skip("there is no follow-up")
@@ -34,7 +34,7 @@ func (w *walker) follow(rt *rapid.T) {
 	w.send(rt, commands)
 }
 
-// sweep sends the commands that are due.
+// sweep sends the commands that an engine sends for work that is due.
 func (w *walker) sweep(rt *rapid.T) {
 	w.rt = rt
 	w.seed()

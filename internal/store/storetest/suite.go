@@ -46,7 +46,7 @@ func Run(t *testing.T, open Open) {
 	})
 }
 
-// testCase is a rule with its test.
+// testCase is a rule of store.Store with the function that tests it.
 type testCase struct {
 	name string
 	run  func(*env)
