@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// An error of [Manager.Prepare] wraps ErrUnreachable if a retry may succeed: the repository is on
-// another machine, and that machine has not answered that the repository is missing or forbidden.
+// ErrUnreachable is wrapped by an error of [Manager.Prepare] if a retry may succeed: the repository
+// is on another machine, and that machine has not answered that the repository is missing or
+// forbidden.
 var ErrUnreachable = errors.New("the repository cannot be reached")
 
 // answers are parts of error messages of git (with LC_ALL=C). Each shows that the other machine has
