@@ -16,7 +16,7 @@ import (
 // tokened is a server with keys, two ended executions, and a stream token for the first.
 type tokened struct {
 	*server
-	now         atomic.Int64 // seconds that were added to the clock
+	now         atomic.Int64 // seconds that were added to the clock, which stands still otherwise
 	reader      *server
 	path, other string
 	token       string
@@ -24,10 +24,10 @@ type tokened struct {
 
 func serveTokens(t *testing.T) *tokened {
 	t.Helper()
-	s := &tokened{}
+	s, began := &tokened{}, time.Now()
 	s.server = serve(t, httpapi.Options{
 		Ping: time.Millisecond, Rate: httpapi.Rate{PerSecond: -1},
-		Now: func() time.Time { return time.Now().Add(time.Duration(s.now.Load()) * time.Second) },
+		Now: func() time.Time { return began.Add(time.Duration(s.now.Load()) * time.Second) },
 	})
 	for _, path := range []*string{&s.path, &s.other} {
 		*path = s.submit(`{"workflow": "w"}`)
