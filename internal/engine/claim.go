@@ -92,8 +92,8 @@ const (
 
 // step decides the next action of a parked claim, and sends its command if a lane (the executions
 // with equal queue, workflow, version, priority and labels) may have work. If the claim is about to
-// be answered, step removes it from the parked claims, because executions that a batch won for it
-// later would reach no worker.
+// be answered, step removes it from the parked claims: a later batch must not win executions for
+// it, because no reply would bring them to the worker.
 func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

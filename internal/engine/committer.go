@@ -15,7 +15,7 @@ import (
 )
 
 // committer makes every write of the engine. Each of its goroutines commits one batch after the
-// other; commands that arrive meanwhile become the next batch.
+// other; commands that arrive during a commit become the next batch.
 type committer struct {
 	store store.Store
 	max   int

@@ -223,8 +223,8 @@ func sameLane(a, b *machine.Submit) bool {
 }
 
 // manySlots is the number of slots to which the engine limits a claim, because a claim may win
-// nothing, and the engine makes a secret for each slot. The limit is higher for a session whose
-// last claim won more than half as many executions: twice the number that it won.
+// nothing, and the engine makes a secret for each slot. If the last claim of the session won more
+// than manySlots/2 executions, the limit is twice the number that it won.
 const manySlots = 128
 
 // manyLanes is the number of lanes up to which a claim names all lanes of its session. If the

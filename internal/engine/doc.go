@@ -41,13 +41,14 @@
 // slower and its results are the same. In this table, "others" are the other engines on the store:
 //
 //	hint                 may be wrong because               then
-//	lanes, their hints   others made or filled one          the slow poll reads it
-//	sessions             others opened, drained or ended    an unknown one is read; the commit of a claim
-//	                     one                                decides by the row
+//	lanes, their hints   others added a lane or an          the slow poll reads the lanes
+//	                     execution
+//	sessions             others opened, drained or ended    an unknown session is read; the commit of a
+//	                     a session                          claim decides by the row
 //	attention            others cancelled or signalled      the worker's own heartbeat reports it
-//	open executions      others ended one                   callers of Await read at the next poll
+//	open executions      others ended an execution          callers of Await read at the next poll
 //	watchers             others changed the execution       watchers read at the next poll
-//	keys                 others made or revoked one         keys are read every five seconds
+//	keys                 others made or revoked a key       keys are read every five seconds
 //	next sweep           others opened a session or wait    the slow poll sweeps; while any session lives,
 //	                     for something                      every mark of life does
 //	interval of marks    others know of a shorter TTL       the shortest promised interval counts

@@ -258,8 +258,8 @@ func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) 
 	}
 }
 
-// observer is a part of the engine that keeps hints about the stored data. It receives all news by
-// which it must correct its hints.
+// observer is a part of the engine that keeps hints about the stored data. The engine tells it of
+// every change that can make its hints wrong.
 type observer interface {
 	// observe receives a batch that this engine has committed, before the batch's callers have
 	// their answers. It runs between two batches and must return quickly.

@@ -32,7 +32,8 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// An execution from submit to its end, as its client and its worker see it.
+// The test follows one execution from its submission to its end, through the calls of its client
+// and of its worker.
 func TestAnExecutionFromSubmitToItsEnd(t *testing.T) {
 	e, ctx := open(t), context.Background()
 	s := must[belay.Session](t)(e.OpenWorker(ctx, belay.WorkerSpec{

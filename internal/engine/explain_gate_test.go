@@ -24,8 +24,8 @@ var gatedCases = []struct {
 	name string
 	gate belay.GateChange
 	own  belay.Gates
-	// before is the number of executions that are submitted before the explained one. The first
-	// fail of them run and fail.
+	// before is the number of executions that are submitted before the explained one. The field
+	// fail is how many of these run and fail.
 	before, fail int
 }{
 	{name: "a limit is full", own: belay.Gates{Concurrency: &belay.Concurrency{Name: "crawler", Max: 1}}, before: 3},

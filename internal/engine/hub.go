@@ -20,8 +20,9 @@ type hub struct {
 	// of the execution is reported. A caller that waits for the end of such an execution need not
 	// read the store first. Entries may be dropped at any time.
 	open map[uint32]belay.ExecutionID
-	// heard is a ring buffer of the newest reported changes, because a change may be reported
-	// before the batch in which its execution began. number counts the changes.
+	// heard is a ring buffer of the newest reported changes. Another server may report a change of
+	// an execution before observe receives the batch that accepted the execution; heard keeps such
+	// an execution out of open. number counts the changes.
 	heard  [maxHeard]uint32
 	number uint64
 }

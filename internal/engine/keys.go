@@ -19,8 +19,9 @@ import (
 const (
 	keyPrefix = "bly_"
 	// keysFor is the maximum age of known keys that count as fresh: this server notices after that
-	// time at the latest that another server has made or revoked a key. At the age keysRenew the
-	// keys are read again, and requests do not wait for this.
+	// time at the latest that another server has made or revoked a key. When the known keys reach
+	// the age keysRenew, the engine reads them again in the background; requests do not wait for
+	// that.
 	keysFor   = 5 * time.Second
 	keysRenew = 4 * time.Second
 	// keysWait is how long a request waits for a new reading of the keys before it uses the known

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// lane has the hints about a lane. No execution in the lane is due before the time hint; 0 means
-// that none will be due until a batch or another server reports one.
+// lane has the hints about a lane. The field hint is a time before which no execution in the lane
+// is due, or 0 if none will be due until a batch or another server reports one.
 type lane struct {
 	machine.Lane
 	hint   machine.Time
@@ -100,7 +100,7 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 		d.news++
 		l.told = d.news
 		if at, known := alone[l]; known {
-			d.hintLocked(l, at, now) // the time since which the suspect has been due decides
+			d.hintLocked(l, at, now) // AloneWait counts from the suspect's due time
 			continue
 		}
 		d.hintLocked(l, now, now)

@@ -81,7 +81,7 @@ func (m *localReaper) reap(ctx context.Context) {
 		return
 	}
 	m.looked = now
-	if !m.anyDead() || !m.list(ctx) { // a new list, without the sessions that have ended meanwhile
+	if !m.anyDead() || !m.list(ctx) { // the new list leaves out sessions that have ended
 		return
 	}
 	for _, w := range m.near {

@@ -113,7 +113,8 @@ func (o *recorder) refused(op string, final bool, err error) {
 	}
 }
 
-// started finds the runs that began with the batch, among the executions that were due before it.
+// started records, for each run that began with the batch, how long its execution had been due. It
+// leaves out executions that had no due time before the batch.
 func (o *recorder) started(rows *machine.Rows) {
 	for i, e := range rows.Executions[:len(o.due)] {
 		if due := o.due[i]; due != 0 && e.State == belay.Running && e.RunAt == rows.Now {
@@ -176,8 +177,9 @@ func (o *recorder) runs(c *machine.Changes, now machine.Time) {
 	}
 }
 
-// timedOut returns the name of the timeout that ended a run. The name is "idle" if the run made no
-// progress for its idle timeout and its owner did not end it.
+// timedOut returns the name of the timeout that ended a run. The name is "total" if the timeout of
+// the execution is over, "idle" if the run made no progress for its idle timeout and its owner did
+// not end it, and otherwise "run".
 func timedOut(e *machine.Execution, r *machine.Run, now machine.Time) string {
 	if e == nil || e.Policy == nil {
 		return "run"

@@ -8,10 +8,10 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// No worker loses its lease by an outage of the database, however much longer than a TTL the
-// shutdown or crash lasts. The marks of life of all servers show the first server that judges
-// sessions after the outage that no session could be renewed, and it extends every session by the
-// outage.
+// No worker loses its lease because the database was shut down or crashed, even if the outage lasts
+// longer than a TTL. After the outage, the first server that judges sessions finds from the marks
+// of life of all servers that no session could be renewed. This server extends every session by the
+// length of the outage.
 func TestAnOutageOfTheDatabaseCostsNoLease(t *testing.T) {
 	const ttl, outage = 4 * time.Second, 6 * time.Second
 	srv := pgtest.Start(t, pgtest.Options{})

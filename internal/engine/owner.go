@@ -24,7 +24,7 @@ func (e *Engine) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heartb
 	return r.Heartbeat, err
 }
 
-// Drain ends new claims of a worker.
+// Drain makes all further claims of a worker win nothing.
 func (e *Engine) Drain(ctx context.Context, id belay.WorkerID) error {
 	_, err := e.do(ctx, &machine.Drain{Worker: id})
 	return err

@@ -72,7 +72,7 @@ func (c *committer) chargeLocked(f *contents, extra bool) {
 	r.left = max(0, min(r.left+f.ends+f.ends/4-f.clientWork, c.max))
 	if f.extra = extra && f.clientWork > 0; f.extra {
 		f.began = time.Now()
-		r.extra = f.began.Add(saturatedFor) // until the end of the batch, which sets the exact time
+		r.extra = f.began.Add(saturatedFor) // preliminary; delayExtraLocked sets the exact time
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 const (
 	// pruneIdle is how long the engine waits after it has deleted everything that is older than the
 	// retention. If there was nothing to delete, the wait doubles up to pruneQuiet. If the
-	// retention is short, the engine searches pruneLook times within it.
+	// retention is short, the engine searches pruneLook times within the retention.
 	pruneIdle  = 10 * time.Second
 	pruneQuiet = time.Minute
 	pruneLook  = 10
@@ -24,8 +24,8 @@ const (
 	pruneRest  = 5 * time.Millisecond
 )
 
-// prune deletes what is older than the retention, continuously and in small parts: as fast as
-// executions end, and with at most a fifth of the time of one writer if that is not enough.
+// prune deletes executions and other rows that are older than the retention, continuously and in
+// small parts. It uses at most about a fifth of the time of one writer.
 func (e *Engine) prune(ctx context.Context) {
 	if e.opt.Retention < 0 {
 		return
@@ -56,7 +56,7 @@ func (e *Engine) pruneOnce(ctx context.Context) (some, more bool) {
 		}
 		return false, false
 	}
-	for _, id := range p.Large { // the rules refuse this if the execution was reopened meanwhile
+	for _, id := range p.Large { // refused if the execution was reopened after Prune read it
 		_, err := e.do(ctx, &machine.Forget{Execution: id, Before: before})
 		p.More = p.More || err == nil
 	}

@@ -59,7 +59,8 @@ func start(t testing.TB, url string, listener func(store.Store) store.Store, cha
 	return x
 }
 
-// pollRarely makes a server poll so rarely that changes which it sees soon must have arrived as hints.
+// pollRarely makes a server poll so rarely that a change which it sees within seconds must have
+// arrived as a hint.
 func pollRarely(o *engine.Options) { o.SlowPoll, o.HintPoll = 2*time.Minute, time.Minute }
 
 // two starts two servers on one database that receive each other's hints.

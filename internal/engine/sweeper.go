@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// sweepLimit is the largest number of due sessions, executions and so on, of each kind, that the
-// sweeper reads from the store at once.
+// sweepLimit is the largest number of due rows of each kind (sessions, executions and others) that
+// the sweeper reads from the store at once.
 const sweepLimit = 500
 
 // sweeper finds the sessions and timeouts that are due and the changes that a crash left
@@ -110,7 +110,8 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// spread is the largest random delay between servers on one store that wake for the same time.
+// spread is the largest random delay that a server adds to a planned sweep. Servers on one store
+// wake at different times, so the first one usually does the work for all.
 const spread = 50 * time.Millisecond
 
 // rest waits until the given time or until something wakes the sweeper. It reports false if ctx

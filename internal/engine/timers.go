@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// timers wake the dispatcher at the times in hints. The timer of a lane is set no later than its
-// hint.
+// timers wake the dispatcher at the times in the hints of lanes. While the time in a hint is in the
+// future, the timer of the lane fires no later than that time.
 type timers []timer
 
 type timer struct {
