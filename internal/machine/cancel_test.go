@@ -127,8 +127,8 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 }
 
 // A parent must cancel its children when it is cancelled, when it ends and when it is reopened.
-// Each of these reasons (its Parting) is noted as done once. If the parent starts another child
-// while it is being cancelled, the reason applies again.
+// When no child is left to cancel, Part notes this once for each of these reasons (the Parting). If
+// the parent starts another child while it is being cancelled, the reason applies again.
 func TestAPartingIsNotedOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

@@ -187,12 +187,14 @@ func (w *world) claimed(e *Execution) Claimed {
 // pick takes up to Slots due executions, from lanes of higher priority first. Among lanes of one
 // priority the queues take turns, so that the backlog of one queue does not delay the others;
 // within a queue the longest due execution comes first. Each run starts before the next execution
-// is picked, because an execution that became due again in this fold is in two lists.
+// is picked, because an execution that became due again in this fold is in two lists of due
+// executions.
 //
-// A suspect, which must run alone, is never won together with another execution. A worker that
-// runs nothing takes a suspect before all others of its priority; a busy worker does so only on
-// claims with an even number, so that many suspects do not delay other executions. If no other
-// execution of the priority is due, the claim takes a suspect whatever its number.
+// A suspect, which must run alone, is never won together with another execution. A worker that runs
+// nothing takes a suspect before all other executions of its priority. A busy worker takes a
+// suspect first only in claims with an even number, so that many suspects do not delay other
+// executions. If no other execution of the priority is due, the claim takes a suspect whatever its
+// number.
 func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	due := 0
 	for _, l := range c.Lanes {
@@ -276,8 +278,8 @@ type turns struct {
 }
 
 // turns groups lanes of one priority by queue, in the order of the queues' names. The first turn
-// goes to the queue after After, which had the last turn. If no last turn is known, it goes to the
-// queue with the longest due execution.
+// goes to the queue that follows c.After, the queue that had the last turn. If no last turn is
+// known, it goes to the queue with the longest due execution.
 func (c *Claim) turns(w *world, lanes []Lane) *turns {
 	t := &turns{}
 	if !slices.ContainsFunc(lanes, func(l Lane) bool { return l.Queue != lanes[0].Queue }) {

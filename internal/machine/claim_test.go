@@ -258,7 +258,7 @@ func TestAClaimMayBeRepeatedInOneFold(t *testing.T) {
 	}
 }
 
-// A claim is refused if its worker has given it up before its commit.
+// A claim is refused if the worker has given up the claim before the claim is committed.
 func TestAClaimThatWasGivenUpIsRefused(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -258,7 +258,8 @@ func (c *Act) preempt(w *world, e *Execution) error {
 
 // Parting is the reason for which the execution must cancel its open children, encoded as one
 // number: its end, its cancellation or its reopening. Parting is 0 if there is no such reason, or
-// if [Part] has noted that no child is left to cancel; some children may be exempt and still open.
+// if [Part] has noted that no child is left to cancel; children that their policy exempts from this
+// cancel may still be open.
 func (e *Execution) Parting() int64 {
 	cause := int64(e.Generation) << 2
 	if e.CancelBy != 0 {

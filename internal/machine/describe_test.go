@@ -13,8 +13,8 @@ import (
 //
 //	pending(retry later)  waiting(timer)  paused(waiting)  running+cancelling
 //
-// A pending execution is due unless it says later, outside or gated. A waiting one is due only if
-// it says due.
+// A pending execution is due unless its parentheses contain later, outside or gated. A waiting
+// execution is due only if they contain due.
 func describe(e *Execution, now Time) string {
 	var in []string
 	switch e.State {
@@ -132,7 +132,8 @@ func mark(final bool) string {
 	return ""
 }
 
-// outcome describes the effect of a command in the notation of the tables' right side.
+// outcome describes the effect of a command in the notation of the right side of the tables in
+// testdata.
 func outcome(s *stage, about belay.ExecutionID, c *Changes, r Reply) string {
 	var e *belay.Error
 	others := *c

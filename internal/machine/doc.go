@@ -9,9 +9,9 @@
 //
 // # How a command is decided
 //
-// Each command stands or falls alone: it is checked in full before it changes anything, and a
-// refused command leaves the rows as they were. The only exception is a heartbeat that comes too
-// late, which ends its session. A batch gives the same result as its commands one by one. A
+// Each command is accepted or refused by itself: it is checked in full before it changes anything,
+// and a refused command leaves the rows as they were. The only exception is a heartbeat that comes
+// too late, which ends its session. A batch gives the same result as its commands one by one. A
 // command that ends a child changes the parent in the same fold, so that both are in one commit.
 //
 // The tables testdata/rules.txt and testdata/sessions.txt list the result of every command in
@@ -21,11 +21,11 @@
 //
 //	pending → scheduled → running → waiting | paused → succeeded | failed | cancelled
 //
-// Every transition raises the execution's seq by one and is written to exactly one row that
-// carries this seq: the execution itself, a run's begin or end, a checkpoint, a signal, or an
-// action. [Events] merges these rows into the history, which is ordered and has no gaps; no other
-// history is stored. Where an action ends a run, the rows of both carry the seq, and the action
-// names the event.
+// Every transition raises the execution's seq by one and is written to exactly one row that carries
+// this seq: the execution itself, a run's begin or end, a checkpoint, a signal, or an action.
+// [Events] merges these rows into the history, which is ordered and has no gaps; no other history
+// is stored. If an action ends a run, the row of the action and the row of the run carry the same
+// seq, and the event in the history has the kind of the action.
 //
 // # Ownership
 //

@@ -31,9 +31,9 @@ const (
 
 // NextEpoch is the floor of the epoch that begins now. known is the highest floor that the caller
 // can find; random is any number. Every token above the result is above all tokens ever given out
-// (guarantee G1), also those whose rows are gone, provided that the clocks of two servers that
-// begin an epoch on copies of one database differ by less than the time between the two. If the
-// clock has not passed the known floor, the result is one span above the known floor.
+// (guarantee G1), also those whose rows are gone, provided that two servers which begin epochs on
+// copies of one database do so further apart in time than their clocks differ. If the clock has not
+// passed the known floor, the result is one span above the known floor.
 func NextEpoch(known belay.Token, now Time, random uint64) belay.Token {
 	chance := belay.Token(random%epochChances) * epochStep
 	if floor := floorAt(now); floor > known+epochChances*epochStep {

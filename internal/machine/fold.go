@@ -159,8 +159,8 @@ type Changes struct {
 	// (begin, assignment, progress, end of the cancel grace); none of these times becomes later
 	// than now. In Executions it is added already.
 	Leap time.Duration
-	// Mark makes the store write the server's mark of life even if no session is written. With a
-	// session the store writes the mark in any case.
+	// Mark makes the store write the server's mark of life even if no session is written. If the
+	// changes include a session, the store writes the mark in any case.
 	Mark bool
 	// Beat is the interval at which the server intends to write its mark of life. The engine sets
 	// Beat, and the store writes it with the mark; Beat alone is no reason to write.

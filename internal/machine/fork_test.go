@@ -35,7 +35,7 @@ func source(t *testing.T) (*stage, belay.Lease) {
 func TestForkCopiesTheNewestCheckpoints(t *testing.T) {
 	for _, c := range []struct {
 		upTo int64
-		want string // the data of the checkpoints it keeps: their seqs in the source
+		want string // the data of the checkpoints in the fork: their seqs in the source
 	}{{0, "5678"}, {8, "5678"}, {100, "5678"}, {7, "567"}, {3, "3"}, {2, ""}, {1, ""}} {
 		s, l := source(t)
 		r, seq := s.row(l.Execution), s.row(l.Execution).Seq

@@ -55,7 +55,7 @@ func (s *stage) sweepGates() {
 	}
 }
 
-// all claims all executions that the worker can get, up to ten.
+// all makes the worker claim up to ten executions, and returns the leases of those that it won.
 func (s *stage) all(w belay.WorkerID) (leases []belay.Lease) {
 	s.t.Helper()
 	for _, c := range s.settled(s.claims(w, 10)).Claims {

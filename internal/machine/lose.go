@@ -75,9 +75,9 @@ func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 // lose ends a run whose owner was lost. Losses have a limit of their own: after MaxLosses in a row
 // without a new checkpoint the execution fails, since a job that kills its workers must not loop
 // for ever (guarantee G8). From the third loss on, only losses that are blamed on the execution
-// count, because an execution may have been lost only since it ran on the same worker as a job that
-// crashed the worker. An execution with an external owner fails at its first loss unless its policy
-// says otherwise, because only the lost owner has the information to continue.
+// count, because an execution may have been lost only because it ran on the same worker as a job
+// that crashed the worker. An execution with an external owner fails at its first loss unless its
+// policy says otherwise, because only the lost owner has the information to continue.
 func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	p, text, outside := e.policy(), lostOwner(x, e.Worker), x != nil && x.Spec.External
 	if outside && (e.Policy == nil || e.Policy.OnLost == "") {
@@ -120,8 +120,8 @@ func LossDelay(losses int) time.Duration {
 
 const maxLossDelay = 30 * time.Second
 
-// Release makes an execution due again that its worker will never run: the reply to the claim that
-// won it was lost, or it is scheduled to a worker that is draining.
+// Release takes back an execution that its worker will never run, and makes it due again: the reply
+// to the claim that won it was lost, or it is scheduled to a worker that is draining.
 type Release struct {
 	Execution belay.ExecutionID
 	Token     belay.Token

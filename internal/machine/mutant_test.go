@@ -16,8 +16,8 @@ type mutant struct {
 	write   func(*keeper, *Changes)
 }
 
-// eachChanged calls the function with for each execution that a fold writes and that existed before
-// the fold.
+// eachChanged makes a planted bug from a function. The bug calls the function for each execution
+// that a fold writes and that existed before the fold.
 func eachChanged(with func(is, was *Execution)) func(*keeper, *Changes) {
 	return func(k *keeper, c *Changes) {
 		for _, e := range c.Executions {

@@ -57,8 +57,8 @@ type Further struct {
 	// Counts are the gates whose places and executions the store counts, after it has locked the
 	// gates' objects.
 	Counts []belay.GateID
-	// Ops are operations of runs that have repeated a write; the store looks up whether it has
-	// carried them out.
+	// Ops are operations of writes that a run sends after it has repeated a write. Such a write may
+	// be a late first try, so the store looks up whether it has already carried out the operation.
 	Ops []OpRef
 }
 

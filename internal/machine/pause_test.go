@@ -50,7 +50,8 @@ func TestPauseARunningExecution(t *testing.T) {
 	}
 }
 
-// If a pause is resumed before the run has ended, the pause has no effect.
+// If an operator pauses a running execution and resumes it before the run has ended, the pause has
+// no effect.
 func TestResumeBeforeTheRunPaused(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))

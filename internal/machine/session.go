@@ -325,7 +325,7 @@ func (c *End) apply(w *world) (Reply, error) {
 	return Reply{}, nil
 }
 
-// Expire ends a session that has expired. The reaper sends no other command.
+// Expire ends a session that has expired.
 type Expire struct{ Worker belay.WorkerID }
 
 // Need names the session.

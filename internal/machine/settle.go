@@ -76,7 +76,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	case belay.OutcomeSucceeded:
 		w.finish(e, belay.Succeeded, ended{outcome: c.Outcome})
 	case belay.OutcomeFailed, belay.OutcomeTimedOut:
-		if f.Class == belay.ClassCircuitOpen { // its target is known to be down, so no attempt is counted
+		if f.Class == belay.ClassCircuitOpen { // the circuit breaker of its target is open, so no attempt is counted
 			w.handBack(e, ended{outcome: belay.OutcomeReleased, failure: f}, "circuit_open", clip(f.Message, 300))
 			if !e.State.Terminal() { // the execution is not being cancelled
 				e.DueAt = w.Now.Add(max(c.RetryAfter, circuitWait))

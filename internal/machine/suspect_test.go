@@ -89,8 +89,8 @@ func TestProgressClearsASuspect(t *testing.T) {
 }
 
 // Rule: if one session loses several suspects, the loss counts only for the suspect whose run began
-// last, and only if the worker's last heartbeat came before that run was belay.AloneFor old. For every
-// fourth run of a suspect the loss counts in any case.
+// last, and only if the worker's last heartbeat came before that run was belay.AloneFor old. For
+// every fourth run of a suspect the loss counts in any case.
 func TestALossIsBlamedOnTheNewestYoungSuspect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		beside, newest bool

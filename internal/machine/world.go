@@ -141,7 +141,8 @@ func (e *Execution) moveTimes(by time.Duration, now Time) {
 	}
 }
 
-// Late returns the row of an owned execution after a leap of the clock; see [Changes].
+// Late returns a copy of an owned execution's row in which the leap of the clock is added to its
+// times; see [Changes].
 func (e *Execution) Late(by time.Duration, now Time) Execution {
 	c := *e
 	c.moveTimes(by, now)
