@@ -63,7 +63,7 @@
 //
 // # Running it
 //
-//	make simulation             ten seconds of seeds, the mutants, the races
+//	make simulation             200 seeds, the mutants, the races
 //	make simulate SEEDS=1000    so many seeds
 //	make simulate SEED=17       one seed, with all that happened
 package simulation

@@ -47,7 +47,7 @@ type rig struct {
 // failed, or carried out with a lost answer), up to a number of faults.
 func explore(t *testing.T, r race) {
 	faults := 1
-	if *forFlag > 0 || *seedsFlag > 0 {
+	if *forFlag > 0 || *seedsFlag > fewSeeds {
 		faults = 2
 	}
 	n, failed := tryAll(t, nil, faults, r)
