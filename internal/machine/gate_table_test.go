@@ -49,14 +49,15 @@ func (s *stage) halfOpen() {
 }
 
 var gateSituations = []gateSituation{
-	{"missing", "nobody named or set it", "limit:x", func(*stage, belay.WorkerID) {}},
+	{"missing", "no execution names it, and no operator has set it", "limit:x", func(*stage, belay.WorkerID) {}},
 	{"limit/room", "one of two places is taken", "limit:x", filled(1, limit("x", 2))},
 	{"limit/full", "its place is taken", "limit:x", filled(3, limit("x", 1))},
-	{"limit/left", "its place was left, and nobody was let through yet", "limit:x", func(s *stage, w belay.WorkerID) {
-		l := s.run(w, limit("x", 1))
-		filled(2, limit("x", 1))(s, w)
-		s.do(s.settle(l, belay.OutcomeSucceeded))
-	}},
+	{"limit/left", "a run gave its place back, and no execution was let through yet", "limit:x",
+		func(s *stage, w belay.WorkerID) {
+			l := s.run(w, limit("x", 1))
+			filled(2, limit("x", 1))(s, w)
+			s.do(s.settle(l, belay.OutcomeSucceeded))
+		}},
 	{"rate/empty", "its token was taken", "rate:x", filled(3, rate("x", 1, time.Second))},
 	{"rate/full", "a token has come since", "rate:x", func(s *stage, w belay.WorkerID) {
 		filled(3, rate("x", 1, time.Second))(s, w)

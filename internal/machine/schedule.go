@@ -1,0 +1,89 @@
+package machine
+
+import "github.com/belaydev/belay"
+
+// Schedule assigns a due execution to a named worker, which must still accept it.
+type Schedule struct {
+	Execution belay.ExecutionID
+	Worker    belay.WorkerID
+	Secret    belay.Secret
+}
+
+// Need names the execution and the session.
+func (c *Schedule) Need(n *Need) {
+	n.Executions = append(n.Executions, c.Execution)
+	n.Workers = append(n.Workers, c.Worker)
+	n.Entering = append(n.Entering, c.Execution)
+}
+
+func (c *Schedule) apply(w *world) (Reply, error) {
+	const op = "schedule"
+	x, err := w.session(op, c.Worker)
+	if err != nil {
+		return Reply{}, err
+	}
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if x.Spec.External {
+		return Reply{}, refuseExternal(op, x)
+	}
+	if x.State == belay.WorkerDraining {
+		return Reply{}, refuse(belay.CodeConflict, op, "worker %s is draining", c.Worker)
+	}
+	if !e.Ready().over(w.Now) {
+		return Reply{}, w.illegal(op, e, "it is not due")
+	}
+	if err := w.mayEnter(op, e); err != nil {
+		return Reply{}, err
+	}
+	w.enter(e)
+	e.Secret, e.ClaimNo = c.Secret, 0
+	w.assign(e, x)
+	e.State, e.DueAt, e.ScheduledAt = belay.Scheduled, 0, w.Now
+	e.Reason, e.ReasonText = "scheduled", "assigned to worker "+x.Spec.Name+", which has yet to accept"
+	r := w.run(e)
+	r.ScheduledSeq, r.ScheduledAt = e.Seq, w.Now
+	return Reply{Seq: e.Seq, Execution: w.copyOf(e)}, nil
+}
+
+// Accept begins the run of a scheduled execution, at the request of its worker.
+type Accept struct {
+	Worker    belay.WorkerID
+	Execution belay.ExecutionID
+	Token     belay.Token
+}
+
+// Need names the execution and the session.
+func (c *Accept) Need(n *Need) {
+	n.Executions = append(n.Executions, c.Execution)
+	n.Workers = append(n.Workers, c.Worker)
+	n.Specs = append(n.Specs, c.Execution)
+}
+
+func (c *Accept) apply(w *world) (Reply, error) {
+	const op = "accept"
+	x, err := w.session(op, c.Worker)
+	if err != nil {
+		return Reply{}, err
+	}
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if x.Spec.External {
+		return Reply{}, refuseExternal(op, x)
+	}
+	mine := e.Worker == c.Worker && e.Token == c.Token
+	if mine && e.State == belay.Running {
+		return Reply{Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil
+	}
+	if !mine || e.State != belay.Scheduled || x.State == belay.WorkerDraining {
+		return Reply{}, w.illegal(op, e, "it is not scheduled to this worker with this token")
+	}
+	w.advance(e)
+	e.Reason, e.ReasonText, e.ScheduledAt = "", "", 0
+	w.start(e)
+	return Reply{Claims: []Claimed{w.claimed(e)}}, nil
+}
