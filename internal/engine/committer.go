@@ -25,8 +25,8 @@ type committer struct {
 	published func(*batch)
 	begin     func() began
 	beat      func(*batch) time.Duration
-	broken    func(error)       // called when the store has failed for good (store.ErrBroken)
-	gather    func(urgent bool) // see Options
+	broken    func(error)            // called when the store has failed for good (store.ErrBroken)
+	gather    func(urgent bool) bool // see Options
 	order     func(a, b machine.Command) int
 	observe   func(*Observation) // nil without Options.Observe
 
@@ -201,15 +201,16 @@ func (c *committer) stop() {
 
 // run commits batches until the committer has stopped and the queue is empty. There is one
 // goroutine of run for each batch that may be committed at the same time.
-func (c *committer) run(ctx context.Context) { c.work(ctx, c.wake, c.waiting, c.take, c.done) }
+func (c *committer) run(ctx context.Context) { c.work(ctx, c.wake, c.dueLocked, c.take, c.done) }
 
 // beats commits the batches of the pulse until the committer has stopped.
 func (c *committer) beats(ctx context.Context) {
-	c.work(store.Urgent(ctx), c.urgent, c.beating, c.takeBeats, func(contents) {})
+	beating := func() bool { return c.queue.urgent() > 0 }
+	c.work(store.Urgent(ctx), c.urgent, beating, c.takeBeats, func(contents) {})
 }
 
 func (c *committer) work(
-	ctx context.Context, wake <-chan struct{}, waiting func() bool, take func() ([]*call, contents, bool),
+	ctx context.Context, wake chan struct{}, dueLocked func() bool, take func() ([]*call, contents, bool),
 	done func(contents),
 ) {
 	var o *recorder
@@ -217,11 +218,9 @@ func (c *committer) work(
 		o = &recorder{report: c.observe}
 	}
 	for {
-		if c.gather != nil {
-			for !waiting() {
-				<-wake
-			}
-			c.gather(store.IsUrgent(ctx))
+		if c.gather != nil && !c.gathered(store.IsUrgent(ctx), dueLocked) {
+			<-wake
+			continue
 		}
 		calls, f, over := take()
 		if len(calls) > 0 {
@@ -230,23 +229,23 @@ func (c *committer) work(
 			continue
 		}
 		if over {
+			nudge(wake) // for the next goroutine that sees the end
 			return
 		}
 		<-wake
 	}
 }
 
-// waiting reports whether there are commands to take, or the committer has stopped.
-func (c *committer) waiting() bool {
+// gathered waits in Options.Gather if a batch is due, and reports whether the caller may take a
+// batch.
+func (c *committer) gathered(urgent bool, dueLocked func() bool) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.countLocked() > 0 || c.stopped
-}
-
-func (c *committer) beating() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.queue.urgent() > 0 || c.stopped
+	due, stopped := dueLocked(), c.stopped
+	c.mu.Unlock()
+	if !due {
+		return stopped
+	}
+	return c.gather(urgent)
 }
 
 // take returns the next batch. over says that no further batch will come.

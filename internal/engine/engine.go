@@ -49,10 +49,11 @@ type Options struct {
 	// time as all other batches. It is for stores that keep a connection for store.Urgent commits.
 	Pulse bool
 	// Gather, if set, is called before a batch is taken from the queue, and may wait for more
-	// commands; urgent says that the pulse calls it. Order, if set, sorts the commands of each
-	// class. Without Order they stay in the order of arrival, which depends on the Go scheduler.
-	// With Gather and Order a simulation has the same batches in every run.
-	Gather func(urgent bool)
+	// commands; urgent says that the pulse calls it. It returns false if another call with the same
+	// value of urgent still waits: that call's batch has the commands. Order, if set, sorts the
+	// commands of each class. Without Order they stay in the order of arrival, which depends on the
+	// Go scheduler. With Gather and Order a simulation has the same batches in every run.
+	Gather func(urgent bool) bool
 	Order  func(a, b machine.Command) int
 	// Observe, if set, is called with the results of each batch after the callers have their
 	// answers. Calls do not overlap, even if batches are committed at the same time. Observe must

@@ -32,6 +32,9 @@ type life struct {
 	engine *engine.Engine
 	store  *gated
 	dead   atomic.Bool
+	// batchWaits and beatsWait say that a batch of commands and a batch of the pulse wait at the gate.
+	batchWaits, beatsWait atomic.Bool
+
 	closed chan struct{}
 	ids    atomic.Uint64
 	// next is the fate of the commit that follows a batch, if the driver decided the fate together
@@ -109,18 +112,23 @@ func (n *node) stop() {
 }
 
 // gather blocks a committer at the gate, so that all commands of the next batch can arrive before the
-// driver lets the batch go.
-func (x *life) gather(urgent bool) {
+// driver lets the batch go. Only one committer waits there at a time. A second committer would wait
+// or not, depending on whether the commands arrived before or after its last commit was complete,
+// and the Go scheduler decides that.
+func (x *life) gather(urgent bool) bool {
 	if x.dead.Load() {
-		return
+		return true
 	}
-	name := x.name
+	name, waits := x.name, &x.batchWaits
 	if urgent {
-		name += " pulse"
+		name, waits = name+" pulse", &x.beatsWait
 	}
-	name, free := x.unique(name)
-	defer free()
+	if !waits.CompareAndSwap(false, true) {
+		return false
+	}
 	x.store.w.gate.pass(context.Background(), &ticket{place: atBatch, name: name, life: x})
+	waits.Store(false)
+	return true
 }
 
 // unique returns a name that no other goroutine of this node gets until the caller calls free.
