@@ -21,8 +21,8 @@ const (
 	// life (a heartbeat or a renewal) waits for renewalPatience.
 	patience        = time.Second
 	renewalPatience = 10 * time.Second
-	// remembered is how long the engine watches locked rows for which no command waits any more,
-	// because a caller whose command was refused soon sends it again.
+	// remembered is how long the engine watches locked rows for which no command waits any more. A
+	// caller whose command was refused usually repeats the command within this time.
 	remembered = 5 * time.Second
 )
 
@@ -124,7 +124,7 @@ func (a *blocked) review(ctx context.Context) {
 	a.c.returnToQueue(free)
 }
 
-// needOf names the rows that the calls need, and the given rows.
+// needOf returns a need with all rows that the calls need, and with the given rows.
 func needOf(calls []*call, rows map[store.Row]time.Time) machine.Need {
 	var n machine.Need
 	for _, k := range calls {

@@ -120,7 +120,8 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	return stay, nil
 }
 
-// won notes how many executions a claim won, and the queue of the last one.
+// won records in the session how many executions its claim won, and the queue of the last of these
+// executions.
 func (d *dispatcher) won(c *claim, sent *call, won []machine.Claimed) {
 	if r, ok := sent.command.(*machine.Claim); ok && len(won) >= r.Slots {
 		d.engine.committer.noteLargeClaim(len(won))

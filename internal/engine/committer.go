@@ -120,8 +120,8 @@ func (c *committer) sendAll(calls ...*call) {
 	c.mu.Unlock()
 }
 
-// returnToQueue puts calls that were blocked back into the queue, before all calls that arrived
-// later.
+// returnToQueue queues calls again that are not blocked any more. They come before all calls that
+// arrived later.
 func (c *committer) returnToQueue(calls []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,9 +161,9 @@ func (c *committer) rouseLocked() {
 }
 
 // dueLocked reports whether a batch should begin. While another batch is committed, the next batch
-// must be at least half as large. This rule lets several small batches be committed at the same
-// time. It does not let the queue be cut into small batches during a large batch, which would cost
-// more than it saves.
+// must be at least half as large. So several small batches can be committed at the same time. But
+// during a large batch the queue is not cut into small batches, because many small transactions
+// cost more than the earlier start saves.
 func (c *committer) dueLocked() bool {
 	n := c.countLocked()
 	return c.batches < c.most && n > 0 && (2*n >= c.load || c.stopped)
@@ -402,8 +402,9 @@ func (c *committer) count(b *batch) {
 		c.stats.Commits++
 		c.health.wrote(b.changes.Vital())
 		if slices.ContainsFunc(b.calls, func(k *call) bool { return k.class != alive }) {
-			// A batch of signs of life does not clear the refusal: it is small, and may succeed on
-			// a disk that is too full for other writes.
+			// A batch that has only signs of life (heartbeats and renewals) does not show that the
+			// store accepts writes again: such a batch is small, and may succeed on a disk that is
+			// too full for other writes.
 			c.refused = refused{}
 		}
 	}

@@ -65,7 +65,8 @@ func (d *dispatcher) run(ctx context.Context) {
 			poll = roused.Add(min(d.engine.opt.SlowPoll, readAgain))
 		}
 		for roused < poll && !(ok && d.isStale()) {
-			// If a lane's time has come since the last round, the wait is over immediately.
+			// If the time in a lane's hint has passed already, wait is negative, and pause returns at
+			// once.
 			wait := d.next(poll, peek).Sub(d.engine.store.Now())
 			if !d.pause(ctx, wait) {
 				return
@@ -128,7 +129,8 @@ func (d *dispatcher) next(poll, peek machine.Time) machine.Time {
 	return poll
 }
 
-// rouse wakes the parked claims of the lanes whose time has come.
+// rouse wakes the parked claims of the lanes whose timers have fired: an execution in such a lane
+// may be due.
 func (d *dispatcher) rouse(now machine.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,7 +207,8 @@ func (d *dispatcher) join(calls []*call) []*call {
 	return joined
 }
 
-// hasParkedClaim reports whether a session of the route has a parked claim.
+// hasParkedClaim reports whether a session of the route (a queue, workflow and version) has a parked
+// claim whose command is not in a batch yet.
 func (x *members) hasParkedClaim() bool {
 	for s := range x.sessions {
 		if s.waiting != nil && s.waiting.sent == nil {

@@ -49,11 +49,12 @@
 //	open executions      others ended an execution          callers of Await read at the next poll
 //	watchers             others changed the execution       watchers read at the next poll
 //	keys                 others made or revoked a key       keys are read every five seconds
-//	next sweep           others opened a session or wait    the slow poll sweeps; while any session lives,
-//	                     for something                      every mark of life does
-//	interval of marks    others know of a shorter TTL       the shortest promised interval counts
-//	sessions nearby      others opened one for a process    the slow poll lists them
-//	                     on this host
+//	time of the next     others opened a session or wrote   the slow poll sweeps; while a session is open,
+//	sweep                an earlier deadline                the engine also sweeps at every mark of life
+//	interval of marks    others opened a session with a     every engine uses the shortest interval that
+//	                     shorter TTL                        an engine has written with its mark
+//	sessions on this     others opened a session for a      the slow poll lists the sessions again
+//	host                 process on this host
 //
 // A batch may read rows before a hint arrives. Hints that arrived after the batch began therefore
 // override what the batch read.

@@ -114,7 +114,8 @@ func (l *health) setLocked(t store.Tables) {
 	}
 }
 
-// fillStalls sets the durations in v for which each part of the work has not been done.
+// fillStalls sets in v for how long the engine has failed to sweep, to write marks of life and to
+// commit, and for how long tables have been locked.
 func (l *health) fillStalls(v *Vitals) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

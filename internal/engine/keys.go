@@ -123,7 +123,7 @@ func (k *keyring) read(ctx context.Context, s store.Store) {
 	k.reading = nil
 }
 
-// askLocked requests a reading of the keys, and returns a channel that closes when it has ended.
+// askLocked requests a reading of the keys, and returns a channel that closes when the reading ends.
 func (k *keyring) askLocked() <-chan struct{} {
 	if k.reading == nil {
 		k.reading, k.requested = make(chan struct{}), time.Now()
@@ -257,8 +257,8 @@ func (r *Reader) Keys(ctx context.Context) ([]belay.Key, error) {
 }
 
 // Seal returns the key with an id, and the HMAC of a message under the stored hash of the key's
-// secret. Every server of the store computes the same code; others can compute it only if they have
-// the secret or can read the store. The errors are those of KeyOf.
+// secret. Every server of the store computes the same HMAC; a program that has neither the secret
+// nor access to the store cannot compute it. The errors are those of KeyOf.
 func (e *Engine) Seal(ctx context.Context, id belay.KeyID, message []byte) (belay.Key, [32]byte, error) {
 	known, err := e.known(ctx)
 	if err != nil {

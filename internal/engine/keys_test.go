@@ -188,8 +188,8 @@ func TestUnreadableKeysExpire(t *testing.T) {
 	})
 }
 
-// All servers of a store compute the same code for the same key and message. Another key or another
-// message gives another code. For a revoked or unknown key a server computes no code.
+// For the same key and message, Seal returns the same HMAC on all servers of a store. Another key or
+// another message gives another HMAC. For a revoked or unknown key, Seal returns an error.
 func TestServersComputeTheSameCodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(time.Now)

@@ -56,7 +56,7 @@ func (d *dispatcher) rouseLocked(l *lane, now machine.Time) {
 	l.rouse()
 }
 
-// rouse wakes the parked claims that may take from the lane.
+// rouse wakes the parked claims that may win executions of the lane.
 func (l *lane) rouse() {
 	for s := range l.takers {
 		if c := s.waiting; c != nil && c.sent == nil && c.wants() {

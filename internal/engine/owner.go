@@ -77,13 +77,13 @@ func (e *Engine) owned(
 	if err == nil || belay.CodeOf(err) != belay.CodeLeaseLost {
 		return r, err
 	}
-	hasParkedClaim := e.renewed(ctx, err, before, e.committer.pendingBeat(l.Worker))
-	if repeat && !hasParkedClaim {
+	waited := e.renewed(ctx, err, before, e.committer.pendingBeat(l.Worker))
+	if repeat && !waited {
 		return r, err
 	}
 	r, repeated := e.do(ctx, again())
 	switch {
-	case repeated == nil && (r.Replayed || hasParkedClaim):
+	case repeated == nil && (r.Replayed || waited):
 		return r, nil
 	case belay.CodeOf(repeated) == belay.CodeUnavailable, belay.CodeOf(repeated) == belay.CodeIdempotencyMismatch:
 		return &machine.Reply{}, repeated // the outcome is unknown, or another write has this operation id
@@ -91,9 +91,9 @@ func (e *Engine) owned(
 	return &machine.Reply{}, err
 }
 
-// renewed waits for the pending heartbeats of a session that seems to have expired, and reports
-// whether there were any.
-func (e *Engine) renewed(ctx context.Context, err error, beats ...<-chan struct{}) (hasParkedClaim bool) {
+// renewed waits until the heartbeats of a session that seems to have expired have been answered. It
+// reports whether the engine had received such heartbeats and not answered them yet.
+func (e *Engine) renewed(ctx context.Context, err error, beats ...<-chan struct{}) (waited bool) {
 	if !errors.Is(err, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired}) {
 		return false
 	}
@@ -101,13 +101,13 @@ func (e *Engine) renewed(ctx context.Context, err error, beats ...<-chan struct{
 		if answered == nil {
 			continue
 		}
-		hasParkedClaim = true
+		waited = true
 		select {
 		case <-answered:
 		case <-ctx.Done():
 		}
 	}
-	return hasParkedClaim
+	return waited
 }
 
 // Append writes a chunk of a log or artifact.

@@ -66,14 +66,14 @@ func (q *queue) order(less func(a, b machine.Command) int) {
 }
 
 // take returns a batch of calls of the classes from first to last: the most urgent class first, and
-// each class in its order. The parameter most is the maximum number of calls, and beside is the
-// maximum number of calls of client work. Each class with waiting calls has at least one call in
-// the batch.
-func (q *queue) take(most, beside int, first, last class) []*call {
+// each class in its order. The parameter most is the maximum number of calls, and mostClientWork is
+// the maximum number of calls of client work. Except for this limit, each class with waiting calls
+// has at least one call in the batch.
+func (q *queue) take(most, mostClientWork int, first, last class) []*call {
 	var batch []*call
 	bytes := 0
 	for c := first; c <= last; c++ {
-		if c == clientWork && beside == 0 {
+		if c == clientWork && mostClientWork == 0 {
 			break
 		}
 		room, space := most-len(batch), maxBytes-bytes
@@ -84,7 +84,7 @@ func (q *queue) take(most, beside int, first, last class) []*call {
 			}
 		}
 		if c == clientWork {
-			room = min(room, beside)
+			room = min(room, mostClientWork)
 		}
 		n, size := q.fit(c, max(room, 1), space)
 		batch = append(batch, q.calls[c][:n]...)
@@ -97,12 +97,12 @@ func (q *queue) take(most, beside int, first, last class) []*call {
 	return batch
 }
 
-// fit returns how many calls of a class fit into the given room and bytes, and how many bytes they
-// have. The first call always fits.
-func (q *queue) fit(c class, room, space int) (n, bytes int) {
+// fit returns how many calls of a class fit into a part of a batch with at most the given number of
+// calls and of payload bytes, and how many bytes these calls have. The first call always fits.
+func (q *queue) fit(c class, mostCalls, mostBytes int) (n, bytes int) {
 	for _, k := range q.calls[c] {
 		size := sizeOf(k.command)
-		if n == room || n > 0 && bytes+size > space {
+		if n == mostCalls || n > 0 && bytes+size > mostBytes {
 			break
 		}
 		n++

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Reader has the reading methods of a Backend. It needs no engine: if another process writes the
-// store, it reads the committed rows and polls for changes.
+// Reader has the reading methods of a Backend. A Reader works without an engine in its process: it
+// reads the rows that another process has committed, and polls the store for changes.
 type Reader struct {
 	store store.Store
 	hub   *hub
@@ -19,7 +19,8 @@ type Reader struct {
 	ended <-chan struct{}
 }
 
-// NewReader returns a Reader of a store that an engine in another process writes.
+// NewReader returns a Reader of a store that an engine in another process writes. The parameter poll
+// is the interval at which the Reader looks for changes.
 func NewReader(s store.Store, poll time.Duration) *Reader {
 	return &Reader{store: s, hub: newHub(), poll: poll}
 }

@@ -18,7 +18,7 @@ const (
 	// reads the rest with Resume.
 	replyBytes = 8 << 20
 	// pageBytes is the approximate maximum of payload bytes in one read of checkpoints and signals.
-	// Each reader of a claim reserves as much.
+	// Before such a read, pageBytes of the reply's budget are reserved for it.
 	pageBytes = replyBytes / readers
 )
 

@@ -118,7 +118,8 @@ func (x server) open(t testing.TB, name, workflow string, ttl time.Duration) bel
 	return s.ID
 }
 
-// claim claims one execution and waits for it.
+// claim sends a claim with one slot and returns the reply. The server replies when the claim has won
+// an execution, when the worker should send a heartbeat, or after 20 s.
 func (x server) claim(t testing.TB, id belay.WorkerID, number int64) belay.ClaimReply {
 	t.Helper()
 	r, err := x.Claim(t.Context(), belay.ClaimRequest{Worker: id, Number: number, Slots: 1, Wait: 20 * time.Second})
@@ -190,8 +191,8 @@ func (x server) parked(t testing.TB, id belay.WorkerID, number int64) <-chan bel
 }
 
 // An execution that is submitted at one server starts at once on a worker that waits at another
-// server. A caller that waits at the first server for its end gets the end at once, because the
-// servers send each other hints.
+// server. A caller that waits at the first server for the end of the execution gets its result at
+// once. The servers send each other hints for this.
 func TestASubmissionStartsAtAnotherServer(t *testing.T) {
 	a, b := two(t)
 	w := b.open(t, "w", "x", time.Minute)

@@ -212,8 +212,8 @@ func TestAfterAStallNoLiveSessionEnds(t *testing.T) {
 	})
 }
 
-// If another process on the same host proves that a worker's process is dead, the child processes
-// that it has left are ended first, and then its session ends at once.
+// If a worker's process is dead, and the engine can prove this on the worker's host, the engine first
+// ends the child processes that the worker has left behind, and then at once the worker's session.
 func TestAProvenDeathEndsASessionAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)

@@ -22,9 +22,9 @@ type session struct {
 	used      machine.Time // when a call last used the session
 }
 
-// session returns the session of a worker. If another server or an earlier process has opened the
-// session, it is read from the store, together with all other sessions that calls need at that
-// moment, because workers usually come from another server in large numbers.
+// session returns the session of a worker. A session that another server or an earlier process has
+// opened is read from the store, together with all other sessions that calls need at that moment:
+// when another server stops, many of its workers move to this server at the same time.
 func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, error) {
 	if s := d.lookUp(id); s != nil {
 		return s, nil
@@ -56,7 +56,8 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	}
 }
 
-// lookUp returns a remembered session. If there is none, the session is noted to be read next.
+// lookUp returns a remembered session. If the engine does not remember the session, lookUp adds it to
+// the sessions that the next query reads from the store, and returns nil.
 func (d *dispatcher) lookUp(id belay.WorkerID) *session {
 	s := d.remembered(id)
 	d.mu.Lock()
@@ -67,7 +68,7 @@ func (d *dispatcher) lookUp(id belay.WorkerID) *session {
 	return s
 }
 
-// takeUnread takes the sessions that are noted to be read.
+// takeUnread returns the sessions that the next query must read, and clears this list.
 func (d *dispatcher) takeUnread() []belay.WorkerID {
 	d.mu.Lock()
 	defer d.mu.Unlock()

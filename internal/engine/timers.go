@@ -51,8 +51,8 @@ func (t *timers) next() (machine.Time, bool) {
 	return (*t)[0].at, true
 }
 
-// expired returns the lanes whose time has come. For a lane whose hint has become later, it sets
-// another timer instead.
+// expired removes the timers that have fired and returns their lanes. If the time in a lane's hint
+// has become later since its timer was set, expired sets another timer for the lane instead.
 func (t *timers) expired(now machine.Time) (all []*lane) {
 	for at, some := t.next(); some && at <= now; at, some = t.next() {
 		l := (*t)[0].lane

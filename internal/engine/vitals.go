@@ -34,7 +34,8 @@ const (
 	// lockedAfter is how long a table may be locked before this is reported: longer than a
 	// migration locks a table.
 	lockedAfter = 2 * time.Second
-	// recent is how long a new epoch is reported.
+	// recent is how long the engine reports that a new epoch of the store has begun, for example
+	// because a backup was restored or a standby was promoted.
 	recent = 7 * 24 * time.Hour
 )
 
