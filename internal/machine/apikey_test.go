@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// keyCommand is a command on a key, with its name in the table.
+// keyCommand is a command on an API key, with the name of its block in testdata/keys.txt.
 type keyCommand struct {
 	name string
 	make func(belay.KeyID) Command

@@ -125,9 +125,10 @@ func (c *Append) check(op string) error {
 }
 
 // count adds the chunk to the stored size of its log or artifact, and refuses a chunk that exceeds
-// the limit. If chunks were dropped from the middle, it is a log that keeps its head and its tail.
-// Otherwise it may be an artifact that replaces the artifact of an earlier run. The old artifact is
-// kept until the new artifact is complete, so both together may have twice the limit.
+// the limit. A name from whose middle chunks were dropped belongs to a log that keeps its head and
+// its tail. Any other name may belong to an artifact that replaces the artifact of an earlier run.
+// The old artifact stays until the new artifact is complete, so both together may have twice the
+// limit.
 func (c *Append) count(w *world, op string, token belay.Token) error {
 	s := w.sums[c.sum()]
 	next := Sum{SumRef: c.sum(), New: true}

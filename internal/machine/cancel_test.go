@@ -126,9 +126,9 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	}
 }
 
-// A parent must cancel its children when it is cancelled, when it ends and when it is reopened.
-// When no child is left to cancel, Part notes this once for each of these reasons (the Parting). If
-// the parent starts another child while it is being cancelled, the reason applies again.
+// A parent has a reason (a Parting) to cancel its children when it is cancelled, when it ends and
+// when it is reopened. Part is accepted once for each reason: it notes that no child is left to
+// cancel. If the parent starts another child while it is being cancelled, Part is accepted again.
 func TestAPartingIsNotedOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

@@ -102,7 +102,8 @@ func (c *canonical) array(b []byte) []byte {
 	return append(b, ']')
 }
 
-// member is a member of an object: the meaning of its name, and where it was written.
+// member is a member of an object: its name without quotes and escapes, and the offsets between
+// which the member was written.
 type member struct {
 	name     []byte
 	from, to int

@@ -34,7 +34,7 @@ func (c *Claim) Need(n *Need) {
 	}
 }
 
-// addLaneGate adds a gate of a queue or workflow to the need, unless the need has it.
+// addLaneGate adds a gate of a queue or workflow to the need, unless the need already contains it.
 func (n *Need) addLaneGate(id belay.GateID) {
 	if n.laneGates == nil {
 		n.laneGates = make(map[belay.GateID]bool)

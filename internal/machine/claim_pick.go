@@ -83,13 +83,13 @@ func (c *Claim) take(w *world, x *Worker, e *Execution, n int) Claimed {
 	return claimed
 }
 
-// mayRunAlone selects suspects. An idle worker may take any suspect; a busy worker only one that
-// has waited for an idle worker longer than AloneWait.
+// mayRunAlone reports whether e is a suspect that the claim may take. An idle worker may take any
+// suspect; a busy worker may take a suspect that has waited for an idle worker longer than AloneWait.
 func (c *Claim) mayRunAlone(w *world, e *Execution) bool {
 	return e.Lane.IsAlone() && (c.Idle || e.DueAt.Add(AloneWait) <= w.Now)
 }
 
-// shared selects executions that may run at the same time as others on one worker.
+// shared reports whether e may run at the same time as other executions on one worker.
 func shared(_ *world, e *Execution) bool { return !e.Lane.IsAlone() }
 
 // turns are queues that take turns, each with its lanes.

@@ -298,8 +298,8 @@ func (c *Part) apply(w *world) (Reply, error) {
 }
 
 // CancelChild cancels a child whose parent has ended, is being cancelled, or was reopened after it
-// started the child. CancelChild follows from the parent's change. If a crash loses the command, a
-// sweep finds the same reason in the rows of parent and child.
+// started the child. The engine sends CancelChild after the commit that changed the parent. If a
+// crash prevents this, a sweep finds in the rows of parent and child that the command is needed.
 type CancelChild struct{ Execution belay.ExecutionID }
 
 // Need names the execution; the store loads its parent too.

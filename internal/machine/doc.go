@@ -49,6 +49,6 @@
 // A session lives until expires_at, which every heartbeat moves. It ends by one transition that
 // is never reversed: closed, drained or lost. Every server regularly writes a mark of life.
 // Before sessions are judged by time, the rules look at the newest mark of all servers. If it is
-// older than three beats, no worker could have renewed its session. Then the same commit extends
-// every session by the gap (see world.go).
+// older than three of the intervals at which servers write marks, no worker could have renewed its
+// session during this gap. Then the same commit extends every session by the gap (see world.go).
 package machine

@@ -101,7 +101,7 @@ func (w *world) own(e *Execution, p Places) *gate {
 	return g
 }
 
-// asks says whether the gates let a due execution through.
+// asks is the result of ask: whether the gates let a due execution through.
 type asks uint8
 
 const (
@@ -241,8 +241,8 @@ func (w *world) occupy(e *Execution, p Places) {
 	}
 }
 
-// leave gives places of an execution back. If executions may wait for a place, leave adds an Admit,
-// which lets one through.
+// leave frees places of an execution in their gates. If other executions may wait for such a place,
+// leave adds an Admit command, which lets one of them through the gate.
 func (w *world) leave(e *Execution, places Places) {
 	for p := PlaceLimit; p <= PlaceWorkflow; p <<= 1 {
 		if e.Places&places&p == 0 {
@@ -314,8 +314,8 @@ func (w *world) withdraw(e *Execution) {
 	}
 }
 
-// place adds a row of places to the changes of the fold. It replaces an earlier change of the same
-// row.
+// place adds the row p of an execution in a gate to the changes of the fold. It replaces an earlier
+// change of the same row.
 func (w *world) place(p Place) {
 	for _, have := range w.out.Places {
 		if have.Gate == p.Gate && have.Execution == p.Execution {

@@ -22,8 +22,9 @@ const (
 	lastSpan        = 1<<21 - 1<<16
 )
 
-// Two epochs may begin at the same time by their clocks. A random number then makes their floors
-// differ: it selects one of epochChances steps of epochStep tokens, together an eighth of a second.
+// Two servers may begin epochs at the same time by their clocks. To make the floors of these epochs
+// different, each server adds a random multiple of epochStep to its floor, up to epochChances steps.
+// All steps together are as many tokens as belong to a seventh of a second.
 const (
 	epochChances = 1 << 8
 	epochStep    = 1 << 12

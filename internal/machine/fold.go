@@ -43,11 +43,13 @@ type Need struct {
 	// Objects requests objects, which are locked last.
 	Objects []ObjectRef
 	// LaneGates are gates of queues and workflows, most of which do not exist. A store finds out
-	// without a lock which of them exist, and then loads these by Further.
+	// without a lock which of them exist. It locks and loads the existing gates in the second step,
+	// which Further describes.
 	LaneGates []belay.GateID
 	// Counts requests gates with the counts of their places and executions, and Members the
-	// executions that name a limit. All gates are locked together, by Further, so that batches of
-	// several servers cannot deadlock. Counts and Members are read after that.
+	// executions that name a limit. A store locks all gates together in the second step, which
+	// Further describes, so that batches of several servers cannot deadlock. Then it reads the
+	// counts and the members.
 	Counts  []belay.GateID
 	Members []MemberQuery
 	// Entering are executions that a command may give to an owner; all their gates are loaded.
@@ -90,9 +92,9 @@ type Rows struct {
 	// Need, because the rules read the last mark before they write a new one.
 	Mark Time
 	Beat time.Duration
-	// Leapt is the time by which the store's clock was set forwards, without the part for which a
-	// batch has already extended deadlines. Ahead is the time by which the store's clock is ahead
-	// of the clock that it follows. No rule uses Ahead.
+	// Leapt is the time by which the store's clock was set forwards and for which no batch has
+	// extended deadlines yet. Ahead is the time by which the store's clock is ahead of the wall
+	// clock (of the machine or of the database). No rule uses Ahead.
 	Leapt, Ahead time.Duration
 
 	Workers     []*Worker
@@ -181,10 +183,10 @@ func (c *Changes) Empty() bool {
 		len(c.Objects)+len(c.Audit)+len(c.Places) == 0 && c.Grace == 0 && !c.Mark
 }
 
-// Vital reports whether the changes include a session or a mark of life, so that their commit
-// proves that sessions can be written. Only such a commit may write a mark of life. If other
-// commits wrote marks while heartbeats cannot be written, sessions would end as expired although
-// their workers are alive.
+// Vital reports whether the changes include a session or request a mark of life. A commit of such
+// changes proves that the store can write sessions, and only such a commit writes a mark of life.
+// If other commits wrote marks while the store cannot write heartbeats, the rules would end sessions
+// as expired although their workers are alive.
 func (c *Changes) Vital() bool { return len(c.Workers) > 0 || c.Mark || c.Grace != 0 }
 
 // Command is one request that the rules accept or refuse. Only types of this package implement it.
@@ -234,7 +236,8 @@ type Claimed struct {
 	// First says that the execution was never claimed before: the store can have no data of it
 	// except its submission and signals.
 	First bool
-	// Alone tells the worker to claim no other execution until the run has lasted some time.
+	// Alone tells the worker to claim no other execution until the run has saved a checkpoint, has
+	// ended or has lasted for belay.AloneFor.
 	Alone bool
 }
 

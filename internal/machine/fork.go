@@ -30,7 +30,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		}
 		return Reply{ID: have.ID, Execution: w.copyOf(have), Spec: w.specs[have.ID], Replayed: true}, nil
 	}
-	// Checkpoints that were saved earlier in this fold count as well.
+	// The fork also copies checkpoints that earlier commands of this fold have saved.
 	saved := append(slices.Clip(w.Rows.Checkpoints), w.out.Checkpoints...)
 	kept := newest(saved, e, c.UpTo)
 	for _, k := range kept {

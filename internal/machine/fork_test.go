@@ -30,8 +30,8 @@ func source(t *testing.T) (*stage, belay.Lease) {
 	return s, l
 }
 
-// A fork starts from the newest checkpoint of each kind and key, up to a seq, and numbers them
-// without gaps. In the source only the action is recorded.
+// A fork starts with copies of the source's newest checkpoint of each kind and key, up to a seq. The
+// seqs of the copies have no gaps. The history of the source gets only an event for the fork.
 func TestForkCopiesTheNewestCheckpoints(t *testing.T) {
 	for _, c := range []struct {
 		upTo int64

@@ -68,7 +68,8 @@ func TestABatchWithoutSessionsExtendsNothing(t *testing.T) {
 	s.refused(&Expire{w}, belay.CodeConflict)
 }
 
-// Sessions are not extended while the newest mark of any server is at most three beats old.
+// Sessions are not extended while the newest mark of life of any server is not older than three of
+// the intervals at which servers write marks.
 func TestSessionsAreNotExtendedWhileMarksAreFresh(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(5*time.Second))

@@ -148,8 +148,8 @@ func TestAHeartbeatSeesEarlierChangesOfItsFold(t *testing.T) {
 }
 
 // A heartbeat reports how long each run has been idle. The time of the last progress is written
-// only for runs with an idle timeout, and not if it differs from the stored time by only half a
-// second. Absurd values from a worker's clock never move it into the future.
+// only for runs with an idle timeout, and not if the stored time differs from it by only half a
+// second. The stored time is never in the future, even if a worker reports an absurd idle time.
 func TestHeartbeatReportsProgress(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

@@ -1,9 +1,9 @@
 package machine
 
-// Judger is a command with a part that can be decided without rows: whether its payload is valid,
-// its hash, and the sum of its operation. The engine calls Judge before it begins the
-// transaction, which must not wait while megabytes are checked. A command that was not judged
-// before is judged when it is applied.
+// Judger is a command of which a part can be computed without rows: whether the payload is valid, the
+// payload's hash, and the checksum of the operation (OpSum). The engine calls Judge before it begins
+// the transaction, so that the transaction does not wait while megabytes are checked. If the engine
+// has not called Judge, apply calls it.
 type Judger interface {
 	Command
 	Judge()

@@ -213,7 +213,7 @@ func (k *keeper) loadOps(rows *Rows, refs []OpRef) {
 	}
 }
 
-// sum returns the sum of a log or artifact, nil if there is no such row.
+// sum returns the row with the stored size of a log or artifact, nil if there is no such row.
 func (k *keeper) sum(ref SumRef) *Sum {
 	for _, s := range k.records[ref.Execution].sums {
 		if s.SumRef == ref {

@@ -92,7 +92,7 @@ func TestLeaseEndsWithItsSession(t *testing.T) {
 }
 
 // Guarantee G1 (one writer): tokens of one execution grow with every claim and every assignment,
-// across generations and losses, and jump up with an epoch. They never fall.
+// across generations and losses, and jump up when a new epoch begins. They never fall.
 func TestTokensGrowForEver(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))

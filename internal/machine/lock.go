@@ -8,8 +8,8 @@ import (
 )
 
 // Lock makes an external owner, which is no worker, the owner of one execution: Lock opens a
-// session for it and claims the execution in the same commit. A second Lock under the same id
-// finds the existing lock.
+// session for it and claims the execution in the same commit. If the command is repeated under the
+// same id, the reply contains the session and the lease that the first command created.
 type Lock struct {
 	belay.LockRequest
 	Secret belay.Secret

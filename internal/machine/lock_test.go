@@ -17,8 +17,8 @@ func (s *stage) owned(owner string, with ...func(*belay.Submission)) belay.Lease
 	return leaseOf(&r.Claims[0].Execution)
 }
 
-// Rule: a lock that is refused because the execution has an owner names the owner, its token, and
-// when to try again.
+// Rule: if an execution has an owner, a Lock command is refused, and the error names the owner, its
+// token, and the time after which to try again.
 func TestARefusedLockNamesTheOwner(t *testing.T) {
 	s := newStage(t)
 	l := s.owned("ann")
@@ -82,8 +82,9 @@ func TestALockWaitsForTheLockDelay(t *testing.T) {
 	s.do(s.lock(belay.WorkerID(s.id()), l.Execution))
 }
 
-// Rule: the id of a lock is its operation id. A Lock with the same id finds the existing lock while
-// that lock is valid, and never locks again.
+// Rule: the id in a Lock command names one lease. While that lease is valid, a repeated command gets
+// the same lease again and renews it. A command with the same id and another execution, owner or TTL
+// is refused.
 func TestALocksIDNamesOneLock(t *testing.T) {
 	s := newStage(t)
 	first := s.lock(belay.WorkerID(s.id()), s.submit(external))
@@ -112,8 +113,8 @@ func TestALocksIDNamesOneLock(t *testing.T) {
 	}
 }
 
-// Rule: only Renew with the lease's secret renews a lock; nothing else of the lease is needed. The
-// reply reports only requests to this run.
+// Rule: Renew needs the secret of the lease but not its token. With a wrong secret it is refused. The
+// reply reports the requests to this run and to no other run.
 func TestALockIsRenewedByItsSecret(t *testing.T) {
 	s := newStage(t)
 	l := s.owned("ann")

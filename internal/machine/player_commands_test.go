@@ -30,8 +30,8 @@ func (p *player) step() {
 		p.submit, p.submit, p.child, p.child, p.claim, p.claim, p.claim, p.claim, p.schedule, p.accept,
 		p.save, p.save, p.consume, p.settle, p.settle, p.settle, p.signal, p.beat, p.beat, p.act, p.act,
 		p.lock, p.lock, p.renew, p.renew, p.vacate,
-		p.gate, p.gate, p.gate, p.takeBack, p.takeBack, p.session, p.session, p.repeat, p.repeat, p.arrive, p.append,
-		p.append, p.sweep, p.sweep,
+		p.gate, p.gate, p.gate, p.takeBack, p.takeBack, p.session, p.session, p.repeat, p.repeat, p.sendDelayed,
+		p.append, p.append, p.sweep, p.sweep,
 	}
 	steps[p.n(len(steps))]()
 }
@@ -237,7 +237,7 @@ func (p *player) act() {
 }
 
 // operate sends a command and remembers it for a repetition. Sometimes it sends the repetition of a
-// checkpoint at once, and arrive sends the first try later.
+// Save at once, and sendDelayed sends the first try later.
 func (p *player) operate(c Command) {
 	if save, is := c.(*Save); is && p.n(4) == 0 {
 		again := *save
@@ -251,8 +251,8 @@ func (p *player) operate(c Command) {
 	p.send(c)
 }
 
-// arrive sends a first try whose repetition has arrived earlier.
-func (p *player) arrive() {
+// sendDelayed sends the first try of a Save whose repetition was sent before.
+func (p *player) sendDelayed() {
 	if len(p.late) > 0 {
 		p.send(recent(p, p.late))
 	}

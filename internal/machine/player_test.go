@@ -26,7 +26,7 @@ type player struct {
 	workers    [4]belay.WorkerID
 	claims     map[belay.WorkerID]*Claim
 	past       []Command // operations to repeat
-	late       []Command // first tries whose repetition has arrived earlier
+	late       []Command // first tries whose repetition was sent before
 	queue      []Command
 
 	replies     replyLog
@@ -98,7 +98,7 @@ func recent[T any](p *player, all []T) (v T) {
 	return all[i]
 }
 
-// lease is usually a valid lease.
+// lease picks a lease of this history, usually a valid lease.
 func (p *player) lease() belay.Lease {
 	if p.n(3) == 0 {
 		return recent(p, p.leases)

@@ -230,7 +230,8 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 	}
 }
 
-// reportRun adds the news of a run to the reply, and notes the run's progress.
+// reportRun adds the requests to the owner of a run to the reply. If the run has an idle timeout,
+// reportRun adds a follow-up command that writes the time of the run's last progress.
 func (c *Heartbeat) reportRun(w *world, e *Execution, h belay.Held, r *Reply) {
 	w.addRequests(e, h, &r.Heartbeat)
 	if idle := e.policy().IdleTimeout.D(); idle > 0 {

@@ -46,7 +46,7 @@ var sessionSituations = []struct {
 	}},
 }
 
-// sessionCommand is a command on a session, with its name in the table.
+// sessionCommand is a command on a session, with the name of its block in testdata/sessions.txt.
 type sessionCommand struct {
 	name string
 	make func(*stage, belay.WorkerID) Command

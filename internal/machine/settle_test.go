@@ -97,8 +97,8 @@ func TestHandingBackIsNotCharged(t *testing.T) {
 	}
 }
 
-// The class of the failure, which the worker gives, decides whether the execution is retried. A
-// worker cannot give the class lost.
+// A worker reports the class of a failure, and the class decides whether the execution is retried. If
+// the worker reports ClassLost or an unknown class, the failure gets ClassTransient.
 func TestFailureClasses(t *testing.T) {
 	for _, c := range []struct {
 		outcome belay.Outcome

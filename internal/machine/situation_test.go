@@ -6,7 +6,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// subject is an execution in a situation of the table, with its workers.
+// subject is an execution in one of the situations of testdata/rules.txt, with its workers.
 type subject struct {
 	*stage
 	id    belay.ExecutionID

@@ -173,7 +173,7 @@ func (k *keeper) fillClaim(c *Claim) {
 	}
 }
 
-// lock makes the Lock of an external owner.
+// lock returns the Lock command of an external owner.
 func (s *stage) lock(id belay.WorkerID, execution belay.ExecutionID, with ...func(*belay.LockRequest)) *Lock {
 	r := belay.LockRequest{ID: id, Execution: execution, Owner: "out", TTL: within(15 * time.Second)}
 	for _, w := range with {
@@ -182,7 +182,7 @@ func (s *stage) lock(id belay.WorkerID, execution belay.ExecutionID, with ...fun
 	return &Lock{r, belay.Secret{0: 2, 3: id[15]}}
 }
 
-// win claims one execution; one must be due.
+// win makes the worker claim one execution, and fails the test if no execution is due.
 func (s *stage) win(w belay.WorkerID) belay.Lease {
 	s.t.Helper()
 	for _, r := range s.records {

@@ -119,7 +119,8 @@ func (c *Submit) replay(w *world) (Reply, bool, error) {
 		return Reply{ID: row.Execution, Replayed: true}, true, nil
 	}
 	if e := w.execs[c.ID]; e != nil {
-		// With another key, the caller would get an execution to which that key does not lead.
+		// A repetition of the id with another key is refused, because that key does not lead to this
+		// execution.
 		if s := w.specs[c.ID]; s == nil || !c.says(s.Hash) || s.Key != c.IdempotencyKey {
 			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit",
 				"id %s was submitted with another body or key", c.ID)

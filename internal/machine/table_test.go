@@ -15,13 +15,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// tableCommand is a command of the table, made for a subject.
+// tableCommand is a command of testdata/rules.txt, with the name of its block. The function make
+// returns the command for a subject.
 type tableCommand struct {
 	name string
 	make func(*subject) Command
 }
 
-// tableCommands are the commands of the table, one for each block.
+// tableCommands returns the commands of testdata/rules.txt, one for each block.
 func tableCommands() []tableCommand {
 	all := []tableCommand{
 		{"submit again", func(x *subject) Command { return x.resubmit("") }},

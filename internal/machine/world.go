@@ -94,12 +94,12 @@ func newWorld(rows *Rows) *world {
 // follow adds a command to send after the batch.
 func (w *world) follow(c Command) { w.following = append(w.following, c) }
 
-// extendSessions extends every session by the gap since the last mark of life, if the servers have
-// missed three beats, because no worker can renew its session while no server answers. If the clock
-// leapt forwards, it also moves the deadlines of owned executions, because the skipped time did not
-// pass. It applies to every batch that reads sessions or writes a mark of life, since the mark
-// would hide the gap from the next batch. Other batches do not change the sessions, so that they
-// need not wait for the sessions' locks.
+// extendSessions extends every session by the time since the last mark of life (the gap), if the gap
+// is longer than three of the intervals at which servers write marks: no worker can renew its session
+// while no server answers. If the clock leapt forwards, extendSessions also moves the deadlines of
+// owned executions, because the skipped time did not pass. Every batch that reads sessions or writes
+// a mark of life extends the sessions, since the mark would hide the gap from the next batch. Other
+// batches do not change the sessions, so that they need not wait for the sessions' locks.
 func (w *world) extendSessions() {
 	if w.Mark == 0 || w.Beat == 0 {
 		return
