@@ -102,9 +102,9 @@ func (b *slotUse) takes(r row) bool {
 	return false
 }
 
-// claimWait is how long a claim of the SDK waits. While the worker runs something, its claim
-// requests fewer slots than the worker has, and such a claim wins no suspect (an execution that
-// must run alone).
+// claimWait is how long a claim of the SDK waits. A claim that the worker sent while it ran something
+// requests fewer slots than the worker has, and therefore wins no suspect (an execution that must run
+// alone), even after the run has ended. So a suspect may wait until this claim returns.
 const claimWait = 20 * time.Second
 
 // mixes reports whether the worker could run an execution beside its other runs between two

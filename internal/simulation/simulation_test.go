@@ -24,9 +24,9 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "simulate this seed alone and print what happened")
 )
 
-// fewSeeds is the number of seeds of make test and make quick. With up to so many, the races are tried
-// with one fault each, and with more seeds with two, which takes minutes. In the first fewSeeds seeds
-// every event happens that must happen sometimes.
+// fewSeeds is the number of seeds of make test and make quick. If a run has at most fewSeeds seeds,
+// the test tries each race with one fault; if it has more, with two faults, which takes minutes. Each
+// event that must happen sometimes happens within the first fewSeeds seeds.
 const fewSeeds = 200
 
 // budget is the time that the default run may take; it uses all processors.

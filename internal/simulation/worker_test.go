@@ -92,8 +92,9 @@ func (p *process) kill() {
 	p.stop()
 }
 
-// freeze stops the process, as SIGSTOP does. The driver lets only those of its waiting requests go
-// that had left the process before, and the clock that the process reads stands still.
+// freeze stops the process, as SIGSTOP does. Of the requests of this process that wait at the gate,
+// the driver lets only those go that had left the process before it stopped. The clock that the
+// process reads stands still.
 func (p *process) freeze() {
 	p.link.frozen = true
 	p.stuckAt.Store(int64(p.w.gate.now()))
