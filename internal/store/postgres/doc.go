@@ -20,10 +20,10 @@
 // is made only to load ancestors of ready executions and specs of executions that exist.
 //
 // Locks are taken in one order, each kind by id: sessions, executions, ready executions of lanes,
-// keys. Ready executions are the exception: they are locked in their own order, but with SKIP
-// LOCKED, so that no transaction waits for them. Rows that two servers may both add (executions,
-// keys) are added in the order of their keys. So transactions never wait for each other in a
-// circle. If PostgreSQL finds a deadlock anyway, the batch is repeated.
+// keys. Ready executions are the exception: they are locked in the order in which claims take them,
+// but with SKIP LOCKED, so that no transaction waits for a ready execution. Rows that two servers may
+// both add (executions, keys) are added in the order of their primary keys. With this order,
+// transactions do not deadlock. If PostgreSQL finds a deadlock anyway, the batch is repeated.
 //
 // # Why READ COMMITTED is enough
 //
@@ -43,12 +43,13 @@
 //   - Nothing acknowledged is lost, transitions are atomic (guarantees G3 and G4): a batch is one
 //     transaction. A child's end and its parent's progress are in one batch, whose executions are
 //     locked together with all their ancestors. The ancestors are read first, without a lock, since
-//     parents never change. If an ancestor turns up that was not read first, the batch begins
-//     again.
+//     parents never change. If a locked execution has an ancestor that was not among these, the
+//     batch begins again.
 //   - No limbo (guarantee G5): the executions of a worker are read without a lock; each is changed
-//     by a command of its own, which is decided under the lock. PostgreSQL reads a ready row again
-//     if it changed between the index and its lock, and leaves it out if it is not ready any more.
-//     If other transactions have locked ready rows, the engine soon reads the lane again.
+//     by a command of its own, which is decided under the lock. If another transaction changes a
+//     ready row after PostgreSQL found the row in the index and before it locks the row, PostgreSQL
+//     reads the row again and leaves it out if it is not ready any more. If other transactions have
+//     locked ready rows, the engine soon reads the lane again.
 //   - A single execution for a key (guarantee G9): keys are unique in the database. If two batches
 //     add the same key, the second one fails, begins again and finds the key.
 //   - After an outage, the first transaction that finds all servers' marks too old
@@ -58,15 +59,17 @@
 // # When the connection fails
 //
 // If the connection ends before COMMIT was sent, nothing was written, and the batch is repeated on
-// another connection. If it ends after COMMIT was sent and before the answer, the store asks the
-// database for the outcome of the transaction, by its number. If it was committed, the store makes
-// another commit, so that both have reached everything that a commit must reach (such as standbys),
-// and acknowledges the batch. If it was aborted, the batch is repeated. If the database does not
-// answer for two seconds, or another database answers, the outcome is unknown (CodeUnavailable).
+// another connection. If the connection ends after COMMIT was sent and before the answer, the store
+// asks the database for the outcome of the transaction, by the transaction's number. If the database
+// has committed the transaction, the store makes another commit and waits for its answer: then both
+// commits have reached everything that a commit must reach (such as standbys), and the store
+// acknowledges the batch. If the database has aborted the transaction, the batch is repeated. If the
+// database does not answer for two seconds, or another database answers, the outcome is unknown
+// (CodeUnavailable).
 //
-// If a server stops in the middle of a batch, its rows stay locked until PostgreSQL ends its
-// transaction, after a tenth of Options.Patience. If a server cannot reach the database, it notices
-// that after Patience.
+// If a server stops in the middle of a batch, the rows of the batch stay locked until PostgreSQL ends
+// the transaction, after a tenth of Options.Patience. A server that cannot reach the database notices
+// this after Patience.
 //
 // # Time and epoch
 //

@@ -10,10 +10,10 @@ import (
 )
 
 // front has the times before which a search for due work finds nothing. While a transaction keeps
-// an old snapshot, dead entries stay at the front of the indexes: one for each heartbeat, each
-// deadline and each claim. A full search, which reads all of them, then takes long. After a slow
-// full search the next one is made later, and the searches before it begin at the front: at the
-// first entry that the last search has found.
+// an old snapshot, dead entries stay at the beginning of the indexes: one for each heartbeat, each
+// deadline and each claim. A full search, which reads all dead entries, then takes long. After a slow
+// full search the store waits before it makes another full search. Until then each search begins at
+// the front: at the first entry that the search before it has found.
 //
 // A front is a guess, like a floor: an entry that is committed late may lie before it. The commits
 // of this server and the hints of other servers move the front back, and every full search finds

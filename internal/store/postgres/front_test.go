@@ -171,8 +171,8 @@ func TestALookFromTheFrontFindsHints(t *testing.T) {
 	})
 }
 
-// After a slow full search, the next full search waits for a multiple of the time that it took.
-// After a fast full search it does not wait.
+// After a slow full search, the store makes the next full search only after a multiple of the time
+// that the slow search took. After a fast full search, the next search may be a full search at once.
 func TestSlowLooksAtEverythingAreRare(t *testing.T) {
 	for long, want := range map[time.Duration]bool{time.Hour: true, time.Nanosecond: false} {
 		var f front

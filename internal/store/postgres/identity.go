@@ -93,9 +93,10 @@ var errStandby = &belay.Error{
 	RetryAfter: time.Second,
 }
 
-// epoch passes to begin the place at which the last epoch began. If begin reports true, epoch
-// starts a new epoch and a new lineage. In any case it stores the place of this database. It locks
-// the table meta, so that no other connection can commit before epoch returns.
+// epoch calls begin with the place (database system and timeline) at which the last epoch began. If
+// begin reports true, epoch starts a new epoch and a new lineage. In any case it stores the place of
+// this database. It locks the table meta, so that no other connection can commit before epoch
+// returns.
 func (c *conn) epoch(ctx context.Context, begin func(was place) bool) (belay.Token, error) {
 	var epoch belay.Token
 	var was place

@@ -47,9 +47,9 @@ type laneCache struct {
 	again time.Time
 }
 
-// After a search of an index took long, the next search waits for a multiple of that time
-// (laneCacheShare times for the ready lanes, belowShare times for due work), but at most for
-// longestPause.
+// After a slow search of an index, the store waits before it makes the next full search: laneCacheShare
+// times the duration of the slow search for the ready lanes, belowShare times for due work, but at
+// most longestPause.
 const (
 	laneCacheShare = 20
 	longestPause   = 30 * time.Second

@@ -103,9 +103,10 @@ func (l *listing) active(p *pipe) {
 	w.end(from, l.Limit)
 }
 
-// walk adds the statement for a list, which examines the newest executions or those of a key. If
-// the number of executions to examine is limited, it adds a second statement, which reads the last
-// execution that the first examines.
+// walk adds the statement for a list. The statement examines the executions of an idempotency key, if
+// the list names a key, and otherwise the newest executions. If the number of executions to examine
+// is limited, walk adds a second statement, which reads the last execution that the first statement
+// examines.
 func (l *listing) walk(p *pipe) {
 	w := where{step: p.add("", l.row)}
 	if l.Key != "" {

@@ -84,7 +84,8 @@ var (
 	lockWorkers  = selectWorkers + " WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
 )
 
-// lockWorkers locks sessions in the order of their ids, exclusively if the mode says so.
+// lockWorkers locks sessions in the order of their ids. The lock is shared, or exclusive if the mode
+// of this attempt at the transaction requires it (see mode).
 func (t *tx) lockWorkers(p *pipe, ids []belay.WorkerID) {
 	ids = unique(ids)
 	slices.SortFunc(ids, func(a, b belay.WorkerID) int { return bytes.Compare(a[:], b[:]) })

@@ -8,9 +8,9 @@ import (
 )
 
 // lockReady finds and locks due executions of lanes. It skips rows that another transaction has
-// locked, so that two servers can claim from one lane at the same time. If a row changes after the
-// database has found it in the index and before it is locked, the database reads it again and
-// leaves it out if it is not due any more.
+// locked, so that two servers can claim from one lane at the same time. If another transaction
+// changes a row after the database has found the row in the index and before it locks the row, the
+// database reads the row again and leaves it out if it is not due any more.
 var lockReady = `
 SELECT q.n, e.*, s.*
 FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::bigint[]) AS lane, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS most) q

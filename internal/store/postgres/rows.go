@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// Each select reads the columns of its table. The selects of heads read NULL instead of the
-// payload.
+// Each statement reads the columns of its table. The statements whose names end in Heads read NULL
+// instead of the payload.
 var (
 	selectWorkers         = "SELECT " + table.WorkerColumns + " FROM workers"
 	selectRuns            = selecting(table.Runs)

@@ -177,10 +177,11 @@ SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, e
     claim_no = u.claim_no, claim_floor = u.claim_floor` + theseWorkers
 
 	// joinWorkers keeps the changes that other transactions have made to the session since it was
-	// read. Heartbeats and claims are compatible with each other, with one exception: a heartbeat
-	// gives up a claim (by raising claim_floor at least to its number) that wins executions at the
-	// same time (and raises claim_no to its number). Both columns only grow, so the second of the
-	// two transactions sees the number of the first and fails.
+	// read. A heartbeat and a claim of one session are compatible, with one exception: the heartbeat
+	// gives up this very claim, while the claim wins executions. Giving up claim n raises
+	// claim_floor to at least n, and winning executions with claim n raises claim_no to n. Both
+	// columns only grow, so the second of the two transactions sees the change of the first and
+	// fails.
 	joinWorkers = `
 UPDATE workers w
 SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greatest(w.expires_at, u.expires_at),

@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// On a writer's connection the database acknowledges a commit only after it has written it, even if
-// the database is set to acknowledge commits earlier (guarantee G3).
+// On a writer's connection the database acknowledges a commit only after the commit is on disk, even
+// if the database's settings make it acknowledge other commits earlier (guarantee G3).
 func TestAcknowledgedCommitsAreWritten(t *testing.T) {
 	server := pgtest.Shared(t)
 	url := server.Database(t)
