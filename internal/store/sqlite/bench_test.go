@@ -168,8 +168,8 @@ func BenchmarkNoopExecutions(b *testing.B) {
 	}
 }
 
-// BenchmarkQueuedExecutions runs executions that do nothing in three commits: submissions, later
-// their claims, and their settlements.
+// BenchmarkQueuedExecutions runs executions that do nothing. It submits them in a first commit,
+// claims them in a second, and settles them in a third.
 func BenchmarkQueuedExecutions(b *testing.B) {
 	for _, batch := range []int{64, 500} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {

@@ -110,7 +110,8 @@ WITH RECURSIVE each (workflow) AS (
 SELECT k.execution FROM each CROSS JOIN idempotency k ON k.workflow = each.workflow AND k.key = ?`
 }
 
-// list reads the executions of from that match the conditions.
+// list reads the executions that match the conditions of the list. The parameter from has the FROM
+// clause and the first condition of the statement.
 func (l *listing) list(from string) error {
 	where := table.Conditions(&l.List, l.place, func(key, value string) string {
 		l.args.text(key).text(value)

@@ -44,8 +44,8 @@ func migrate(ctx context.Context, path string, o Options) (err error) {
 	return nil
 }
 
-// versions returns the schema version of the database and the newest known one. It refuses a schema
-// that is newer than that.
+// versions returns the schema version of the database (have) and the newest version that this Belay
+// knows (want). It refuses a database with a newer version.
 func versions(ctx context.Context, db *sql.DB) (have, want int64, err error) {
 	if want, err = newest(); err != nil {
 		return 0, 0, err

@@ -129,10 +129,10 @@ func (r *reading) spec() (s *machine.Spec, err error) {
 	return s, err
 }
 
-// history reads, of each kind, the first N rows with an event after a seq. Together they contain
-// the first N events after it, because each row is at least one event; a run may be two, its start
-// and its end. A run without an end may have started before the seq, but only the newest run, which
-// is read last, can be without an end.
+// history reads, of each kind, the first N rows that have an event after a seq. Together these rows
+// contain the first N events after the seq, because each row has at least one event; the row of a run
+// may have two, the run's start and its end. A run that has not ended may have started before the
+// seq. Only the newest run can have no end, and history reads it last.
 func (r *reading) history(rec *machine.Record, q store.Read) error {
 	limit := int64(math.MaxInt64)
 	if q.Limit > 0 {

@@ -40,8 +40,8 @@ func hasNoLog(path string) bool {
 	return true
 }
 
-// readable returns the data source with which the database at path can be read: the given one, or
-// that of an immutable database.
+// readable returns the data source with which the database at path can be read: the given data
+// source, with the setting immutable if its folder is read-only and the database has no log.
 func readable(ctx context.Context, path, source string) (string, error) {
 	err := tryRead(ctx, source)
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// Each select reads the columns of its table; the caller adds a condition. The selects of heads
-// read NULL instead of the payload.
+// Each statement reads the columns of its table; the caller adds a condition. The statements whose
+// names end in Heads read NULL instead of the payload.
 var (
 	selectWorkers         = "SELECT " + table.WorkerColumns + " FROM workers"
 	selectRuns            = selecting(table.Runs)
