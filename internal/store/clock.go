@@ -117,8 +117,8 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	return c.last
 }
 
-// followLocked returns the Clock's time after a new reading: it has continued at its own pace since
-// the last reading, and is corrected by the new one.
+// followLocked returns the Clock's time after a new reading of the other clock: the Clock's own time
+// since the last reading, corrected by the new reading.
 func (c *Clock) followLocked(at, shown machine.Time, now time.Duration) machine.Time {
 	pace := c.paceLocked(now)
 	switch off := at.Sub(pace); {

@@ -26,8 +26,9 @@ import (
 type Store interface {
 	// Commit runs one transaction. It locks the rows of need in the order of its fields, each kind
 	// by id, and loads them. Then it loads the further rows that need.Further names, to which the
-	// first rows refer. It reads the clock, calls decide, and writes the changes, together with the
-	// server's mark of life if the changes are vital. If the changes are empty, nothing is written.
+	// first rows refer. It reads the clock, calls decide, and writes the changes. It also writes the
+	// server's mark of life if the changes include a session or request a mark (Changes.Vital). If
+	// the changes are empty, nothing is written.
 	//
 	// When Commit returns nil, the changes survive a power loss. After an error of
 	// CodeUnavailable the changes may have been written or not; after any other error they were

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Stretch is a range of executions in the order of their ids, from after From to To, with at most
-// Rows rows.
+// Stretch is a range of executions in the order of their ids: the first Rows executions whose ids are
+// greater than From and at most To.
 type Stretch struct {
 	From, To belay.ExecutionID
 	Rows     int
@@ -35,8 +35,8 @@ type Walk struct {
 }
 
 // stride is the number of rows in a stretch, and lateStride is the number of rows in a stretch of
-// late executions. fewStrides is the number of stretches in which a pass finds nothing, after which
-// the store counts as large.
+// late executions. If a pass finds nothing to delete in more than fewStrides stretches, the store
+// counts as large.
 const (
 	stride     = 20_000
 	lateStride = 2_000

@@ -121,8 +121,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// markLocked writes the mark of life, if the changes are vital, and the beat (the interval between
-// marks of life), if the changes set it.
+// markLocked writes the mark of life if the changes include a session or request a mark, and writes
+// the interval between marks of life (the beat) if the changes set it.
 func (s *Store) markLocked(now machine.Time, c *machine.Changes) {
 	if c.Vital() {
 		s.mark = now

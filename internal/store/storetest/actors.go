@@ -10,7 +10,8 @@ import (
 
 // The actions of clients and workers, for cases that need rows in some state.
 
-// submit submits an execution of workflow w, in lane.
+// submit submits an execution of the workflow "w". Without options the execution is in the lane that
+// the variable lane describes.
 func (e *env) submit(with ...func(*belay.Submission)) belay.ExecutionID {
 	e.Helper()
 	s := belay.Submission{ID: e.id(), Workflow: "w", Input: []byte(`{"n":1}`)}

@@ -327,7 +327,7 @@ func (e *env) pruned(limit int) store.Pruned {
 	return p
 }
 
-// take claims an execution that must be the first in lane.
+// take claims an execution, which must be the first due execution of the variable lane.
 func (e *env) take(worker belay.WorkerID, number int64, id belay.ExecutionID) belay.Lease {
 	e.Helper()
 	leases := e.claim(worker, number, 1)
