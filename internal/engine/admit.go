@@ -19,9 +19,9 @@ const (
 // (CodeRateLimited), or nil if it accepts new client work.
 func (e *Engine) Crowded() error { return e.committer.admit() }
 
-// admit refuses client work while the queued client work has waited too long. An overloaded server
-// keeps its sessions and ends the runs that it has begun; clients must wait before they send new
-// work.
+// admit refuses client work while the queued client work has waited too long. So an overloaded server
+// has time to renew its sessions and to end the runs that have begun. The clients must wait before
+// they send new work.
 func (c *committer) admit() error {
 	c.mu.Lock()
 	wait := max(c.queue.age(clientWork, time.Now()), c.pace.wait(len(c.queue.calls[clientWork])))

@@ -54,7 +54,7 @@ func benchmark(b *testing.B, o engine.Options) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "executions/s")
 }
 
-// work is a worker with the given number of slots whose runs do nothing.
+// work runs a worker with the given number of slots. It ends each run that it claims at once.
 func work(b *testing.B, e *engine.Engine, id belay.WorkerID, slots int, ended func()) {
 	var free atomic.Int64
 	free.Store(int64(slots))

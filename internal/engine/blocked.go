@@ -255,9 +255,9 @@ func (a *blocked) separate(ctx context.Context, calls []*call, need machine.Need
 }
 
 const (
-	// maxGuesses is the maximum number of times that one batch is divided to find its blocked call.
-	// guessPatience is how long each part waits for locks. It is short because one goroutine of the
-	// committer does nothing else during that time.
+	// maxGuesses is the maximum number of times that the committer divides one batch to find its
+	// blocked call. guessPatience is how long the commit of each part may wait for locks. It is
+	// short because one goroutine of the committer does nothing else while it waits.
 	maxGuesses    = 24
 	guessPatience = 50 * time.Millisecond
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// shared is a memory store in which another transaction has locked rows: commits that need one of
-// these rows wait as long as they may, and then fail as busy.
+// shared is a memory store in which another transaction has locked rows: a commit that needs one of
+// these rows waits up to the limit in its context (store.Waiting), and then fails with ErrBusy.
 type shared struct {
 	store.Store
 	mu      sync.Mutex

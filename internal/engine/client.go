@@ -35,8 +35,8 @@ func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 	return out, nil
 }
 
-// enqueue queues the submissions together, except the refused ones. If the caller has cancelled the
-// call, it queues none.
+// enqueue queues the submissions together. If crowded is not nil, enqueue leaves out client work: the
+// engine refuses it. If the caller has cancelled the call, enqueue queues no submission.
 func (e *Engine) enqueue(ctx context.Context, calls []*call, s []belay.Submission, crowded error) {
 	if ctx.Err() != nil {
 		return

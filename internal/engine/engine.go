@@ -42,8 +42,8 @@ type Options struct {
 	Self belay.Process
 	Dead func(belay.Process) (proof string, dead bool)
 	Near func(belay.Process) bool
-	// Bury ends the child processes that a dead worker has left on this host. It runs before
-	// another worker can claim the worker's executions.
+	// Bury ends the child processes that a dead worker has left on this host. The engine calls Bury
+	// before another worker can claim the dead worker's executions.
 	Bury func(ctx context.Context, c belay.Client, w belay.Worker) error
 	// Pulse makes a separate goroutine commit signs of life (heartbeats and renewals), at the same
 	// time as all other batches. It is for stores that keep a connection for store.Urgent commits.

@@ -73,8 +73,8 @@ func (k *keyring) observe(b *batch) {
 	}
 }
 
-// onHint makes requests read the keys again if another server has changed one or may have changed
-// one.
+// onHint makes requests read the keys again if another server has changed a key or may have changed a
+// key.
 func (k *keyring) onHint(h store.Hint) {
 	if !h.Objects && !h.Lost {
 		return

@@ -196,7 +196,8 @@ func (d *dispatcher) knownLocked(id machine.LaneID) *lane {
 	return l
 }
 
-// begin returns the number of the newest news about lanes, for a batch that begins.
+// begin returns, for a batch that begins, the number of the newest report that an execution in a lane
+// is ready.
 func (d *dispatcher) begin() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -267,8 +268,8 @@ func (d *dispatcher) foundLocked(b *batch) {
 }
 
 // shutLocked notes the lanes that cannot be claimed from because the gate of their queue or
-// workflow is shut, and returns these lanes. It leaves out a lane of which there is news since the
-// batch began, because its gate may have opened.
+// workflow is shut, and returns these lanes. It leaves out a lane in which an execution was reported
+// ready after the batch began, because the gate may have opened since.
 func (d *dispatcher) shutLocked(b *batch) map[*lane]bool {
 	var all map[*lane]bool
 	for i := range b.replies {

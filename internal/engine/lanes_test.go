@@ -59,9 +59,9 @@ func (s *counted) since() (looks int, asked []machine.LaneID) {
 }
 
 // When an execution becomes ready in a lane (the executions with equal queue, workflow, version,
-// priority and labels) that this engine does not know, the engine reads only that lane. It does so
-// if another server sends the hint, and if this engine has dropped the lane. The engine drops a
-// lane after a time without news.
+// priority and labels) that this engine does not know, the engine reads only that lane from the
+// store. It knows no lane that another server has just made, and no lane that it has dropped because
+// no execution in the lane became ready for a long time.
 func TestOnlyUnknownLanesAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)

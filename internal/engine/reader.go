@@ -150,8 +150,8 @@ func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 }
 
 // interrupted returns the error with which a call must end without an answer, because its caller
-// has cancelled it or the engine stops. Both have priority over news that arrived during the same
-// read.
+// has cancelled the call or the engine stops. The error has priority over a result that the call has
+// read at the same time.
 func (r *Reader) interrupted(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -163,8 +163,8 @@ func (r *Reader) interrupted(ctx context.Context) error {
 	}
 }
 
-// isOver reports whether a timer has fired. If the wait ends and news arrives during the same read,
-// the end of the wait has priority.
+// isOver reports whether the timer of a wait has fired. If the timer fires and the execution changes
+// during the same read, the end of the wait has priority.
 func isOver(t *time.Timer) bool {
 	select {
 	case <-t.C:

@@ -37,7 +37,8 @@ func (r *budget) reserve() int {
 	return n
 }
 
-// release gives unused bytes back. n is negative if a read used more than it had reserved.
+// release returns unused bytes to the budget. n is negative if a read used more bytes than it had
+// reserved.
 func (r *budget) release(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -45,8 +45,8 @@ func (e *Engine) prune(ctx context.Context) {
 	}
 }
 
-// pruneOnce deletes one part, and reports whether it deleted anything and whether there is more to
-// delete now.
+// pruneOnce deletes, in one commit, some of the rows that are older than the retention. It reports
+// whether it deleted any rows, and whether there are more to delete now.
 func (e *Engine) pruneOnce(ctx context.Context) (some, more bool) {
 	before := e.store.Now().Add(-e.opt.Retention)
 	p, err := e.store.Prune(ctx, before, pruneLimit)
