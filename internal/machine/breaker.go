@@ -46,13 +46,13 @@ type Breaker struct {
 	NextRetryAt Time `json:"next_retry_at,omitzero"`
 }
 
-// probes is the number of further probes that the breaker lets through while held probes are
-// running.
-func (b *Breaker) probes(held int) int {
+// probes returns the number of further probes that the breaker lets through while the given number of
+// probes is running.
+func (b *Breaker) probes(running int) int {
 	if b.State != BreakerHalfOpen {
 		return 0
 	}
-	return max(0, breakerSuccesses-b.Successes-held)
+	return max(0, breakerSuccesses-b.Successes-running)
 }
 
 // failed counts a failure of the target.

@@ -81,7 +81,7 @@ func TestRetryAfterIsAMinimum(t *testing.T) {
 	}
 }
 
-// If a worker gives a run back, no attempt is counted and the execution is due at once.
+// If a run ends as released or preempted, no attempt is counted and the execution is due at once.
 func TestHandingBackIsNotCharged(t *testing.T) {
 	for _, o := range []belay.Outcome{belay.OutcomeReleased, belay.OutcomePreempted} {
 		s := newStage(t)
