@@ -36,9 +36,9 @@ func (d *buffer) clear() {
 	d.taken, d.asked = 0, 0
 }
 
-// reserve is an empty message that makes room for the messages after it. The encoder of pgx
-// releases its buffer after each write and begins again with a small buffer; reserve gives it the
-// same large buffer again.
+// reserve is an empty message that enlarges the encoder's buffer for the messages after it. The
+// encoder of pgx releases its buffer after each write and begins again with a small buffer; reserve
+// makes the encoder use the same large buffer again.
 type reserve struct {
 	*buffer
 	size int
@@ -50,7 +50,7 @@ func (*reserve) Frontend() {}
 // Decode is never called: this process does not read what clients send.
 func (*reserve) Decode([]byte) error { return nil }
 
-// Encode returns the buffer with its content and with room for the next messages.
+// Encode returns the encoder's buffer with its content (have), enlarged for the next messages.
 func (r *reserve) Encode(have []byte) ([]byte, error) {
 	need := len(have) + r.size
 	switch {

@@ -43,7 +43,7 @@ var settings = map[string]string{
 	"client_min_messages":           "warning",
 	"default_transaction_isolation": "read committed",
 	// Servers lock rows only for moments. An application's transaction may lock an idempotency key
-	// for longer; with this limit it does not delay the other commands of a batch.
+	// for longer; this limit prevents that the lock delays the other commands of a batch.
 	"lock_timeout": "1000",
 }
 

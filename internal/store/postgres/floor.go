@@ -33,8 +33,8 @@ const (
 	// floorAge is the minimum age of a floor: longer than most transactions take.
 	floorAge = 250 * time.Millisecond
 	// belowInterval is the shortest time between two queries for executions that are due before the
-	// floor (see doc.go). After a query, the next one also waits belowShare times the duration of
-	// that query.
+	// floor (see doc.go). After each query the store also waits for belowShare times the duration
+	// of the query before it makes the next query.
 	belowInterval = time.Second
 	belowShare    = 20
 )

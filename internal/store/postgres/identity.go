@@ -19,9 +19,9 @@ type identity struct {
 	lineage [16]byte
 	// life identifies one run of the database from its start to its end or crash, by its start time
 	// and the reset time of its statistics, which do not survive a crash. After a crash the
-	// database may give the number of a transaction to another one, if the first left no trace in
-	// the log. So the store can look up the outcome of a transaction, by its number, only in the
-	// same life.
+	// database may use the number of a transaction again for another transaction, if the first
+	// transaction left no trace in the log. So the store can look up the outcome of a transaction,
+	// by its number, only in the same life.
 	life string
 }
 

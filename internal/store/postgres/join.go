@@ -15,8 +15,8 @@ import (
 // unless its connection has ended.
 //
 // The rows that Join locks stay locked until the transaction ends. The transaction should have the
-// isolation level READ COMMITTED: with a stricter level, rows that others have added since the
-// transaction began cause an error.
+// isolation level READ COMMITTED: with a stricter level, rows that other transactions have added
+// since the transaction began cause an error.
 func (s *Store) Join(ctx context.Context, tx pgx.Tx, need machine.Need,
 	decide func(*machine.Rows) *machine.Changes) error {
 	const op = "join a transaction"

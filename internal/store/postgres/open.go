@@ -219,7 +219,7 @@ func newPool(first, n int, writes bool) pool {
 	return p
 }
 
-// take waits for a slot. The caller gives the slot back by sending it to the pool.
+// take waits for a free slot. After use, the caller returns the slot by sending it to the pool.
 func (p pool) take(ctx context.Context) (*slot, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err

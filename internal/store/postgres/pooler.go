@@ -17,12 +17,12 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// A connection pooler, such as pgbouncer, may stand between a server and its database. It must give
-// each connection its own session, because prepared statements, notifications and time limits
-// belong to a session. A pooler refuses or drops most settings in the request for a connection, so
-// the store makes its settings after it is connected. It then reads the settings again in another
-// transaction, because a pooler in transaction mode may run the two transactions in different
-// sessions.
+// A connection pooler, such as pgbouncer, may stand between a server and its database. The pooler
+// must use a separate session of the database for each connection, because prepared statements,
+// notifications and time limits belong to a session. A pooler refuses or drops most settings in the
+// request for a connection, so the store makes its settings when it is connected. Then the store
+// reads the settings again in another transaction, because a pooler in transaction mode may run the
+// two transactions in different sessions.
 
 var errShared = &belay.Error{
 	Code: belay.CodeInvalid, Op: "open",
@@ -121,9 +121,9 @@ func (c *conn) look(ctx context.Context) (t sessionTrace, err error) {
 	return t, err
 }
 
-// unshared refuses a pooler that shares sessions. The first connection leaves a trace and waits,
-// while a second one begins a transaction. If the second one gets the session with the trace, or
-// the first one does not find the trace again, sessions are shared.
+// unshared refuses a pooler that shares sessions. The first connection leaves a trace in its session,
+// and then a second connection begins a transaction. Sessions are shared if the second connection
+// finds the trace, or if the first connection does not find the trace again.
 func unshared(ctx context.Context, config *pgconn.Config, want map[string]string, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -22,7 +22,8 @@ func (s *Store) query(ctx context.Context, ask func(*pipe)) error {
 	})
 }
 
-// read reads on a connection of the pool. If the connection had ended, it reads again on a new one.
+// read calls do with a connection of the pool. If the connection had ended, read calls do again with a
+// new connection.
 func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error) error {
 	readers := s.readers
 	if store.IsUrgent(ctx) {
