@@ -209,8 +209,8 @@ func (a *blocked) removeBlocked(calls []*call) []*call {
 	return free
 }
 
-// setAsideLocked keeps the calls that need locked rows. It returns the other calls, and whether it
-// has kept any.
+// setAsideLocked keeps the calls that need locked rows. It returns the other calls, and whether
+// there were calls to keep.
 func (a *blocked) setAsideLocked(calls []*call) (free []*call, some bool) {
 	now := time.Now()
 	for _, k := range calls {
@@ -225,9 +225,9 @@ func (a *blocked) setAsideLocked(calls []*call) (free []*call, some bool) {
 }
 
 // separate handles the calls of a batch that could not be committed in time. It keeps the calls
-// that need locked rows, and returns the other calls, to be tried again. If the store cannot report
-// which rows are locked, separate divides the calls into parts to try: first by kind of command,
-// then in halves.
+// that need locked rows, and returns the other calls, which the committer tries again. If the store
+// cannot report which rows are locked, separate divides the calls into parts to try: first by kind
+// of command, then in halves.
 func (a *blocked) separate(ctx context.Context, calls []*call, need machine.Need, guesses *int) [][]*call {
 	held, _ := a.look(ctx, need)
 	now := time.Now()

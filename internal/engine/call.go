@@ -46,7 +46,8 @@ func (j payloadChecks) precheck(cmd machine.Command) {
 	c.Judge()
 }
 
-// received sets Waited of a sign of life: the time since this server received it.
+// received sets the field Waited of a heartbeat or renewal to the time since this server received
+// the command.
 func (k *call) received(now time.Time) {
 	switch c := k.command.(type) {
 	case *machine.Heartbeat:

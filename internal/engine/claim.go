@@ -13,8 +13,8 @@ import (
 // maxSlots is the maximum number of slots of one claim.
 const maxSlots = 10_000
 
-// Claim takes due executions for a worker's free slots. If no execution is due, it waits up to
-// r.Wait for one.
+// Claim takes due executions for a worker's free slots. If no execution is due, Claim waits up to
+// r.Wait for an execution.
 func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	if r.Slots < 0 || r.Slots > maxSlots {
 		return belay.ClaimReply{}, &belay.Error{

@@ -139,8 +139,9 @@ func (c *committer) answer(k *call, r *machine.Reply) {
 	k.reply <- r
 }
 
-// pendingBeat returns a channel that closes when every sign of life of a session that was received
-// has been answered; nil if there is none.
+// pendingBeat returns a channel that closes when the engine has answered all signs of life
+// (heartbeats and renewals) that it has received for a session. It returns nil if all of them are
+// answered already.
 func (c *committer) pendingBeat(id belay.WorkerID) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -94,7 +94,7 @@ func TestChangesOfKeysAreAudited(t *testing.T) {
 	})
 }
 
-// slowKeys is a store whose keys can be read only while a test lets them.
+// slowKeys is a store whose keys can be read only while the test allows it.
 type slowKeys struct {
 	store.Store
 	mu   sync.Mutex

@@ -15,8 +15,8 @@ import (
 const reapEvery = time.Second
 
 // localReaper ends the sessions whose processes are proven dead on this host, before their leases
-// expire. It first ends the child processes that a dead worker left behind. It belongs to the
-// sweeper's goroutine.
+// expire. It first ends the child processes that a dead worker left behind. Only the sweeper's
+// goroutine calls reap.
 type localReaper struct {
 	engine *Engine
 	near   []store.WorkerRow // sessions of other processes on this host, as they were listed last

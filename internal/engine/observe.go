@@ -10,8 +10,8 @@ import (
 // Observation has the results of one batch, for metrics. It is made after the batch's callers have
 // their answers, and is valid until Options.Observe returns.
 type Observation struct {
-	// Commands is the number of commands in the batch, Took how long the store took to commit them.
-	// Wrote says that there was something to write.
+	// Commands is the number of commands in the batch. Wrote says that there was something to
+	// write. Took is the duration of the commit.
 	Commands int
 	Wrote    bool
 	Took     time.Duration
@@ -22,8 +22,8 @@ type Observation struct {
 	Started []time.Duration
 	// Claims has, for each claim that won executions, the time from its command to the commit.
 	Claims []time.Duration
-	// Runs has the outcomes of the runs that ended, Timeouts the timeouts that ended executions or
-	// runs: total, run, idle, start, schedule.
+	// Runs has the outcomes of the runs that ended. Timeouts has the names of the timeouts that
+	// ended executions or runs: total, run, idle, start, schedule.
 	Runs     []belay.Outcome
 	Timeouts []string
 	// Detected has, for each lost session, the time from its last heartbeat to its end.
@@ -45,7 +45,8 @@ type FinishedOne struct {
 	State    belay.State
 }
 
-// recorder makes an Observation of each batch. It belongs to one goroutine of the committer.
+// recorder makes an Observation of each batch. Each goroutine of the committer has its own
+// recorder.
 type recorder struct {
 	report func(*Observation)
 	due    []machine.Time // the due times of the batch's executions before the batch was decided
@@ -178,8 +179,8 @@ func (o *recorder) runs(c *machine.Changes, now machine.Time) {
 }
 
 // timedOut returns the name of the timeout that ended a run. The name is "total" if the timeout of
-// the execution is over, "idle" if the run made no progress for its idle timeout and its owner did
-// not end it, and otherwise "run".
+// the execution is over, "idle" if the run made no progress for its idle timeout and the owner did
+// not end the run, and otherwise "run".
 func timedOut(e *machine.Execution, r *machine.Run, now machine.Time) string {
 	if e == nil || e.Policy == nil {
 		return "run"

@@ -34,7 +34,7 @@ func (q *queue) add(now time.Time, calls ...*call) {
 	q.len += len(calls)
 }
 
-// back puts calls that were taken from the queue back at its head.
+// back returns calls that were taken from the queue to the head of the queue.
 func (q *queue) back(now time.Time, calls ...*call) {
 	first := queue{}
 	first.add(now, calls...)

@@ -148,8 +148,9 @@ func TestRaceOfAClaimAndTheReaper(t *testing.T) {
 	})
 }
 
-// A heartbeat that arrives at the end of its session's time has one of two results: it renews the
-// session, which keeps all its runs, or it is refused, and all runs of the session are lost.
+// A heartbeat that arrives at the moment at which its session expires has one of two results: it
+// renews the session, which keeps all its runs, or it is refused, and all runs of the session are
+// lost.
 func TestRaceOfALateHeartbeatAndTheReaper(t *testing.T) {
 	a, b := two(t)
 	var wins tally

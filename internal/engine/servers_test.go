@@ -166,7 +166,7 @@ func (x server) settle(t testing.TB, a belay.Assignment) {
 // rarely would find the change after a minute.
 const soon = 20 * time.Second
 
-// within checks that something took no longer than soon.
+// within checks that something took no longer than the duration soon.
 func within(t testing.TB, what string, since time.Time) {
 	t.Helper()
 	if took := time.Since(since); took > soon {
@@ -443,7 +443,7 @@ func TestAServerReconnectsForHints(t *testing.T) {
 	}
 }
 
-// cutListeners ends the connections that listen.
+// cutListeners ends the connections on which servers listen for hints.
 func cutListeners(t testing.TB, url string) {
 	t.Helper()
 	if _, err := pgtest.Shared(t).Query(nameOf(url),

@@ -344,7 +344,7 @@ func (s *slowDue) Due(ctx context.Context, limit int) (store.Due, error) {
 }
 
 // Guarantee G6 (losses are detected in time): a session that is opened while the sweeper reads the
-// store ends within a second after its time, like any other session.
+// store ends within a second after its TTL is over, like any other session.
 func TestASessionOpenedDuringASweepEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowDue{Store: memory.New(time.Now), looked: make(chan struct{}, 100), answer: make(chan struct{})}

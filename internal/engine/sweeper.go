@@ -111,7 +111,7 @@ func (s *sweeper) run(ctx context.Context) {
 }
 
 // spread is the largest random delay that a server adds to a planned sweep. Servers on one store
-// wake at different times, so the first one usually does the work for all.
+// wake at different times, so the first server to wake usually does the work for all.
 const spread = 50 * time.Millisecond
 
 // rest waits until the given time or until something wakes the sweeper. It reports false if ctx
@@ -272,7 +272,7 @@ func (s *sweeper) mark(ctx context.Context) machine.Time {
 	return now.Add(interval)
 }
 
-// probeEvery is how soon a write is tried again after the store refused one.
+// probeEvery is how soon the engine tries a write again after the store refused a write.
 const probeEvery = 2 * time.Second
 
 // probe writes a mark of life after the store has refused the newest write, so that the engine

@@ -20,7 +20,8 @@ type Vitals struct {
 	// work, to write a mark of life although sessions are open, and to commit although there were
 	// commands. They are 0 while the engine works.
 	Sweep, Mark, Commit time.Duration
-	// Locked are the tables that another transaction has locked, and LockedFor is for how long.
+	// Locked are the tables that another transaction has locked, and LockedFor is how long they
+	// have been locked.
 	Locked    store.Tables
 	LockedFor time.Duration
 	// Refused is the error of the newest write if the store refused it.
