@@ -55,8 +55,8 @@ func describe(e *Execution, now Time) string {
 }
 
 // written lists the rows that changes write, except the row of the execution that the command
-// names, in the notation of the tables. An exclamation mark says that the execution ended with
-// the row.
+// names, in the notation of the tables in testdata. An exclamation mark says that the execution
+// ended with the row.
 func written(c *Changes, about belay.ExecutionID) string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }

@@ -251,7 +251,8 @@ func (w *world) leave(e *Execution, places Places) {
 		id := e.gateOf(p)
 		e.Places &^= p
 		w.changed(e)
-		// A member of a limit keeps its row without a place until the execution has ended.
+		// An execution that names a limit keeps its row in the limit's gate, without a place, until
+		// the execution has ended.
 		w.place(Place{Gate: id, Execution: e.ID, Gone: p != PlaceLimit || e.State.Terminal()})
 		if g := w.gate(id); g != nil {
 			g.held--
@@ -262,8 +263,8 @@ func (w *world) leave(e *Execution, places Places) {
 	}
 }
 
-// leaveAll takes an execution that has ended out of all gates: out of its line, its places and its
-// limit's members.
+// leaveAll removes an execution that has ended from all gates: it leaves its line, frees its
+// places, and is no member of its limit any more.
 func (w *world) leaveAll(e *Execution) {
 	w.unpark(e)
 	e.AdmitBy = 0

@@ -23,8 +23,9 @@ const (
 )
 
 // Two servers may begin epochs at the same time by their clocks. To make the floors of these epochs
-// different, each server adds a random multiple of epochStep to its floor, up to epochChances steps.
-// All steps together are as many tokens as belong to a seventh of a second.
+// different, each server adds a random multiple of epochStep to its floor, up to epochChances
+// steps. A floor rises by seven tokens for each microsecond, so all steps together correspond to a
+// seventh of a second.
 const (
 	epochChances = 1 << 8
 	epochStep    = 1 << 12

@@ -67,8 +67,8 @@ func TestRepliesDoNotChangeLater(t *testing.T) {
 	}
 }
 
-// An execution may be submitted, run and end in one fold. The fold writes one new row in its last
-// state, and the whole history.
+// An execution may be submitted, run and end in one fold. The fold writes one new row of the
+// execution, in the execution's last state, and the whole history.
 func TestAnExecutionMayBeginAndEndInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -110,7 +110,8 @@ func TestAForkHasNoIdempotencyKey(t *testing.T) {
 	}
 }
 
-// A repeated fork finds the first one, by its operation or by the fork's id.
+// A repeated fork command finds the fork that the first command made, by the operation id or by the
+// id of the fork.
 func TestARepeatedForkFindsTheFirst(t *testing.T) {
 	s := newStage(t)
 	id, unrelated := s.submit(), s.submit(func(b *belay.Submission) { b.Input = json.RawMessage(`"x"`) })

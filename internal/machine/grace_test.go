@@ -51,7 +51,7 @@ func TestSessionsAreExtendedAfterAStall(t *testing.T) {
 	}
 }
 
-// A batch that sees no session and writes no mark extends nothing and need not lock the sessions.
+// A batch that reads no session and writes no mark extends nothing and need not lock the sessions.
 // The next batch still finds the gap.
 func TestABatchWithoutSessionsExtendsNothing(t *testing.T) {
 	s := newStage(t)

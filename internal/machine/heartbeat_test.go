@@ -108,8 +108,8 @@ func TestAHeartbeatReleasesRunsThatItDoesNotName(t *testing.T) {
 	}
 }
 
-// Rule: a worker may send two heartbeats at the same time. If the older one arrives last, it does
-// not release runs that the worker has won after sending it.
+// Rule: a worker may send two heartbeats at the same time. If the older heartbeat arrives last, it
+// does not release runs that the worker has won since it sent this heartbeat.
 func TestAnOvertakenHeartbeatReleasesNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -133,7 +133,8 @@ func (k *keeper) writeWorkers(c *Changes) error {
 	return nil
 }
 
-// writeRun adds a run, or writes the end of an existing run, and its begin if the change has one.
+// writeRun adds a run, or writes the end of an existing run, and the run's start if the change has
+// a start.
 func (k *keeper) writeRun(run *Run) error {
 	return k.change(run.Execution, func(r *record) error {
 		if run.New {
@@ -202,7 +203,7 @@ func (k *keeper) writeHistory(c *Changes) error {
 	return err
 }
 
-// writeLetter adds a dead letter, or resolves one at most once (guarantee G10).
+// writeLetter adds a dead letter, or resolves a dead letter, at most once (guarantee G10).
 func (k *keeper) writeLetter(d *DeadLetter) error {
 	return k.change(d.Execution, func(r *record) error {
 		if d.New {

@@ -175,9 +175,9 @@ func (w *world) expires(x *Worker) Time {
 }
 
 // Renew is the heartbeat of one run: it renews the session that owns the lease and counts as
-// progress. Unlike Heartbeat, Renew compares no lists of runs. If the lease has no token, its
-// secret identifies it. The new TTL is counted from the time at which the server received the
-// Renew.
+// progress. Unlike Heartbeat, Renew compares no lists of runs. If the lease has no token, the
+// secret identifies the lease. The new TTL is counted from the time at which the server received
+// the Renew.
 type Renew struct {
 	belay.Lease
 	// Waited is how long ago the server received the request.

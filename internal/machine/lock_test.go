@@ -38,9 +38,9 @@ func TestARefusedLockNamesTheOwner(t *testing.T) {
 	}
 }
 
-// Rule: an execution can be locked only when it is due. The refusal says when it will be due and
-// why it is not. The refusal for an execution that is paused, or that waits at a gate, gives that
-// reason.
+// Rule: an execution can be locked only when it is due. The refusal says when the execution will be
+// due and why it is not due yet. The refusal for an execution that is paused, or that waits at a
+// gate, gives that reason.
 func TestALockBeforeItsTimeIsRefused(t *testing.T) {
 	s := newStage(t)
 	l := s.owned("ann")
@@ -160,7 +160,7 @@ func TestRenewingOneRunOfAWorker(t *testing.T) {
 }
 
 // Rule: an external owner may also lock an ordinary execution. While the owner has the lock, no
-// worker can claim the execution; after the owner has given it back, workers can.
+// worker can claim the execution; after the owner has released the execution, workers can claim it.
 func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
 	s := newStage(t)
 	w, id := s.worker("w"), s.submit()

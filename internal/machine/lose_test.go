@@ -16,8 +16,9 @@ func (s *stage) lose(l belay.Lease) {
 	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 }
 
-// Guarantee G8 (retries obey the policy): losses in a row are counted; only a checkpoint resets the
-// count. At the limit the execution fails with a dead letter.
+// Guarantee G8 (retries obey the policy): losses in a row are counted. A checkpoint resets the
+// count; log output, progress and a release do not. At the limit the execution fails with a dead
+// letter.
 func TestLossesInARowAreCountedUntilACheckpoint(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(policy(belay.Policy{MaxLosses: 3}))
@@ -55,7 +56,8 @@ func TestLossesInARowAreCountedUntilACheckpoint(t *testing.T) {
 	}
 }
 
-// A failed run shows that its worker was alive: the count of losses in a row is reset.
+// A failed run also resets the count of losses in a row, because it shows that its worker was
+// alive.
 func TestAFailureResetsTheLossCount(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), policy(belay.Policy{MaxLosses: 2, MaxAttempts: 9}))

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A pause of a running execution takes effect when the run ends, if the execution does not end with
-// it. The run's outcome decides the state to which resume returns.
+// A pause of a running execution takes effect when the run ends, unless the execution ends with the
+// run. The run's outcome decides the state to which resume returns.
 func TestPauseARunningExecution(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*stage, belay.Lease)

@@ -24,8 +24,9 @@ func failedExecution(t *testing.T) (*stage, belay.WorkerID, belay.ExecutionID) {
 	return s, w, l.Execution
 }
 
-// After a reopening without a new input, finished steps and kept signals stay valid, attempts and
-// losses are counted from zero, and the dead letter is resolved. Tokens continue to grow.
+// After a reopening without a new input, finished steps and signals that no checkpoint has consumed
+// stay valid, attempts and losses are counted from zero, and the dead letter is resolved. Tokens
+// continue to grow.
 func TestReopenKeepsFinishedSteps(t *testing.T) {
 	for _, action := range []belay.Action{belay.ActionRetry, belay.ActionRequeue} {
 		s, w, id := failedExecution(t)
@@ -161,7 +162,8 @@ func TestFailReopenAndClaimInOneFold(t *testing.T) {
 	}
 }
 
-// A reopening removes the gate that parked the earlier generation.
+// An execution that was cancelled while it waited at a gate does not wait at that gate after it is
+// reopened.
 func TestReopenRemovesTheGate(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

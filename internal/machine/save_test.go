@@ -45,8 +45,8 @@ func TestTheFirstTryOfACheckpointArrivesAfterItsRepetition(t *testing.T) {
 }
 
 // After a run has repeated a write, the store looks up the operation of each further write of that
-// run, which may be a delayed first try. For the next run it looks up none until the owner of that
-// run repeats a write too.
+// run, which may be a delayed first try. For the next run the store looks up no operations until
+// the owner of that run repeats a write too.
 func TestOnlyTheRunThatRepeatedAWriteIsLookedUp(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

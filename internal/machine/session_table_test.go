@@ -122,7 +122,8 @@ func TestEverySessionCommandInEverySituation(t *testing.T) {
 	rules.done(t)
 }
 
-// sessionOutcome describes the effect of a command on a session in the notation of the table.
+// sessionOutcome describes the effect of a command on a session in the notation of
+// testdata/sessions.txt.
 func sessionOutcome(before, after *Worker, c *Changes, r Reply) string {
 	var out []string
 	var e *belay.Error

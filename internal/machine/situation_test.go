@@ -48,7 +48,7 @@ func (x *subject) waiting(p belay.Policy, wait time.Duration) {
 	x.do(x.settle(x.lease, belay.OutcomeSuspended, func(s *belay.Settlement) { s.Wait = wait }))
 }
 
-// forget is the Forget of an execution whose retention is over, if it has ended.
+// forget returns a Forget command for the execution, as if its retention were over.
 func (x *subject) forget() Command { return &Forget{x.id, x.now + 1} }
 
 // outside makes an external execution and locks it.
@@ -106,7 +106,7 @@ func failing(s *belay.Settlement) {
 
 func within(d time.Duration) belay.Duration { return belay.Duration(d) }
 
-// situations are the situations of the table, grouped by state.
+// situations are the situations of testdata/rules.txt, grouped by state.
 var situations = []situation{
 	{"missing", "no such execution", func(x *subject) {
 		x.id = belay.ExecutionID(x.stage.id())

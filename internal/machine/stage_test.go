@@ -136,7 +136,7 @@ func (s *stage) row(id belay.ExecutionID) *Execution {
 	return e
 }
 
-// claims makes the next claim of a worker.
+// claims returns the next Claim command of a worker.
 func (s *stage) claims(w belay.WorkerID, slots int) *Claim {
 	s.claim[w]++
 	c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: s.claim[w], Slots: slots}}

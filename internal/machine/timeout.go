@@ -9,8 +9,8 @@ import (
 // System is the actor of actions that Belay carries out by itself.
 const System = "belay"
 
-// Tick checks the deadlines of an execution and acts on one that has passed. If the session of
-// the owner has ended, Tick takes the execution back instead. Tick may be sent at any time and
+// Tick checks the deadlines of an execution and acts on a deadline that has passed. If the session
+// of the owner has ended, Tick takes the execution back instead. Tick may be sent at any time and
 // repeated.
 type Tick struct {
 	Execution belay.ExecutionID
