@@ -98,8 +98,8 @@ func TestRaceCancelAgainstComplete(t *testing.T) {
 	})
 }
 
-// If an execution is paused while a worker claims it, either the claim does not win it, or its
-// owner gets the request to pause.
+// If an execution is paused while a worker claims it, either the claim does not win the execution,
+// or the execution's owner gets the request to pause.
 func TestRacePauseAgainstClaim(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
@@ -175,9 +175,9 @@ func TestRaceHeartbeatAgainstClaimReply(t *testing.T) {
 	})
 }
 
-// If a worker gives up a claim and skips its number, the worker owns no execution from that claim: the
-// engine refuses the claim, or releases the runs that the claim won at once, and the next claim wins
-// them.
+// If a worker gives up a claim and skips its number, the worker owns no execution from that claim:
+// the engine refuses the claim, or it releases at once the runs that the claim won, and the next
+// claim wins them.
 func TestRaceHeartbeatAgainstAClaimGivenUp(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {

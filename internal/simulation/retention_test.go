@@ -16,9 +16,9 @@ type pruned struct {
 	commit int             // the number of commits before the deletion
 }
 
-// The bounds of the retention in plans with a retention. It is longer than the time in which a
-// submission may be repeated, because a repetition that arrives after its execution was deleted
-// would be a new submission.
+// The bounds of the retention in plans with a retention. The retention is longer than the time in
+// which a submission may be repeated, because a repetition that arrives after its execution was
+// deleted would be a new submission.
 const (
 	leastRetention = 6 * time.Second
 	mostRetention  = 9 * time.Second

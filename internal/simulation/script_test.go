@@ -21,8 +21,8 @@ var errScripted = errors.New("the script says so")
 type player struct {
 	w *world
 	p *process
-	// branch is the prefix of step names in the branch of a script that runs in parallel to
-	// another.
+	// branch is the prefix of step names in a branch of a script that runs in parallel to another
+	// branch.
 	branch string
 }
 

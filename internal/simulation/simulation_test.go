@@ -29,7 +29,7 @@ var (
 // event that must happen sometimes happens within the first fewSeeds seeds.
 const fewSeeds = 200
 
-// budget is the time that the default run may take; it uses all processors.
+// budget is the time that the default run may take on all processors.
 const budget = 8 * time.Second
 
 // Every promise holds in every simulation, and every fault and race that matters has happened in
