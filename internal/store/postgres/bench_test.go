@@ -66,7 +66,7 @@ func (l *load) fold(commands ...machine.Command) []machine.Reply {
 	return replies
 }
 
-// unique makes 16 bytes like a UUIDv7: ordered by time, the rest random.
+// unique makes 16 bytes that grow with each call, like a UUIDv7; the last eight bytes look random.
 func (l *load) unique() (id [16]byte) {
 	n := l.counter.Add(1)
 	binary.BigEndian.PutUint64(id[:], n)

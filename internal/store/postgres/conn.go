@@ -43,7 +43,7 @@ var settings = map[string]string{
 	"client_min_messages":           "warning",
 	"default_transaction_isolation": "read committed",
 	// Servers lock rows only for moments. An application's transaction may lock an idempotency key
-	// for longer; this limit prevents that the lock delays the other commands of a batch.
+	// for longer; this limit keeps such a lock from delaying the other commands of a batch.
 	"lock_timeout": "1000",
 }
 
@@ -90,7 +90,7 @@ func (c *conn) pipe() *pipe {
 	return &pipe{conn: c, coming: make(map[string]bool)}
 }
 
-// add appends a statement. The caller adds the arguments to the step that it returns.
+// add appends a statement. The caller adds the arguments to the step that add returns.
 func (p *pipe) add(text string, row func(columns) error) *step {
 	if p.pl != nil {
 		p.push()
@@ -112,8 +112,8 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// stream makes the pipe send each statement when the next one is added, so that the server works
-// while the rest is prepared. run or stop ends it.
+// stream makes the pipe send each statement when the caller adds the next statement, so that the
+// server already works while the caller prepares further statements. run or stop ends the stream.
 func (p *pipe) stream(ctx context.Context) { p.pl = p.pg.StartPipeline(ctx) }
 
 // burst is the number of bytes that are written at a time. frame is the approximate number of bytes

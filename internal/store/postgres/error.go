@@ -20,7 +20,8 @@ var errURL = &belay.Error{
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the store is closed"}
 
 var (
-	// errConnect means that no connection could be made, errLost that a connection has ended.
+	// errConnect means that no connection could be made, and errLost means that a connection has
+	// ended.
 	errConnect = errors.New("cannot connect")
 	errLost    = errors.New("the connection ended")
 )

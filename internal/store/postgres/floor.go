@@ -10,9 +10,9 @@ import (
 
 // floors have, for each lane (the executions with equal queue, workflow, version, priority and
 // labels), a time before which no execution of the lane is ready. A claim leaves a dead entry at
-// the front of the ready index. Usually PostgreSQL marks the entry as dead when it is read once.
-// But while a transaction keeps an old snapshot, as a backup does, every claim would read all dead
-// entries again.
+// the front of the ready index. Usually the first query that reads the entry marks it as dead, and
+// later queries skip it. But while a transaction keeps an old snapshot, as a backup does, every
+// claim would read all dead entries again.
 //
 // A floor is a guess: the ready time of an execution that is committed late, or becomes ready again
 // with an old time, may lie below it. The commits of this server and the hints of other servers

@@ -46,13 +46,13 @@ FROM pg_control_system() s, meta m, pg_stat_bgwriter b`
 		"$4::text, lineage = $5::uuid"
 
 	// An acknowledged write must survive a crash (guarantee G3). If the database is set to
-	// acknowledge a commit before it has written it, this statement changes the setting for this
-	// connection.
+	// acknowledge a commit before the commit is on disk, this statement changes the setting for
+	// this connection.
 	writeFirst = "SELECT set_config('synchronous_commit', 'on', false) WHERE " +
 		"current_setting('synchronous_commit') = 'off'"
 )
 
-// identify checks which database a writer's new connection leads to. If it is not the database in
+// identify checks which database a writer's new connection leads to. If this is not the database in
 // which the epoch began, some commits may be lost and their tokens could be given out again. Then
 // identify raises the epoch before anything is written (guarantee G1). begun is the new epoch, 0 if
 // none began.

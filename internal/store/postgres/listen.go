@@ -221,7 +221,7 @@ func (s *Store) send(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-// failed makes the next hints say that some were lost.
+// failed makes the next hints say that some hints were lost.
 func (n *outbox) failed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

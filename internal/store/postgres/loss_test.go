@@ -192,8 +192,8 @@ func TestLocksOfAStoppedServerEnd(t *testing.T) {
 	}
 }
 
-// The epoch grows if the store connects to another database than before: one that was restored into
-// another server, or promoted (guarantee G1).
+// The epoch grows if the store connects to another database than before: a copy that was restored
+// into another server, or a standby that was promoted (guarantee G1).
 func TestTheEpochGrowsWithAnotherDatabase(t *testing.T) {
 	url := database(t)
 	epoch := func(s *postgres.Store) (epoch belay.Token) {

@@ -174,8 +174,8 @@ func version(ctx context.Context, db *sql.DB) (have int64, err error) {
 	return have, err
 }
 
-// allowsOlder refuses a newer schema, unless the schema says that servers may use it which know
-// only the versions up to known.
+// allowsOlder refuses a newer schema, unless the schema allows servers that know only the versions
+// up to known.
 func allowsOlder(ctx context.Context, db *sql.DB, have, known int64) error {
 	var oldest int64
 	err := db.QueryRowContext(ctx, "SELECT oldest FROM meta").Scan(&oldest)

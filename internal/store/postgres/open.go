@@ -17,7 +17,7 @@ import (
 
 // Options say how to open a store. An engine can use the zero Options.
 type Options struct {
-	// Server is the id of the rows that have this server's marks; zero means a random one.
+	// Server is the id of the rows that have this server's marks; zero means a random id.
 	Server [16]byte
 	// Writers is the number of commits that run at the same time; 0 means 2. More than 2 make the
 	// store slower.
@@ -25,8 +25,8 @@ type Options struct {
 	// Readers is the number of reads that run at the same time; 0 means 4.
 	Readers int
 	// Patience is how long the database may take to answer before its connection counts as lost; 0
-	// means 10 s. If a server stops in the middle of a batch, its rows stay locked for a tenth of
-	// Patience.
+	// means 10 s. If a server stops in the middle of a batch, the rows of the batch stay locked for
+	// a tenth of Patience.
 	Patience time.Duration
 	// LongLook is a duration; 0 means 500 ms. If reading the ready lanes takes longer, the store
 	// reuses the list for a while. If a search for due work takes longer than a tenth of LongLook,
@@ -100,7 +100,8 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	}
 	want := maps.Clone(settings)
 	maps.DeleteFunc(want, func(name, _ string) bool { _, set := config.RuntimeParams[name]; return set })
-	// A server that stopped in the middle of a batch must not keep its rows locked for ever.
+	// A server that stopped in the middle of a batch must not keep the rows of the batch locked for
+	// ever.
 	want["idle_in_transaction_session_timeout"] = strconv.FormatInt(max(1, o.Patience.Milliseconds()/10), 10)
 	if err := unshared(ctx, config, want, o.Patience); err != nil {
 		return nil, classify("open", err)

@@ -171,7 +171,8 @@ func TestAPoolerInSessionMode(t *testing.T) {
 			if _, err := hold.Exec(t.Context(), "ROLLBACK"); err != nil {
 				t.Fatal(err)
 			}
-			// The database ends the idle transaction during this wait, and the store repeats it.
+			// The database ends the idle transaction during this wait, and the store repeats the
+			// transaction.
 			_, err = a.during(func(*machine.Rows) {
 				until(t, srv, "SELECT count(*) = 0 FROM pg_stat_activity WHERE state = 'idle in transaction' AND "+
 					"datname = '"+named(t, direct)+"'")
