@@ -214,8 +214,8 @@ func TestACancelledBackupLeavesNoFile(t *testing.T) {
 	}
 }
 
-// Tokens after a restore are higher than all tokens given before: before the backup, after it, and
-// after an earlier restore of the same backup (guarantee G1).
+// Tokens after a restore are higher than all tokens that were given out earlier: before the backup,
+// after it, and after an earlier restore of the same backup (guarantee G1).
 func TestTokensAfterARestore(t *testing.T) {
 	dir := t.TempDir()
 	path, backup := filepath.Join(dir, "belay.db"), filepath.Join(dir, "backup.db")

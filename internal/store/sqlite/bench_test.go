@@ -61,7 +61,7 @@ func (l *load) fold(commands ...machine.Command) []machine.Reply {
 	return replies
 }
 
-// unique makes 16 bytes like a UUIDv7: ordered by time, the rest random.
+// unique makes 16 bytes that grow with each call, like a UUIDv7; the last eight bytes look random.
 func (l *load) unique() (id [16]byte) {
 	l.counter++
 	binary.BigEndian.PutUint64(id[:], l.counter)

@@ -48,8 +48,8 @@ func (c *cache) forget(ids []belay.ExecutionID) {
 
 func (c *cache) drop() { c.young, c.old = nil, nil }
 
-// dropIfStale empties the cache if another connection has written since. The transaction has begun,
-// so no other connection can write from now on.
+// dropIfStale empties the cache if another connection has written to the database since the last
+// transaction. This transaction has begun, so no other connection can write from now on.
 func (c *cache) dropIfStale(t *tx) error {
 	return t.query(t.ctx, "PRAGMA data_version", func(r columns) error {
 		if v := r.int(0); v != c.version {

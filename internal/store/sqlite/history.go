@@ -6,7 +6,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// Columns that the end of a run writes: fewer if the run has no error.
+// The columns that are written when a run ends. errorColumns are added only if the run has an
+// error, and startColumns only if the change has a start.
 const (
 	endColumns   = "ended_seq, ended_at, outcome, final, op, op_sum, cost, output"
 	errorColumns = ", class, message, stack"

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// List implements store.Store. It walks the primary key, or the most selective index.
+// List implements store.Store. It reads the primary key in order, or the most selective index.
 func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	var out store.Listed
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {

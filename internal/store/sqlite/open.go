@@ -97,9 +97,9 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		}
 	}
 	if !o.ReadOnly {
-		// The lock makes other processes wait while one switches a new database to WAL mode or
-		// moves the log for the first time. Without the lock, SQLite would return an error instead
-		// of waiting.
+		// The lock makes other processes wait while one process switches a new database to WAL mode
+		// or moves the log for the first time. Without the lock, SQLite would return an error
+		// instead of waiting.
 		unlock, err := lock(ctx, path+".migrate")
 		if err != nil {
 			return nil, classify(op, fmt.Errorf("wait for others that open it: %w", err))

@@ -41,7 +41,8 @@ func hasNoLog(path string) bool {
 }
 
 // readable returns the data source with which the database at path can be read: the given data
-// source, with the setting immutable if its folder is read-only and the database has no log.
+// source, or, if the database's folder is read-only and the database has no log, this data source
+// with the setting immutable.
 func readable(ctx context.Context, path, source string) (string, error) {
 	err := tryRead(ctx, source)
 	switch {
