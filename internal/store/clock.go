@@ -144,8 +144,8 @@ func (c *Clock) paceLocked(now time.Duration) machine.Time {
 }
 
 // wholeLocked rounds now down, so that a whole number of microseconds has passed since the last
-// reading. The next reading adds the rest. If each reading dropped its rest, the time of a busy
-// server would stand still.
+// reading. The next reading counts the remainder. If each reading dropped its remainder, the time
+// of a busy server would stand still.
 func (c *Clock) wholeLocked(now time.Duration) time.Duration {
 	return now - (now-c.at)%time.Microsecond
 }

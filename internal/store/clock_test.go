@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// testClocks are two clocks that the test moves: a wall clock, which can be set, and a steady one,
-// which cannot.
+// testClocks are two clocks that the test moves: a wall clock, which can be set, and a steady
+// clock, which cannot be set.
 type testClocks struct {
 	wall   time.Time
 	steady time.Duration

@@ -33,13 +33,13 @@ type Hint struct {
 	// were too many lanes to list.
 	AnyLane machine.Time
 	// Workers are sessions that a change concerns. Their workers should send a heartbeat soon,
-	// because the reply to it reports the change. AnyWorker says that there were too many sessions
-	// to list.
+	// because the reply to the heartbeat reports the change. AnyWorker says that there were too
+	// many sessions to list.
 	Workers   []belay.WorkerID
 	AnyWorker bool
 	// Look is the earliest time at which a row of the commit becomes due, 0 for none.
 	Look machine.Time
-	// Ended are the executions that ended, and Changed the other executions that changed.
+	// Ended are the executions that ended, and Changed are the other executions that changed.
 	Ended, Changed Executions
 	// Objects says that an object was added or changed.
 	Objects bool

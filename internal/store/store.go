@@ -81,8 +81,8 @@ type Store interface {
 
 	// Prune deletes three kinds of rows. It deletes whole trees of executions that ended before the
 	// given time, with all their rows; sessions that ended before that time and own no execution;
-	// and idempotency keys KeyLife after their execution was deleted. It deletes at most limit of
-	// each kind, and a limited number of rows.
+	// and idempotency keys whose execution was deleted at least KeyLife ago. It deletes at most
+	// limit of each kind, and a limited number of rows.
 	Prune(ctx context.Context, before machine.Time, limit int) (Pruned, error)
 
 	// Now is the store's clock.

@@ -28,9 +28,9 @@ func (w *walker) session(id belay.WorkerID) *machine.Worker {
 	return nil
 }
 
-// running is the number of running executions, and living the number of sessions that may claim.
-// While there are few, command is more likely to draw a claim or a new session, because most
-// commands would otherwise be refused.
+// running is the number of running executions, and living is the number of sessions that may claim.
+// While these numbers are small, command is more likely to draw a claim or a new session, because
+// most commands would otherwise be refused.
 func (w *walker) running() int { return int(w.now.Counts.Executions[belay.Running]) }
 
 func (w *walker) living() (n int) {

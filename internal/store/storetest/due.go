@@ -168,9 +168,9 @@ var dueCases = []testCase{
 		run := func(with ...func(*belay.Submission)) belay.Lease { number++; return e.run(worker, number, with...) }
 		// running
 		run()
-		// waiting for a signal
+		// This execution waits for a signal.
 		e.settle(run(), belay.OutcomeSuspended)
-		// waiting for a timer
+		// This execution waits for a timer.
 		e.ok(&machine.Settle{
 			Settlement: belay.Settlement{Lease: run(), Op: e.id(), Outcome: belay.OutcomeSuspended, Wait: time.Hour},
 		})

@@ -218,8 +218,8 @@ var loadCases = []testCase{
 					if now := e.row(l.Execution).Seq; now != before {
 						e.Errorf("%s under the id of %s wrote something", then.what, first.what)
 					}
-					// The execution that the worker gave back is cancelled, so that the next claim
-					// wins another one.
+					// The execution that the worker released is cancelled, so that the next claim
+					// wins another execution.
 					if together || k == len(writes)-1 {
 						e.fold(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionCancel}})
 					}
