@@ -290,7 +290,7 @@ func (d *dispatcher) shutLocked(b *batch) map[*lane]bool {
 }
 
 // unshutLocked marks lanes as ready if their shut gate may have opened, because the batch changed
-// the row of the gate or a run gave its place back.
+// the row of the gate or a run freed its place in the gate.
 func (d *dispatcher) unshutLocked(b *batch) {
 	if len(b.changes.Objects)+len(b.changes.Places) == 0 {
 		return

@@ -11,9 +11,9 @@ import (
 // Tally counts the work and the workers, for metrics.
 type Tally struct {
 	store.Tally
-	// Overdue counts executions that are past a time limit, or whose owner is gone, and that no
-	// engine has handled. While an engine runs, there are such executions only for moments. Tally
-	// reads at most about overdueLimit of them.
+	// Overdue counts executions that are past a time limit, or whose owner's session has ended, and
+	// that no engine has handled. While an engine runs, there are such executions only for moments.
+	// Tally reads at most about overdueLimit of them.
 	Overdue map[belay.State]int64
 }
 
