@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// checkHistories checks whether the histories that the public API shows keep the promises, and
-// whether the rows agree with the histories.
+// checkHistories checks whether the histories that the public API shows keep the guarantees of
+// docs/guarantees.md, and whether the rows agree with the histories.
 func checkHistories(f *faults, k *keeper) {
 	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker, len(k.workers)), Pruned: true}
 	for id, x := range k.workers {

@@ -8,12 +8,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The checkers check the rows after every fold. They were written from the promises and not from
-// the code: if the code computes something, the checker computes it with its own formula. The
+// The checkers check the rows after every fold. They were written from docs/guarantees.md and not
+// from the code: a value that the code computes is computed again with a separate formula. The
 // checkers of the public history are in internal/testkit/promise. TestCheckersCatchPlantedBugs
 // shows for each checker that it fails on a planted bug.
 
-// faults lists the promises that were found broken.
+// faults lists the guarantees, and the invariants of rows, that the checkers found violated.
 type faults []error
 
 func (f *faults) add(promise, format string, args ...any) {

@@ -141,7 +141,8 @@ func (t *turns) next(w *world) *Execution {
 }
 
 // longestDue returns the execution with the earliest due time among those executions at the head of
-// a lane that fits selects. An execution that has started is no longer at the head of its lane.
+// a lane for which fits returns true. An execution that has started is no longer at the head of its
+// lane.
 func (w *world) longestDue(lanes []Lane, fits func(*world, *Execution) bool) *Execution {
 	var best *Execution
 	for _, l := range lanes {

@@ -21,7 +21,7 @@ const (
 	PlaceWorkflow                    // kept for one run
 )
 
-// runPlaces are the places that an execution gives back when its run ends.
+// runPlaces are the places that an execution frees when its run ends.
 const runPlaces = PlaceRate | PlaceTarget | PlaceQueue | PlaceWorkflow
 
 // admitFor is how long an execution that a gate has let through keeps its place without a run. A
@@ -304,8 +304,8 @@ func (e *Execution) admitted() Places {
 	return e.Places & p
 }
 
-// withdraw takes an execution out of the line of its gate, and gives back the places that no run
-// has used, because the execution is not due any more or no worker has claimed it in time.
+// withdraw takes an execution out of the line of its gate, and frees the places that no run has
+// used, because the execution is not due any more or no worker has claimed it in time.
 func (w *world) withdraw(e *Execution) {
 	w.unpark(e)
 	w.leave(e, e.admitted())

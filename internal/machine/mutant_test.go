@@ -228,14 +228,14 @@ func readOld(k *keeper, r *Rows) {
 	}
 }
 
-// about reports whether an error names a broken promise.
+// about reports whether an error names the given guarantee or invariant of rows, such as G5.
 func about(err error, promise string) bool {
 	return strings.Contains(err.Error(), promise+": ")
 }
 
 // TestCheckersCatchPlantedBugs shows that the checkers find faults: each of these bugs makes a
-// checker report the broken promise. Most bugs break other promises as well; the test goes on after
-// such faults.
+// checker report the guarantee or invariant that the bug violates. Most bugs violate other
+// guarantees as well; the test continues after such faults.
 func TestCheckersCatchPlantedBugs(t *testing.T) {
 	caught := 0
 	for _, m := range mutants {
