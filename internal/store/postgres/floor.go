@@ -30,7 +30,8 @@ type floor struct {
 }
 
 const (
-	// floorAge is the minimum age of a floor: longer than most transactions take.
+	// floorAge is how far a floor lies before the present time at least: longer than most
+	// transactions take.
 	floorAge = 250 * time.Millisecond
 	// belowInterval is the shortest time between two queries for executions that are due before the
 	// floor (see doc.go). After each query the store also waits for belowShare times the duration

@@ -85,8 +85,8 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 }
 
 // noteGates adds the changes of objects and gates. If an operator has changed the gate of a queue
-// or workflow, any lane of that queue or workflow may be open now. If an execution has given back
-// its place in such a gate, only the lane of that execution may be open now.
+// or workflow, any lane of that queue or workflow may be open now. If an execution has freed its
+// place in such a gate, only the lane of that execution may be open now.
 func (t *outgoing) noteGates(rows *machine.Rows, c *machine.Changes) {
 	for _, o := range c.Objects {
 		if o.Kind != machine.GateObject {

@@ -52,7 +52,8 @@ const (
 	vitalSlot = 100
 )
 
-// writeMark writes the server's mark. A beat of 0 keeps the stored beat.
+// writeMark writes the server's mark. If the changes set no interval between marks (Beat is 0), the
+// stored interval does not change.
 func (t *tx) writeMark(p *pipe, c *machine.Changes) {
 	beat, slot := c.Beat, t.slot.number
 	if beat == 0 {

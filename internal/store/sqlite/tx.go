@@ -142,7 +142,8 @@ SELECT ` + selectEpoch + `,
 FROM meta`
 
 // writeMark writes the time of the commit in the server's row. If the commit writes sessions, the
-// time is also a mark of life. A beat of 0 keeps the stored beat.
+// time is also a mark of life. If the changes set no interval between marks (Beat is 0), the stored
+// interval does not change.
 func (t *tx) writeMark(c *machine.Changes) error {
 	beat, life := c.Beat, machine.Time(0)
 	if beat == 0 {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// judge checks the promises of docs/guarantees.md during a walk.
+// judge checks the guarantees of docs/guarantees.md during a random walk.
 type judge struct {
 	stories map[*machine.Record]*promise.Story
 	seen    map[belay.ExecutionID]*machine.Execution // each execution after the last step

@@ -216,7 +216,7 @@ func (w *walker) check(rt *rapid.T) {
 	})
 }
 
-// compare compares rows, and checks the promises.
+// compare compares the rows of the two stores, and checks the guarantees of docs/guarantees.md.
 func (w *walker) compare(rt *rapid.T, wanted func(*machine.Execution) bool) {
 	w.rt = rt
 	want, err := take(w.t.Context(), w.oracle, w.asked, wanted)
