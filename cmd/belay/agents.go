@@ -73,14 +73,14 @@ func (s *serving) addAgents(o *server.Options) error {
 	if a.Local {
 		s.agents = &setup
 		o.Agents.Capacity = a.Concurrency
-		o.Services = append(o.Services, func(ctx context.Context) error { return s.assist(ctx, setup) })
+		o.Services = append(o.Services, func(ctx context.Context) error { return s.runAgents(ctx, setup) })
 	}
 	return nil
 }
 
-// assist runs agents in this process until ctx ends, and returns before the end of the server's
-// grace period.
-func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
+// runAgents runs the worker for agents in this process. When ctx ends, the worker stops, and runAgents
+// returns before the server's grace period is over.
+func (s *serving) runAgents(ctx context.Context, setup agent.Setup) error {
 	w, over := s.built.agents(ctx, setup)
 	err := w.Run(ctx)
 	over()
@@ -102,9 +102,9 @@ func checkReadable(command []string) error {
 		"users may read it, or run agents as the user of this process, root, with agent.users: none", path)
 }
 
-// unreadable returns the first file of a command that users other than its owner may not read, or
-// "" if there is none. Like the shell of such a user, it skips a program in PATH that the user may
-// not read, if a later directory in PATH has a program of the same name that the user may read.
+// unreadable returns the first file of a command that not every user may read, or "" if every user
+// may read all of them. To find the command's program, unreadable searches PATH as a user without
+// special rights would: the first program of the name that every user may read counts.
 func unreadable(command []string) string {
 	if len(command) == 0 {
 		return ""

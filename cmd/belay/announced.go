@@ -38,8 +38,8 @@ func (a *announced) Claim(ctx context.Context, r belay.ClaimRequest) (belay.Clai
 	return reply, err
 }
 
-// won reports whether this process has claimed a run.
-func (a *announced) won(run belay.RunID) bool {
+// claimed reports whether this process has claimed a run.
+func (a *announced) claimed(run belay.RunID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.runs[run]

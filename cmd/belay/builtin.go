@@ -75,8 +75,9 @@ func (b *builtins) commands(ctx context.Context, most int) *worker.Worker {
 	return w
 }
 
-// agents makes a worker that runs agents. When the worker has stopped, the caller calls over, which
-// logs how long the set-up of workspaces waited for the lock of the repository and had this lock.
+// agents makes a worker that runs agents. When the worker has stopped, the caller calls the
+// function over, which logs how long jobs waited for the lock of their repository, and how long
+// they had the lock, while their workspaces were set up.
 func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Worker, over func()) {
 	a, r := b.cfg.Agent, b.ofAgents
 	r.sweepAll(ctx, b.log)
@@ -183,10 +184,11 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 }
 
 // testSandbox runs a trial job to find out which walls (parts of the sandbox) this machine
-// provides, and logs them. It returns an error, so that no jobs run, if the machine cannot provide
-// a wall that the configuration demands. It also returns an error if the trial job fails with a
-// system user of its own but succeeds without one, as for root in some containers; this error says
-// that jobs run as root with agent.users: none.
+// provides, and logs these walls. It returns an error, so that no jobs run, if the machine cannot
+// provide a wall that the configuration demands. It also returns an error if the trial job fails
+// with a system user of its own but succeeds as the user of this process, as in some containers
+// that run as root. This error tells the operator about the setting agent.users: none, with which
+// jobs run as root.
 func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	held, err := r.Probe(ctx)
 	var missing *process.WallError
@@ -242,8 +244,8 @@ const (
 	// ownUsers is the first system user of jobs if the configuration names no range. It is above
 	// the users that operating systems give to people, services and containers.
 	ownUsers = 0x70000000
-	// mostUsers is the greatest number of system users that a runner of jobs reserves: four for
-	// each job that may run at the same time, and at most 10,000 jobs may.
+	// mostUsers is the greatest number of system users that a runner of jobs reserves: four for each
+	// job, and at most 10,000 jobs run at the same time.
 	mostUsers = 4 * 10_000
 	// userJournal is the directory in which all Belay processes of this machine record which
 	// process uses which system user.

@@ -29,7 +29,7 @@ type keeper struct {
 	lost      error // the reason why the lock was lost
 }
 
-// lock takes the lock.
+// lock acquires the lock on the execution from the server or engine.
 func (k *keeper) lock(ctx context.Context, r belay.LockRequest) error {
 	r.ID = belay.WorkerID(embedded.NewID())
 	sent := host.Boottime()
@@ -107,7 +107,7 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 
 func newAlarm(fire func()) runs.Alarm { return host.NewAlarm(host.Boottime, fire) }
 
-// kill kills the command after the lock was lost for the reason why.
+// kill kills the command because the lock was lost; why is the reason for the loss.
 func (k *keeper) kill(tree *process.Tree, why error) {
 	k.lost = cmp.Or(k.lost, why)
 	tree.Kill(k.lost)
@@ -128,7 +128,8 @@ func (k *keeper) renew(ctx context.Context) reply {
 	return r
 }
 
-// heard acts on the result of a heartbeat, and returns the time until the next heartbeat.
+// heard handles the result of a heartbeat: it postpones the fence, or ends or kills the command. It
+// returns the time until the next heartbeat.
 func (k *keeper) heard(tree *process.Tree, fence *runs.Fence, end context.CancelCauseFunc, r reply) time.Duration {
 	switch {
 	case belay.CodeOf(r.err) == belay.CodeLeaseLost && r.err != nil:

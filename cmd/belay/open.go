@@ -96,8 +96,10 @@ func (a *app) writing(ctx context.Context, f func(belay.Backend) error) error {
 	return closing(b, f(b))
 }
 
-// backend returns the server, if the command line names one, and otherwise the engine of the data
-// directory: the engine of the process that runs one already, or a new engine in this process.
+// backend returns the server, if the command line names one; otherwise an engine on the store that
+// --store names; otherwise the engine of the data directory. If another process runs the engine of
+// the data directory, backend connects to that process, and otherwise it starts the engine in this
+// process.
 func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error) {
 	if a.server != "" {
 		return a.dial(ctx)

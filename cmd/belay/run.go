@@ -213,9 +213,9 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 		Labels: map[string]string{agent.LabelCommand: screen.Brief(line, 60), labelLine: digest},
 		Policy: belay.Policy{
 			MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace,
-			// After each loss the user decides whether to type the command line again. So a command
-			// that crashes its worker is not repeated endlessly, even with a high limit of lost
-			// runs.
+			// After each lost run the user decides whether to type the command line again. So a
+			// command that crashes its worker is not repeated endlessly, even if the limit of lost
+			// runs is high.
 			MaxLosses: 1000,
 		},
 	}

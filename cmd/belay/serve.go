@@ -135,7 +135,7 @@ func (s *serving) run(ctx context.Context) error {
 	}
 	atOnce, stop := context.WithCancel(context.Background())
 	defer stop()
-	go again(ctx, atOnce, stop)
+	go stopOnSecondRequest(ctx, atOnce, stop)
 	err = srv.Run(ctx, atOnce, s.backend)
 	if atOnce.Err() != nil {
 		return exitCode(130) // every acknowledged write is in the store
@@ -175,9 +175,9 @@ func (s *serving) open(ctx context.Context, srv *server.Server) error {
 	return nil
 }
 
-// again waits until the user requests to stop a second time, and then calls stop. ctx has ended
-// when the user has requested it the first time. again returns early if over ends.
-func again(ctx, over context.Context, stop context.CancelFunc) {
+// stopOnSecondRequest waits for the user's second request to stop, and then calls stop. The first
+// request ends ctx. stopOnSecondRequest returns when over ends.
+func stopOnSecondRequest(ctx, over context.Context, stop context.CancelFunc) {
 	select {
 	case <-ctx.Done():
 	case <-over.Done():
@@ -222,8 +222,8 @@ func (s *serving) builtins() *builtins {
 	}
 }
 
-// work runs commands in this process until ctx ends, and returns before the end of the server's
-// grace period.
+// work runs the worker for commands in this process. When ctx ends, the worker stops, and work
+// returns before the server's grace period is over.
 func (s *serving) work(ctx context.Context) error {
 	if err := s.built.commands(ctx, s.cfg.Concurrency).Run(ctx); err != nil {
 		return err

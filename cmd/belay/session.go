@@ -269,7 +269,7 @@ func (s *session) stopAtOnce() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastCleanup)
 	if _, err := process.SweepOrphans(ctx, func(mark string) bool {
 		var run belay.RunID
-		return run.UnmarshalText([]byte(mark)) == nil && s.own.won(run)
+		return run.UnmarshalText([]byte(mark)) == nil && s.own.claimed(run)
 	}); err != nil {
 		slog.Warn("kill the processes of the command", "error", err)
 	}

@@ -156,7 +156,7 @@ func (v *view) Held(by string) {
 	}
 }
 
-// Wrote passes the command's output on.
+// Wrote prints output of the command.
 func (v *view) Wrote(stderr bool, b []byte) {
 	if v.quiet || len(b) == 0 {
 		return

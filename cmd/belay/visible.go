@@ -213,8 +213,8 @@ func wallsOf(c *config.Config, s visibility) (agent.Walls, error) {
 }
 
 // ownAddress returns a function that reports whether this server listens at an address. The proxy
-// through which jobs use the network must not connect to such an address, because the server would
-// see the connection of the proxy, which is no job and needs no key.
+// through which jobs use the network must not connect a job to such an address: the server would
+// take the job's requests for requests of the proxy, which needs no key because it is no job.
 func ownAddress(listen string) func(netip.AddrPort) bool {
 	_, text, _ := net.SplitHostPort(listen)
 	port, err := strconv.ParseUint(text, 10, 16)

@@ -166,8 +166,8 @@ func TestServicesThatTrustTheUserAreHiddenFromJobs(t *testing.T) {
 	}
 }
 
-// Rule: jobs do not run on a machine without a wall of the sandbox that the configuration demands.
-// They run on a machine without any other wall.
+// Rule: jobs insist on the walls of the sandbox that the configuration demands, and on no other
+// wall: they do not run on a machine that cannot provide a demanded wall.
 func TestJobsInsistOnConfiguredWalls(t *testing.T) {
 	for _, c := range []struct {
 		set    func(*config.Agent)

@@ -172,7 +172,7 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	}
 	atOnce, stop := context.WithCancel(context.Background())
 	defer stop()
-	go again(ctx, atOnce, stop)
+	go stopOnSecondRequest(ctx, atOnce, stop)
 	worked := make(chan error, 1)
 	go func() { worked <- a.workOn(ctx, b, o) }()
 	select {
