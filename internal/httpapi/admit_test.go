@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// guard admits as many submissions of a workflow as room says, and none whose input contains "bad".
+// guard is an Admission that lets as many submissions of a workflow pass as the field room says,
+// and none whose input contains "bad".
 type guard struct {
 	mu     sync.Mutex
 	room   int
@@ -40,8 +41,8 @@ func (g *guard) judge(_ context.Context, s *belay.Submission) (func(belay.Execut
 }
 
 // Every submission of a workflow passes its Admission, whatever the route. A repeat of a stored
-// submission finds the stored execution although the Admission is full, and submissions of other
-// workflows are not judged.
+// submission is answered with the stored execution even while the Admission refuses new
+// submissions. Submissions of workflows without an Admission are not judged.
 func TestNothingIsSubmittedPastItsAdmission(t *testing.T) {
 	g := &guard{room: 3}
 	s := serve(t, httpapi.Options{Admit: map[string]httpapi.Admission{"w": g.judge}})

@@ -27,22 +27,23 @@ type api struct {
 	routes map[string]*route // by pattern
 	feeds  feeds
 	outage outage
-	room   *room
+	bodies *budget
 	// awaiting counts the executions for which POST /v1/await waits.
 	awaiting awaiting
 }
 
-// New serves the API on a Backend, and beside it the routes at the root: health, metrics, pages.
+// New returns a handler that serves the API on a Backend. The handler also serves the routes at the
+// root: health, metrics and pages.
 func New(b belay.Backend, o Options) http.Handler {
 	o = o.withDefaults()
 	if len(o.Admit) > 0 {
 		b = &admitting{b, o.Admit}
 	}
 	a := &api{
-		b: b, o: o, gate: newGate(o), room: newRoom(o.Bodies), mux: http.NewServeMux(), routes: make(map[string]*route),
+		b: b, o: o, gate: newGate(o), bodies: newBudget(o.Bodies), mux: http.NewServeMux(), routes: make(map[string]*route),
 	}
 	a.feeds = feeds{backend: b, stopping: o.Stopping, open: make(map[feedKey]*feed)}
-	settle()
+	configureHuma()
 	a.huma = humago.New(entered{a}, a.config())
 	a.executions()
 	a.await()
@@ -60,9 +61,9 @@ func New(b belay.Backend, o Options) http.Handler {
 	return a
 }
 
-// settle sets the options that huma keeps in package variables, for the whole process. No other
-// package of Belay uses huma.
-var settle = sync.OnceFunc(func() {
+// configureHuma sets the options that huma keeps in package variables, for the whole process. No
+// other package of Belay uses huma.
+var configureHuma = sync.OnceFunc(func() {
 	huma.DefaultArrayNullable = false
 	huma.ValidateStrictCasing = true
 	huma.NewError = humaError
@@ -76,7 +77,7 @@ var settle = sync.OnceFunc(func() {
 })
 
 // ServeHTTP answers a request. It refuses a request that is addressed to another host or comes from
-// a page of another site, and answers also when a handler panics.
+// a page of another site. If a handler panics, it answers that an error inside the server occurred.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rep := &reply{ResponseWriter: w, timeout: a.o.WriteTimeout}
 	if r.ContentLength != 0 {
@@ -109,8 +110,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(rep, r)
 }
 
-// count reports a request after its answer. All paths without a route are counted as one route, so
-// that callers cannot create series of metrics.
+// count calls Options.Requests after the answer to a request. It counts all paths without a route
+// as one route, so that callers cannot create series of metrics.
 func (a *api) count(rep *reply, r *http.Request, began time.Time) {
 	const none = "none"
 	rt := a.routes[r.Pattern]
@@ -135,9 +136,9 @@ func (a *api) preflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// recover answers for a handler that panicked. An answer that the client did not accept, or that
-// the handler cut off on purpose, ends with the panic http.ErrAbortHandler: net/http handles it,
-// and it is not logged as a fault.
+// recover answers the request of a handler that panicked, and logs the panic. If the client has not
+// accepted the answer, or the handler has cut the answer off on purpose, recover logs nothing and
+// panics with http.ErrAbortHandler, so that net/http closes the connection.
 func (a *api) recover(w *reply, r *http.Request) {
 	p := recover()
 	if p == nil {

@@ -35,12 +35,12 @@ func (a *api) await() {
 	)}
 }
 
-// maxAwaiting bounds how many executions all requests of POST /v1/await wait for together: each
-// execution takes ten kilobytes of memory, and one request may name a thousand.
+// maxAwaiting limits for how many executions all requests of POST /v1/await together may wait: each
+// execution takes ten kilobytes of memory, and one request may name a thousand executions.
 const maxAwaiting = 20_000
 
-// awaiting counts the executions that requests wait for, in all and of each caller. A single caller
-// may have half of them.
+// awaiting counts the executions for which requests wait: of all callers together, and of each
+// caller. A single caller may wait for half of maxAwaiting.
 type awaiting struct {
 	mu  sync.Mutex
 	all int
@@ -109,7 +109,8 @@ func (a *api) awaitMany(ctx context.Context, in *struct{ Body wire.Await }) (*st
 	}}, nil
 }
 
-// awaited is an execution that has ended, or the error that keeps it from being awaited.
+// awaited is an execution that has ended, or the error because of which the API cannot wait for the
+// execution.
 type awaited struct {
 	id  belay.ExecutionID
 	x   *belay.Execution // nil: the execution is read when its event is written
@@ -121,7 +122,8 @@ type awaited struct {
 // output from the Backend again when it writes the event.
 const heldOutput = 16 << 10
 
-// awaitOne waits for the end of one execution, or until the wait is over.
+// awaitOne waits for the end of one execution, but no longer than wait, and sends the result to
+// ended. It sends nothing if the execution has not ended by then.
 func (a *api) awaitOne(ctx context.Context, id belay.ExecutionID, wait wait, ended chan<- awaited) {
 	x, err := a.b.Await(ctx, id, wait.Duration)
 	out := awaited{id: id, err: err}
@@ -137,8 +139,8 @@ func (a *api) awaitOne(ctx context.Context, id belay.ExecutionID, wait wait, end
 	}
 }
 
-// tell writes the event of each execution as it ends, and events that are ready together in one
-// write.
+// tell writes the event of each execution when the execution has ended. It sends several events in
+// one write if several executions have ended since the last write.
 func (a *api) tell(ctx context.Context, r *http.Request, s sender, ended <-chan awaited) {
 	if !s.begin() {
 		return
@@ -168,8 +170,8 @@ func (a *api) tell(ctx context.Context, r *http.Request, s sender, ended <-chan 
 	}
 }
 
-// gather adds to text the event of the execution e and the events of the executions that have ended
-// by then. It returns true if no more events will come.
+// gather adds to text the event of the execution e, and the events of all other executions that
+// have ended in the meantime. It returns true if no more events will come.
 func (a *api) gather(ctx context.Context, text *bytes.Buffer, e awaited, ended <-chan awaited) (over bool) {
 	for {
 		a.write(ctx, text, e)

@@ -26,7 +26,7 @@ type told struct {
 	over    bool
 }
 
-// await requests the ends of executions.
+// await sends a request that waits for the ends of executions.
 func (s *server) await(wait time.Duration, all ...belay.ExecutionID) *told {
 	s.t.Helper()
 	body, err := json.Marshal(wire.Await{Executions: all, WaitMS: wire.Millis(wait)})
@@ -121,8 +121,8 @@ func TestManyAreAwaitedAtOnce(t *testing.T) {
 	}
 }
 
-// When the wait is over, the answer ends with the event over. Without a wait the answer has the
-// executions that have ended already.
+// When the time in the request's field wait_ms has passed, the answer ends with the event over. If
+// that time is 0, the answer has only the executions that had ended before the request.
 func TestAnAwaitIsOver(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	ended, runs := own(t, s.b), own(t, s.b)
@@ -159,9 +159,9 @@ func TestAnAwaitNeedsTheScope(t *testing.T) {
 		fmt.Sprintf(`{"executions": [%q]}`, o.lease.Execution))
 }
 
-// The executions that all requests wait for are bounded: a request beyond the bound is refused, and
-// succeeds once another request has ended. A single caller has at most half of the bound, and these
-// refusals are not logged as an outage of the store.
+// The number of executions for which all requests together may wait is limited, and a single caller
+// may use half of that limit. A request above a limit is refused, and succeeds once another request
+// has ended. These refusals are not logged as an outage of the store.
 func TestAwaitsAreBounded(t *testing.T) {
 	const each, most = 1000, 10
 	s := serve(t, httpapi.Options{})

@@ -20,12 +20,13 @@ import (
 	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
-// corpusSize is how many bad requests there are. A change that adds a route or a field adds bad
-// requests, and the number shows if any are lost.
+// corpusSize is the number of bad requests. They are generated from the routes and fields of the
+// API, so a change of the API also changes this number; the test fails if the number is wrong, for
+// example because requests are no longer generated.
 const corpusSize = 4309
 
-// Every bad request is refused with a problem, in less than a second: no 5xx, no panic, and no
-// memory that the server keeps.
+// Every bad request is refused in less than a second, with a problem and a status 4xx. No handler
+// panics, and the memory of the server does not grow.
 func TestBadRequestsAreRefused(t *testing.T) {
 	open := serve(t, httpapi.Options{Hosts: []string{"127.0.0.1"}, Rate: httpapi.Rate{PerSecond: -1}})
 	cases := corpus(open.target())
@@ -57,8 +58,8 @@ func patience() time.Duration {
 	return time.Second
 }
 
-// refusesAll sends bad requests one after the other, and returns by how much the resident memory
-// grew at most.
+// refusesAll sends bad requests one after the other, and returns the largest growth of the resident
+// memory beyond before.
 func (s *server) refusesAll(t *testing.T, cases []bad, before int64) (most int64) {
 	t.Helper()
 	client := &http.Client{
@@ -96,8 +97,8 @@ func (c bad) String() string {
 	return fmt.Sprintf("%s %.100s (%.60s) %q", c.method, c.path, c.name, body)
 }
 
-// refuses sends a bad request and reports its status, and as an error what is wrong with the
-// refusal.
+// refuses sends a bad request and returns the status of the answer. The error says what is wrong
+// with the answer if it is not a proper refusal.
 func (s *server) refuses(client *http.Client, c bad) (int, error) {
 	req, err := http.NewRequestWithContext(context.Background(), c.method, s.url, nil)
 	if err != nil {
@@ -150,7 +151,7 @@ func (s *server) refuses(client *http.Client, c bad) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// endless reads as one long JSON string.
+// endless is a reader of one JSON string that never ends.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -180,8 +181,8 @@ func rss(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// target creates one execution, lock and session on the server, and the good requests on them that
-// the bad requests are made from.
+// target creates one execution, one lock and one session on the server. It returns good requests on
+// these three, from which the test makes bad requests.
 func (s *server) target() target {
 	s.t.Helper()
 	path := s.submit(`{"workflow": "w"}`)

@@ -22,7 +22,7 @@ import (
 
 // BenchmarkCommitBesideWatchers measures how long an owner waits for a commit on SQLite, without
 // watchers of its execution and with a thousand, a tenth of whom read slowly. The rounds of the two
-// cases alternate. The claim is that the p99 with watchers is at most 1.2 times the p99 without.
+// cases alternate. The p99 with watchers should be at most 1.2 times the p99 without watchers.
 func BenchmarkCommitBesideWatchers(b *testing.B) {
 	const (
 		watchers = 1000

@@ -22,8 +22,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 const golden = "testdata/openapi.json"
 
-// A change of the contract is also a change of the golden file, so that a reviewer sees it: clients
-// are generated from this file.
+// The OpenAPI document of the server equals the golden file, from which clients are generated. So
+// every change of the API also changes that file, and a reviewer sees the change.
 func TestContractIsTheGoldenFile(t *testing.T) {
 	s := serve(t, httpapi.Options{Extra: agentapi.New(nil, agentapi.Options{}).Routes(nil)})
 	got := s.want(http.StatusOK, nil, http.MethodGet, "/openapi.json", "").body
@@ -42,8 +42,9 @@ func TestContractIsTheGoldenFile(t *testing.T) {
 	}
 }
 
-// The document is complete: every reference leads to a part of it, every schema compiles, and every
-// operation has a name of its own, a summary, its parameters, its answers and its refusals.
+// The OpenAPI document is complete: every reference leads to a part of the document, every schema
+// compiles, and every operation has a unique name, a summary, its parameters, its answers and its
+// refusals.
 func TestDocumentIsWhole(t *testing.T) {
 	d := documentOf(t, serve(t, httpapi.Options{Extra: agentapi.New(nil, agentapi.Options{}).Routes(nil)}))
 	var walk func(at string, v any)
@@ -87,7 +88,7 @@ func TestDocumentIsWhole(t *testing.T) {
 	}
 }
 
-// The document uses only words of JSON Schema and OpenAPI.
+// The OpenAPI document uses only keywords of JSON Schema and OpenAPI.
 func TestDocumentHasNoWordsOfItsOwn(t *testing.T) {
 	text, err := os.ReadFile(golden)
 	if err != nil {
@@ -98,7 +99,7 @@ func TestDocumentHasNoWordsOfItsOwn(t *testing.T) {
 	}
 }
 
-// The document says where its server is and under which license it stands.
+// The OpenAPI document has the URL of its server and the license of the API.
 func TestDocumentNamesItsServerAndLicense(t *testing.T) {
 	d := documentOf(t, serve(t, httpapi.Options{}))
 	servers, _ := d.raw["servers"].([]any)
@@ -108,8 +109,9 @@ func TestDocumentNamesItsServerAndLicense(t *testing.T) {
 	}
 }
 
-// The patterns of ids accept exactly the ids that the parsers accept: the first digit of an id has
-// no more bits than its bytes need.
+// The patterns of ids in the OpenAPI document accept exactly the ids that the parsers of package
+// belay accept. In particular, both refuse an id whose first digit is too large for the number of
+// bytes in the id.
 func TestPatternsOfIDsAreAsStrictAsTheirParsers(t *testing.T) {
 	d := documentOf(t, serve(t, httpapi.Options{}))
 	schemas := d.raw["components"].(map[string]any)["schemas"].(map[string]any)

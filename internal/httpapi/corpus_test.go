@@ -22,12 +22,12 @@ type bad struct {
 	size int64
 }
 
-// good is a request that the server would carry out; bad requests are made by spoiling one part of
-// it.
+// good is a request that the server would carry out. The tests make bad requests from it by
+// spoiling one part.
 type good struct{ method, path, body string }
 
-// target is a server with an execution, a lock and a session, so that a bad request which the
-// server does not refuse succeeds and fails the test.
+// target describes a server with an execution, a lock and a session. All good requests would
+// succeed there, so if a bad request is refused, the cause is its spoiled part.
 type target struct {
 	requests []good
 	schemas  func(method, path string) map[string]any // the schema of the route's body
@@ -212,7 +212,7 @@ func wrongValues(schema map[string]any) map[string]any {
 	return out
 }
 
-// badIDs are paths with ids that the server never gave.
+// badIDs are paths with ids that the server has never assigned.
 func badIDs(g good) []bad {
 	parts := strings.Split(g.path, "/")
 	var out []bad

@@ -6,7 +6,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Event is a kind of event in a stream of server-sent events, as the OpenAPI document describes it.
+// Event describes, for the OpenAPI document, one kind of event in a stream of server-sent events.
 type Event struct {
 	// Schema is the name of the event's schema in the document.
 	Schema string

@@ -33,7 +33,7 @@ type checked struct {
 	seen     map[string]bool               // "GET /path 200"
 }
 
-// of is the document for another test.
+// of returns a copy of the document that reports faults to the test t.
 func (d *document) of(t testing.TB) *document {
 	c := *d
 	c.t = t
@@ -46,7 +46,7 @@ type documentedRoute struct {
 	operation    map[string]any
 }
 
-// noLoader refuses to fetch other documents to which a document refers.
+// noLoader refuses to load a document to which the OpenAPI document refers.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) { return nil, fmt.Errorf("%s: nothing is loaded", url) }
@@ -104,7 +104,8 @@ func (d *document) route(method, path string) (documentedRoute, bool) {
 	return documentedRoute{}, false
 }
 
-// contract is the golden file. Every answer of every test is checked against it.
+// contract is the OpenAPI document in the golden file. The tests check every answer of the server
+// against it.
 func contract(t testing.TB) *document {
 	t.Helper()
 	return goldenDocument().of(t)
@@ -130,7 +131,8 @@ func (d *document) checkKnown(method, path string, a *answer) {
 	}
 }
 
-// check checks an answer against what the document says of its route and status.
+// check compares an answer with the document's description of the answers with this route and
+// status.
 func (d *document) check(method, path string, a *answer) {
 	d.t.Helper()
 	r, ok := d.route(method, path)

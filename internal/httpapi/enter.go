@@ -172,8 +172,8 @@ func checkText(r *http.Request, lists []string) error {
 // isText reports whether s can be a name: UTF-8 without a NUL.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// read reads the whole body when there is room for it, checks it, and replaces the request's body
-// by the checked bytes.
+// read waits until there is memory for the body, reads the whole body, checks it, and replaces the
+// request's body by the checked bytes.
 func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.Buffer, error) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		r.Body = http.NoBody
@@ -190,9 +190,9 @@ func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.B
 	if size < 0 { // the length is unknown
 		size = most
 	}
-	take := a.room.take
+	take := a.bodies.take
 	if rt.alive {
-		take = a.room.first
+		take = a.bodies.first
 	}
 	give, err := take(r.Context(), size)
 	if err != nil {

@@ -109,7 +109,7 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 		return nil, got.Err
 	}
 	in.Body.Input, s.Input = nil, nil
-	leaveRoom(ctx)
+	releaseBody(ctx)
 	out, err := a.awaited(ctx, got.ID, wait)
 	if err != nil {
 		return nil, err

@@ -34,15 +34,16 @@ type Route struct {
 	// Stream says that an answer may have no end, and Events are the server-sent events of such an answer.
 	Stream bool
 	Events []Event
-	// Token says that a stream token of the execution whose id is in the path opens the stream.
+	// If Token is set, a request without a key may open the stream with a stream token of the
+	// execution whose id is in the path.
 	Token bool
-	// Over describes the answer 204 of a stream, which says that there is nothing more to request;
-	// empty if the route never answers 204.
+	// Over describes, for the OpenAPI document, when the route answers 204 because a stream has no
+	// more events; it is empty if the route never answers 204.
 	Over string
 	// Also are the statuses of further refusals.
 	Also []int
-	// Refuse writes a refusal that came before the handler in a form other than a problem, and
-	// Fault is the type of that form. A nil Refuse writes a problem.
+	// Refuse writes a refusal of the checks before the handler, in a form other than a problem, and
+	// Fault is the type of that form. If Refuse is nil, these refusals are problems.
 	Refuse func(http.ResponseWriter, wire.Problem)
 	Fault  reflect.Type
 	// Handler answers. Each of its writes must be done within the write timeout; a handler that

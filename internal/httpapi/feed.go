@@ -121,7 +121,7 @@ func (f *feeds) leave(fd *feed, g *group) {
 	}
 }
 
-// join finds a group that has room.
+// join adds a watcher to a group that has fewer than groupSize watchers, or to a new group.
 func (fd *feed) join() *group {
 	fd.mu.Lock()
 	defer fd.mu.Unlock()
@@ -136,7 +136,7 @@ func (fd *feed) join() *group {
 	return g
 }
 
-// part leaves a group; an empty group is removed.
+// part removes a watcher from its group, and removes a group without watchers.
 func (fd *feed) part(g *group) {
 	fd.mu.Lock()
 	defer fd.mu.Unlock()
@@ -235,7 +235,7 @@ func (fd *feed) end(err error) {
 	fd.tell()
 }
 
-// tell lets wake know that the feed has something new.
+// tell signals to the goroutine of wake that the feed has something new.
 func (fd *feed) tell() {
 	select {
 	case fd.dirty <- struct{}{}:

@@ -44,8 +44,8 @@ func (s *scripted) Execution(context.Context, belay.ExecutionID) (belay.Executio
 	return (<-s.executions)()
 }
 
-// come waits for frames after a seq, or for the error that ends the feed.
-func (fd *feed) come(ctx context.Context, g *group, seq int64) ([]frame, error) {
+// next waits for frames after a seq, or for the error that ends the feed.
+func (fd *feed) next(ctx context.Context, g *group, seq int64) ([]frame, error) {
 	for {
 		frames, next, _, err := fd.after(seq, g)
 		if err != nil || len(frames) > 0 {
@@ -59,21 +59,21 @@ func (fd *feed) come(ctx context.Context, g *group, seq int64) ([]frame, error) 
 	}
 }
 
-// A feed that fails ends for its watchers. The next watcher gets another feed, even if the first
-// watchers have not left yet.
+// When a feed fails, all of its watchers get the error. The next watcher gets a new feed, even if
+// the earlier watchers have not left the failed feed yet.
 func TestFeedThatFailedIsNotJoined(t *testing.T) {
 	b := script()
 	f := feeds{backend: b, open: make(map[feedKey]*feed)}
 	b.events <- func() ([]belay.Event, error) { return nil, errors.New("a damaged row") }
 	old, g, leave := f.watch(feedKey{}, 0)
 	defer leave()
-	if _, err := old.come(t.Context(), g, 0); err == nil {
+	if _, err := old.next(t.Context(), g, 0); err == nil {
 		t.Fatal("the first watcher got no error")
 	}
 	b.events <- func() ([]belay.Event, error) { return []belay.Event{{Seq: 1, Kind: "submitted"}}, nil }
 	fd, g, leaveNew := f.watch(feedKey{}, 0)
 	defer leaveNew()
-	if frames, err := fd.come(t.Context(), g, 0); err != nil || len(frames) != 1 {
+	if frames, err := fd.next(t.Context(), g, 0); err != nil || len(frames) != 1 {
 		t.Errorf("%d frames, %v, for the watcher after the failure", len(frames), err)
 	}
 }
@@ -93,7 +93,7 @@ func TestFeedRidesOutAnOutage(t *testing.T) {
 		f := feeds{backend: b, open: make(map[feedKey]*feed)}
 		fd, g, leave := f.watch(feedKey{}, 0)
 		defer leave()
-		if frames, err := fd.come(t.Context(), g, 0); err != nil || len(frames) != 1 || frames[0].end == nil {
+		if frames, err := fd.next(t.Context(), g, 0); err != nil || len(frames) != 1 || frames[0].end == nil {
 			t.Errorf("frames %+v, %v; want the last event and the end", frames, err)
 		}
 	})

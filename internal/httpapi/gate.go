@@ -73,9 +73,9 @@ func (c caller) actor(said string) string {
 	return c.key.Name
 }
 
-// admitted is a request that was let in: its caller, the name under which the request is counted,
-// the function that gives back the room of its body, and the function that ends the count of its
-// wait.
+// admitted is a request that passed the checks: its caller; the name under which the rate limit
+// counts the request; give, which gives back the memory of the request's body; and leave, after
+// which the request no longer counts as a waiting request.
 type admitted struct {
 	caller caller
 	who    string
@@ -89,7 +89,8 @@ type admitted struct {
 
 type admittedKey struct{}
 
-// release gives the room of the body back, once.
+// release gives the memory of the request's body back to the budget for bodies. A second call does
+// nothing.
 func (in *admitted) release() {
 	if in.give != nil {
 		in.give()
@@ -97,7 +98,8 @@ func (in *admitted) release() {
 	}
 }
 
-// end releases the room of the body and ends the count of the request's wait.
+// end releases the memory of the request's body. If the request counted as a waiting request, it no
+// longer does.
 func (in *admitted) end() {
 	in.release()
 	if in.leave != nil {
@@ -134,9 +136,9 @@ func (g *gate) address(r *http.Request) error {
 	return nil
 }
 
-// hostless reports whether a request has no host because it uses HTTP/1.0, and comes from this
-// machine. The names of hosts are checked to protect against pages in browsers, and browsers always
-// send a host.
+// hostless reports whether a request names no host, uses HTTP/1.0 and comes from this machine. Such
+// a request passes the check of host names, which protects against pages in browsers: browsers
+// always send a host.
 func hostless(r *http.Request) bool {
 	if r.Host != "" || r.ProtoAtLeast(1, 1) {
 		return false
@@ -168,8 +170,9 @@ func (g *gate) admit(r *http.Request, rt *route, in *admitted) (err error) {
 	in.who = remote(r)
 	scopes := rt.scopes
 	if rt.probe {
-		// Probes have a limit of their own: a flood of bad keys from the same address must not make
-		// the server look dead.
+		// Health checks have a rate limit of their own: otherwise a flood of requests with bad keys
+		// from the same address would use up the limit, the checks would fail, and a supervisor would
+		// restart the server.
 		return g.limits.take(r, "probe "+in.who, in)
 	}
 	if len(scopes) == 0 {
@@ -237,8 +240,8 @@ func (g *gate) caller(r *http.Request) (caller, error) {
 	return caller{key: key}, nil
 }
 
-// still reports whether the key of a request that was let in is still valid. If the store cannot be
-// read, the key counts as valid.
+// still reports whether the key of a request that passed the checks is still valid. If the store
+// cannot be read, the key counts as valid.
 func (g *gate) still(r *http.Request) bool {
 	_, err := g.caller(r)
 	return belay.CodeOf(err) != belay.CodeUnauthorized

@@ -82,11 +82,13 @@ func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, erro
 	return &historyReply{http.StatusOK, &wire.Events{Events: events}}, nil
 }
 
-// someBytes is how many bytes of data an answer has when no more events are added to it.
+// someBytes limits the data in one answer: once an answer has that many bytes, no more events are
+// added.
 const someBytes = 8 << 20
 
-// some reads events that are stored already. With their data, which may be a megabyte for each
-// event, it reads a few at a time and stops when the answer has someBytes.
+// some reads events that are stored already. If the request includes the data of events, which may
+// be a megabyte for each event, some reads a few events at a time and stops when their data has
+// someBytes.
 func (a *api) some(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	if !q.Data {
 		return a.b.Events(ctx, q)

@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// maxBuckets bounds how many callers the server remembers.
+// maxBuckets limits how many callers the server remembers, each with a bucket of requests that the
+// caller may still send (token bucket).
 const maxBuckets = 10_000
 
 // limits counts the requests of each caller.
@@ -114,10 +115,10 @@ func (l *limits) bucket(who string, now time.Time) *rate.Limiter {
 	return b
 }
 
-// forgetLocked makes room: it forgets the callers whose whole quota is available, because a new
-// bucket would give them the same quota. If that is not enough, as in a flood from many addresses,
-// it forgets other callers at random until a tenth of maxBuckets is free. The quotas of the
-// remaining callers stay as they are.
+// forgetLocked makes room for new callers: it deletes the buckets of the callers whose whole quota
+// is available, because a new bucket would give them the same quota. If that is not enough, as in a
+// flood from many addresses, it deletes other buckets at random until a tenth of maxBuckets is
+// free. The quotas of the remaining callers stay as they are.
 func (l *limits) forgetLocked(now time.Time) {
 	for who, b := range l.buckets {
 		if b.TokensAt(now) >= float64(l.rate.Burst) {

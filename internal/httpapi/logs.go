@@ -63,7 +63,7 @@ func (a *api) log(ctx context.Context, in *logRequest) (*stream, error) {
 		return nil, err
 	}
 	give = sync.OnceFunc(give)
-	unread := context.AfterFunc(ctx, give) // gives the room back if the answer is never written
+	unread := context.AfterFunc(ctx, give) // gives the memory back if the answer is never written
 	return &stream{Body: func(c huma.Context) {
 		defer unread()
 		defer give()
@@ -82,14 +82,15 @@ func (a *api) log(ctx context.Context, in *logRequest) (*stream, error) {
 	}}, nil
 }
 
-// part reads some chunks of a log, no more than most, into the room that readers share. The caller
-// must call give when it no longer uses the chunks.
+// part takes memory from the budget that all readers of logs share, and reads some chunks of a log,
+// no more than most. The caller must call give, which returns the memory, when it no longer uses
+// the chunks.
 func (a *api) part(ctx context.Context, q belay.ChunkQuery, most int) (chunks []belay.StoredChunk, give func(),
 	err error) {
 	if q.Limit = logChunks; most > 0 {
 		q.Limit = min(most, logChunks)
 	}
-	if give, err = a.o.Reading.Take(ctx, PageRoom); err != nil {
+	if give, err = a.o.Reading.Take(ctx, PageBytes); err != nil {
 		return nil, nil, err
 	}
 	if chunks, err = a.b.Chunks(ctx, q); err != nil {

@@ -91,7 +91,8 @@ type Options struct {
 	// bodies wait a moment and are then refused with CodeUnavailable. 0 means 128 MiB. The server
 	// needs about three times as much memory for them.
 	Bodies int64
-	// Reading is the memory for readers of logs, which other packages may share; nil makes one.
+	// Reading is the memory budget for requests that read logs. Other packages that also send logs
+	// to clients can use the same budget. If Reading is nil, New makes a budget for this API alone.
 	Reading *Reading
 	// Stopping is closed when the server begins to stop: waiting requests are answered at once.
 	Stopping <-chan struct{}

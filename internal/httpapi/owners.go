@@ -178,8 +178,9 @@ func (a *api) release(ctx context.Context, in *releaseRequest) (*executionReply,
 	return a.settle(ctx, s, in.Key)
 }
 
-// settle ends a run, and returns the execution as it is afterwards. If the request has an operation
-// id, an earlier request may have ended the run already.
+// settle ends a run, and returns the execution as it is afterwards. A request with an
+// Idempotency-Key may be a repeat: if an earlier request with this key has ended the run, settle
+// succeeds and changes nothing.
 func (a *api) settle(ctx context.Context, s belay.Settlement, key string) (*executionReply, error) {
 	s.Repeat = key != ""
 	ctx, replayed := belay.WithReplay(ctx)
@@ -206,8 +207,9 @@ func (a *api) checkpoint(ctx context.Context, in *checkpointRequest) (*savedRepl
 	return a.save(ctx, l, in.Key, &in.Body)
 }
 
-// save writes a checkpoint. If the request has an operation id, an earlier request may have written
-// the checkpoint already.
+// save writes a checkpoint. A request with an Idempotency-Key may be a repeat: if an earlier
+// request with this key has written the checkpoint, save returns the seq of that checkpoint and
+// writes nothing.
 func (a *api) save(ctx context.Context, l belay.Lease, key string, body *wire.Progress) (*savedReply, error) {
 	s := body.Save(l, saveOp(key))
 	s.Repeat = key != ""

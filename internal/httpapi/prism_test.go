@@ -56,7 +56,7 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	}
 }
 
-// prism is Prism as a proxy before a server.
+// prism is a running Prism, a proxy between the test and a server.
 type prism struct {
 	t      *testing.T
 	url    string
@@ -75,7 +75,8 @@ func startPrism(t *testing.T, program, upstream string) *prism {
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Without --errors Prism sends a request that breaks the document on to the server, whose refusal it then judges.
+	// Without the flag --errors, Prism also passes on a request that does not match the document.
+	// The server refuses the request, and Prism checks that refusal.
 	cmd := exec.CommandContext(t.Context(), program, "proxy", golden, upstream, "--host", "127.0.0.1", "--port", port)
 	cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "SCARF_ANALYTICS=false", "NO_COLOR=1")
 	cmd.Stderr = t.Output()
@@ -113,8 +114,8 @@ func (p *prism) takes(method, path, body string) bool {
 	return known && (body == "" || json.Valid([]byte(body)))
 }
 
-// judge reports the violations that Prism has found in a request and its answer. A request that the server refuses may
-// break the document.
+// judge fails the test for each violation that Prism has found in a request or its answer. It
+// ignores violations in a request that the server has refused.
 func (p *prism) judge(method, path string, a *http.Response) {
 	p.t.Helper()
 	if r, ok := p.doc.route(method, path); ok {

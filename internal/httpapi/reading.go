@@ -11,33 +11,34 @@ import (
 const (
 	// logChunks is how many chunks of a log are in memory at a time for one reader.
 	logChunks = 4
-	// PageRoom is how many bytes logChunks chunks take, together with the text that is written for
-	// them.
-	PageRoom = 3 * logChunks * belay.MaxChunk / 2
-	// readingRoom is how many bytes all readers of logs have in memory together.
-	readingRoom = 64 << 20
-	// readingWait is how long a reader waits for the room of others.
+	// PageBytes is how many bytes of memory a request needs for logChunks chunks and for the text
+	// that it writes for them.
+	PageBytes = 3 * logChunks * belay.MaxChunk / 2
+	// readingBudget is how many bytes of logs are in memory at the same time for all readers
+	// together.
+	readingBudget = 64 << 20
+	// readingWait is how long a reader waits for memory that other readers use.
 	readingWait = 30 * time.Second
 )
 
-// Reading is the memory, called room, that the readers of logs share. A reader takes some room
-// while it has a part of a log in memory, and none while it waits for more of the log. A single
-// caller has at most half of the room, however slowly it reads.
+// Reading is the memory budget that all readers of logs share. A reader takes memory while it has a
+// part of a log in memory, and none while it waits for more of the log. A single caller gets at
+// most half of the budget, however slowly its clients read.
 type Reading struct {
-	all *room
+	all *budget
 
 	mu sync.Mutex
-	of map[string]*room
+	of map[string]*budget
 }
 
-// NewReading makes a Reading with all of its room free.
+// NewReading makes a Reading whose memory is all free.
 func NewReading() *Reading {
-	return &Reading{all: newRoom(readingRoom), of: make(map[string]*room)}
+	return &Reading{all: newBudget(readingBudget), of: make(map[string]*budget)}
 }
 
-// Take waits for room for n bytes, for the caller of the request in ctx. The caller must call give
-// when the bytes are no longer in memory. The error is CodeUnavailable if others use the room for
-// too long.
+// Take waits for n bytes of memory for the caller whose request is in ctx. The function that calls
+// Take must call give when the bytes are no longer in memory. The error is CodeUnavailable if there
+// is not enough free memory within readingWait.
 func (r *Reading) Take(ctx context.Context, n int64) (give func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, readingWait)
 	defer cancel()
@@ -61,21 +62,22 @@ func (r *Reading) Take(ctx context.Context, n int64) (give func(), err error) {
 	}, nil
 }
 
-// own returns the room of one caller, and counts one more user of it.
-func (r *Reading) own(who string) *room {
+// own returns the budget of one caller, and counts one more request that uses the budget.
+func (r *Reading) own(who string) *budget {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	own := r.of[who]
 	if own == nil {
-		own = newRoom(readingRoom / 2)
+		own = newBudget(readingBudget / 2)
 		r.of[who] = own
 	}
 	own.users++
 	return own
 }
 
-// leave counts one user less of a caller's room, and forgets a room without users.
-func (r *Reading) leave(who string, own *room) {
+// leave counts one request less that uses a caller's budget, and deletes a budget that no request
+// uses.
+func (r *Reading) leave(who string, own *budget) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if own.users--; own.users == 0 {

@@ -44,9 +44,9 @@ func peak(f func()) uint64 {
 	return most - before.HeapInuse
 }
 
-// However many clients read a log of 16 MiB at the same time, as text or as JSON, each gets all of
-// it, and together they use no more memory than the room for readers.
-func TestReadersOfLogsShareTheirRoom(t *testing.T) {
+// However many clients read a log of 16 MiB at the same time, as text or as JSON, each client gets
+// the whole log, and the memory of the server grows by no more than 300 MiB.
+func TestReadersOfLogsShareTheirMemory(t *testing.T) {
 	if raced.On {
 		t.Skip("the race detector has memory of its own")
 	}
@@ -99,8 +99,9 @@ func TestReadersOfLogsShareTheirRoom(t *testing.T) {
 	}
 }
 
-// A caller whose clients do not read their answers keeps no other caller from reading, although
-// those clients keep their room for longer than a reader waits.
+// If the clients of one caller do not read their answers, the server keeps memory for these answers
+// for longer than a reader waits for memory. Other callers can still read logs, because one caller
+// gets at most half of the memory.
 func TestASlowReaderDoesNotBlockOtherCallers(t *testing.T) {
 	s := serve(t, httpapi.Options{WriteTimeout: 10 * time.Minute})
 	o := own(t, s.b)
@@ -119,7 +120,7 @@ func TestASlowReaderDoesNotBlockOtherCallers(t *testing.T) {
 		}
 		req.Header.Set("Authorization", "Bearer "+slow.key)
 		req.Header.Set("Accept", "text/plain")
-		go func() { // the request waits for room, and then its answer is not read
+		go func() { // the request waits for memory, and then no client reads its answer
 			if resp, err := http.DefaultClient.Do(req); err == nil {
 				t.Cleanup(func() { _ = resp.Body.Close() })
 			}

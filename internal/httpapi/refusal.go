@@ -62,7 +62,8 @@ func refuse(err error) *refusal {
 	return f
 }
 
-// errStopping is why the server ended a wait: it is stopping.
+// errStopping is the cause with which the server ends the contexts of waiting requests when it
+// begins to stop.
 var errStopping = errors.New("the server is stopping")
 
 // retry sets Retry-After if repeating the request may help.

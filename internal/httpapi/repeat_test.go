@@ -10,8 +10,9 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// A submission with the Idempotency-Key of an earlier one is answered with the first execution and
-// a header that says so. With another body it is refused.
+// If a submission has the Idempotency-Key of an earlier submission and the same body, the answer is
+// the execution of the earlier submission, with a header that says so. If the body differs, the
+// submission is refused.
 func TestSubmitIsRepeated(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const body = `{"workflow": "w", "input": {"n": 1}}`
@@ -45,7 +46,7 @@ func TestKeyInHeaderAndBody(t *testing.T) {
 		`{"workflow": "w", "idempotency_key": "k"}`, "Idempotency-Key", "l")
 }
 
-// locked is an execution that an outside owner has locked.
+// locked is an external execution that a client, which is no worker, has locked and so owns.
 type locked struct {
 	*server
 	path, lock string
@@ -68,9 +69,9 @@ func (l *locked) events() []belay.Event {
 	return h.Events
 }
 
-// A write that is repeated with its Idempotency-Key is written once, and the repeat is answered
-// like the first request. Without a key every checkpoint is written, and the end of a run is a
-// repeat if its body is the same.
+// If an owner repeats a write with the same Idempotency-Key, the store has the write once, and the
+// repeat gets the answer of the first request. Without a key, every request for a checkpoint writes
+// a checkpoint; a second request to end a run with the same body counts as a repeat.
 func TestOwnersWritesAreRepeated(t *testing.T) {
 	l := serve(t, httpapi.Options{}).locked("")
 	save := func(data, key string) (seq int64) {
@@ -126,9 +127,10 @@ func TestActionsAreRepeated(t *testing.T) {
 	}
 }
 
-// The whole life of an outside lock: a second owner's request for the lock is refused and names the
-// first owner; a write needs the lock; after a steal every write of the old owner is refused; and
-// the next owner continues from the checkpoint.
+// The whole life of the lock of an owner that is no worker: while one owner has the lock, another
+// client's request for it is refused, and the refusal names the owner; a write without the lock is
+// refused; after an operator has stolen the lock, every write of the old owner is refused; and the
+// next owner continues from the checkpoint.
 func TestOutsideOwner(t *testing.T) {
 	l := serve(t, httpapi.Options{}).locked(`, "on_lost": "requeue"`)
 	l.want(http.StatusOK, nil, http.MethodPut, l.path+"/checkpoint", `{"data": {"turn": 1}}`, l.lease...)

@@ -30,7 +30,7 @@ func (w *reply) WriteHeader(status int) {
 	}
 	if !w.routed {
 		w.refused, w.routed = true, true
-		unrouted(status, w.Header()).write(unheld{w})
+		unrouted(status, w.Header()).write(problemWriter{w})
 		return
 	}
 	w.send(status)
@@ -72,8 +72,9 @@ func (w *reply) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// unheld writes a problem in place of the mux's own answer, which a reply drops.
-type unheld struct{ *reply }
+// problemWriter writes a problem to the client in place of the mux's own refusal. It bypasses
+// reply.Write, which discards the text of that refusal.
+type problemWriter struct{ *reply }
 
-func (w unheld) WriteHeader(status int)      { w.send(status) }
-func (w unheld) Write(b []byte) (int, error) { return w.ResponseWriter.Write(b) }
+func (w problemWriter) WriteHeader(status int)      { w.send(status) }
+func (w problemWriter) Write(b []byte) (int, error) { return w.ResponseWriter.Write(b) }

@@ -11,8 +11,9 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Each type below stands for a type of package belay in the OpenAPI document, where its text has a
-// pattern or a list of words. Package belay itself does not depend on OpenAPI.
+// Each type below gives the schema of a type of package belay in the OpenAPI document: a string
+// with a pattern or with a list of allowed words. They are separate types so that package belay
+// does not depend on OpenAPI.
 type (
 	executionID    struct{}
 	workerID       struct{}

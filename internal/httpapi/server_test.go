@@ -31,7 +31,8 @@ type server struct {
 	// prism is the proxy through which the requests that it can pass on are sent; nil if requests
 	// go to the server directly.
 	prism *prism
-	// ended gets a token when the handler of a request returns, on a server of serveNarrow.
+	// ended receives a value each time that the handler of a request returns. Only serveNarrow sets
+	// it.
 	ended <-chan struct{}
 }
 

@@ -10,9 +10,9 @@ import (
 )
 
 // shape lists the names that the objects of a body may have, in exact case, and which of them are
-// required. The decoder of the routes that workers use all the time would accept a name in another
-// case, and a proxy in between might not. A nil shape allows any value: a payload, or a type with
-// its own decoder.
+// required. The case matters because encoding/json, which decodes some bodies, also accepts a name
+// in another case, and a proxy between client and server may not: the two would read different
+// requests. A nil shape allows any value: a payload, or a type with its own decoder.
 type shape struct {
 	fields map[string]field // by the name in quotes; nil if the value is no object
 	needed int              // the number of required fields

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// The names of fields must have the exact case, except in a payload. A decoder that accepts "Token"
-// for "token" would read another request than a proxy that does not.
+// The names of fields must have the exact case, except in a payload. If the server accepted "Token"
+// for "token" and a proxy in front of the server did not, the two would read different requests.
 func TestNamesCountLetterByLetter(t *testing.T) {
 	lease := wire.LeaseOf(belay.Lease{Token: 1})
 	submit := wire.SubmitOf(belay.Submission{

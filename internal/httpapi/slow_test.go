@@ -128,8 +128,8 @@ func cutOff(t *testing.T, url, what, text string, status int, silent error) {
 	}
 }
 
-// deaf requests a large answer and reads none of it until the server has given up. The rest of the
-// answer must not arrive afterwards.
+// deaf requests a large answer and reads none of it until the server has cut the connection. If
+// deaf reads after that, the rest of the answer must not arrive.
 func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
 	c, err := dial(t, url)
 	if err != nil {
@@ -147,11 +147,11 @@ func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
 	}
 }
 
-// Large bodies that clients send at the same time wait for each other, and a body that waits too
-// long is refused with Retry-After, so that together they never take more memory than
-// Options.Bodies. Small requests pass, and a request that waits for a result keeps no room, because
-// its body was read.
-func TestLargeBodiesWaitForRoom(t *testing.T) {
+// Large bodies that clients send at the same time never take more memory together than
+// Options.Bodies: a body waits until there is enough free memory, and is refused with Retry-After
+// if it waits too long. Small requests do not wait. A request that waits for a result gives back
+// the memory of its body, which was read before.
+func TestLargeBodiesWaitForMemory(t *testing.T) {
 	t.Parallel()
 	s := serve(t, httpapi.Options{Bodies: 1 << 20, BodyTimeout: 30 * time.Second})
 	large := `{"workflow": "w", "input": "` + strings.Repeat("x", 900<<10) + `"}`
@@ -194,7 +194,7 @@ func TestLargeBodiesWaitForRoom(t *testing.T) {
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || resp.StatusCode != http.StatusCreated {
-		t.Fatalf("the body that had room: %v, %v", resp, err)
+		t.Fatalf("the body that had memory: %v, %v", resp, err)
 	}
 	resp.Body.Close()
 	s.submit(large)

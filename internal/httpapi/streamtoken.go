@@ -68,9 +68,9 @@ func parseToken(text string) (*streamToken, bool) {
 	return t, true
 }
 
-// present takes the stream token out of the query of a request, so that nothing behind the gate sees it. It does so
-// only for a GET of a route that accepts stream tokens. Every other route refuses the parameter access_token as
-// unknown.
+// present takes the stream token out of the query of a request, so that no handler or log sees the
+// token. It does so only for a GET of a route that accepts stream tokens. Every other route refuses
+// the parameter access_token as unknown.
 func (in *admitted) present(r *http.Request, rt *route) (*http.Request, error) {
 	if !rt.token || r.Method != http.MethodGet || !strings.Contains(r.URL.RawQuery, tokenParameter) {
 		return r, nil
@@ -92,7 +92,7 @@ func (in *admitted) present(r *http.Request, rt *route) (*http.Request, error) {
 	return &bare, nil
 }
 
-// presented is the request's admission if it came with a stream token.
+// presented returns the admitted request of r if the request has a stream token, and otherwise nil.
 func presented(r *http.Request) *admitted {
 	if in, ok := r.Context().Value(admittedKey{}).(*admitted); ok && in.token != "" {
 		return in

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// tokened is a server with keys, two ended executions, and a stream token for the first.
+// tokened is a server with keys, two ended executions, and a stream token for the first execution.
 type tokened struct {
 	*server
 	now         atomic.Int64 // seconds that were added to the clock, which stands still otherwise
@@ -38,7 +38,7 @@ func serveTokens(t *testing.T) *tokened {
 	return s
 }
 
-// made asks for a stream token with a key.
+// made requests a stream token for an execution; with sends the request with its key.
 func (s *tokened) made(with *server, path string) string {
 	s.t.Helper()
 	var out struct {
@@ -70,9 +70,12 @@ func TestAStreamTokenOpensItsStream(t *testing.T) {
 	s.want(http.StatusOK, nil, "GET", at, "")
 }
 
-// A stream token opens nothing else: no other execution, route or method. The server refuses it after its minute, more
-// than a minute before it was made, with a changed code, with the id of another key, and in another place of the
-// request. Only the answer that makes the token contains it, and the log never does.
+// A stream token gives access only to the stream of its execution: the server refuses the token for
+// any other execution, route or method. It also refuses the token more than a minute after it was
+// made; if the server's clock is more than a minute behind the clock of the server that made it;
+// with any changed character; with the id of another key; and in any place of the request other
+// than the query. The token is in the answer that creates it, and in no other answer and not in the
+// log.
 func TestAStreamTokenOpensNothingElse(t *testing.T) {
 	s := serveTokens(t)
 	query := "?access_token=" + s.token

@@ -71,7 +71,8 @@ func TestWaitsOfACallerAreBounded(t *testing.T) {
 	}
 }
 
-// A body without room is refused with 503, and the refusal is not logged as an outage of the store.
+// A body for which there is not enough memory is refused with 503, and the refusal is not logged as
+// an outage of the store.
 func TestABoundIsNoOutage(t *testing.T) {
 	s := serve(t, httpapi.Options{Bodies: 100 << 10})
 	body := `{"workflow": "w", "input": "` + strings.Repeat("x", 200<<10) + `"}`

@@ -39,7 +39,7 @@ func (s *Service) chunks(ctx context.Context, id belay.ExecutionID, name string,
 
 func (s *Service) page(ctx context.Context, id belay.ExecutionID, name string, from int64,
 	each func(belay.StoredChunk) bool) (next int64, more bool, err error) {
-	give, err := s.o.Reading.Take(ctx, httpapi.PageRoom)
+	give, err := s.o.Reading.Take(ctx, httpapi.PageBytes)
 	if err != nil {
 		return from, false, err
 	}

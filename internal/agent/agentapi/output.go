@@ -15,7 +15,7 @@ const (
 	maxOutput = 1 << 20
 	// outputRoom is the memory, in bytes, that is needed to read the end of an output: one page of
 	// chunks, and maxOutput bytes.
-	outputRoom = httpapi.PageRoom + maxOutput
+	outputRoom = httpapi.PageBytes + maxOutput
 )
 
 // output returns the end of a job's output and reserves memory for it. The caller must call give

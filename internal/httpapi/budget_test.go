@@ -12,12 +12,13 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Bodies in memory together never exceed the room. A body that waits gets room in order of arrival,
-// is refused if it waits too long, and does not block the others if its request is cancelled.
-func TestRoomIsBounded(t *testing.T) {
+// The bodies in memory together never exceed the memory budget. Bodies that wait get memory in
+// order of arrival. A body that waits too long is refused, and a body whose request is cancelled
+// does not block the bodies behind it.
+func TestTheMemoryOfBodiesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
-		r := newRoom(10 * mib)
+		r := newBudget(10 * mib)
 		giveAll, err := r.take(t.Context(), 10*mib)
 		if err != nil {
 			t.Fatal(err)
@@ -29,8 +30,8 @@ func TestRoomIsBounded(t *testing.T) {
 		}
 		began := time.Now()
 		_, err = r.take(t.Context(), mib)
-		if belay.CodeOf(err) != belay.CodeUnavailable || time.Since(began) != roomWait {
-			t.Errorf("without room: %v after %s", err, time.Since(began))
+		if belay.CodeOf(err) != belay.CodeUnavailable || time.Since(began) != memoryWait {
+			t.Errorf("without memory: %v after %s", err, time.Since(began))
 		}
 
 		type got struct {
@@ -56,7 +57,7 @@ func TestRoomIsBounded(t *testing.T) {
 		first := <-order
 		synctest.Wait()
 		if first.n != 6*mib || len(order) != 0 {
-			t.Errorf("the first to get room has %d bytes, and %d others have some", first.n, len(order))
+			t.Errorf("the first to get memory has %d bytes, and %d others have some", first.n, len(order))
 		}
 		first.give()
 		second := <-order
@@ -67,13 +68,13 @@ func TestRoomIsBounded(t *testing.T) {
 	})
 }
 
-// Heartbeats that are too long to go without room get it before all other bodies, in order of
-// arrival, until they have their part of the room. The next heartbeat waits in line with the other
-// bodies.
-func TestHeartbeatsGetRoomFirst(t *testing.T) {
+// Heartbeats that are too long for smallBody get memory before all other bodies, in order of
+// arrival, until heartbeats have one part in firstOf of the budget. Further heartbeats wait in one
+// queue with the other bodies.
+func TestHeartbeatsGetMemoryFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
-		r := newRoom(2 * firstOf * mib)
+		r := newBudget(2 * firstOf * mib)
 		give, err := r.take(t.Context(), 2*firstOf*mib)
 		if err != nil {
 			t.Fatal(err)
@@ -112,11 +113,11 @@ func TestHeartbeatsGetRoomFirst(t *testing.T) {
 	})
 }
 
-// Of two heartbeats that wait for room, the older gets it first.
-func TestTheOlderHeartbeatGetsRoomFirst(t *testing.T) {
+// Of two heartbeats that wait for memory, the older one gets memory first.
+func TestTheOlderHeartbeatGetsMemoryFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
-		r := newRoom(firstOf * mib)
+		r := newBudget(firstOf * mib)
 		give, err := r.take(t.Context(), (firstOf-1)*mib+mib/2)
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +126,7 @@ func TestTheOlderHeartbeatGetsRoomFirst(t *testing.T) {
 		for _, x := range []struct {
 			who  string
 			size int64
-		}{{"the older", mib * 3 / 4}, {"the newer", mib / 4}} { // there is room for the newer heartbeat alone
+		}{{"the older", mib * 3 / 4}, {"the newer", mib / 4}} { // there is memory for the newer heartbeat alone
 			go func() {
 				if give, err := r.first(t.Context(), x.size); err == nil {
 					order <- x.who
@@ -145,11 +146,11 @@ func TestTheOlderHeartbeatGetsRoomFirst(t *testing.T) {
 	})
 }
 
-// A body that needs more than the whole room is refused after roomWait, as if there were no room,
-// and does not block the next body.
-func TestABodyLargerThanTheRoomIsRefused(t *testing.T) {
+// A body that needs more than the whole memory budget is refused after memoryWait, like a body for
+// which there is no free memory, and does not block the next body.
+func TestABodyLargerThanTheBudgetIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(1 << 20)
+		r := newBudget(1 << 20)
 		if _, err := r.take(t.Context(), 2<<20); belay.CodeOf(err) != belay.CodeUnavailable {
 			t.Errorf("got %v", err)
 		}
