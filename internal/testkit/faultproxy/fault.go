@@ -37,8 +37,8 @@ func (p *Proxy) transfer(n int) time.Duration {
 	return time.Duration(n) * time.Second / time.Duration(p.fault.Bandwidth)
 }
 
-// through returns the part of a piece of data that the proxy delivers, and whether that is the
-// whole piece.
+// through returns the part of a piece of data that the proxy delivers, and false if the proxy must
+// cut the connection after that part.
 func (p *Proxy) through(d Direction, data []byte) (part []byte, whole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

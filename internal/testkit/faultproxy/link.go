@@ -50,7 +50,7 @@ func (l *link) close() {
 	})
 }
 
-// halve closes only the server's side.
+// halve resets the connection to the server, and leaves the connection to the client open.
 func (l *link) halve() {
 	l.half.Store(true)
 	reset(l.server)

@@ -114,8 +114,8 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// CutAfter counts the bytes that the proxy delivers to clients from now on, and cuts the connection
-// that delivers the n-th byte after this byte: the client gets only a part of a reply.
+// CutAfter makes the proxy deliver n more bytes to its clients, and then cut the connection that
+// delivered the last of these bytes. So one client gets only a part of a reply.
 func (p *Proxy) CutAfter(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

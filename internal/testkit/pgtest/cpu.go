@@ -32,8 +32,8 @@ func (s *Server) CPU() time.Duration {
 	return all
 }
 
-// used returns the time in a line of /proc if the line is about the postmaster or one of its child
-// processes.
+// used returns the processor time in the line stat of /proc if the line describes the postmaster or
+// one of its child processes, and otherwise 0.
 func used(stat, postmaster string) time.Duration {
 	pid, rest, _ := strings.Cut(stat, " (")
 	fields := strings.Fields(rest[strings.LastIndexByte(rest, ')')+1:])

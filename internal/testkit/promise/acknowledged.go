@@ -11,8 +11,8 @@ const LeastLarge = 128 << 10
 
 // G3 checks that nothing acknowledged is lost. Every acknowledged write is in the store, byte for
 // byte. If the answer to a write never reached its caller, the write is in the store completely and
-// once, or not at all. The store has no write that was never requested. The output of a script
-// follows from the script.
+// once, or not at all. The store has no write that was never requested. An execution whose input is
+// a script has the output that can be computed from the script.
 func G3(f *Finding) {
 	if len(f.History.Told) == 0 {
 		return
@@ -56,7 +56,7 @@ func (f *Finding) once() {
 	}
 }
 
-// kept finds in the store the writes that callers requested.
+// kept checks that the store has the writes that callers requested.
 type kept struct {
 	*Finding
 	answered map[belay.OpID]bool // operations whose answer reached a caller
@@ -172,8 +172,8 @@ func (k kept) signal(s *Story, e *Entry) bool {
 	return n > 0
 }
 
-// control finds the event of an action. An action that had nothing to do succeeds and leaves no
-// event.
+// control finds the event of an operator's action. An action without effect, such as the pause of a
+// paused execution, succeeds and leaves no event.
 func (k kept) control(s *Story, e *Entry) bool {
 	// The kind of the event is the name of the action, even for a cancel that ended a run by force.
 	there := s.Find(e.Name, func(ev *belay.Event) bool {
@@ -185,7 +185,8 @@ func (k kept) control(s *Story, e *Entry) bool {
 	return there
 }
 
-// already reports whether the action had nothing to do at some time during the call.
+// already reports whether at some time during the call the execution already was in the state that
+// the action requests, so that the action had no effect.
 func (k kept) already(s *Story, e *Entry) bool {
 	const cancel, pause, resume, preempt = string(belay.ActionCancel), string(belay.ActionPause),
 		string(belay.ActionResume), string(belay.ActionPreempt)

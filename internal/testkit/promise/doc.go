@@ -8,15 +8,16 @@
 //
 // A [History] has a [Story] for each execution, which is its row and its events in the form that
 // the checkers need; the sessions of workers; an [Entry] for each call, as the caller saw it; and a
-// [Sighting] for each event that a watcher received. Each user fills in the parts for which it has
+// [Sighting] for each event that a watcher received. Each test fills in the parts for which it has
 // data: without calls, the checkers check only the stories.
 //
 // # The checkers
 //
 // Each promise, G1 to G15, has a function that reads a history and records in a [Finding] what
-// breaks the promise. The functions follow from the promises and not from the code: where both need
-// a formula, the checker has its own formula, and this package does not import the rules.
+// breaks the promise. The functions are written from the text of the promises and not from the code
+// of the engine: where both need a formula, the checker has its own formula, and this package does
+// not import the engine's rules.
 //
-// The users of the checkers test that the checkers find faults: each user plants bugs in the
-// system, and the checker of the broken promise must find each bug.
+// The tests also check that the checkers find faults: they plant bugs in the system or in a
+// history, and the checker of the broken promise must find each bug.
 package promise

@@ -30,7 +30,7 @@ func EndOf(err error) Ending {
 	return Refused
 }
 
-// Entry is one call as its caller saw it, or an event in a workflow: an effect, which is the begin
+// Entry is one call as its caller saw it, or an event in a workflow: an effect, which is the start
 // of a step, or the end of a sleep. A field that does not apply to the entry is empty.
 type Entry struct {
 	Kind string      `json:"kind"`
@@ -64,7 +64,8 @@ type Entry struct {
 	Delay    time.Duration     `json:"delay,omitempty"` // the delay that a settlement requested
 }
 
-// won reports whether the entry is a claim or a lock.
+// won reports whether the entry is a claim or a lock, with which a caller became the owner of an
+// execution.
 func (e *Entry) won() bool { return e.Kind == "claim" || e.Kind == "lock" }
 
 // op returns the id of the operation, which is the same in each repetition. The operation id of a

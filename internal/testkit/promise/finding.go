@@ -18,7 +18,7 @@ type Finding struct {
 	Violated []string
 }
 
-// OK counts one thing that was checked and is right.
+// OK counts a check that found no violation.
 func (f *Finding) OK() { f.Looked++ }
 
 // Count counts one of the events that must happen at least once.
@@ -40,7 +40,7 @@ func (f *Finding) name(id belay.ExecutionID) string {
 	return id.String()
 }
 
-// eachEntry calls the function each for the entries of the given kind and ending.
+// eachEntry calls each with every entry of the given kind and ending.
 func (f *Finding) eachEntry(kind string, end Ending, each func(*Entry)) {
 	for i := range f.History.Told {
 		if e := &f.History.Told[i]; e.Kind == kind && e.End == end {

@@ -5,9 +5,9 @@ import (
 )
 
 // G2 checks that no stale write has an effect. After an expiry, a newer claim or an end, no write
-// with an older token is applied: each write of an owner lies between the begin and the end of its
-// run. A refusal names a true cause, and its call has changed nothing. Each repetition of an
-// operation gets the first answer again.
+// with an older token is applied: each write of an owner lies between the start and the end of its
+// run. A call that was refused has changed nothing, and the cause in its refusal is true. A repeat
+// of an operation gets the same answer as the first call.
 func G2(f *Finding) {
 	for _, s := range f.History.Stories {
 		for i := range s.Events {
@@ -62,7 +62,7 @@ func (f *Finding) ownToken(e *Entry) {
 	}
 }
 
-// refused checks a call that was refused with lease_lost: the refusal names a true cause, and the
+// refused checks a call that was refused with lease_lost: the cause in the refusal is true, and the
 // call wrote nothing.
 func (f *Finding) refused(e *Entry) {
 	s := f.History.Story(e.Execution)

@@ -47,9 +47,10 @@ type Story struct {
 // Losses counts lost runs in a row, without a checkpoint or a failed run between them.
 type Losses struct {
 	All int
-	// Sure counts the losses that certainly count towards the limit of losses: the first two, and
-	// each later loss of a run whose token is a multiple of four. Any other loss counts only if the
-	// engine blames the execution, and not another execution of the same worker, for the crash.
+	// Sure counts those lost runs that the engine always counts towards the limit of losses: the
+	// first two, and each later one whose token is a multiple of four. The engine counts any other
+	// lost run only if it assumes that this execution, and no other execution of the same worker,
+	// crashed the worker.
 	Sure int
 }
 
@@ -97,7 +98,7 @@ func NewStory(t *Tale) *Story {
 	return s
 }
 
-// add adds the next event.
+// add adds the next event of the execution to the story.
 func (s *Story) add(ev *belay.Event) {
 	now := &s.lives[len(s.lives)-1]
 	switch {

@@ -11,5 +11,6 @@
 //
 // Each worker calls the Backend through a wire: a Backend on which a case can make calls fail
 // before they arrive, delay them, or lose their replies. A worker's fence is the time after which
-// it starts no step, because its lease may be over; the fence then closes.
+// the worker starts no step, because its lease may have expired; the cases say that the fence
+// closes at that time.
 package sdktest

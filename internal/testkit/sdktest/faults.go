@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// always returns a hook that answers every call with err.
+// always returns a hook that makes a call, or the reply to it, fail with err.
 func always(err error) func(context.Context, call) error {
 	return func(context.Context, call) error { return err }
 }

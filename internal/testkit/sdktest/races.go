@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// suspending calls act once, when the worker has sent the first settlement that suspends a run and
-// this settlement has not arrived at the Backend yet.
+// suspending calls act once: when the worker sends the first settlement that suspends a run, before
+// this settlement arrives at the Backend.
 func suspending(c *crew, act func()) {
 	var once atomic.Bool
 	c.wire.set(func(_ context.Context, x call) error {

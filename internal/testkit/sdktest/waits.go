@@ -156,8 +156,9 @@ var waits = []testCase{
 			}
 			return time.Since(e.began).Truncate(time.Second).String(), nil
 		}), func(o *worker.Options) { o.Linger = time.Second })
-		// The execution sleeps five times, each sleep once, and has two retry delays of 1 s and 2 s
-		// with jitter.
+		// The execution has three runs, with retry delays of at most 1 s and 2 s between them. The
+		// first run does all five sleeps; the later runs do not repeat any, so all runs together take
+		// less than 8 s.
 		got, err := result[string](e, e.start(nil))
 		if d, _ := time.ParseDuration(got); err != nil || d > 8*time.Second {
 			e.Error(got, err)
