@@ -28,8 +28,9 @@ func (a *actors) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return a.Backend.RevokeKey(ctx, r)
 }
 
-// A change to a key has as its actor the key of the request, even if the request names another
-// actor. While a server has no keys, the actor is the one that the request names.
+// The server records the name of the request's key as the actor of a change to keys, even if the
+// request names another actor. While a server has no keys, it records the actor that the request
+// names.
 func TestAChangeToAKeyNamesTheKeyOfTheRequest(t *testing.T) {
 	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {

@@ -11,15 +11,17 @@ import (
 // execution, or with zero if no execution was stored.
 type Admission func(ctx context.Context, s *belay.Submission) (stored func(belay.ExecutionID), err error)
 
-// admitting is a Backend that passes each submission to its workflow's Admission, on every route:
-// alone, in a batch, as a child, or as an old execution that is to run again.
+// admitting is a Backend that passes each submission to its workflow's Admission, whatever the
+// route: a single submission, a submission in a batch, a child, or an action that makes an old
+// execution run again.
 type admitting struct {
 	belay.Backend
 	by map[string]Admission
 }
 
-// admit judges a submission. A full queue does not refuse a repeat of a submission that is stored
-// already: the Backend answers it with the stored execution.
+// admit judges a submission. If the Admission refuses the submission because the queue is full, but
+// the submission is a repeat of a stored submission, admit lets it pass: the Backend answers it
+// with the stored execution.
 func (a *admitting) admit(ctx context.Context, s *belay.Submission) (func(belay.ExecutionID), error) {
 	judge := a.by[s.Workflow]
 	if judge == nil {

@@ -26,7 +26,7 @@ func serveAgents(t *testing.T, depth int) *server {
 	return serveAgentsWith(t, depth, httpapi.Options{})
 }
 
-// serveAgentsWith is serveAgents with other options.
+// serveAgentsWith is like serveAgents, with the options o.
 func serveAgentsWith(t *testing.T, depth int, o httpapi.Options) *server {
 	t.Helper()
 	b := &lateBackend{}
@@ -52,7 +52,8 @@ func serveAgentsWith(t *testing.T, depth int, o httpapi.Options) *server {
 	return s
 }
 
-// lateBackend is a Backend that is set after the routes on it were made.
+// lateBackend wraps a Backend that a test sets only after it has made the routes, which need a
+// Backend.
 type lateBackend struct{ belay.Backend }
 
 // pretend plays an agent.
@@ -78,8 +79,9 @@ func pretend(ctx context.Context, p agent.Prompt) (agent.Answer, error) {
 	}, nil
 }
 
-// Every answer of the routes for agents matches the document: jobs, their streams, chats whole and
-// in pieces, models, and refusals both as problems and in the form of the chat API.
+// Every answer of the routes for agents matches the OpenAPI document: jobs, their streams, chats
+// with one answer and with a stream, models, and refusals, as problems and in the form of the chat
+// API.
 func TestAnswersForAgentsAreAsDocumented(t *testing.T) {
 	s := serveAgents(t, 100)
 	w := &walker{s, documentOf(t, s)}

@@ -171,7 +171,7 @@ func (a *api) tell(ctx context.Context, r *http.Request, s sender, ended <-chan 
 }
 
 // gather adds to text the event of the execution e, and the events of all other executions that
-// have ended in the meantime. It returns true if no more events will come.
+// have ended since the last write. It returns true if no more events will come.
 func (a *api) gather(ctx context.Context, text *bytes.Buffer, e awaited, ended <-chan awaited) (over bool) {
 	for {
 		a.write(ctx, text, e)

@@ -26,8 +26,8 @@ func read(ctx context.Context, b belay.Client, q belay.EventQuery) ([]frame, err
 	return framesOf(ctx, b, events)
 }
 
-// framesOf marshals events. If the last event ended the execution, and the execution was not opened
-// again since, the frame has the closing event too.
+// framesOf marshals events. If the last event ended the execution, and the execution was not
+// reopened after it, the last frame also contains the event that closes the stream.
 func framesOf(ctx context.Context, b belay.Client, events []belay.Event) ([]frame, error) {
 	frames := make([]frame, len(events))
 	for i := range events {

@@ -21,10 +21,10 @@ var zippers = sync.Pool{New: func() any {
 	return z
 }}
 
-// zipped reports whether the answers of a route may be compressed: only those of reads that end.
-// Events of a compressed stream would not arrive at once. The answers of writes have secrets beside
-// text that other people choose (a new key, the leases of a claim and of a lock), and the
-// compressed length would show whether the text resembles the secret.
+// zipped reports whether the answers of a route may be compressed. Streams are not compressed,
+// because their events would not arrive at once. Answers to writes are not compressed, because some
+// contain a secret (a new key, or the lease of a claim or lock) beside text that other people
+// choose: the compressed length would show whether that text resembles the secret.
 func (rt *route) zipped() bool { return rt.method == http.MethodGet && !rt.stream && !rt.probe }
 
 // takesGzip reports whether a client accepts compressed answers.

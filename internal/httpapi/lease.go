@@ -19,8 +19,8 @@ type lease struct {
 	token belay.Token
 }
 
-// of is the lease on an execution. A write without a lease id, or without a token if it needs one,
-// is refused before the store is read.
+// of returns the lease on an execution that the headers describe. A write without a lease id or
+// without a token is refused before the store is read.
 func (l lease) of(execution belay.ExecutionID) (belay.Lease, error) {
 	if l.id == (wire.LeaseID{}) || l.token == 0 {
 		return belay.Lease{}, &belay.Error{

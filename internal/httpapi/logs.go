@@ -125,8 +125,8 @@ func (p *pour) next(most int) ([]belay.StoredChunk, func(), bool) {
 	return chunks, give, err == nil
 }
 
-// chunks writes chunks as JSON, at most as many as left says. An answer that cannot be finished is
-// cut off, because half an answer must not look complete.
+// chunks writes no more than left chunks as JSON. An answer that cannot be finished is cut off,
+// because half an answer must not look complete.
 func (p *pour) chunks(part []belay.StoredChunk, give func(), left int) {
 	ok := p.send([]byte(`{"chunks":[`))
 	for between := ""; ok; {

@@ -11,12 +11,14 @@ import (
 
 // Keys finds the keys of callers.
 type Keys interface {
-	// KeyOf finds the key of a secret that was not revoked; CodeUnauthorized if there is none.
+	// KeyOf finds the key that has a secret. The error is CodeUnauthorized if there is no such key
+	// or it was revoked.
 	KeyOf(ctx context.Context, secret string) (belay.Key, error)
 	// HasKeys reports whether the server has any key.
 	HasKeys(ctx context.Context) (bool, error)
-	// Seal finds the living key with an id, CodeUnauthorized if there is none, and computes a code over a message
-	// that only servers with the stored hash of this key can compute.
+	// Seal finds the key with an id, and computes a code over a message that only servers with the
+	// stored hash of this key can compute. The error is CodeUnauthorized if there is no such key or
+	// it was revoked.
 	Seal(ctx context.Context, id belay.KeyID, message []byte) (belay.Key, [32]byte, error)
 }
 
@@ -76,7 +78,7 @@ type Options struct {
 	Pages   http.Handler
 	// Requests is called after the answer of every request with its method, the path of its route
 	// (both "none" if it has no route) and the status. took is 0 for requests that may wait or
-	// stream. nil is not called.
+	// stream. Requests may be nil.
 	Requests func(method, route string, status int, took time.Duration)
 	// Extra are further routes behind the same checks.
 	Extra []Route

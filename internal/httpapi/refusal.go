@@ -38,7 +38,7 @@ func (f *refusal) GetHeaders() http.Header { return f.header }
 // ContentType is the type of problems, whatever the client accepts.
 func (f *refusal) ContentType(string) string { return wire.ProblemType }
 
-// MarshalJSON writes the problem alone.
+// MarshalJSON writes only the problem, without the headers.
 func (f *refusal) MarshalJSON() ([]byte, error) { return json.Marshal(&f.problem) }
 
 // refuse turns an error into its refusal. An error that is no *belay.Error is an error inside the
@@ -96,7 +96,8 @@ func (f *refusal) detail(location, message string) {
 	}
 }
 
-// as gives the refusal a status other than that of its code, where HTTP has a more exact one.
+// as replaces the status of the refusal, which follows from its code, by a status that describes
+// the fault more exactly.
 func (f *refusal) as(status int) *refusal {
 	f.problem.Status, f.problem.Title = status, http.StatusText(status)
 	f.retry()

@@ -12,8 +12,9 @@ import (
 // maxRequestID is the most bytes of a request id that a caller chooses.
 const maxRequestID = 64
 
-// requestID is the id of a request: the caller's id if it is one short word, or else a new id. Logs
-// and problems repeat it, so it must not contain text that could look like another field.
+// requestID is the id of a request: the id that the caller has sent, if it is one short word, or
+// else a new id. Logs and problems repeat it, so it must not contain text that could look like
+// another field.
 func requestID(r *http.Request) string {
 	if said := r.Header[http.CanonicalHeaderKey(wire.HeaderRequest)]; len(said) == 1 && isWord(said[0]) {
 		return said[0]

@@ -175,8 +175,8 @@ func (s *scanner) object(depth int, sh *shape) error {
 	}
 }
 
-// whole refuses an object if required fields are missing. first is the index of the object's first
-// key.
+// whole refuses an object if left, the number of its missing required fields, is above 0. first is
+// the index of the object's first key.
 func (s *scanner) whole(left int, sh *shape, first int) error {
 	if left == 0 {
 		return nil
@@ -197,7 +197,7 @@ func (s *scanner) plain(key []byte) ([]byte, error) {
 }
 
 // once adds a key to the object whose first key has the index first, and refuses a key that the
-// object has already. If the object has more than a few keys, many holds them.
+// object has already. If the object has more than fewKeys keys, they are in the map many.
 func (s *scanner) once(key []byte, first int, many map[string]struct{}) (map[string]struct{}, error) {
 	if many == nil {
 		for _, k := range s.keys[first:] {

@@ -16,11 +16,12 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// A stream token lets a page in a browser open the stream of one execution with an EventSource, which sends no headers:
-// the token is in the query. No store has it. It consists of the id of the key that requested it, the time when it
-// expires, and an authentication code (MAC) over both and the id of the execution. Servers compute this code from the
-// stored hash of the key. So every server of the store can check the token, and the token is not valid after its key
-// was revoked.
+// A stream token lets a page in a browser open the stream of one execution with an EventSource,
+// which sends no headers: the token is in the query. The store does not contain it. It consists of
+// the id of the key that requested it, the time when it expires, and an authentication code (MAC)
+// over this id, this time and the id of the execution. Servers compute this code from the stored
+// hash of the key. So every server of the store can check the token, and the token is not valid
+// after its key was revoked.
 const (
 	tokenParameter = "access_token" // the name of RFC 6750, which proxies know as a secret
 	tokenPrefix    = "bst_"
