@@ -119,8 +119,8 @@ func (j *jobs) sweep(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// sweepAgain is the delay before the second sweep. Each further delay is twice as long as the one
-// before, up to sweepLimit.
+// sweepAgain is the delay before the second sweep. Each further delay is twice as long as the delay
+// before it, up to sweepLimit.
 const (
 	sweepAgain = time.Second
 	sweepLimit = time.Minute
@@ -252,9 +252,10 @@ const (
 	userJournal = "/run/belay/users"
 )
 
-// jobUsers returns the pool of system users for workspaces, with one user for each workspace, and
-// the user that owns the base clones. It returns nil for both, and jobs run as the user of this
-// process, if agent.users is none, or if agent.users is auto and this process does not run as root.
+// jobUsers returns the pool of system users for workspaces, from which each workspace gets its own
+// user, and the user that owns the base clones. If agent.users is none, or if it is auto and this
+// process does not run as root, the pool and the user are nil, and jobs run as the user of this
+// process.
 func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (*process.Pool,
 	*host.User, error) {
 	users := process.Range{First: ownUsers, Count: uint32(max(256, 4*most))}

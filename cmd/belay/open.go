@@ -33,9 +33,9 @@ type reader interface {
 	Workers(ctx context.Context) ([]belay.Worker, error)
 }
 
-// reading calls f with a reader of the store that --store names; otherwise of the server, if the
-// command line names one; otherwise of the data directory. It can read a store while other
-// processes run engines on the store.
+// reading calls f with a reader of the store that --store names. Without --store it calls f with a
+// client of the server that the command line names, or, if the command line names no server, with a
+// reader of the data directory. It can read a store while other processes run engines on the store.
 func (a *app) reading(ctx context.Context, f func(reader) error) error {
 	if a.store != "" {
 		r, err := embedded.OpenReader(ctx, a.store)

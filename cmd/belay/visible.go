@@ -59,9 +59,10 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	if own {
 		return s
 	}
-	// Some services that listen below these directories would accept a job as if it were the
-	// server, since both run as the same user: the service manager, its bus, and databases that
-	// identify a client by the user of its process. Containers also have their secrets there.
+	// Some services that listen below these directories identify a client by the user of its
+	// process: the service manager, its bus, and databases. Such a service would accept a job as if
+	// it were the server, since the job runs as the server's user. Containers also have their
+	// secrets there.
 	s.hide("/run", "/var/run", os.Getenv("XDG_RUNTIME_DIR"), os.Getenv("SSH_AUTH_SOCK"))
 	s.hide(storeSockets(c.Store)...)
 	s.readable = slices.Concat(s.readable, runReadable, programs("/run", command))
