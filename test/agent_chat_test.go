@@ -169,8 +169,9 @@ func (a agents) chat(body, key string) (cut func(), done <-chan error) {
 }
 
 // Rule: if a client closes its connection, the server cancels the chat, whether it is streamed or
-// not, queued or running. A chat with an Idempotency-Key continues: a repeated request joins the
-// chat or, if the chat has ended, gets its answer at once, also after a kill -9 of the server.
+// not, queued or running. A chat with an Idempotency-Key continues without its client. A second
+// request with this key joins the chat while the chat runs, and gets the chat's answer at once when
+// the chat has ended, also after a kill -9 of the server.
 func TestAChatEndsWithItsConnectionUnlessItHasAKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -299,8 +300,9 @@ func TestAStreamedChat(t *testing.T) {
 	a.stop()
 }
 
-// Rule: while an agent with structured output works, a streamed chat sends each of its texts to the
-// client. The final answer is the same as that of a chat without a stream.
+// Rule: while an agent with structured output works, a streamed chat sends each text of the agent
+// to the client as soon as the agent has written it. The final answer is the same as in a chat
+// without a stream.
 func TestAStreamedChatOfStructuredOutput(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

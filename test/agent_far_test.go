@@ -73,8 +73,8 @@ func (a agents) waitSaved(id string) {
 	})
 }
 
-// begun is the beginning of a job's prompt. The agent carries it out once before the test kills or
-// stops the job's worker, and again when the job continues.
+// begun is the beginning of a job's prompt. The agent carries it out before the test kills or stops
+// the job's worker, and a second time when the job continues on another worker.
 const begun = "edit work.txt begun\ncommit work\nedit loose.txt half\nshow BELAY_RESUMED\ngit log --format=%s\n"
 
 // noLocalAgents are the flags of a server that runs no agents itself and requires no keys.

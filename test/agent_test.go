@@ -17,7 +17,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// agents is a running server with an agent service, with functions that call it as clients do.
+// agents is a running server with an agent service, with methods that call the server as clients
+// do.
 type agents struct {
 	api
 	*place
@@ -171,13 +172,13 @@ func (a agents) wantHealth(busy bool, active, queued, capacity int) {
 	}
 }
 
-// hold returns a prompt that makes a file when it runs and then waits until the test calls free.
+// hold returns a prompt that makes the agent create a file and then wait until the test calls free.
 func (a agents) hold(name string) string {
 	return "touch $TMPDIR/" + name + "\nuntil $TMPDIR/free-" + name + "\nfreed " + name
 }
 
-// held returns the path of the file that a prompt made by hold has created, or "" while no such
-// prompt runs.
+// held returns the path of the file that the agent has created for the prompt of hold, or "" while
+// no agent runs that prompt.
 func (a agents) held(name string) string {
 	a.api.t.Helper()
 	found, err := filepath.Glob(filepath.Join(a.data, "workspaces", "jobs", "*", "tmp", name))

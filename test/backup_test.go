@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// givenTokens records for each execution the highest token that an owner got.
+// givenTokens records, for each execution, the highest token that the server gave to an owner.
 type givenTokens struct {
 	mu      sync.Mutex
 	tokens  map[belay.ExecutionID]belay.Token

@@ -139,7 +139,8 @@ func (p *place) serveClaude(m *model, args ...string) agents {
 		args...)...)
 }
 
-// workspaceOf returns the directory in which the agent works, which the agent sends to the model.
+// workspaceOf returns the directory in which the agent works. The test reads it from the agent's
+// request to the model.
 func workspaceOf(d dialogue) string { return d.dir }
 
 // Rule: with --agent-preset claude, the real Claude Code edits, runs commands and commits inside

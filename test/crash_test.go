@@ -299,7 +299,8 @@ func submitAll(ctx context.Context, b belay.Backend, tell func(ack) error) error
 	return nil
 }
 
-// content returns a text of about ackBytes bytes that repeats the beginning of a word and a number.
+// content returns a text of about ackBytes bytes: the first 20 bytes of word and the number i,
+// again and again.
 func content(word string, i int) string {
 	if len(word) > 20 {
 		word = word[:20]

@@ -18,10 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rule: a job cannot make the server read other users' files for it, and cannot get the server's
-// credentials, in any mode of the sandbox, under serve and under worker. The jobs replace a
-// repository in their own directory by a link, and files by links while the server saves the files.
-// A sparse file of one job does not displace other files from the patch.
+// Rule: in any mode of the sandbox, under serve and under worker, a job cannot use the server's
+// rights to read files of other users, and cannot get the server's credentials. The jobs try it
+// with links: one job replaces a repository in its own directory by a link, and another job
+// replaces files by links while the server saves these files. In addition, the test checks that the
+// patch of a job with a large sparse file still contains the job's other files.
 func TestJobsCannotDeceiveTheirServer(t *testing.T) {
 	for _, m := range modes {
 		for _, kind := range []string{"serve", "worker"} {
@@ -71,8 +72,8 @@ func prepareDeceit(t *testing.T, m mode) (*storm, *vault) {
 	return x, v
 }
 
-// winsEachRace makes the server run a script in place of git. At each call the script first appends
-// a secret to the job's file ready, if the current directory has that file, and then runs git. The
+// winsEachRace makes the server run a script in place of git. If the current directory has the
+// job's file named ready, the script first appends a secret to that file. Then it runs git. The
 // script can read the secret, because it has the server's rights.
 func (x *storm) winsEachRace() {
 	x.api.t.Helper()
@@ -222,8 +223,9 @@ func (x *storm) openedBy(v *vault) string {
 	return x.try(v.URL+"/named.git", "credential", "work")
 }
 
-// keepsCredentials checks that the job's attacker found no credential, and that the server uses a
-// clone that it made with one credential for no job with another credential.
+// keepsCredentials checks that the job's attacker found no credential. It also checks that the
+// server does not reuse a clone for a job with a wrong credential, if the server made the clone
+// with the right credential.
 func (x *storm) keepsCredentials(v *vault, id string) {
 	x.api.t.Helper()
 	for _, route := range []string{"/execute", "/v1/executions"} {
@@ -252,7 +254,8 @@ func (x *storm) keepsCredentials(v *vault, id string) {
 	}
 }
 
-// neverStored checks that the credential is in nothing that server and worker have written.
+// neverStored checks that no file that the server or the worker has written contains the
+// credential.
 func (x *storm) neverStored(*vault) {
 	x.api.t.Helper()
 	for _, dir := range []string{x.data, x.path("elsewhere"), x.path("tmp")} {

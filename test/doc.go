@@ -2,7 +2,7 @@
 // real repositories with real processes, kill it, stop it, give it hostile input, and then compare
 // its output with the content of its store.
 //
-//	go test ./test                 a sample of the crash points, by a new seed
+//	go test ./test                 a sample of the crash points, chosen with a new seed
 //	go test ./test -args -long     all of them
 //	go test ./test -args -seed 7   repeat the random choices of seed 7
 //

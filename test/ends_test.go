@@ -42,7 +42,7 @@ func TestASetsidGrandchildEndsWithinTheGracePeriod(t *testing.T) {
 				t.Errorf("the job took %s; the command's own 0.3 s and the grace period of %s were enough\n%s", ran,
 					grace, r)
 			} else {
-				t.Logf("%s: over %s after the begin, with a grace period of %s", name, ran.Round(time.Millisecond),
+				t.Logf("%s: over %s after the start, with a grace period of %s", name, ran.Round(time.Millisecond),
 					grace)
 			}
 			p.clean()
@@ -281,8 +281,8 @@ func TestAPausedExecutionIsNotContinued(t *testing.T) {
 	p.clean()
 }
 
-// Rule: one data directory has one engine. A second belay run uses the engine of the first, and the
-// first is not disturbed. Commands that only read work at the same time.
+// Rule: one data directory has one engine. A second belay run uses the engine of the first belay
+// run and does not disturb it. Commands that only read work at the same time.
 func TestOneEngineManyReaders(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -331,7 +331,7 @@ func TestOneEngineManyReaders(t *testing.T) {
 }
 
 // Rule: a belay watch that Ctrl-C interrupts has the exit code of an interrupted program. A later
-// watch can continue after the last seq that the first has printed.
+// belay watch can continue after the last seq that the interrupted one has printed.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -344,8 +344,9 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// Rule: belay run waits for a lock file whose process has died, because a process that is killed
-// while it starts a child leaves the lock open in the child for a moment.
+// Rule: if the process that had the lock on the data directory has died, belay run still waits a
+// moment for the lock: a process that is killed while it starts a child leaves the lock open in the
+// child for a moment.
 func TestALockThatOutlivesItsProcess(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// The parts of docs/go.md that the test reads: commands to run with the output that the page shows,
-// if any; a file to write; lines of files to change.
+// These expressions match the parts of docs/go.md that the test reads: commands to run, with the
+// output that the page shows for some of them; files to write; and lines of files to change.
 var (
 	pagePiece = regexp.MustCompile("(?m)^<!-- (run|file|change)(?:: (.+))? " +
 		"-->\n```(sh|go|diff)\n((?s:.*?\n))```\n(?:\n```text\n((?s:.*?\n))```\n)?")

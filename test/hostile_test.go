@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// hostileEnv returns limits for the jobs of a server whose agent runs its prompt as a script. A job
-// that reaches these limits does not harm the machine.
+// hostileEnv returns the environment of a server whose agent runs its prompt as a script. It sets
+// limits for jobs that are so low that a job at its limits does not harm the machine.
 func hostileEnv(more ...string) []string {
 	return append([]string{
 		`BELAY_AGENT_COMMAND=["bash"]`, "BELAY_AGENT_MAX_PROCESSES=200", "BELAY_AGENT_MAX_MEMORY=256MiB",
@@ -60,13 +60,13 @@ func attack(t *testing.T, env ...string) *attacked {
 	return x
 }
 
-// neighbour is an honest job that runs beside a hostile one.
+// neighbour is the script of an honest job, which runs at the same time as a hostile job.
 const neighbour = `set -e
 for i in 1 2 3 4 5; do echo line $i >> honest.txt; git add honest.txt; git -c user.name=N -c user.email=n@example.org commit -qm "commit $i"; done
 git fsck --no-progress 2>&1; git log --oneline | wc -l; ls`
 
-// runBesideHonestJob runs a hostile job beside an honest one, checks that the honest job succeeds and that the
-// server is unharmed, and returns the end of the hostile job.
+// runBesideHonestJob runs a hostile job and an honest job at the same time, and checks that the
+// honest job succeeds and that the server is unharmed. It returns the result of the hostile job.
 func (x *attacked) runBesideHonestJob(script string, more ...string) answer {
 	x.api.t.Helper()
 	bad := x.ask(script, more...)
@@ -232,8 +232,8 @@ func TestAJobIsEndedBeforeItFillsTheDisk(t *testing.T) {
 	x.untouched(bad)
 }
 
-// Rule: no process that a job has started outlives the job, whatever the process does to escape,
-// and the job's result stays that of its own command.
+// Rule: no process that a job has started outlives the job, whatever the process does to escape.
+// The job still gets the result of its own command.
 func TestNoProcessOutlivesItsJob(t *testing.T) {
 	t.Parallel()
 	x := attack(t)
@@ -275,8 +275,8 @@ func TestAJobWithMuchOutput(t *testing.T) {
 	}
 }
 
-// trap returns a script that makes a program in the workspace. When the program runs, it writes a
-// note outside of the workspace.
+// trap returns a script that makes a program in the workspace, the trap. When the trap runs, it
+// writes a note into a file outside of the workspace.
 func (x *attacked) trap() string {
 	return `printf '#!/bin/sh\necho ran as $(id -u): $0 >> ` + x.canary +
 		`\n' > .git/trap; chmod +x .git/trap; trap=$PWD/.git/trap

@@ -29,9 +29,9 @@ type journey struct {
 	begins []time.Duration // the time from each start of belay run to its first step
 }
 
-// newJourney makes a job of many steps. Each step notes its begin and its end, with its token, in a
-// ledger, a file outside of Belay. Between the two notes, the step commits a change, or changes
-// files without a commit.
+// newJourney makes a job of many steps. Each step writes into a ledger (a file outside of Belay)
+// when it starts and when it ends, each time with its token. Between the two notes, the step
+// commits a change, or changes files without a commit.
 func newJourney(p *place, r *rand.Rand, repo string, steps int) *journey {
 	j := &journey{place: p, ledger: p.path("ledger"), acked: make(map[string]bool)}
 	j.args = []string{"run", "--repo", repo, "--key", "journey"}
@@ -71,7 +71,7 @@ func (j *journey) entries() []entry {
 	return all
 }
 
-// moment is the time of a kill: a delay after the begin of a phase of the job.
+// moment is the time of a kill: a delay after the start of a phase of the job.
 type moment struct {
 	phase string
 	delay time.Duration
@@ -191,8 +191,9 @@ func TestKillAtTwentyMoments(t *testing.T) {
 	half, most := j.begins[len(j.begins)/2], j.begins[len(j.begins)-1]
 	t.Logf("from the command line to a step that begins, %d times: half within %s, all within %s", len(j.begins), half,
 		most)
-	// a lease that its worker no longer renews lasts at least two thirds of the TTL more, because a
-	// worker renews it every third of the TTL
+	// At a kill, the lease of the killed worker lasts for at least another two thirds of the TTL,
+	// because a worker renews its lease every third of the TTL. So if the next run starts within
+	// half of the TTL, it did not wait for the lease to expire.
 	if most >= belay.DefaultTTL.D()/2 {
 		t.Errorf("G6: it took %s to continue: that waits for a lease to expire", most)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// external submits an external execution, which workers never claim and an owner owns by a lock.
+// external submits an external execution: no worker claims it, and a client becomes its owner by
+// locking it.
 func (p *place) external(args ...string) belay.ExecutionID {
 	p.t.Helper()
 	r := p.belay(append([]string{"submit", "loop", "--external"}, args...)...).want(0)
@@ -22,7 +23,7 @@ func (p *place) external(args ...string) belay.ExecutionID {
 	return id
 }
 
-// holding starts a command under a lock, and returns when the command runs.
+// holding starts a command with belay lock exec, and returns when the command runs.
 func (p *place) holding(id belay.ExecutionID, name, script string) *started {
 	p.t.Helper()
 	x := p.start(p.command("lock", "exec", id.String(), "--owner", name, "--ttl", "2s", "--grace", "200ms", "--", "sh",
@@ -64,8 +65,9 @@ curl -sS --fail-with-body -X PUT ` + a.url +
 }
 
 // Rule: an execution has one owner at a time (guarantee G1). The refusal of a second owner names
-// the current owner and the remaining time. An operator may steal the lock, with a reason: Belay
-// then kills the first command before the next command owns the execution, with a greater token.
+// the current owner and the remaining time. An operator may steal the lock, with a reason. Belay
+// then kills the command of the old owner before the next command can own the execution, with a
+// greater token.
 func TestALockIsStolen(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -126,8 +128,9 @@ func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
 	p.clean()
 }
 
-// Rule: if an outside owner dies, Belay notices it when the owner's lock expires (guarantee G6),
-// and the owner's command is killed. The execution then fails, unless its policy says otherwise.
+// Rule: if belay lock exec dies, its command is killed, and the engine notices the loss of the
+// owner when the lock expires (guarantee G6). The execution then fails, unless its policy says
+// otherwise.
 func TestAnOwnerOfACommandIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -138,7 +141,8 @@ func TestAnOwnerOfACommandIsKilled(t *testing.T) {
 	killed := time.Now()
 	x.wait(patience)
 	until(t, "the execution has failed", func() bool { return p.execution(id).State == belay.Failed })
-	// 2 s are the TTL; the other 2 s are the bound of one second and a second for a slow machine
+	// 2 s are the TTL; 1 s is the time within which G6 promises that Belay notices the loss after
+	// the TTL; and 1 s is for a slow machine.
 	if took := time.Since(killed); took > 2*time.Second+2*time.Second {
 		t.Errorf("G6: noticed after %s", took)
 	}

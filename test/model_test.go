@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// model replaces Anthropic's models: it answers /v1/messages on loopback, as a stream of events,
-// with the moves of a script.
+// model is a stand-in for Anthropic's models: it answers requests for /v1/messages on loopback with
+// a stream of events. A script decides the answers.
 type model struct {
 	t   *testing.T
 	url string
@@ -28,8 +28,8 @@ type model struct {
 	strays []string
 }
 
-// move is one answer of the model: a text, a tool call, or both. A move without a call ends the
-// turn.
+// move is one answer of the model: a text, a tool call, or both. After an answer without a tool
+// call the agent does not ask the model again.
 type move struct {
 	text, tool string
 	input      map[string]any

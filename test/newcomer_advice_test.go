@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Rule: if no engine runs, the command that doctor advises starts one, which does the overdue work.
-// An execution that only its own belay run takes says so while an engine runs, and the line that
-// explain advises continues it.
+// Rule: if no engine runs, belay doctor advises a command; that command starts an engine, which
+// does the overdue work. For an execution that only its own belay run can run, belay explain says
+// so while an engine runs, and advises a command line; that command line continues the execution.
 func TestTheAdviceOfDoctorAndExplainWorks(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -54,7 +54,8 @@ func TestExecutionsHaveShortNames(t *testing.T) {
 }
 
 // Rule: if no engine runs, ls, get and explain say that they show the states from the time when the
-// last engine stopped. For an execution that only its own belay run can continue, explain says how.
+// last engine stopped. For an execution that only its own belay run can continue, explain shows the
+// command line that continues it.
 func TestStatesAreOfTheLastEngine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

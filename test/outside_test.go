@@ -13,8 +13,8 @@ import (
 // lockTTL is the TTL of the owners in these tests, in seconds.
 const lockTTL = 2
 
-// agent starts a process of the owner in Python (examples/outside-owner/agent.py), which sends
-// heartbeats.
+// agent starts the example of an owner in Python (examples/outside-owner/agent.py). It locks an
+// execution and sends heartbeats.
 func (p *place) agent(a api, name string, args ...string) *started {
 	p.t.Helper()
 	script, err := filepath.Abs("../examples/outside-owner/agent.py")

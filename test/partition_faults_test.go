@@ -143,8 +143,8 @@ func TestPartitions(t *testing.T) {
 }
 
 // Rule: if the reply to a claim is lost, the claimed execution does not wait for the end of the
-// TTL: it runs within one or two heartbeats, whether the connection breaks or stays open without
-// data.
+// TTL: it runs after one or two heartbeats. This holds if the connection breaks, and also if it
+// stays open and delivers no data.
 func TestLostClaimReply(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -183,9 +183,9 @@ func TestLostClaimReply(t *testing.T) {
 }
 
 // Rule: a worker freezes an agent's process tree when it cannot trust its lease any longer, and
-// thaws the tree if the lease turns out to be still valid: after a pause of the server, which is
-// not charged to the workers, and after a cut of the network that is shorter than the lease
-// (guarantee G2).
+// thaws the tree if the lease turns out to be still valid (guarantee G2). The lease is still valid
+// after a pause of the server, because time in which no server can act does not count towards the
+// TTL, and after a cut of the network that is shorter than the lease.
 func TestFrozenAtTheFenceAndThawed(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second

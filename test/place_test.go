@@ -72,8 +72,8 @@ func (p *place) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// give makes the user of belay the owner of the place, and returns the path of a belay that this
-// user may run.
+// give makes the user as whom the test runs belay the owner of all files of the place. It returns
+// the path of a copy of the binary that this user may run.
 func (p *place) give() string {
 	p.t.Helper()
 	own := filepath.Join(filepath.Dir(p.root), "belay")
@@ -145,7 +145,8 @@ func (p *place) startInto(cmd *exec.Cmd, out io.Writer) *started {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.Setpgid = true
-	// After this time, wait reports that a process was left behind which keeps the output open.
+	// If another process still has the output open 10 s after the end of cmd, cmd.Wait returns an
+	// error, and so the test notices a process that was left behind.
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", line(cmd), err)
@@ -240,7 +241,7 @@ func (x *started) dump() string {
 	return fmt.Sprintf("%s\nstdout:\n%s\nstderr:\n%s", state, clip(x.out.String()), clip(x.err.String()))
 }
 
-// clip shortens a long output to its begin and its end.
+// clip shortens a long output to its beginning and its end.
 func clip(s string) string {
 	const most = 6000
 	if len(s) > most {

@@ -190,9 +190,9 @@ type race struct {
 	round func(a *arena) string
 }
 
-// Rule: whichever of two simultaneous calls comes first, no wake-up and no end of an execution is
-// lost (guarantees G4, G5 and G7). The test repeats each race on SQLite until both orders have
-// happened.
+// Rule: whichever of two simultaneous calls the engine carries out first, an execution that must
+// continue does continue, and an execution that has ended stays ended (guarantees G4, G5 and G7).
+// The test repeats each race on SQLite until both orders have happened.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	r := dice(t)

@@ -77,8 +77,8 @@ func TestCommandsReadADatabaseWithoutAServer(t *testing.T) {
 	}
 }
 
-// Rule: a command that cannot read the store says why, with the exit code for it, and does not read
-// another one.
+// Rule: a command that cannot read the store that the user names says why, ends with the exit code
+// for the reason, and does not read another store instead.
 func TestAStoreThatCannotBeReadIsNamed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

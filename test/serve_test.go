@@ -287,8 +287,8 @@ func TestAServerReadsItsConfiguration(t *testing.T) {
 	x.wait(patience).want(0).saying("config=belay.yaml")
 }
 
-// Rule: belay prints the secret of a key once, alone on standard output. The key has its scopes at
-// once, and no rights after its revocation.
+// Rule: belay prints the secret of a key once, alone on standard output. A client can use the key
+// and its scopes immediately, and no longer after the key was revoked.
 func TestKeysOfAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

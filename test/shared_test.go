@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// gated is a belay run of several steps on a shared data directory. Each step notes its begin with
-// its token in a ledger, a file outside of Belay, and then waits until its gate exists, a file that
-// the test makes.
+// gated is a belay run of several steps on a shared data directory. When a step starts, it writes
+// its token into a ledger (a file outside of Belay). Then it waits until the test makes a file, the
+// step's gate.
 type gated struct {
 	*started
 	p     *place
@@ -41,7 +41,7 @@ func (g *gated) again() { g.started = g.p.start(g.p.command(g.args...)) }
 
 func (g *gated) gate(i int) string { return g.p.path(fmt.Sprintf("%s.gate%d", g.name, i)) }
 
-// open opens the gates of the steps first to last.
+// open makes the gates of the steps first to last, so that these steps end.
 func (g *gated) open(first, last int) {
 	g.t.Helper()
 	for i := first; i <= last; i++ {
@@ -247,8 +247,8 @@ func TestAClientIsKilled(t *testing.T) {
 	p.clean()
 }
 
-// Rule: all processes may be killed in turn, again and again. The same command lines continue the
-// executions, and no finished step is repeated.
+// Rule: every process may be killed, one after the other, again and again. The same command lines
+// continue the executions, and no finished step is repeated.
 func TestHostsAreKilledInTurn(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -305,7 +305,7 @@ func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	a.begun(1, 1)
 	a.signal(syscall.SIGKILL)
 	a.wait(patience)
-	a.begun2(second)
+	a.begunAgain(second)
 	a.open(1, 1)
 	second.wait(patience).want(0).saying("step s0 is done already", "step s1 done")
 	if n := len(p.executions()); n != 1 {
@@ -314,8 +314,9 @@ func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	p.clean()
 }
 
-// begun2 waits until the second step has begun a second time, in the process that by stands for.
-func (g *gated) begun2(by *started) {
+// begunAgain waits until the second step has begun a second time. It fails if the process by ends
+// earlier.
+func (g *gated) begunAgain(by *started) {
 	g.t.Helper()
 	by.until("the second step has begun again", func() bool { return strings.Count(g.ledger(), "s1 ") == 2 })
 }

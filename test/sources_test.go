@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// traps is a script that names the program $1 in all places of a repository from which git runs
-// programs: its configuration and its hooks.
+// traps is a script that configures a repository so that git would run the program $1 wherever git
+// can run programs: in its configuration and as its hooks.
 const traps = `for k in core.fsmonitor core.sshCommand core.pager core.editor core.alternateRefsCommand diff.external diff.x.textconv diff.x.command merge.x.driver \
 	filter.x.clean filter.x.smudge filter.x.process gpg.program credential.helper uploadpack.packObjectsHook remote.origin.uploadpack; do git config $k "$1"; done
 git config core.hooksPath "$PWD/.git/hooks"; git config protocol.ext.allow always; git config uploadpack.allowAnySHA1InWant true

@@ -206,7 +206,7 @@ func (p *place) processes() []string {
 	marks := make(map[string]bool)
 	for _, e := range p.executions() {
 		// A run id begins with the bits of its execution's id. Its last digits mix bits of the
-		// execution's id with bits of the token, so the mark leaves them out.
+		// execution's id with bits of the token, so the search uses only the digits before them.
 		body := strings.TrimPrefix(belay.RunID{Execution: e.ID}.String(), "run_")
 		marks["run_"+body[:24]] = true
 	}

@@ -53,8 +53,8 @@ func versions(t *testing.T, at func() (commit string, err error)) (before, after
 	dir := t.TempDir()
 	tree := filepath.Join(dir, "before")
 	must(t, extract(commit, dir, tree))
-	// the earlier version of the program orders may lack code that the test needs, so this version
-	// of its source replaces the earlier one
+	// The test program in testdata/orders may lack, in the earlier version, code that the test
+	// needs. So both versions are built from the newest source of that program.
 	must(t, os.RemoveAll(filepath.Join(tree, "test/testdata/orders")))
 	copyInto(t, "testdata/orders", filepath.Join(tree, "test/testdata/orders"))
 	before = version{name: "before", belay: filepath.Join(dir, "belay"), orders: filepath.Join(dir, "orders-before")}

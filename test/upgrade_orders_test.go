@@ -90,7 +90,7 @@ func (o *orders) submitOne(dice *rand.Rand) error {
 	return nil
 }
 
-// same returns was if the process still has the version was, and "" otherwise.
+// same returns the version was if the process m still runs this version, and otherwise "".
 func same(was string, m *process) string {
 	if m.version() != was {
 		return ""

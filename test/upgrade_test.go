@@ -186,9 +186,9 @@ func (r *rollout) migrate(srv *pgtest.Server, before, after version) {
 	}
 }
 
-// returns starts a server of the old version after the migration. The server runs if the schema
-// allows its version, and if that version is new enough to read which versions the schema allows.
-// Otherwise the server prints that it is too old.
+// returns starts a server of the old version after the migration, and checks the result. The server
+// must run if the schema allows its version and if its version can read which versions the schema
+// allows. Otherwise the server must print that it is too old.
 func (r *rollout) returns(srv *pgtest.Server, before version) {
 	t := r.t
 	t.Helper()

@@ -132,9 +132,10 @@ func cells(table string) map[string]map[string]string {
 	return all
 }
 
-// compare returns the differences between the table in the docs (have) and the table that the test
-// found: faults, and others, which are differences that are no faults because the docs' table comes
-// from another kind of machine.
+// compare returns the differences between have, the table in the docs, and found, the table that
+// the test made. If both tables come from the same kind of machine, all differences are faults.
+// Otherwise only an attack that succeeds although the docs say that it does not is a fault, and
+// compare returns all other differences in others.
 func compare(have, found string) (faults, others []string) {
 	const again = "; write it anew: go test ./test -run TestWalls -args -update"
 	before, now := cells(have), cells(found)
@@ -162,9 +163,10 @@ func compare(have, found string) (faults, others []string) {
 	return faults, others
 }
 
-// Rule: the comparison finds a wall that the docs call closed and that is open, a wall that the
-// docs call open and that is closed, and a missing row. It ignores attacks that were not tried. On
-// another kind of machine only the first of these differences is a fault.
+// Rule: compare finds an attack that succeeds although the docs call its wall closed, an attack
+// that fails although the docs call its wall open, and a missing row. It ignores attacks that were
+// not tried. If the docs' table comes from another kind of machine, only an attack of the first
+// kind is a fault.
 func TestTheTableOfWallsIsCompared(t *testing.T) {
 	all := func(through bool) findings {
 		f := findings{through: map[string]map[string]map[string]bool{}, held: map[string]string{}}

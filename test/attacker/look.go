@@ -200,8 +200,8 @@ func signalBelay(s *spec) (string, error) {
 	return "", last
 }
 
-// seesProc reports whether /proc shows this process. In that case, this PID namespace has no
-// processes that are missing in /proc.
+// seesProc reports whether /proc shows this process. If so, /proc shows all processes of this PID
+// namespace.
 func seesProc() bool {
 	_, err := os.Stat("/proc/self/cmdline")
 	return err == nil

@@ -141,10 +141,10 @@ func again(args ...string) *exec.Cmd {
 	return exec.Command("/proc/self/exe", args...) //nolint:noctx // the job's end must end the process
 }
 
-// most is the longest life of a process that an attack leaves behind.
+// most is the time after which a process that an attack leaves behind ends by itself.
 const most = 10 * time.Minute
 
-// nap sleeps until the longest life of a process is over.
+// nap sleeps for the time most.
 func nap([]string) error {
 	time.Sleep(most)
 	return nil

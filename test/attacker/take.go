@@ -17,8 +17,8 @@ import (
 )
 
 // hold is how long the attacker keeps the resources that it took. The server checks some limits
-// only from time to time, to spend at most a fiftieth of the time on the checks, and it checks
-// later on a busy machine.
+// only at intervals, because it spends at most a fiftieth of its time on these checks. The
+// intervals are longer on a busy machine.
 const hold = 15 * time.Second
 
 // processes tries to start more processes than allowed.
@@ -99,7 +99,7 @@ func hog(args []string) error {
 	return nap(nil)
 }
 
-// disk tries to take more space than allowed, in files that have no name any more.
+// disk tries to take more disk space than allowed, in files that are open but deleted.
 func disk(s *spec) (string, error) {
 	piece := make([]byte, 1<<20)
 	for i := range piece {

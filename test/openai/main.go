@@ -104,8 +104,8 @@ func stream(ctx context.Context, c openai.Client) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	// The stream contains the whole output of the agent; the output before the agent's sleep comes
-	// first.
+	// The stream contains the whole output of the agent, in at least two pieces, because the agent
+	// sleeps for a second in the middle of its output.
 	said := strings.Join([]string{
 		`<message role="system">`, "be brief", "</message>", `<message role="user">`, "hello", "</message>",
 	}, "\n\n")

@@ -65,7 +65,7 @@ func order(ctx context.Context, n int) (sum int, err error) {
 	return sum + child + signal, nil
 }
 
-// half returns four times n, in two steps.
+// half is the child workflow: it returns four times n, in two steps.
 func half(ctx context.Context, n int) (sum int, err error) {
 	for i := 1; i <= 2; i++ {
 		part, err := workflow.Step(ctx, "part", func(ctx context.Context) (int, error) {
