@@ -8,8 +8,9 @@ import (
 
 // agents checks that restarts of servers and of the database do not kill the processes of a
 // command. A command has the same processes from its beginning to its end, including a process that
-// left the command's session. These processes count without a gap; a freeze may only delay them.
-// The processes of a cancelled command have ended.
+// left the command's session. Each of these processes writes the numbers 1, 2, 3 and so on to a
+// file, and no number is missing; a freeze of the command may only delay the numbers. At the end no
+// process of a cancelled command is left.
 func agents(f *finding) {
 	for _, a := range f.Agents {
 		s := f.byID[a.Execution]
@@ -39,7 +40,8 @@ func agents(f *finding) {
 	}
 }
 
-// longestFreeze returns the longest silence of each command.
+// longestFreeze returns, for each process of a command that was frozen, the longest time in which
+// it wrote nothing.
 func (b *book) longestFreeze() (all []string) {
 	for _, a := range b.Agents {
 		for _, t := range a.Trees {

@@ -74,7 +74,7 @@ func newBook(r *record) *book {
 	return b
 }
 
-// public returns the part of the history that package promise checks.
+// public returns the data that the checkers of package promise need.
 func (b *book) public() *promise.History {
 	return &promise.History{
 		Stories: b.stories, Sessions: b.sessions, Told: b.Told, Seen: b.Seen, Skew: skew, Sometimes: b.sometimes,
@@ -96,9 +96,10 @@ func (b *book) deadline(due time.Time) time.Time {
 	return d.Add(promptly)
 }
 
-// impossible returns the times at which the servers could not act, sorted: the database was down or
-// ended their connections; one server that may have had row locks was stopped, or its connection
-// was delayed; all servers were down; or the machine stood still.
+// impossible returns the periods in which the servers could not act, sorted by time. Such a period
+// has one of these causes: the database was down or ended the connections of the servers; a server
+// was stopped, or its connection to the database was delayed, while it may have had row locks; all
+// servers were down; or the machine stood still.
 func (b *book) impossible() []span {
 	if b.away == nil {
 		b.away = b.allDown()
@@ -124,7 +125,7 @@ func isRefusal(what string) bool {
 	return strings.HasPrefix(what, "table ") || what == "read-only" || what == "full disk" || what == "pooler"
 }
 
-// allDown returns the times at which no server ran.
+// allDown returns the periods in which no server ran.
 func (b *book) allDown() []span {
 	type edge struct {
 		at time.Time

@@ -57,7 +57,7 @@ func TestChaos(t *testing.T) {
 }
 
 // shares divides the time between the stores: PostgreSQL gets twice as much time as SQLite, since
-// its plan has more faults.
+// the plan for PostgreSQL has more faults.
 func shares(store string, all time.Duration) iter.Seq2[string, time.Duration] {
 	return func(yield func(string, time.Duration) bool) {
 		if store != "" {
@@ -246,8 +246,8 @@ func (w *world) stop(ctx context.Context) {
 	}
 }
 
-// watchClock records the times at which the machine itself stood still, because no process can act
-// within a time limit at such a time.
+// watchClock records the periods in which the machine itself stood still, because no process can
+// keep a time limit in such a period.
 func (w *world) watchClock(ctx context.Context) {
 	const tick = 50 * time.Millisecond
 	for last := time.Now(); pause(ctx, tick) == nil; last = time.Now() {

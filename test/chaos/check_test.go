@@ -58,7 +58,7 @@ func (b *book) inspect() []*finding {
 	return out
 }
 
-// told passes each call of a kind that ended in the given way to the function each.
+// told calls each with every recorded call of the given kind and ending.
 func (b *book) told(kind string, end promise.Ending, each func(*entry)) {
 	for i := range b.Told {
 		if e := &b.Told[i]; e.Kind == kind && e.End == end {

@@ -98,10 +98,10 @@ func (c *crowd) live(ctx context.Context) {
 	}
 }
 
-// submit repeats the submission of a root until a server acknowledges it, but sometimes stops after
-// the first failure. If the root has a key, another client may submit a root with the same key at
-// the same time, with the same body or another body. Then the answer may name the execution of the
-// other client.
+// submit submits a root. It usually repeats the submission until a server acknowledges it, but
+// sometimes gives up after the first failure. If the root has a key, another client may submit a
+// root with the same key at the same time, with the same body or another body. Then the answer may
+// name the execution of the other client.
 func (c *crowd) submit(ctx context.Context, r *mrand.Rand, s belay.Submission) (id belay.ExecutionID) {
 	if s.IdempotencyKey != "" && chance(r, 2) {
 		s2, other := s, c.patient(r, "submitter again")
@@ -136,13 +136,14 @@ func later(err error) bool {
 	return belay.CodeOf(err) == belay.CodeUnavailable || belay.CodeOf(err) == belay.CodeRateLimited
 }
 
-// patience returns a function that returns the wait before the next try, longer at each call.
+// patience returns a function that returns how long to wait before the next try. Each call returns
+// a longer time than the call before, up to two seconds.
 func patience() func() time.Duration {
 	d := 50 * time.Millisecond
 	return func() time.Duration { d = min(2*d, 2*time.Second); return d }
 }
 
-// signal delivers a signal until the result is known.
+// signal sends a signal to an execution, and repeats the call until the result is known.
 func (c *crowd) signal(ctx context.Context, after time.Duration, q belay.SignalRequest) {
 	r, longer := c.dice(), patience()
 	for pause(ctx, after) == nil {

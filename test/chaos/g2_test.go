@@ -31,7 +31,7 @@ func g2effect(f *finding, e *entry) {
 	f.OK()
 }
 
-// g2owner checks that a worker had lost its lease if a call of it was refused.
+// g2owner checks that a worker had lost its lease if the server refused a call of this worker.
 func g2owner(f *finding, e *entry) {
 	s := f.byID[e.Execution]
 	if s == nil {

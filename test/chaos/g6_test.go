@@ -53,9 +53,9 @@ func g6beats(f *finding, w *belay.Worker) {
 	}
 }
 
-// shortGrace is the longest grace that the servers may give for a stall that the test did not
-// record. The servers can notice such a stall, because they write marks of life several times a
-// second.
+// shortGrace is the longest extra time (grace) that the servers may give to a session for a stall
+// that the test did not record. The servers can notice such a stall, because each server writes the
+// time (its mark of life) to the store several times a second.
 const shortGrace = 3 * time.Second
 
 // g6grace checks the extra time (grace) that a session got: after a recovery of the servers the
@@ -135,7 +135,7 @@ func g6watchers(f *finding) {
 	}
 }
 
-// disturbed reports whether there was a time between from and to at which the servers could not
+// disturbed reports whether there was any moment between from and to at which the servers could not
 // act.
 func (b *book) disturbed(from, to time.Time) bool {
 	for _, t := range b.impossible() {

@@ -58,8 +58,9 @@ func (g *ghost) own(ctx context.Context, b *recorder) (belay.Lease, bool) {
 	return got.Assignments[0].Lease, true
 }
 
-// write saves, repeats the save, sends no heartbeat until the lease is lost, writes again, claims
-// the execution again, and writes under the first lease once more.
+// write saves a checkpoint and repeats the call. Then it sends no heartbeat until the lease is
+// lost, and tries to write under the lost lease. At last it claims the execution again, and tries
+// to write under the lost lease once more.
 func (g *ghost) write(ctx context.Context, old belay.Lease) {
 	b := g.patient(g.r, g.name)
 	save := g.save(old)

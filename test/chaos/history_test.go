@@ -63,8 +63,8 @@ func (h *history) died(pid int) {
 	h.deaths = append(h.deaths, death{pid, time.Now()})
 }
 
-// answered records the status of the answer to an invalid input. The parameter "what" describes the
-// input if the status is wrong, and is empty otherwise.
+// answered records the status with which a server answered an invalid input. If this status is
+// wrong, what describes the input; otherwise what is empty.
 func (h *history) answered(with, what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,14 +74,15 @@ func (h *history) answered(with, what string) {
 	}
 }
 
-// troubled records a time in which the servers could not act. The time begins at from and ends now.
+// troubled records a period in which the servers could not act. The period begins at from and ends
+// now.
 func (h *history) troubled(what string, from time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trouble = append(h.trouble, span{what, from, time.Now()})
 }
 
-// harmed records a time in which a worker was killed or stopped. The time begins at from and ends
+// harmed records a period in which a worker was down or stopped. The period begins at from and ends
 // now.
 func (h *history) harmed(worker string, from time.Time) {
 	h.mu.Lock()

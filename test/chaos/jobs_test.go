@@ -15,13 +15,13 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// The plan has no faults for the worker that runs the commands. Its TTL is so long that it keeps
-// its lease through every fault of its server, and so short that it must freeze its commands during
-// the long outage of the database.
+// The plan has no faults for the worker that runs the commands. The TTL of this worker is so long
+// that the worker keeps its leases through every fault of its server, and so short that it must
+// freeze its commands during the long outage of the database.
 const (
 	jobQueue = "commands"
 	jobTTL   = 9 * time.Second
-	// frozen is the shortest silence of a command that counts as a freeze.
+	// A command that writes nothing for at least the time frozen counts as frozen.
 	frozen = time.Second
 )
 

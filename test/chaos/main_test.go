@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// short reports whether the run is as short as that of make test.
+// short reports whether the run is no longer than a minute, as in make test.
 func short() bool { return *forFlag <= time.Minute }
 
 // needsLong skips a test that takes too long for a short run.

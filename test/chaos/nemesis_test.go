@@ -144,7 +144,8 @@ func (w *world) causeDatabaseFault(ctx context.Context, f fault) {
 	}
 }
 
-// terminate ends every backend of the database. The database may be down while terminate runs.
+// terminate ends every PostgreSQL backend (server process of a connection) of the servers. The
+// fault counts only if the database was up and had such backends.
 func (w *world) terminate() {
 	from := time.Now()
 	n, err := w.database.Query("postgres",

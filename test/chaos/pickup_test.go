@@ -13,8 +13,8 @@ import (
 )
 
 // pickedUpBy is the time within which a due execution must run if a worker that can run it is idle.
-// It is far less than the interval of the slow poll, which alone would find the execution if a
-// wake-up were lost.
+// It is far less than the interval of the engine's slow poll (its regular read of the store), which
+// alone would find the execution if a wake-up were lost.
 const pickedUpBy = time.Second
 
 // slotLabel is the label by which an execution requires one particular worker.
@@ -73,14 +73,14 @@ func pickedUp(s *story) (due, claimed time.Time, first bool) {
 	return s.Events[0].At, s.Events[1].At, true
 }
 
-// place is one session of a worker, with its runs.
+// place is one session of a worker, with the runs of this session.
 type place struct {
 	session *belay.Worker
 	slot    string
 	far     bool // the connection of this worker may have faults
 	server  string
 	runs    []span
-	rest    []span // times at which the worker claims nothing because of a fault of the worker or of its server
+	rest    []span // periods in which the worker claims nothing because of a fault of the worker or of its server
 }
 
 // settled is the time after a fault of a worker during which the worker does not count as idle.
@@ -156,8 +156,8 @@ func (b *book) allPlaces() []*place {
 			}
 			if p != nil {
 				p.runs = append(p.runs, run)
-				// an execution that was lost twice in a row may be poison, so it runs alone on its
-				// worker
+				// An execution that was lost twice in a row may be poison (it may kill its workers), so
+				// a worker runs no other execution beside it.
 				if losses >= 2 {
 					p.rest = append(p.rest, run)
 				}

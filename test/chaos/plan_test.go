@@ -17,9 +17,9 @@ type fault struct {
 	For  time.Duration // how long it lasts
 }
 
-// plan is all faults in the order of time. The goroutine that carries out the faults of one victim
-// is busy during each fault, so the next fault may come later than planned, but no fault is left
-// out.
+// plan is all faults in the order of time. One goroutine carries out all faults of one victim, one
+// after the other. If a fault takes long, the next fault of the victim comes later than planned,
+// but no fault is left out.
 type plan []fault
 
 // longOutage is how long a killed database stays down: longer than the TTL of the far workers, and
@@ -46,8 +46,8 @@ type draft struct {
 	length time.Duration
 }
 
-// each adds one fault per interval of the length rate, and at least one fault. The functions who
-// and kind choose the victim and the kind of each fault.
+// each adds one fault in each interval of the length rate, and at least one fault. Each fault lasts
+// between least and most; who() is its victim, and kind() is its kind.
 func (d *draft) each(rate time.Duration, who, kind func() string, least, most time.Duration) {
 	n := max(1, int((d.length+rate-1)/rate))
 	for i := range n {

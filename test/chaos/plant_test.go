@@ -60,8 +60,8 @@ func found(text []byte, change func(*planting)) map[string][]string {
 // each is the number of executions of each kind that an excerpt has.
 const each = 12
 
-// excerpt returns a part of a history that is complete in itself: some executions of each kind,
-// with their parents and children, and all entries about these executions.
+// excerpt returns a part of a history that the checkers can check alone: some executions of each
+// kind, with their parents and children, and all entries about these executions.
 func excerpt(r *record) *record {
 	b := newBook(r)
 	in, kinds := make(map[belay.ExecutionID]bool), make(map[string]int)
@@ -139,26 +139,25 @@ func (b *book) rootOf(s *story) *story {
 	return s
 }
 
-// only returns the part of the record that is about the executions for which the function is
-// returns true.
-func (r *record) only(is func(belay.ExecutionID) bool) *record {
+// only returns the part of the record that is about the executions that wanted accepts.
+func (r *record) only(wanted func(belay.ExecutionID) bool) *record {
 	p := *r
-	p.Tales = slices.DeleteFunc(slices.Clone(r.Tales), func(t *tale) bool { return !is(t.Execution.ID) })
-	p.Letters = slices.DeleteFunc(slices.Clone(r.Letters), func(l promise.Letter) bool { return !is(l.Execution) })
-	p.Seen = slices.DeleteFunc(slices.Clone(r.Seen), func(s promise.Sighting) bool { return !is(s.Execution) })
+	p.Tales = slices.DeleteFunc(slices.Clone(r.Tales), func(t *tale) bool { return !wanted(t.Execution.ID) })
+	p.Letters = slices.DeleteFunc(slices.Clone(r.Letters), func(l promise.Letter) bool { return !wanted(l.Execution) })
+	p.Seen = slices.DeleteFunc(slices.Clone(r.Seen), func(s promise.Sighting) bool { return !wanted(s.Execution) })
 	keys := make(map[string]bool)
 	for i := range r.Told {
-		if e := &r.Told[i]; is(e.Named) {
+		if e := &r.Told[i]; wanted(e.Named) {
 			keys[e.Key] = true
 		}
 	}
 	p.Told = slices.DeleteFunc(slices.Clone(r.Told), func(e entry) bool {
 		mismatch := e.Code == belay.CodeIdempotencyMismatch && keys[e.Key]
-		return e.Kind != "rolled back" && !e.Execution.IsZero() && !is(e.Execution) && !is(e.Named) && !mismatch
+		return e.Kind != "rolled back" && !e.Execution.IsZero() && !wanted(e.Execution) && !wanted(e.Named) && !mismatch
 	})
 	p.Looks = nil
 	for _, l := range r.Looks {
-		l.Open = slices.DeleteFunc(slices.Clone(l.Open), func(x belay.Execution) bool { return !is(x.ID) })
+		l.Open = slices.DeleteFunc(slices.Clone(l.Open), func(x belay.Execution) bool { return !wanted(x.ID) })
 		p.Looks = append(p.Looks, l)
 	}
 	p.States = make(map[belay.State]int64)
@@ -169,7 +168,7 @@ func (r *record) only(is func(belay.ExecutionID) bool) *record {
 	return &p
 }
 
-// event changes the first event for which the function fits returns true.
+// event changes the first event that fits accepts.
 func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*belay.Event)) bool {
 	for _, s := range p.stories {
 		for i := range s.Events {
@@ -182,7 +181,7 @@ func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*bela
 	return false
 }
 
-// tale changes the first execution for which the function fits returns true.
+// tale changes the first execution that fits accepts.
 func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
 	for _, s := range p.stories {
 		if fits(s) {
@@ -193,8 +192,7 @@ func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
 	return false
 }
 
-// entry changes the first entry whose execution exists and for which the function fits returns
-// true.
+// entry changes the first entry whose execution exists and that fits accepts.
 func (p *planting) entry(fits func(*entry) bool, change func(*entry)) bool {
 	for i := range p.record.Told {
 		e := &p.record.Told[i]
@@ -212,7 +210,7 @@ func (p *planting) entry(fits func(*entry) bool, change func(*entry)) bool {
 	return false
 }
 
-// session changes the first session for which the function fits returns true.
+// session changes the first session that fits accepts.
 func (p *planting) session(fits func(*belay.Worker) bool, change func(*belay.Worker)) bool {
 	for i := range p.record.Sessions {
 		if w := &p.record.Sessions[i]; fits(w) {

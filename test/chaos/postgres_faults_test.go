@@ -69,7 +69,8 @@ func (w *world) lockTable(ctx context.Context, f fault) {
 	w.fault("table locked")
 }
 
-// undisturbed repeats do until do succeeds, since another fault of the database may interrupt it.
+// undisturbed calls do until it returns no error, because another fault of the database may
+// interrupt a call.
 func (w *world) undisturbed(ctx context.Context, do func() error) {
 	for do() != nil {
 		if pause(ctx, 300*time.Millisecond) != nil {
@@ -123,9 +124,9 @@ func (w *world) holdSnapshot(ctx context.Context, f fault) {
 // heldKeys is the number of keys that holdKeys uses in one transaction.
 const heldKeys = 20
 
-// holdKeys submits executions in its own transaction, which stays open for a while. During that
-// time clients submit the same keys to the servers, and the servers can answer only after the end
-// of the transaction.
+// holdKeys submits executions with idempotency keys in its own transaction, which stays open for a
+// while. During that time clients submit executions with the same keys to the servers, and the
+// servers can answer only after the end of the transaction.
 func (w *world) holdKeys(ctx context.Context, f fault, c *crowd) {
 	w.undisturbed(ctx, func() error { return w.holdKeysOnce(ctx, f, c) })
 	w.fault("keys held by an open transaction")

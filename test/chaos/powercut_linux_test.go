@@ -83,8 +83,8 @@ func (d *disk) writes() (done string, busy bool) {
 }
 
 // cut makes a copy of the disk as a power cut would leave it: with the data that the device has
-// received, and without the data that is only in the kernel's memory. A copy counts only if nothing
-// was written while it was made, so that it shows one moment.
+// received, and without the data that is only in the kernel's memory. cut repeats the copy until
+// nothing was written to the device during the copy, so that the copy shows one moment.
 func (d *disk) cut(name string) *disk {
 	d.t.Helper()
 	c := &disk{
@@ -140,7 +140,8 @@ func (h *history) acknowledged(by time.Time) (all []entry) {
 	return all
 }
 
-// lost returns the writes of the list all that a server lacks, or has with other content.
+// lost looks on a server for all acknowledged writes in the list, and describes each write that is
+// missing or has other content.
 func lost(ctx context.Context, s *server, all []entry) (out []string) {
 	for _, e := range all {
 		switch x, err := s.client.Execution(ctx, e.Execution); {

@@ -65,14 +65,14 @@ const (
 	refused = promise.Refused
 )
 
-// look is the executions that had not ended at one moment, with the sessions of that moment.
+// look lists the executions that had not ended at one moment, and the sessions at that moment.
 type look struct {
 	At       time.Time         `json:"at"`
 	Open     []belay.Execution `json:"open"` // without the payloads
 	Sessions []belay.Worker    `json:"sessions"`
 }
 
-// span is a time in which something happened. If the end of the time is not known yet, To is zero.
+// span is the period of a fault. If the end of the period is not known yet, To is zero.
 type span struct {
 	What string    `json:"what"`
 	From time.Time `json:"from"`

@@ -52,8 +52,8 @@ func writeOp(r *rand.Rand, depth int) op {
 	}
 }
 
-// signals returns the number of signals that a script waits for. The scripts of children and
-// branches do not wait for signals.
+// signals returns the number of signals for which a script waits. The scripts of children and
+// branches wait for none.
 func signals(script []op) int {
 	n := 0
 	for _, o := range script {

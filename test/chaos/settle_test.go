@@ -52,8 +52,9 @@ func (w *world) open(ctx context.Context, s *server) ([]belay.Execution, error) 
 	}
 }
 
-// settle waits until no execution is open. An execution that waits for a signal that no client will
-// send gets one from settle. It returns descriptions of the executions that stayed open.
+// settle waits until all executions have ended. While it waits, it resumes paused executions, and
+// sends a signal to each execution that waits for one that no client has sent. It returns
+// descriptions of the executions that are still open after the time settling.
 func (w *world) settle(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()

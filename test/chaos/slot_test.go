@@ -11,7 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/faultproxy"
 )
 
-// slot is the place of one worker, in which one process runs after the other.
+// slot stands for one worker of the test. When a process of this worker has ended, the slot starts
+// the next process.
 type slot struct {
 	w     *world
 	name  string

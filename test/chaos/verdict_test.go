@@ -17,8 +17,8 @@ const (
 	inconclusive = "INCONCLUSIVE"
 )
 
-// sometimes lists the events that must happen at least once, because a run in which nothing could
-// break a promise does not prove the promise.
+// sometimes lists the events that must happen at least once in a run. If no event of a run could
+// have broken a promise, the run proves nothing about that promise.
 var sometimes = []string{
 	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed",
 	"dead letter", "death proven", "grace written",

@@ -23,7 +23,7 @@ const (
 )
 
 // follower watches one execution after the other, at any server that answers. After an error it
-// continues with the event after the last one that it received.
+// continues with the event after the last event that it received.
 type follower struct {
 	*world
 	name string
@@ -32,8 +32,8 @@ type follower struct {
 	n    int
 }
 
-// follow watches executions until ctx ends. It watches the last execution until that execution
-// ends.
+// follow takes executions from next and watches them one after the other, each until its end. When
+// ctx ends, follow takes no further execution and returns.
 func (f *follower) follow(ctx, healed context.Context, next <-chan belay.ExecutionID) {
 	for {
 		select {
