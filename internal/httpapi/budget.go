@@ -16,9 +16,9 @@ const (
 	smallBody = 64 << 10
 	// memoryWait is how long a large body waits for memory.
 	memoryWait = 2 * time.Second
-	// The bodies that get memory before others may have one part in firstOf of the whole budget
-	// together. So a client that sends many long heartbeats, or sends them slowly, leaves memory for
-	// the other bodies.
+	// The bodies that get memory before others may together have 1/firstOf of the whole budget. So a
+	// client that sends many long heartbeats, or sends them slowly, leaves memory for the other
+	// bodies.
 	firstOf = 8
 )
 
@@ -62,8 +62,7 @@ func (r *budget) take(ctx context.Context, n int64) (give func(), err error) {
 }
 
 // first is like take, but its body gets memory before the bodies of take. The bodies of first
-// together get no more than one part in firstOf of the budget; further bodies wait like those of
-// take.
+// together get no more than 1/firstOf of the budget; a further body waits like a body of take.
 func (r *budget) first(ctx context.Context, n int64) (give func(), err error) {
 	return r.enter(ctx, n, true)
 }

@@ -69,7 +69,7 @@ func TestTheMemoryOfBodiesIsBounded(t *testing.T) {
 }
 
 // Heartbeats that are too long for smallBody get memory before all other bodies, in order of
-// arrival, until heartbeats have one part in firstOf of the budget. Further heartbeats wait in one
+// arrival, until heartbeats together have 1/firstOf of the budget. Further heartbeats wait in one
 // queue with the other bodies.
 func TestHeartbeatsGetMemoryFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// decode reads JSON that checkJSON has passed into v. It refuses a field that v does not have. The
-// messages of its errors do not show names of Go types.
+// decode decodes JSON into v. checkJSON must have accepted the JSON before. decode refuses a field
+// that v does not have. The messages of its errors do not show names of Go types.
 func decode(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

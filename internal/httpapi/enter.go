@@ -60,8 +60,8 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 	a.answer(rep, r, rt, next)
 }
 
-// answer calls the handler. It compresses the answer and gives it an ETag, if the route has them
-// and the client accepts them.
+// answer calls the handler. It compresses the answer if the route allows that and the client
+// accepts compressed answers, and adds an ETag if the route has one.
 func (a *api) answer(rep *reply, r *http.Request, rt *route, next func(http.ResponseWriter, *http.Request)) {
 	if rt.zipped() {
 		rep.Header().Add("Vary", "Accept-Encoding")

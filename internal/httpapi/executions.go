@@ -121,8 +121,8 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 	return out, nil
 }
 
-// awaited reads an execution. If the caller prefers to wait, it waits for the end of the execution
-// first.
+// awaited reads an execution. If wait is above 0, as the header Prefer requests, awaited first
+// waits for the end of the execution, but no longer than wait.
 func (a *api) awaited(ctx context.Context, id belay.ExecutionID, wait wait) (*executionReply, error) {
 	if wait.Duration == 0 {
 		x, err := a.b.Execution(ctx, id)

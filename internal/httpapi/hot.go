@@ -13,8 +13,9 @@ import (
 )
 
 // hot registers a route that workers use all the time. The OpenAPI document has it like every other
-// route, and its body is decoded as strictly, but without huma, which would decode it twice. The
-// handler itself checks the limits in B's schema.
+// route, and the API decodes its bodies as strictly as those of other routes. But huma does not
+// decode them, because huma would decode each body twice. The handler itself checks the limits in
+// B's schema.
 func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request, body *B, out http.Header) (*R,
 	error)) {
 	if rt.status == 0 {

@@ -57,7 +57,8 @@ func (a *api) log(ctx context.Context, in *logRequest) (*stream, error) {
 		return nil, err
 	}
 	q := belay.ChunkQuery{Execution: in.ID, Name: in.Name, From: in.From}
-	// The first part is read before the answer begins, so that an error can still be a refusal.
+	// The first part is read before the answer begins, so that an error is still answered with a
+	// refusal.
 	first, give, err := a.part(ctx, q, in.Limit)
 	if err != nil {
 		return nil, err

@@ -114,8 +114,9 @@ func TestRequestsHaveIDs(t *testing.T) {
 	}
 }
 
-// Answers say how many requests the rate limit leaves to a caller. A flood of bad keys uses up the
-// limit of its address, and probes from the same address are still answered.
+// Answers say how many requests the rate limit leaves to a caller. A flood of requests with bad
+// keys uses up the limit of its address, but health checks from the same address are still
+// answered.
 func TestCallersKnowTheirRateLimit(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := serve(t, httpapi.Options{
@@ -176,8 +177,8 @@ func TestOldRequestsWithoutAHost(t *testing.T) {
 	}
 }
 
-// An execution and the document have an ETag. A caller that sends the newest ETag is answered with
-// 304 and no body.
+// An execution and the OpenAPI document have an ETag. A caller that sends the newest ETag is
+// answered with 304 and no body.
 func TestETags(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	path := s.submit(`{"workflow": "w", "input": {"secret": "x"}}`)

@@ -75,8 +75,8 @@ func TestAKeyStandsForOneOperation(t *testing.T) {
 	})
 }
 
-// A body without a required field is refused and changes nothing: a heartbeat without holds would
-// otherwise release all executions of its worker.
+// A body without a required field is refused and changes nothing. Otherwise a heartbeat without the
+// field holds, the list of the worker's runs, would release all executions of its worker.
 func TestAnIncompleteBodyIsRefused(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",

@@ -16,16 +16,18 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// violation is a difference that Prism has found between the document and a request or an answer.
+// violation is a difference that Prism has found between the OpenAPI document and a request or an
+// answer.
 type violation struct {
 	Location []string `json:"location"`
 	Severity string   `json:"severity"`
 	Message  string   `json:"message"`
 }
 
-// The test sends requests to every route through Prism, a proxy that compares them with the document, so that every
-// documented success occurs. Prism finds no violation: every answer, and every request that succeeds, is as the
-// document says. `make openapi` installs Prism and runs this test.
+// Prism is a proxy that compares requests and answers with the OpenAPI document. The test sends
+// requests to every route through Prism, so that every documented success occurs, and Prism finds
+// no violation: every answer, and every request that succeeds, is as the document says. `make
+// openapi` installs Prism and runs this test.
 func TestPrismFindsNoViolation(t *testing.T) {
 	program := os.Getenv("BELAY_PRISM")
 	if program == "" {

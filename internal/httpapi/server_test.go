@@ -25,8 +25,8 @@ type server struct {
 	url string
 	key string // the key of every request, if any
 	log *logged
-	// pretends says that the backend returns errors that no real backend returns, so answers are
-	// not checked against the document.
+	// pretends says that the backend returns errors that no real backend returns, so answers are not
+	// checked against the OpenAPI document.
 	pretends bool
 	// prism is the proxy through which the requests that it can pass on are sent; nil if requests
 	// go to the server directly.

@@ -20,8 +20,9 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// The server cuts off clients that send a header or a body byte by byte, or that do not read, after
-// its timeouts, however many they are. During this time other clients are answered without delay.
+// Some clients send a header or a body byte by byte, or do not read the answer. The server cuts off
+// all of them when its timeouts have passed, however many clients they are, and until then answers
+// other clients without delay.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	const each, limit = 50, time.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// walker sends requests and checks requests and answers against the document.
+// walker sends requests, and checks requests and answers against the OpenAPI document.
 type walker struct {
 	*server
 	doc *document
@@ -45,7 +45,7 @@ func (w *walker) submitted(body string) (path, id string) {
 	return x["location"].(string), x["id"].(string)
 }
 
-// On every route, and for every documented success, the answer of a real server matches the
+// On every route, and for every documented success, the answer of a real server matches the OpenAPI
 // document.
 func TestAnswersAreAsDocumented(t *testing.T) {
 	s := serve(t, httpapi.Options{Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter,
