@@ -49,8 +49,8 @@ func (f *Finding) eachEntry(kind string, end Ending, each func(*Entry)) {
 	}
 }
 
-// storyOf returns the story of an entry's execution. If an acknowledged entry has no execution, it
-// records a violation.
+// storyOf returns the story of an entry's execution. If the entry was acknowledged but its
+// execution does not exist, storyOf records a violation.
 func (f *Finding) storyOf(e *Entry) *Story {
 	s := f.History.Story(e.Execution)
 	if s == nil && e.End == OK {

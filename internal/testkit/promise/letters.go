@@ -55,8 +55,9 @@ func (f *Finding) letters(s *Story) {
 	}
 }
 
-// Books compares the counts that the store reports, the number of executions in each state and the
-// number of open dead letters, with the executions of the history. It leaves out deleted executions.
+// Books compares two counts of the store (states, the number of executions in each state, and open,
+// the number of open dead letters) with the executions of the history. Deleted executions do not
+// count.
 func (f *Finding) Books(states map[belay.State]int64, open int64) {
 	have, letters := make(map[belay.State]int64), int64(0)
 	for _, s := range f.History.Stories {

@@ -33,8 +33,8 @@ const (
 	ChildDone  = "the child succeeded"
 )
 
-// expected removes from the front of out the output that the script must have, and returns the
-// rest.
+// expected checks that out begins with the output that the script must have, and returns the rest
+// of out.
 func expected(script []Op, prefix string, out []string) ([]string, error) {
 	for i, o := range script {
 		var err error
