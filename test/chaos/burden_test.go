@@ -72,7 +72,7 @@ func (c *crowd) wide(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// poisonLosses is the number of losses of its worker after which a poison execution fails.
+// A poison execution fails when it has lost its worker poisonLosses times.
 const poisonLosses = 4
 
 // poison submits an execution that kills every worker that runs it. The worker's other executions

@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// measuring is the longest time for which the test measures the throughput before any fault, after
-// the warming; a short run measures for less time.
+// Before any fault, the test submits roots for the time warming, and then measures the throughput
+// for the time measuring. A short run measures for less time.
 const (
 	warming   = 3 * time.Second
 	measuring = 4 * time.Second
@@ -303,7 +303,7 @@ func (c *crowd) calmLife(ctx context.Context) bool {
 }
 
 // load submits roots at the given rate until ctx ends. The clients of these roots continue until
-// the context lives ends.
+// the second context, lives, ends.
 func (c *crowd) load(ctx, lives context.Context, rate float64) {
 	began, n := time.Now(), 0
 	for ; pause(ctx, time.Until(began.Add(time.Duration(float64(n)/rate*float64(time.Second))))) == nil; n++ {
