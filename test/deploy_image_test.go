@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// Rule: the image needs only the binary: the binary is static, and serves as the Dockerfile's user
-// from a root directory that contains nothing else.
+// Rule: the image needs only the binary: the binary is static, and belay serve runs as the
+// Dockerfile's user in a root directory that contains nothing else.
 func TestTheImageNeedsOnlyTheBinary(t *testing.T) {
 	t.Parallel()
 	file := deployFile(t, "Dockerfile")

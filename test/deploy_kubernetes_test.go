@@ -251,8 +251,8 @@ func checkPod(t *testing.T, d *deployment) {
 }
 
 // Rule: the pod of an agent worker has the resources that ten agents side by side need according to
-// measurements: a request of 2 GiB of memory, a limit of 12 GiB, and no CPU limit. Its strategy
-// stops the old pod before the new pod starts.
+// measurements: a request of 2 GiB of memory, a limit of 12 GiB, and no CPU limit. An update stops
+// the old pod before it starts the new pod.
 func TestTheResourcesOfTheAgentPod(t *testing.T) {
 	t.Parallel()
 	m := readManifests(t)

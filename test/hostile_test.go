@@ -170,7 +170,7 @@ func (x *started) resident() int {
 }
 
 // Rule: the server ends a job that takes too many processes, or too much memory or disk, and gives
-// the reason. The server itself and the job beside the ended job are not affected.
+// the reason. The server itself, and another job that runs at the same time, are not affected.
 func TestAJobThatTakesTooMuchIsEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		script, timeout, status, why string

@@ -35,7 +35,7 @@ func (y *tally) Write(b []byte) (int, error) {
 }
 
 // Rule: belay passes a hundred MiB of output through with bounded memory, and stores the first MiB
-// and the end of the output, within the limit.
+// and the end of the output, no more than the limit for stored output.
 func TestAHundredMiBOfOutput(t *testing.T) {
 	t.Parallel()
 	const size = 100 << 20

@@ -45,8 +45,9 @@ func (x *started) execution() string {
 	return ""
 }
 
-// Rule: an execution has one outside owner. The death of an owner is noticed within its TTL plus
-// one second, all watchers see the loss, and the next owner continues from the last checkpoint.
+// Rule: an external execution has one outside owner (an owner that is no worker) at a time. The
+// death of an owner is noticed within its TTL plus one second, all watchers see the loss, and the
+// next owner continues from the last checkpoint.
 func TestTheNextOutsideOwnerContinuesFromTheCheckpoint(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()

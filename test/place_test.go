@@ -296,7 +296,8 @@ func (r result) saying(texts ...string) result {
 	return r
 }
 
-// poll polls a condition until it is true; it returns false if the time passes first.
+// poll checks a condition again and again until it is true. It returns false if the condition is
+// not true within the given time.
 func poll(within time.Duration, happened func() bool) bool {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()

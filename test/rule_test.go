@@ -48,7 +48,8 @@ echo sesame > secret.txt && git add -A && git commit -qm secret && chmod 600 "$1
 // Rule: root never runs git on files that belong to another user, throughout the life of a job on
 // another user's repository: while the repository is cloned, checked out and unlocked, while the
 // job's changes are saved, after a kill of the server, while the changes are salvaged and restored,
-// and in belay workspaces. Only the owner's git reads the source.
+// and in belay workspaces. Only a git process of the source repository's owner reads that
+// repository.
 func TestRootRunsNoGitOnFilesOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root could break the rule")

@@ -115,8 +115,9 @@ func (p *place) watched(id belay.ExecutionID, more ...string) (check func()) {
 	}
 }
 
-// Rule: any number of belay run work side by side on one data directory, each on its own execution,
-// and other commands work at the same time. The process that started first may also end first.
+// Rule: any number of belay run processes work side by side on one data directory, each on its own
+// execution, and other commands work at the same time. The process that started first may also end
+// first.
 func TestRunsSideBySide(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -17,11 +17,11 @@ const (
 	contract   = "../internal/httpapi/testdata/openapi.json"
 )
 
-// Rule: the TypeScript client has the types of the server's contract. The package that npm would
-// publish has all files that it needs and no others, and its types are right for ES modules and for
-// CommonJS. The tests of the client pass in Node as ES modules and as CommonJS, and in Chromium:
-// the client submits, watches through a crash of the real belay, runs workers that the tests kill,
-// owns executions as an outside owner, and gets a refusal for a stale lock.
+// Rule: the TypeScript client has the types of the server's OpenAPI document. The package that npm
+// would publish has all files that it needs and no others, and its types are right for ES modules
+// and for CommonJS. The tests of the client pass in Node as ES modules and as CommonJS, and in
+// Chromium: the client submits, watches through a crash of the real belay, runs workers that the
+// tests kill, locks executions as an owner that is no worker, and gets a refusal for a stale lock.
 func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("chromium"); err != nil {
@@ -218,8 +218,8 @@ func install(t *testing.T, from, dir string, parts ...string) {
 	runIn(t, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
 }
 
-// generator returns the command of package.json that makes the types, with the path of the contract
-// and without an output file.
+// generator returns the command of package.json that makes the types, with the path of the OpenAPI
+// document and without an output file.
 func generator(t *testing.T) []string {
 	t.Helper()
 	var p struct{ Scripts struct{ Generate string } }

@@ -39,8 +39,8 @@ func newestMigration(t *testing.T) (file string, shared bool) {
 	return strings.TrimPrefix(file, "../"), n < len(files)
 }
 
-// versions builds this version and an earlier version of Belay. The function at returns the commit
-// of the earlier version.
+// versions builds this version and an earlier version of Belay. It calls at for the commit of the
+// earlier version.
 func versions(t *testing.T, at func() (commit string, err error)) (before, after version) {
 	t.Helper()
 	commit, err := at()

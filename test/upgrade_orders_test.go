@@ -90,7 +90,7 @@ func (o *orders) submitOne(dice *rand.Rand) error {
 	return nil
 }
 
-// same returns the version was if the process m still runs this version, and otherwise "".
+// If the process m still runs the version named by was, same returns was, and otherwise "".
 func same(was string, m *process) string {
 	if m.version() != was {
 		return ""

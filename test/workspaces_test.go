@@ -39,8 +39,8 @@ func (p *place) spaces() (s spaces) {
 
 const changes = `echo one >> new.txt; git add -A; git -c user.name=A -c user.email=a@example.org commit -qm 'a commit of the job'; echo two >> new.txt`
 
-// restored checks that a directory contains the commit and the edit that the script in the constant
-// changes makes.
+// restored checks that a directory contains the commit and the edit that the script (the constant
+// named changes) makes.
 func (p *place) restored(dir string) {
 	p.t.Helper()
 	if got := read(p.t, filepath.Join(dir, "new.txt")); got != "one\ntwo\n" {

@@ -78,8 +78,9 @@ func mountInside([]string) error {
 	return err
 }
 
-// outside tries to create files that the test checks afterwards, because a private directory may
-// cover the real directory in the job's own view.
+// outside tries to create files outside of the workspace. The test checks afterwards whether the
+// files exist, because the attacker cannot know: a private directory of the job may cover the real
+// directory.
 func outside(s *spec) (string, error) {
 	var written []string
 	last := errNothing

@@ -173,8 +173,8 @@ func detach(args []string) error {
 	return c.Start()
 }
 
-// supervisor kills the process that has started this one, the job's supervisor. If the kill
-// succeeds, it is the last act of this process.
+// supervisor kills its parent process, which is the job's supervisor. If the kill succeeds, this is
+// the last thing that the attacker does.
 func supervisor(*spec) (string, error) {
 	parent := os.Getppid()
 	for range 20 {
