@@ -45,7 +45,7 @@ UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false
 
 # Tests that do less, or nothing, under the race detector, and that make unit therefore also runs without it: they
 # process large amounts of data, or measure memory (internal/testkit/raced).
-HEAVY := ReadersOfLogsShareTheirRoom ThousandWatchers ManyReadersOfAJob ManyLargeCheckpointsAreWritten
+HEAVY := ReadersOfLogsShareTheirMemory ThousandWatchers ManyReadersOfAJob ManyLargeCheckpointsAreWritten
 
 # Tests that make unit runs only without the race detector. In the conformance suite of a store one call follows the
 # other (the tests beside it, engine, embedded and sdktest call stores concurrently, and run with the detector);

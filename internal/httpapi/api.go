@@ -40,7 +40,8 @@ func New(b belay.Backend, o Options) http.Handler {
 		b = &admitting{b, o.Admit}
 	}
 	a := &api{
-		b: b, o: o, gate: newGate(o), bodies: newBudget(o.Bodies), mux: http.NewServeMux(), routes: make(map[string]*route),
+		b: b, o: o, gate: newGate(o), bodies: newBudget(o.Bodies), mux: http.NewServeMux(),
+		routes: make(map[string]*route),
 	}
 	a.feeds = feeds{backend: b, stopping: o.Stopping, open: make(map[feedKey]*feed)}
 	configureHuma()

@@ -33,7 +33,7 @@ type route struct {
 	wait    bool                                    // the request may wait for news
 	tagged  bool                                    // a success has an ETag, which If-None-Match may name
 	probe   bool                                    // a probe of the server, with a rate limit of its own
-	alive   bool                                    // keeps a session alive; its body gets memory before all other bodies
+	alive   bool                                    // keeps a session alive; its body gets memory before all others
 	page    bool                                    // is for browsers, which are asked for a password
 	token   bool                                    // a stream token opens the route
 	example string                                  // an example of the request's body
