@@ -17,7 +17,7 @@ type fault struct {
 	For  time.Duration // how long it lasts
 }
 
-// plan is all faults in the order of time. One goroutine carries out all faults of one victim, one
+// plan is all faults in the order of time. For each victim, a goroutine carries out its faults one
 // after the other. If a fault takes long, the next fault of the victim comes later than planned,
 // but no fault is left out.
 type plan []fault
