@@ -94,7 +94,7 @@ type Answer struct {
 type Setup struct {
 	Command Template
 	// Resume is the command that continues the conversation of an interrupted run. If Resume is
-	// empty, Command starts a new conversation.
+	// empty, the next run starts a new conversation with Command.
 	Resume Template
 	// Permissions is PermissionsAuto, PermissionsAll or PermissionsEdits; empty means
 	// PermissionsAuto. Only presets use it.
@@ -106,8 +106,9 @@ type Setup struct {
 	Env []string
 	// Repo is the repository for prompts that name no repository; empty for an empty workspace.
 	Repo string
-	// Repos are the other repositories that a prompt may name. Credentials are the operator's
-	// credentials. Elsewhere says that agents run on other machines. See [Repositories].
+	// Repos are patterns of the other repositories that a prompt may name. Credentials finds the
+	// operator's user name and password for a repository. Elsewhere says that agents run on other
+	// machines. See [Repositories].
 	Repos       []string
 	Credentials workspace.Credentials
 	Elsewhere   bool
@@ -279,8 +280,8 @@ type Assistant struct {
 
 // Run is the workflow function of a prompt. If the worker stops, the run stores its changes with
 // the execution, and the next run starts with these changes. If the worker dies, the next run
-// starts with the changes that the saver stored last or, on the same host, with all changes in the
-// workspace of the dead run.
+// starts with the changes that the dead run stored last or, on the same host, with all changes in
+// the dead run's workspace.
 func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	if err := a.Check(&p); err != nil {
 		return Answer{}, belay.Permanent(err)
@@ -382,8 +383,9 @@ func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transc
 	return b.step(ctx, 0, Step{Name: Prompted, Argv: argv})
 }
 
-// judge returns the error of a command that has ended. The execution's policy decides whether the
-// run is retried; the error is permanent only if a retry would fail in the same way.
+// judge returns the error of a run whose command has ended with err; nil if the agent succeeded.
+// The execution's policy decides whether the run is retried; the error is permanent only if a retry
+// would fail in the same way.
 func (r *Answer) judge(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

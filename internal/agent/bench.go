@@ -230,8 +230,9 @@ func (b *bench) write(stream process.Stream, p []byte) {
 	_, _ = b.log.Write(p) // Flush returns the error
 }
 
-// salvage stores the changes in the workspace as artifacts of the execution, under names of the
-// step i.
+// salvage stores the changes in the workspace as artifacts of the execution. Their names begin with
+// "step-" and the number of the step i or, if the worker gives the execution back to the queue,
+// with an unused name.
 func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Changes {
 	if b.job.Repo == "" {
 		return nil
@@ -268,7 +269,7 @@ func artifact(ctx context.Context, name string) ([]byte, error) {
 	return workflow.ReadArtifact(ctx, name)
 }
 
-// remove removes the workspace, even after a failure.
+// remove removes the workspace, even if ctx has ended. An error of the removal is only printed.
 func (b *bench) remove(ctx context.Context) {
 	b.saver.emptyHomes(ctx)
 	if b.place == nil {

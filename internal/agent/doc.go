@@ -7,11 +7,11 @@
 // never run again.
 //
 // An agent is one long step. While the agent works, its changes are stored with the execution at an
-// interval, so that another machine can continue from them. On the same host the workspace of a
-// dead run may have newer changes, which take precedence. Changes of the run with the higher
-// fencing token are newer. The stored artifacts need three names: the first for the changes with
-// which the run began, the second for the last stored changes, and the third for the changes that
-// are being written.
+// interval, so that a run on another machine can start with these changes. On the same host the
+// workspace of a dead run may have newer changes; the next run then starts with the newer changes.
+// Of two runs, the run with the higher fencing token has the newer changes. The stored changes use
+// at most three names of artifacts: one for the changes with which the run began, one for the
+// changes that were stored last, and one for the changes that are being written.
 //
 // # Words
 //

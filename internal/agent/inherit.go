@@ -34,7 +34,7 @@ func (b *bench) inherit(ctx context.Context) error {
 		return fmt.Errorf("look for the work of earlier runs: %w", err)
 	}
 	// known is the run whose changes the execution stored last. If this host has salvaged the
-	// workspace of that same run, the salvaged changes are at least as new.
+	// workspace of that same run, the salvaged changes are as new as the stored changes, or newer.
 	known := b.saver.now.Run
 	mine := make(map[belay.Token]workspace.Kept)
 	var newest belay.Token

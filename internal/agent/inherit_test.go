@@ -62,7 +62,7 @@ func (d *testBed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Exe
 	}
 }
 
-// dead makes a workspace of a process that is dead, with one file in the workspace.
+// dead makes a workspace with one file. The process that owns the workspace is dead.
 func (d *testBed) dead(t *testing.T, run belay.RunID, file, text string) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
@@ -101,7 +101,7 @@ func (d *testBed) dead(t *testing.T, run belay.RunID, file, text string) {
 }
 
 // Rule: while another process of this machine salvages the changes of a dead run, the next run
-// waits. It then starts with these changes, and not with the prompt from the beginning.
+// waits. It then continues from these changes and does not start the task anew.
 func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
 	d := newTestBed(t)
 	flag := filepath.Join(t.TempDir(), "second")

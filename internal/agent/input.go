@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// CheckInput returns an error for an input of a built-in workflow that cannot be run or contains
-// credentials. It does not check whether the repository is allowed; [Setup.Admit] does. It accepts
-// every input of other workflows.
+// CheckInput returns an error if name names a built-in workflow and that workflow cannot run with
+// the input, or the input contains credentials. It does not check whether the repository is
+// allowed; [Setup.Admit] does. It accepts every input of other workflows.
 func CheckInput(name string, input json.RawMessage) error {
 	switch name {
 	case Workflow:
@@ -27,8 +27,8 @@ func CheckInput(name string, input json.RawMessage) error {
 	return nil
 }
 
-// Admit returns an error for an input of the workflow Prompted that cannot be run or is not
-// allowed.
+// Admit returns an error if the workflow Prompted cannot run with the input, or if s does not allow
+// the input.
 func (s *Setup) Admit(input json.RawMessage) error {
 	p, err := promptOf(input)
 	if err != nil {
@@ -37,8 +37,8 @@ func (s *Setup) Admit(input json.RawMessage) error {
 	return s.Check(&p)
 }
 
-// AdmitJob returns an error for an input of the workflow Workflow that cannot be run, or whose
-// repository is not allowed. If repos is nil, every repository is allowed.
+// AdmitJob returns an error if the workflow Workflow cannot run with the input, or if the
+// repository in the input is not allowed. If repos is nil, every repository is allowed.
 func AdmitJob(input json.RawMessage, repos *Repositories) error {
 	j, err := jobOf(input)
 	if err != nil || j.Repo == "" || repos == nil {

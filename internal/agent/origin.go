@@ -26,8 +26,8 @@ func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 }
 
 // origin returns a note if the job cannot read its repository on this machine; else "". A job that
-// runs as its own user often has no right to read it. origin runs git as the job's user, in the
-// same sandbox as the job's commands.
+// runs as its own user often has no right to read the repository. origin runs git as the job's
+// user, in the same sandbox as the job's commands.
 func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 	hidden := b.runner.Seal && slices.ContainsFunc([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, func(dir string) bool {
 		return strings.HasPrefix(w.Repo, dir)

@@ -14,12 +14,13 @@ type preset struct {
 	partial string
 	output  string
 	env     []string
-	// free is the permission mode in which the agent may use every tool. bounded is the mode in which
-	// it may only edit files. freeEnv are variables that the agent gets in addition in the mode free.
+	// free is the permission mode in which the agent may use every tool. bounded is the mode in
+	// which the agent may only edit files. freeEnv are the additional variables of the agent in the
+	// mode free.
 	free, bounded string
 	freeEnv       map[string]string
-	// conversation is a shell script that gets the id of a conversation as "$1". It prints found if
-	// the directory HOME contains that conversation and the agent can continue it.
+	// conversation is a shell script that gets the id of a conversation as "$1". The script prints
+	// "found" if the directory HOME contains that conversation and the agent can continue it.
 	conversation string
 }
 

@@ -26,8 +26,8 @@ type Held struct {
 }
 
 // Probe runs a small command in a new workspace, in the same sandbox as a job, and describes the
-// sandbox. Before the first job, an operator so learns how well this machine isolates jobs, and
-// that a job can reach its workspace.
+// sandbox. From the description an operator learns, before the first job, how well this machine
+// isolates jobs. Probe returns an error if a job could not reach its workspace.
 func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 	id := fmt.Sprintf("probe-%d-%d", os.Getpid(), time.Now().UnixNano())
 	w, err := r.Workspaces.Prepare(ctx, workspace.Spec{ID: id})

@@ -53,8 +53,9 @@ func (r *Repositories) Check(repo string) error {
 	return err
 }
 
-// named reports whether Own or a pattern in Named matches a location. They must match the location
-// as it is written, and also the location after its symbolic links were resolved.
+// named reports whether Own or a pattern in Named matches a location. The same pattern must match
+// both the location as it is written and the location to which its symbolic links lead. If
+// Elsewhere is true, named resolves no symbolic links.
 func (r *Repositories) named(at workspace.Location) (bool, error) {
 	patterns := r.Named
 	if r.Own != "" {

@@ -43,8 +43,8 @@ type interrupted struct {
 	Changes *Changes `json:"changes"`
 	// Run is the token of the run that made the changes.
 	Run belay.Token `json:"run,omitempty"`
-	// Session is the id of a conversation that an earlier run began and that this run may have
-	// continued; empty if the run began without the changes of an earlier run.
+	// Session is the id of a conversation that an earlier run began and that the run Run may have
+	// continued; empty if the run Run began without the changes of an earlier run.
 	Session string `json:"session,omitempty"`
 }
 

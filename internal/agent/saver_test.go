@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tree records the calls of its methods.
+// tree simulates a tree of processes and records the calls of its methods.
 type tree struct {
 	asked []string
 	thaw  error
@@ -21,8 +21,8 @@ func (t *tree) Freeze(context.Context) error { t.asked = append(t.asked, "freeze
 func (t *tree) Thaw(context.Context) error   { t.asked = append(t.asked, "thaw"); return t.thaw }
 func (t *tree) Kill(error)                   { t.asked = append(t.asked, "kill") }
 
-// Rule: a tree that is frozen for two reasons is thawed when both reasons have ended, in either
-// order.
+// Rule: a tree of processes that is frozen for two reasons is thawed only when both reasons have
+// ended, in either order.
 func TestTreeStaysFrozenUntilTheLastReasonEnds(t *testing.T) {
 	for _, order := range [][2]reason{{fenced, salvaging}, {salvaging, fenced}} {
 		held := new(tree)

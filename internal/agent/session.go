@@ -41,25 +41,29 @@ func (i *interrupted) sessions(id belay.ExecutionID) []string {
 	return []string{own, i.Session}
 }
 
-// session returns the id of the oldest conversation that the stored changes may contain. It is used
-// for agents in whose HOME Belay cannot search for a conversation.
-func (i *interrupted) session(id belay.ExecutionID) string {
+// oldestSession returns the id of the oldest conversation that the stored changes may contain. If
+// the agent has no preset, and so no script that searches HOME for a conversation, the next run
+// continues this conversation.
+func (i *interrupted) oldestSession(id belay.ExecutionID) string {
 	all := i.sessions(id)
 	return all[len(all)-1]
 }
 
-// next returns the state that an execution stores for its next run, after a run that began with i
-// and made the changes c. If i is empty, that run began its own conversation.
+// next returns the state that the execution stores at the end of a run for its next run. The ended
+// run has the token run, began with the state i and made the changes c. If i is empty, the ended
+// run began its own conversation.
 func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) interrupted {
 	n := interrupted{Changes: c, Run: run}
 	if *i != (interrupted{}) {
-		n.Session = i.session(id)
+		n.Session = i.oldestSession(id)
 	}
 	return n
 }
 
-// talk decides whether this run continues the conversation of the earlier run whose changes it took
-// over. The run continues it if the agent supports that and these changes contain the conversation.
+// talk decides whether this run continues the conversation of the earlier run whose changes this
+// run has taken over. This run continues the conversation if the agent has a command for that
+// purpose and the changes contain the conversation. talk does not check the changes of an agent
+// without a preset.
 func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, resumed bool) (talk, error) {
 	fresh := talk{session: sessionOf(workflow.RunID(ctx))}
 	id := workflow.Execution(ctx)
@@ -67,7 +71,7 @@ func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, 
 	case !resumed, len(a.Resume) == 0:
 		return fresh, nil
 	case a.preset == nil:
-		return talk{b.saver.before.session(id), true}, nil
+		return talk{b.saver.before.oldestSession(id), true}, nil
 	}
 	for _, session := range b.saver.before.sessions(id) {
 		found, err := b.converses(ctx, w, a.preset.conversation, session)

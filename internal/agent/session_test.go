@@ -26,8 +26,9 @@ func TestConversationIdIsDerivedFromTheRun(t *testing.T) {
 	}
 }
 
-// Rule: the conversation of stored changes is the conversation in Session or, if Session is empty,
-// the conversation of the run that made the changes.
+// Rule: sessions returns the conversations that stored changes may contain: the conversation of the
+// run that made the changes and, if Session names another conversation, also Session. oldestSession
+// returns the last of them.
 func TestStoredWorkNamesItsConversation(t *testing.T) {
 	id := belay.ExecutionID{1}
 	own := sessionOf(belay.RunID{Execution: id, Token: 5})
@@ -40,8 +41,8 @@ func TestStoredWorkNamesItsConversation(t *testing.T) {
 		{interrupted{Run: 5, Session: own}, []string{own}, own},
 		{interrupted{Run: 5, Session: "earlier"}, []string{own, "earlier"}, "earlier"},
 	} {
-		if diff := cmp.Diff(c.all, c.kept.sessions(id)); diff != "" || c.kept.session(id) != c.one {
-			t.Errorf("%+v: %s %s", c.kept, c.kept.session(id), diff)
+		if diff := cmp.Diff(c.all, c.kept.sessions(id)); diff != "" || c.kept.oldestSession(id) != c.one {
+			t.Errorf("%+v: %s %s", c.kept, c.kept.oldestSession(id), diff)
 		}
 	}
 }
@@ -53,8 +54,8 @@ func TestConversationSurvivesRepeatedCrashes(t *testing.T) {
 	var kept interrupted
 	for run := range belay.Token(4) {
 		kept = kept.next(id, &Changes{}, 1+run)
-		if want := sessionOf(belay.RunID{Execution: id, Token: 1}); kept.session(id) != want {
-			t.Errorf("after run %d it is %s, want %s", 1+run, kept.session(id), want)
+		if want := sessionOf(belay.RunID{Execution: id, Token: 1}); kept.oldestSession(id) != want {
+			t.Errorf("after run %d it is %s, want %s", 1+run, kept.oldestSession(id), want)
 		}
 	}
 }
