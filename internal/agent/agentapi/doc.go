@@ -32,8 +32,9 @@
 // It streams the agent's output as it arrives, but only the output of the newest conversation
 // ([sentText]).
 //
-// The job of a chat with an Idempotency-Key continues when the caller disconnects; a repeated
-// request joins it, or gets its answer immediately. The job of a chat without a key is cancelled
-// when the caller disconnects. If the server dies meanwhile, the policy of the job ends it: a lost
-// run counts as a failure, and a job that has not started within ChatTimeout is not started later.
+// The job of a chat with an Idempotency-Key continues when the caller disconnects. A repeated
+// request with that key waits for the same job or, if the job has ended, gets the job's answer
+// immediately. The job of a chat without a key is cancelled when the caller disconnects. If the
+// server dies before the job has ended, the job's policy ends the job: a lost run counts as a
+// failure, and a job that has not started within ChatTimeout is not started later.
 package agentapi

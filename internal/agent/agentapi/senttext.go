@@ -15,9 +15,9 @@ import (
 const maxTold = 512 << 10
 
 // sentText is the part of a streamed answer that was already sent. If a run began a new
-// conversation, only the output of the newest conversation counts, and the part of it that repeats
-// the sent text is not sent again. If a run continued a conversation, its output follows the output
-// of the previous run.
+// conversation, the output of that conversation must begin with the sent text; this beginning is
+// not sent a second time, and output of earlier conversations is not sent any more. If a run
+// continued a conversation, the run's output is sent after the output of the previous run.
 type sentText struct {
 	root belay.Token // the run that began the newest conversation
 	run  belay.Token // the run whose output came last
@@ -29,8 +29,8 @@ type sentText struct {
 }
 
 // awaited returns the earliest run whose output a chat sends. If the execution runs or has ended,
-// this is the last run; otherwise it is the next run, because the output of the ended runs does not
-// count.
+// this is the last run; otherwise it is the next run, because the output of the ended runs is not
+// sent.
 func awaited(x *belay.Execution) belay.Token {
 	if x.State == belay.Running || x.State.Terminal() {
 		return x.Token

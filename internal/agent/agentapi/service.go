@@ -72,14 +72,14 @@ func New(b belay.Client, o Options) *Service {
 	return &Service{b: b, o: o, backlog: backlog{b: b, now: o.Now, own: o.Capacity}}
 }
 
-// endpoint is the Service as one listener serves it.
+// endpoint handles the requests of one listener for the Service.
 type endpoint struct {
 	*Service
 	stopping <-chan struct{} // closed when the listener begins to stop
 }
 
-// Routes returns the routes of the service for one listener. When stopping is closed, requests that
-// wait for a job end.
+// Routes returns the routes of the service for one listener. When stopping is closed, a request
+// that waits for a job returns without waiting any longer.
 func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 	d := &endpoint{s, stopping}
 	read, submit := []belay.Scope{belay.ScopeRead, belay.ScopeSubmit}, []belay.Scope{belay.ScopeSubmit}
