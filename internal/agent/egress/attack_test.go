@@ -198,8 +198,9 @@ func TestNothingIsReadAfterARefusal(t *testing.T) {
 	}
 }
 
-// Rule: net/http writes every forwarded request anew: its Host is the target, it has one length,
-// and it has no headers that are meant for the proxy.
+// Rule: the proxy writes every forwarded request anew: the new request has the target as its Host,
+// an unambiguous length, and no headers that are meant for the proxy. It refuses a request whose
+// length is ambiguous.
 func TestForwardedRequestsAreRewritten(t *testing.T) {
 	heard := make(chan string, 1)
 	server := listen(t, func(c *net.TCPConn) {
@@ -449,7 +450,8 @@ func TestEndOfTheListenerEndsTheServer(t *testing.T) {
 	}
 }
 
-// onlyCloses is a listener whose Close does nothing.
+// onlyCloses is a listener that has only the method Close, which does nothing; every other method
+// panics.
 type onlyCloses struct{ net.Listener }
 
 func (onlyCloses) Close() error { return nil }

@@ -22,10 +22,10 @@
 // checked. A listed name does not allow every address to which it may resolve:
 //
 //	public address             any listed name
-//	private address            a name that is listed exactly; no wildcard, because the owner of a
-//	(10/8, 172.16/12,          domain, or a person who may add names to it, could point one at the
-//	192.168/16, 100.64/10,     operator's own network. A host within that network, such as a git
-//	fc00::/7)                  server at 10.1.2.3, is listed by its whole name
+//	private address            a name that is listed exactly. A wildcard is not enough, because the
+//	(10/8, 172.16/12,          owner of a domain, or a person who may add names to it, could make a
+//	192.168/16, 100.64/10,     name resolve to the operator's own network. A host in that network,
+//	fc00::/7)                  such as a git server at 10.1.2.3, is listed by its whole name
 //	all others: loopback,      no name. The address itself must be listed, or a range all of
 //	link-local, unspecified,   whose addresses are of that kind; the addresses at which clouds
 //	multicast, reserved,       hand out credentials (169.254.169.254 and others) must be

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for an event before it fails, if the duration is not what it
-// tests.
+// patience is how long a test waits for an event before the test fails, unless the test measures
+// the duration itself.
 const patience = 20 * time.Second
 
 // proxy is a server under test with a simulated internet: names resolve to public addresses, and a
@@ -71,7 +71,8 @@ func beginWith(t *testing.T, set func(s *Server), patterns ...string) *proxy {
 	return p
 }
 
-// settle waits until at most before goroutines run.
+// settle waits until the number of goroutines is at most before, their number before the server was
+// started.
 func settle(t *testing.T, before int) {
 	t.Helper()
 	if !happens(func() bool { return runtime.NumGoroutine() <= before }) {
@@ -110,8 +111,8 @@ func happens(ok func() bool) bool {
 	return true
 }
 
-// at adds a server to the simulated internet. name, addr and port are its address there; really is
-// the address of the test server that answers.
+// at adds a server to the simulated internet. name, addr and port are the server's address in the
+// simulated internet; really is the address of the test server that answers.
 func (p *proxy) at(name, addr, port, really string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
