@@ -167,7 +167,8 @@ func TestWallSockets(t *testing.T) {
 	})
 }
 
-// uniqueSealed returns a sealed run with a unique id. Two such runs can exist at the same time.
+// uniqueSealed returns a sealed run (a run that may write only in its own directory) with a unique
+// id. Two such runs can exist at the same time.
 func uniqueSealed(t *testing.T, kind Isolation) Command {
 	t.Helper()
 	c, _ := sealed(t, kind)

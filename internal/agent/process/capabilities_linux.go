@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contained are the capabilities that root keeps in a run with walls, because programs of root need
-// them for their own files and processes. A program cannot use any of these capabilities to remove
-// the walls or to change the kernel.
+// contained are the capabilities that root keeps in a run with walls (in a sandbox), because
+// programs of root need these capabilities for their own files and processes. A program cannot use
+// any of them to remove the walls or to change the kernel.
 const contained = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_KILL |
 	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE |

@@ -91,8 +91,8 @@ func service(t *testing.T, test, leaf string) {
 }
 
 // Rule: if systemd runs a service in its own subgroup (DelegateSubgroup), the cgroups of runs are
-// made beside that subgroup, and the kernel lets these cgroups have controllers. A run can be
-// frozen there, and leaves no cgroup.
+// made beside that subgroup, and the kernel lets these cgroups have controllers. A run in such a
+// cgroup can be frozen, and leaves no cgroup after its end.
 func TestRunsOfAService(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {

@@ -65,7 +65,7 @@
 //     same time: runs can neither signal nor read each other.
 //   - [Command.Writable] seals the file system: every mount is read-only except for the run's own
 //     directories. If the run's user may not pass a directory on the path to one of these
-//     directories, an empty directory covers it, which contains only the rest of the path.
+//     directories, a new directory that contains only the rest of the path covers that directory.
 //   - Empty files and directories cover [Command.Hidden], except for [Command.Readable].
 //   - [Command.Network] is closed, or leads only to one proxy.
 //   - [Command.Limits] are enforced by cgroups, v2 or v1, whose files the command may not write.
@@ -75,14 +75,14 @@
 //     process of this program named "belay-limits" sets the rlimits on itself and then executes the
 //     command; the supervisor never has these limits.
 //
-// With the namespaces the run also has its own IPC namespace and its own host name. Landlock, in
-// every kind of isolation, enforces the same rules a second time: no write outside Writable, no
-// signal and no debugger to processes outside the run, no connection to abstract sockets of other
-// runs. In a [Subreaper] Landlock is the only means of these walls. Landlock is weaker than mounts:
-// it grants rights over whole directories, and does not protect modes, owners and times of files.
-// In a Subreaper a seccomp filter of system calls closes the network, because Landlock restricts
-// only some of the ways to connect. In a walled run, root keeps the usual capabilities of a
-// container, but no capability with which it could undo a wall.
+// In a [PIDNamespace] and in a [UserNamespace] the run also has its own IPC namespace and its own
+// host name. Landlock, in every kind of isolation, enforces the same rules a second time: no write
+// outside Writable, no signal and no debugger to processes outside the run, no connection to
+// abstract sockets of other runs. In a [Subreaper] Landlock is the only means of these walls.
+// Landlock is weaker than mounts: it grants rights over whole directories, and does not protect
+// modes, owners and times of files. In a Subreaper a seccomp filter of system calls closes the
+// network, because Landlock restricts only some of the ways to connect. In a walled run, root keeps
+// the usual capabilities of a container, but no capability with which it could undo a wall.
 //
 // # The thread that starts the command
 //

@@ -13,7 +13,7 @@ import (
 const filesVariable = "BELAY_INIT_FILES"
 
 // Helper is a function of this program that runs in a process of its own, with the same supervision
-// and walls as any other command; see [Command.Helper].
+// and the same walls (sandbox) as any other command; see [Command.Helper].
 type Helper struct {
 	// Name is the Args[0] of the helper's command.
 	Name string
@@ -36,17 +36,17 @@ func directoriesOf(files []*os.File) []string {
 var errMoved = errors.New("the directory was moved or replaced")
 
 // reopen opens a directory again in this process's mount namespace and replaces the descriptor fd
-// by the new descriptor. It follows no symbolic link. It returns errMoved if the path at no longer
-// leads to the same directory.
-func reopen(fd int, at string) error {
-	if at == "" {
+// by the new descriptor. It follows no symbolic link. It returns errMoved if path no longer leads
+// to the same directory.
+func reopen(fd int, path string) error {
+	if path == "" {
 		return nil
 	}
 	var want, have unix.Stat_t
 	if err := unix.Fstat(fd, &want); err != nil {
 		return err
 	}
-	again, err := unix.Openat2(unix.AT_FDCWD, at, &unix.OpenHow{
+	again, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {

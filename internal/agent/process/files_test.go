@@ -111,7 +111,8 @@ func TestADirectoryThatWasReplacedIsRefused(t *testing.T) {
 	}
 }
 
-// Rule: a sealed command can read a directory in Command.Files and cannot write to it.
+// Rule: a sealed command (a command that may write only in Command.Writable) can read a directory
+// in Command.Files and cannot write to it.
 func TestASealAppliesToADirectoryThatWasPassedOn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can seal the file system")

@@ -66,8 +66,8 @@ func install(program []unix.SockFilter) error {
 }
 
 // filter is a seccomp program to which instructions are added. Each block of instructions decides
-// about one system call and ends with a return. When a block begins, the number of the system call
-// is loaded.
+// whether one system call is allowed, and ends with a return. When a block begins, the number of
+// the system call is loaded.
 type filter []unix.SockFilter
 
 // The offsets in seccomp_data of the number of a system call, of the architecture, and of the first
@@ -78,8 +78,8 @@ const (
 	atArguments    = 16
 )
 
-// onlyTCP is a flag that is added to a family in the argument of families: of that family, only TCP
-// sockets are allowed.
+// onlyTCP is a flag for an address family that is passed to the method families: of this family,
+// only TCP sockets are allowed.
 const onlyTCP = 1 << 16
 
 func load(at uint32) unix.SockFilter {
@@ -110,7 +110,7 @@ func failure(errno unix.Errno) unix.SockFilter {
 
 var allowed = answer(unix.SECCOMP_RET_ALLOW)
 
-// on adds the instructions that decide about one system call.
+// on adds the instructions that decide whether one system call is allowed.
 func (f *filter) on(number uint32, block ...unix.SockFilter) {
 	*f = append(append(*f, unless(number, len(block))), block...)
 }

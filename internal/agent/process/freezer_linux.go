@@ -26,9 +26,10 @@ type freezer interface {
 	close()
 }
 
-// newFreezer returns the best means of freezing that works. The best is the cgroup freezer of the
-// kernel, because processes cannot notice it and it also stops new processes; the other is SIGSTOP.
-// If name is not "", newFreezer tries only the means with that name.
+// newFreezer returns the best means of freezing that works: the cgroup freezer of the kernel or, if
+// no cgroup can be made, SIGSTOP. The cgroup freezer is better, because processes cannot notice the
+// freeze and new processes are frozen as well. If name is not "", newFreezer tries only the cgroup
+// freezer with that name.
 func newFreezer(id, name string, tree func() []host.Status) freezer {
 	for _, h := range hierarchies("/proc/self") {
 		if name != "" && name != h.String() {

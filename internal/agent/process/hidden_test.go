@@ -98,7 +98,7 @@ func TestWallHidden(t *testing.T) {
 	})
 }
 
-// Rule: Command.Hidden also works for a run that is not sealed.
+// Rule: Command.Hidden also works for a run that is not sealed (that may write in every directory).
 func TestWallHiddenWithoutASeal(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := hiddenFiles(t, kind)
@@ -236,8 +236,9 @@ func TestWallHiddenBelowTheWritable(t *testing.T) {
 	}
 }
 
-// Rule: beside returns paths that together contain everything except the hidden paths, and the
-// directories above hidden paths that the run may list.
+// Rule: beside returns two lists: paths that together contain everything except the hidden paths,
+// and the directories that have hidden files, but no hidden directory, below them, so that the run
+// may list them.
 func TestBesideReturnsAllButTheHiddenPaths(t *testing.T) {
 	if got, _ := beside("/", nil); len(got) != 1 || got[0] != "/" {
 		t.Errorf("with nothing hidden: %q", got)

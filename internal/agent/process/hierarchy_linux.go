@@ -93,8 +93,8 @@ func membership(lines string, version int, controller string) (string, bool) {
 	return "", false
 }
 
-// mounted returns the directory at which this machine shows the group path of a cgroup tree. lines
-// is the content of /proc/self/mountinfo.
+// mounted returns the directory of a cgroup in this machine's file system. path is the path of the
+// cgroup in its cgroup tree, and lines is the content of /proc/self/mountinfo.
 func mounted(lines string, version int, controller, path string) (string, bool) {
 	for line := range strings.Lines(lines) {
 		mount, source, ok := strings.Cut(line, " - ")

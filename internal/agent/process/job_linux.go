@@ -13,8 +13,8 @@ import (
 
 // InJob reports whether the process pid belongs to a supervised run, of this process or of any
 // other process. It returns true if the process is in a PID namespace below ours, or is a
-// supervisor, descends from a supervisor, is in the cgroup of a run, or has the mark. A run that
-// this process itself belongs to does not count.
+// supervisor, descends from a supervisor, is in the cgroup of a run, or has the mark of a run in
+// its environment. A run that this process itself belongs to does not count.
 //
 // If InJob returns an error, the result is true, because InJob could not show that the process
 // belongs to no run. A caller that has the pid from a socket should also get a pidfd from that
@@ -57,8 +57,8 @@ func inJob(pid int) (bool, error) {
 	case len(strings.Fields(facts["NSpid"])) > 1: // NSpid has one pid for each namespace
 		return true, nil
 	case facts["NoNewPrivs"] == "0":
-		// Every process of a run has set no_new_privs, which cannot be cleared. Only its supervisor has
-		// not.
+		// Every process of a run except the supervisor has set no_new_privs, which cannot be
+		// cleared. So a process without no_new_privs is in a run only if it is a supervisor.
 		if _, is := supervises(pid); !is {
 			return false, nil
 		}

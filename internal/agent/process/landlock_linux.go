@@ -258,9 +258,9 @@ func (r *rules) add(kind uintptr, rule unsafe.Pointer) error {
 }
 
 // beside returns two lists. The paths in visible together contain everything below root except the
-// hidden paths. The paths in listed are directories above hidden paths that the run may list: since
-// a right to list a directory applies to everything below it, they have no hidden directory below
-// them. Symbolic links are omitted, because Landlock checks their targets.
+// hidden paths. The run may list the directories in listed: hidden files lie below each of them,
+// but no hidden directory, because a right to list a directory also applies to all directories
+// below it. Symbolic links are omitted, because Landlock checks their targets.
 func beside(root string, hidden []string) (visible, listed []string) {
 	var below []string
 	for _, path := range hidden {

@@ -36,8 +36,8 @@ func (s *supervisor) start() *report {
 	if failure := <-launched; failure != nil {
 		return failure
 	}
-	// the supervisor closes its copies, so that a reader of a pipe gets an end of file as soon as the
-	// command closes the pipe
+	// The supervisor closes its copies of the command's files, so that a reader of a pipe gets an
+	// end of file as soon as the command closes the pipe.
 	for i := range s.order.Files {
 		_ = unix.Close(socketFD + 1 + i)
 	}
@@ -55,11 +55,12 @@ func (s *supervisor) start() *report {
 	return nil
 }
 
-// launch applies the walls of the run to the calling thread and starts the command from it.
+// launch applies the walls (the sandbox) of the run to the calling thread and starts the command
+// from this thread.
 func (s *supervisor) launch(gates *gates) *report {
 	o := &s.order
 	unstartable := func(err error) *report { return &report{Event: unstarted, Code: 126, Text: err.Error()} }
-	// A set-user-id program could escape our signals and undo the walls, so it must get no
+	// A set-user-id program could escape our signals and leave the sandbox, so it must get no
 	// privileges.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &report{Event: unable, Text: "give up new privileges: " + err.Error()}
@@ -142,8 +143,8 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 		return false, &report{Event: unable, Text: err.Error()}
 	}
 	for i, at := range o.Files {
-		// opens the directory in the new view, where a directory below Writable may be written; after
-		// an error, the descriptor from the first loop stays
+		// This call opens the directory in the new view, where a directory below Writable may be
+		// written. If the call fails, the descriptor from the first loop stays.
 		_ = reopen(socketFD+1+i, at)
 	}
 	return sealed, nil

@@ -129,8 +129,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// remains lists the processes of a run that still exist: processes with the mark of the run, its
-// supervisor, and processes whose arguments contain one of the given texts.
+// remains lists the processes of a run that still exist: processes with the run id in their
+// environment, the supervisor, and processes whose arguments contain one of the given texts.
 func remains(t *testing.T, id string, argument ...string) []string {
 	t.Helper()
 	marked, err := host.FindEnv(Marker, func(v string) bool { return v == id })

@@ -80,7 +80,7 @@ func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 		}
 	}
 	var (
-		order  sync.Mutex
+		mu     sync.Mutex
 		group  sync.WaitGroup
 		buffer = make([]byte, chunkSize)
 		cut    atomic.Bool
@@ -88,7 +88,7 @@ func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 	for stream, p := range t.pipes {
 		group.Go(func() {
 			defer p.read.Close()
-			err := drain(p.read, &order, buffer, func(n int) {
+			err := drain(p.read, &mu, buffer, func(n int) {
 				deliver(Chunk{Stream: stream, Data: buffer[:n]})
 			})
 			if err != nil {
@@ -100,18 +100,17 @@ func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
 	return whole && !cut.Load()
 }
 
-// drain reads f to its end. It holds the lock order during each read and the delivery of the data,
-// so that the data of both streams is delivered in the order of reading, and one buffer serves both
-// streams.
-func drain(f *os.File, order *sync.Mutex, buffer []byte, deliver func(n int)) error {
+// drain reads f to its end. It locks mu during each read and the delivery of the data. So the data
+// of both streams is delivered in the order of reading, and both streams can use the same buffer.
+func drain(f *os.File, mu *sync.Mutex, buffer []byte, deliver func(n int)) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var end error
 	step := func(fd uintptr) (ready bool) {
-		order.Lock()
-		defer order.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		n, err := syscall.Read(int(fd), buffer)
 		switch {
 		case errors.Is(err, syscall.EAGAIN):

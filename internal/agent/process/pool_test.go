@@ -203,7 +203,7 @@ func enclosed(t *testing.T, script string) (Command, *transcript) {
 }
 
 // Rule: a run with its own user can work in its own directories. It can neither read nor write
-// other files that their modes close to this user, and it cannot gain further rights.
+// other files whose modes exclude this user, and it cannot gain further rights.
 func TestARunWithItsOwnUserSeesNothingElse(t *testing.T) {
 	world := t.TempDir()
 	for _, dir := range []string{world, filepath.Dir(world)} { // both temporary directories of the test

@@ -32,8 +32,8 @@ func view(o *order) (sealed bool, err error) {
 			return false, err
 		}
 	}
-	// Short paths are mounted first: if a path were mounted after a path below it, it would cover
-	// that path.
+	// Short paths are mounted first, because a later mount on a directory would cover the earlier
+	// mounts below that directory.
 	slices.SortStableFunc(places, func(a, b place) int {
 		return cmp.Compare(strings.Count(a.at, "/"), strings.Count(b.at, "/"))
 	})
@@ -154,8 +154,8 @@ func (all places) keep(what role, path string) (places, error) {
 	return all.take(what, real, path)
 }
 
-// take adds a place: the run will see at the path at the content that path has now.
-func (all places) take(what role, path, at string) (places, error) {
+// take adds a place: the run will see the present content of path at target.
+func (all places) take(what role, path, target string) (places, error) {
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW | unix.AT_RECURSIVE
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -169,13 +169,13 @@ func (all places) take(what role, path, at string) (places, error) {
 		unix.Close(fd)
 		return all, fmt.Errorf("%s %s: %w", what, path, err)
 	}
-	return append(all, place{what: what, at: at, fd: fd, dir: st.Mode&unix.S_IFMT == unix.S_IFDIR}), nil
+	return append(all, place{what: what, at: target, fd: fd, dir: st.Mode&unix.S_IFMT == unix.S_IFDIR}), nil
 }
 
 // put mounts the place and returns the paths that the mounts have covered. If the run's user may
-// not pass a directory on the path to the place, put covers that directory with an empty directory
-// that contains only the rest of the path. The user loses no access by this, because the other
-// content of that directory was not accessible to the user before.
+// not pass a directory on the path to the place, put covers that directory with a new directory
+// that contains only the rest of the path. The user loses no access, because the other content of
+// that directory was not accessible to the user before.
 func (p place) put(user *host.User) (covered []string, err error) {
 	if p.what == hide {
 		return p.cover()

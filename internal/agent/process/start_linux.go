@@ -116,7 +116,8 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	return nil, err
 }
 
-// spawn starts the supervisor process and passes to it its ends of the socket and of the pipes.
+// spawn starts the supervisor process and passes the supervisor's ends of the socket and of the
+// pipes to that process.
 func (t *Tree) spawn() (err error) {
 	var theirs []*os.File
 	defer func() {

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walled reports whether the run has at least one wall. A run without walls is a command of the
-// caller itself; this package then only keeps its processes together.
+// walled reports whether the run has at least one wall (a restriction of its sandbox). A command
+// without walls has all rights of the caller; this package then only keeps the processes of the run
+// together.
 func (o *order) walled() bool {
 	return len(o.Writable) > 0 || len(o.Hidden) > 0 || o.Network != HostNetwork || o.User != nil
 }
@@ -92,8 +93,8 @@ func means(all ...mean) string {
 	return strings.Join(names, "+")
 }
 
-// missing returns a report on the first required wall that is missing; nil if no required wall is
-// missing.
+// missing returns a report on the first required wall (restriction of the sandbox) that is missing;
+// nil if no required wall is missing.
 func missing(o *order, w *Walls, f facts) *report {
 	insist := o.Insist
 	if o.Network != HostNetwork && w.Closed == "" {

@@ -21,10 +21,10 @@ import (
 // inside the kernel.
 const sweepMost = 30 * time.Second
 
-// SweepOrphans kills the processes that ended runs have left on this machine: every process with
-// the mark of a run for which over returns true, and all descendants of such a process. It returns
-// the processes that it has killed, in no order, and an error that wraps [ErrSurvived] if it could
-// not kill a process before ctx ended or has no right to kill it.
+// SweepOrphans kills the processes that ended runs have left on this machine: every process whose
+// mark (BELAY_RUN in its environment) names a run for which over returns true, and all descendants
+// of such a process. It returns the processes that it has killed, in no order, and an error that
+// wraps [ErrSurvived] if it could not kill a process before ctx ended or has no right to kill it.
 //
 // over must return true only for a run whose owner has certainly ended, because the mark names the
 // run of a process but does not say whether the run is over. The run that this process itself
@@ -193,7 +193,8 @@ func (t target) identity() host.Process {
 }
 
 // find lists the processes of the matching runs, and all descendants of these processes. It finds
-// them by the mark and by the cgroup. It never lists the calling process and its ancestors.
+// supervisors by their arguments, and other processes by the run id in their environment (the mark)
+// or by their cgroup. It never lists the calling process and its ancestors.
 func find(match func(id string) bool) ([]target, error) {
 	self, err := host.Self()
 	if err != nil {
@@ -231,8 +232,8 @@ func find(match func(id string) bool) ([]target, error) {
 }
 
 // heads adds the processes that belong to a matching run by their own properties: processes with
-// the mark, supervisors, and processes in the cgroup of a run. find then adds the descendants of
-// these processes.
+// the run id in their environment (the mark), supervisors, and processes in the cgroup of a run.
+// find then adds the descendants of these processes.
 func heads(table []host.Status, marked []host.Found, match func(id string) bool, add func(s host.Status, run string,
 	supervisor bool)) {
 	marks := make(map[int]host.Found, len(marked))

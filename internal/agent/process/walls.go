@@ -30,8 +30,8 @@ const (
 
 var allWalls = []Wall{WallUser, WallSeal, WallHidden, WallNetwork, WallLimits, WallApart}
 
-// WallError means that this machine cannot provide a wall on which a command insists. The command
-// was not started.
+// WallError means that this machine cannot provide a wall (a restriction of the sandbox) on which a
+// command insists. The command was not started.
 type WallError struct {
 	Wall      Wall
 	Isolation Isolation
