@@ -141,8 +141,8 @@ func TestFilesThatAreSwapped(t *testing.T) {
 	}
 }
 
-// Rule: even if a workspace has the user of the server itself, its steward (the helper process that
-// salvages it) cannot read a file that is hidden from the job. In this test a program takes the
+// Rule: even if the steward (the helper process that salvages a workspace) runs as the same user as
+// the server, it cannot read a file that is hidden from the job. In this test a program takes the
 // place of git and tries to read the secret, like a job that replaces a file at exactly the right
 // moment.
 func TestStewardReadsNothingHiddenFromItsJob(t *testing.T) {

@@ -157,8 +157,8 @@ func (b *base) order(spec Spec) keepOrder {
 	}
 }
 
-// errand returns the task for a keeper (the helper that fetches) of this base, with its rights and
-// limits.
+// errand returns the task for a keeper (the helper that fetches) of this base (cached clone), with
+// the rights and limits of the keeper.
 func (b *base) errand(o *keepOrder) errand {
 	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 4 * maxBaseRefs,
 		order: order{Keep: o}}
@@ -202,8 +202,8 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	return a.Found, a.Found.check()
 }
 
-// check returns an error if the keeper's answer is not valid. This process does not trust the
-// keeper.
+// check returns an error if the answer of the keeper (the helper that fetches) is not valid. This
+// process does not trust the keeper.
 func (f *found) check() error {
 	branch := func(ref []byte) bool {
 		name, ok := strings.CutPrefix(string(ref), "refs/heads/")
@@ -230,8 +230,9 @@ func (b *base) remember(f *found) error {
 	return nil
 }
 
-// compact runs a keeper that merges packs of the base, if the base has too many packs. It ignores
-// errors, because the base can also be used with many packs.
+// compact runs a keeper (the helper that fetches) to merge packs of the base (the cached clone), if
+// the base has too many packs. It ignores errors, because the base can also be used with many
+// packs.
 func (b *base) compact(ctx context.Context, f *found) {
 	if f.Packs <= maxPacks {
 		return
@@ -301,7 +302,8 @@ func (b *base) replace(ctx context.Context, next string, f *found) error {
 	return b.remember(f)
 }
 
-// clear removes the directories of bases that a dead process left unfinished or had replaced.
+// clear removes the directories with infix in their names: ".new-" marks bases (cached clones) that
+// a dead process left unfinished, and ".old-" bases that were replaced.
 func (b *base) clear(infix string) error {
 	left, err := filepath.Glob(b.dir + infix + "*")
 	for _, dir := range left {

@@ -82,9 +82,10 @@ func oneJob(m *Manager, source string, i int) error {
 	return w.Remove(context.Background())
 }
 
-// BenchmarkSalvage salvages a job on a large repository. The first benchmark has the notes from
-// which Salvage learns that a file is untouched; these exist while the server of the job runs. The
-// second has no notes, as after the death of that server.
+// BenchmarkSalvage salvages a job on a large repository. In the benchmark "known", Salvage learns
+// from the saved state of the checkout which files are untouched; that is the case while the server
+// of the job runs. In the benchmark "unknown", Salvage must read all files, as after the death of
+// that server.
 func BenchmarkSalvage(b *testing.B) {
 	source := large(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// unbundle unpacks a bundle into a git directory that has the base commit, and returns the record
-// in the bundle: the saved values of HEAD and the refs. It checks every object, and that no object
-// is missing, because git itself would trust the bundle.
+// unbundle unpacks a bundle into a git directory that has the commit base (the commit that was
+// checked out), and returns the record in the bundle: the saved values of HEAD and the refs. It
+// checks every object, and that no object is missing, because git itself would trust the bundle.
 func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*record, error) {
 	state, err := unpack(ctx, g, dir, bundle)
 	if err != nil {
@@ -46,7 +46,8 @@ func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state strin
 	return state, err
 }
 
-// whole checks that a git directory has all objects that the record of a bundle refers to.
+// whole checks that a git directory has all objects to which the record of a bundle (the saved
+// values of HEAD and the refs) leads.
 func (r *record) whole(ctx context.Context, g *git, dir, base, state string) error {
 	tips := []string{"^" + base, state}
 	if r.head.commit != "" {
@@ -62,9 +63,9 @@ func (r *record) whole(ctx context.Context, g *git, dir, base, state string) err
 	return nil
 }
 
-// bundle packs the objects that a record (the saved state of git) refers to and the base commit
-// does not have. It returns the number of commits on HEAD and the branches even if the bundle
-// exceeds its limit.
+// bundle packs the objects to which a record (the saved state of git) leads, without the objects of
+// the commit that was checked out. It returns the number of commits on HEAD and the branches even
+// if the bundle exceeds its limit.
 func (p *private) bundle(ctx context.Context, r *record) ([]byte, int, error) {
 	base := "^" + p.at.Commit
 	state, err := p.writeState(ctx, r)
@@ -209,8 +210,8 @@ func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
 	}
 }
 
-// shorten removes the pieces of the least important tier, such as stashes, from the list, and
-// records them as lost.
+// shorten removes the least important pieces (parts of the bundle), such as stashes, from the list,
+// and records them as lost.
 func (k *packing) shorten(pieces []piece, err error) (less []piece) {
 	last := pieces[0].tier
 	for _, p := range pieces {
@@ -226,8 +227,8 @@ func (k *packing) shorten(pieces []piece, err error) (less []piece) {
 	return less
 }
 
-// dropUnpackable removes the pieces that cannot be packed even alone. It finds them by halving the
-// list.
+// dropUnpackable removes the pieces (parts of the bundle, such as branches) that cannot be packed
+// even alone. It finds these pieces by halving the list.
 func (k *packing) dropUnpackable(ctx context.Context, pieces []piece) []piece {
 	if len(pieces) > 1 {
 		half := len(pieces) / 2

@@ -55,21 +55,21 @@
 //     runs git-crypt, restores and salvages.
 //
 // A helper reads its order, which comes from this process, on standard input. It writes its answer
-// to standard output. The answer is bounded, and this process trusts it no more than the helper's
-// user: this process checks names, shortens texts and makes them printable. Only the keeper of a
-// repository gets that repository's credential.
+// to standard output. The answer is bounded, and this process trusts the answer no more than it
+// trusts the helper's user: it checks names, shortens texts and makes the texts printable. Only the
+// keeper of a repository gets that repository's credential.
 //
 // Without root there is one user, and helpers are sandboxed as far as the machine allows.
 //
 // # Before the command
 //
 // [Manager.Prepare] updates the base and gives its objects to the checkout, which is empty and to
-// which no other user has had access. The objects are hard-linked only where the command has a
-// user of its own (Manager.Users): through a link, a command with the user of this process could
-// rewrite the objects of every later job. A base that is half made, corrupt or locked by a dead
-// git is made anew beside the old one and replaces it by a rename. A warm base serves only
-// callers who could fetch it themselves: its name is a hash of the repository, the repository's
-// owner and the credential.
+// which no other user has had access. The objects are hard-linked only where the command has a user
+// of its own (Manager.Users): through a link, a command that runs as the user of this process could
+// rewrite the objects of every later job. A base that is half made, corrupt or locked by a dead git
+// is made anew beside the old one and replaces it by a rename. Prepare uses an existing base only
+// for callers who could fetch the repository themselves: the name of a base is a hash of the
+// repository, the repository's owner and the credential.
 //
 // A call of Prepare locks the base only while it copies objects, and concurrent calls share that
 // lock; [Manager.Locks] reports how long the lock is kept. A fetch has a lock of its own, and only
@@ -95,21 +95,21 @@
 // the base, and makes the patch from there. So everything in a salvage can be restored, and the
 // salvage names everything else as lost.
 //
-// Salvage does not read a file again that was not touched since it was handed over. It compares the
-// file's change time, which the kernel sets and no user can. Only the process that recorded the
-// change times uses them.
+// Salvage does not read files that were not touched after the workspace was handed over. It
+// recognizes these files by their change times, which the kernel sets and no user can set. Only the
+// process that recorded the change times uses them.
 //
-// The caller has ended every process of the command, or frozen it, before it salvages or removes
+// The caller must end or freeze every process of the command before the caller salvages or removes
 // the workspace.
 //
 // # Ends
 //
-// [Workspace.Remove] removes a workspace. [Manager.Sweep] finds workspaces whose owner died before
-// it removed them. Sweep removes a workspace when the owner is proven dead, by its process identity
-// or because the lock on the directory is free, which the kernel releases with the process. It
-// first salvages unfinished work, as the workspace's user, whom it reserves meanwhile
-// (Manager.Retake), and keeps the salvaged work for a while. [Manager.Garbage] lists what a sweep
-// would remove, and why.
+// [Workspace.Remove] removes a workspace. [Manager.Sweep] removes workspaces whose owner died
+// without removing them. The owner is proven dead by its process identity, or because the lock on
+// the directory is free: the kernel releases the lock when the owner ends. Before Sweep removes a
+// workspace, it salvages unfinished work as the workspace's user. It reserves this user during the
+// salvage (Manager.Retake), and keeps the salvaged work for a while. [Manager.Garbage] lists what a
+// sweep would remove, and why.
 //
 // This package opens each directory that it counts or removes from the descriptor of the parent
 // directory. So it does not follow a symbolic link that a command put in the place of a directory.

@@ -125,8 +125,8 @@ func TestWarmBaseServesOnlyCallersWithAccess(t *testing.T) {
 }
 
 // Rule: if a source contains a symbolic link that leads out of the source, the link is followed
-// with the rights of the user who owns the link. So that user gets no file through the link that
-// this user could not read before.
+// with the rights of the user who owns the link. So the link gives that user no access to a file
+// that this user could not read before.
 func TestLinksOutOfASourceRevealNothing(t *testing.T) {
 	asRoot(t)
 	private := repo(t) // below a directory that only root may enter

@@ -40,7 +40,8 @@ type order struct {
 }
 
 // answer is the output of a helper. An attacker who makes git run a program in a helper can write
-// any answer, so the process that reads an answer trusts it no more than the helper's user.
+// any answer, so the process that reads an answer trusts the answer no more than it trusts the
+// helper's user.
 type answer struct {
 	Failed  *failure `json:"failed,omitempty"`
 	Read    *reading `json:"read,omitempty"`

@@ -166,10 +166,10 @@ func (l leaf) untouched(st *unix.Stat_t) bool {
 }
 
 // note saves the state of the checkout before the command gets it: it writes the index, the refs
-// and the configuration to dir. It returns the checksum of the index, because a command with the
-// user of this process could overwrite the saved index. notes lists the parts of the repository
-// that the checkout lacks. Salvage later does not read files that are untouched according to the
-// saved index.
+// and the configuration to dir. It returns the checksum of the index, because a command that runs
+// as the user of this process could overwrite the saved index. notes lists the parts of the
+// repository that the checkout lacks. Salvage later does not read files that are untouched
+// according to the saved index.
 func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, notes []string, err error) {
 	raw, err := readRegular(filepath.Join(at.Dir, ".git", "index"), maxIndex)
 	if err == nil {

@@ -27,7 +27,7 @@ func savedIndexOf(w *Workspace) map[string]leaf {
 }
 
 // Rule: git can tell from the index alone that a new checkout is unchanged, whichever user owns the
-// workspace. So it reads no file of the checkout.
+// workspace. So git reads no file of the checkout.
 func TestIndexKnowsTheFiles(t *testing.T) {
 	_, w := prepareOwned(t, repo(t))
 	// diff-files lists the files that git would have to read to know whether they are unchanged.
@@ -41,7 +41,7 @@ func TestIndexKnowsTheFiles(t *testing.T) {
 }
 
 // Rule: Salvage finds every change to a file, even a change that keeps size and modification time.
-// It reads each file unless the file is untouched, as its change time shows.
+// It reads every file except the files whose change times show that they are untouched.
 func TestTouchedFilesAreRead(t *testing.T) {
 	src := repo(t)
 	const text = "what was there\n"
@@ -78,8 +78,8 @@ func TestTouchedFilesAreRead(t *testing.T) {
 	}
 }
 
-// Rule: if the saved state of the checkout was changed, Salvage does not use it. A command with the
-// user of this process could change that state to hide its work.
+// Rule: if the saved state of the checkout was changed, Salvage does not use it. A command that
+// runs as the user of this process could change that state to hide its work.
 func TestChangedNotesAreIgnored(t *testing.T) {
 	m, w := prepareOwned(t, repo(t))
 	write(t, filepath.Join(w.Dir, "a.txt"), "other\n")

@@ -27,7 +27,7 @@ type keepOrder struct {
 	// Head and Detached are the source's HEAD at the last fetch.
 	Head, Detached string
 	// If Try is true, the keeper first looks for the commit in the present base. If Fetch is true,
-	// the keeper fetches when it has not found the commit there.
+	// the keeper fetches when it has not found the commit in that base.
 	Try, Fetch bool
 	// If Compact is true, the keeper only merges the packs of the base.
 	Compact bool
@@ -107,8 +107,9 @@ func (c *clone) findOrFetch(ctx context.Context, o *keepOrder) (target, error) {
 	return c.resolve(ctx, spec)
 }
 
-// removeStaleLocks removes lock files and temporary files that a killed git has left in the base.
-// The process that started this keeper has locked the base, so no running git uses these files.
+// removeStaleLocks removes lock files and temporary files that a killed git has left in the base
+// (the cached clone). The process that started this keeper (the helper that fetches) has locked the
+// base, so no running git uses these files.
 func (c *clone) removeStaleLocks() {
 	_ = filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

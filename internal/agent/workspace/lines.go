@@ -136,10 +136,11 @@ func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPee
 	return p, nil
 }
 
-// readerUser returns the user as which the reader of a source runs: the owner of the source or, for
-// a source of root, the keeper's user. A process that is not root can run the reader only as its
-// own user. own is false if that user does not own the source: the reader must then not run git
-// status, which may run programs that the source's configuration names.
+// readerUser returns the user as which the reader (the helper that answers git for a source) runs:
+// the owner of the source or, for a source of root, the user of the keeper (the helper that
+// fetches). If this process is not root, the reader runs as the user of this process; own is false
+// if this user does not own the source. The reader must then not run git status, which may run
+// programs that the source's configuration names.
 func readerUser(owner uint32, keeper *host.User) (as *host.User, own bool) {
 	switch {
 	case os.Geteuid() != 0:
@@ -151,8 +152,8 @@ func readerUser(owner uint32, keeper *host.User) (as *host.User, own bool) {
 	return &u, true
 }
 
-// lines makes n lines (pairs of connected sockets). It stores the ends for keepers in p and returns
-// the ends for the reader.
+// lines makes n lines (pairs of connected sockets). It stores the ends for keepers (the helpers
+// that fetch) in p and returns the ends for the reader (the helper that answers git).
 func (p *readerPeer) lines(n int) (far []*os.File, err error) {
 	for range n {
 		a, b, err := newLine()

@@ -23,8 +23,8 @@ type Location struct {
 	// Host is in lower case, without the default port of the scheme; "" for file.
 	Host string
 	// Path begins with a slash. It is decoded, and has no empty segments and no segments "." and
-	// "..". A trailing .git is removed, except from a local path, because there x and x.git are two
-	// directories. An ssh path relative to a home directory begins with /~/.
+	// "..". A trailing .git is removed, except from a local path, because the directories x and
+	// x.git may both exist. An ssh path relative to a home directory begins with /~/.
 	Path string
 }
 

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Locks has statistics of the locks that Prepare needs on bases (cached clones) while it copies
-// objects: for how long Prepare kept each lock, and how long it waited for it. They cover the last
-// thousand locks. The times to fetch and to write the checkout are not part of them.
+// Locks has statistics of the locks on bases (cached clones) that Prepare needs while it copies
+// objects: how long Prepare kept each lock, and how long it waited for each lock. The statistics
+// cover the last thousand locks. They do not include the times to fetch and to write the checkout.
 type Locks struct {
 	Count              int           // number of locks since the start
 	Held50, Held99     time.Duration // percentiles
@@ -29,7 +29,7 @@ type times struct {
 	held, waited []time.Duration
 }
 
-// remembered is the number of locks whose durations times has.
+// remembered is the maximum number of locks whose durations times keeps.
 const remembered = 1000
 
 func (s *times) add(waited, held time.Duration) {
@@ -43,7 +43,8 @@ func (s *times) add(waited, held time.Duration) {
 	s.count++
 }
 
-// Locks reports for how long this process kept the locks on bases and how long it waited for them.
+// Locks reports how long this process kept the locks on bases (cached clones) and how long it
+// waited for these locks.
 func (m *Manager) Locks() Locks {
 	m.times.mu.Lock()
 	defer m.times.mu.Unlock()
@@ -64,9 +65,9 @@ func rank(sorted []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// use waits for the lock that a process needs to copy objects of the base or to replace the base.
-// While a process copies files under this lock, no other process can remove them. A fetch does not
-// need this lock, because it only adds files.
+// use waits for the lock that a process needs to copy objects of the base (the cached clone) or to
+// replace the base. While a process copies files under this lock, no other process can remove the
+// files. A fetch does not need this lock, because it only adds files.
 func (b *base) use(ctx context.Context) (release func(), err error) {
 	asked := time.Now()
 	f, err := waitLock(ctx, b.dir+".use")

@@ -38,9 +38,9 @@ type Manager struct {
 	// Users gives each workspace its own user, which needs root. If Users is nil, every workspace
 	// has the user of this process.
 	Users Users
-	// Keeper is the user who owns the bases (cached clones), and as whom repositories of root are read;
-	// nil means the user of this process. No other program may run as this user, and Users must never
-	// give it to a workspace.
+	// Keeper is the user who owns the bases (cached clones) and who reads repositories of root; nil
+	// means the user of this process. No other program may run as this user, and Users must never
+	// give this user to a workspace.
 	Keeper *host.User
 	// Retake reserves the user of a workspace whose owner died, for the time in which this process
 	// salvages the workspace. Its error has CodeConflict if another run uses that user. If Retake is
@@ -64,7 +64,7 @@ type Manager struct {
 	// CryptKey is the path of the git-crypt key that decrypts checkouts; empty for none.
 	CryptKey string
 	// KeepWork is how long work salvaged from dead workspaces is kept, and KeepBases how long an
-	// unused base is kept; 0 for ever.
+	// unused base (cached clone) is kept; 0 for ever.
 	KeepWork, KeepBases time.Duration
 	// Now is the clock for Debounce, KeepWork and KeepBases.
 	Now func() time.Time

@@ -68,8 +68,8 @@ func (s *salvage) differences(ctx context.Context, from, to string) ([]differing
 	return all, nil
 }
 
-// withoutLargest returns the tree from with some of the changes that lead to the tree to. It takes
-// the smallest changes first, as long as they have at most room bytes together.
+// withoutLargest returns a copy of the tree to in which the files with the largest changes are as
+// in the tree from. The remaining changes have at most room bytes together.
 func (s *salvage) withoutLargest(ctx context.Context, from, to string, room int64) (string, error) {
 	all, err := s.differences(ctx, from, to)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *salvage) sizes(ctx context.Context, all []differing) error {
 	return nil
 }
 
-// nameMissing records as lost each file that is different in the tree to than in the tree less.
+// nameMissing records as lost each file that differs between the trees less and to.
 func (s *salvage) nameMissing(ctx context.Context, less, to string) error {
 	all, err := s.differences(ctx, less, to)
 	names := make([]string, 0, len(all))

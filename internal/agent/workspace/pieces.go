@@ -151,7 +151,7 @@ func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository,
 		logPieces(logs, is)), nil
 }
 
-// wanted returns the objects that the method pieces must look up to know their types.
+// wanted returns the objects whose types the method pieces must look up.
 func wanted(repo *repository, c *change, logs map[string][]logEntry) []string {
 	all := named(c.files)
 	if repo.head.commit != "" {
@@ -228,8 +228,9 @@ func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []
 		}}}
 }
 
-// record combines pieces into one record (the saved state of git). If HEAD is not among the pieces,
-// the record gets the HEAD that the checkout had before the command.
+// record combines pieces (parts of the bundle, such as branches) into one record (the saved state
+// of git). If HEAD is not among the pieces, the record gets the HEAD that the checkout had before
+// the command.
 func (s *salvage) record(c *change, pieces []piece) *record {
 	handed := s.at.savedHead()
 	r := &record{

@@ -104,8 +104,9 @@ func TestUnrestoredWorkspaceIsNotSalvaged(t *testing.T) {
 	}
 }
 
-// Rule: if a dead run has left work in a directory that the next run will use, the work is first
-// kept under the ID of the dead run. Either [Manager.Settle] or the next Prepare does this.
+// Rule: if a dead run has left work in a directory that the next run will use, Belay first keeps
+// the work under the ID of the dead run. [Manager.Settle] does so or, if it was not called, the
+// next Prepare.
 func TestWorkOfDeadRunIsKeptBeforeItsPlaceIsReused(t *testing.T) {
 	m, source := open(t), repo(t)
 	for i, settle := range []bool{true, false} {

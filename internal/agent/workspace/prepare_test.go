@@ -71,7 +71,7 @@ func TestCommitIsExact(t *testing.T) {
 }
 
 // Rule: the checkout's remote origin is the source, with the source's branches, and no file in .git
-// names the base.
+// names the base (the cached clone).
 func TestOriginIsTheTrueRemote(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: "file://" + src})
@@ -501,8 +501,8 @@ func TestIDIsUniqueAndValid(t *testing.T) {
 	}
 }
 
-// Rule: when its context ends, Prepare stops waiting for the base's lock and removes the incomplete
-// workspace.
+// Rule: when its context ends, Prepare stops waiting for the lock on the base (the cached clone)
+// and removes the incomplete workspace.
 func TestPrepareCancelled(t *testing.T) {
 	src, m := repo(t), open(t)
 	s, err := parseSource(src)

@@ -131,8 +131,8 @@ func (w *Workspace) space() (unix.Statfs_t, bool) {
 	return st, err == nil
 }
 
-// headroom returns an amount of free space: as long as the file system has more free space than
-// that, the workspace cannot have exceeded its quota since the last count.
+// headroom returns a threshold: as long as the file system has more free space than the threshold,
+// the workspace cannot have exceeded its quota since the last count.
 func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 	var least unix.Statfs_t
 	block := max(int64(free.Bsize), 1) //nolint:unconvert // the field has 32 bits on other systems
@@ -170,8 +170,8 @@ func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
 	return e
 }
 
-// smallest is a usage in bytes: when the disk is full, a workspace with a smaller usage is not
-// ended.
+// smallest is a disk usage in bytes. When the file system has less free space than Quota.Reserve, a
+// workspace that uses less than smallest does not count as over its quota.
 const smallest = 16 << 20
 
 // Usage counts the disk space that the workspace takes now.

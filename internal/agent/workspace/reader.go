@@ -157,7 +157,7 @@ func (r *reader) answer(ctx context.Context, line *os.File) {
 func (r *reader) trusted() string { return filepath.Join(r.home, "trusted") }
 
 // trust makes git accept this repository even if another user owns it. This is safe, because the
-// caller named the repository and the reader has at most the rights of the repository's owner.
+// caller named the repository and this helper has at most the rights of the repository's owner.
 func (r *reader) trust() error {
 	var text strings.Builder
 	// git checks the owner for each of these paths; upload-pack uses the path "."
@@ -168,7 +168,7 @@ func (r *reader) trust() error {
 }
 
 // status reports whether the source has uncommitted changes; false if git fails. git opens the
-// repository by its path, so it fails if the reader may not enter a parent directory.
+// repository by its path, so git fails if this helper may not enter a parent directory.
 func (r *reader) status(ctx context.Context) bool {
 	out, err := r.g.run(ctx, command{
 		at: r.dir, dir: ".git", tree: ".", limit: 1 << 16, args: []string{

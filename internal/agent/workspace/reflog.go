@@ -19,8 +19,8 @@ const (
 // logEntry is a line of a reflog: the previous object, the new object, and the rest of the line.
 type logEntry struct{ was, object, rest string }
 
-// after returns the entry e with was as its previous object. If was is "", the entry gets the name
-// of zeros that means no object.
+// after returns the entry e with was as its previous object. If was is "", the entry gets a name of
+// zeros as its previous object, which in a reflog means that there was no object.
 func (e logEntry) after(was string) logEntry {
 	if was == "" {
 		was = strings.Repeat("0", len(e.object))

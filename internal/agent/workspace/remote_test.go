@@ -55,7 +55,7 @@ func (r *remote) as(userinfo string) string {
 const rightUser = "jo:s3cret'$(x)%22"
 
 // Rule: Prepare uses the credentials in a URL to fetch the repository. The credentials appear
-// neither in the checkout, nor in the base, nor in errors.
+// neither in the checkout, nor in the base (the cached clone), nor in errors.
 func TestCredentials(t *testing.T) {
 	r, m := serve(t, repo(t)), open(t)
 	w := prepare(t, m, Spec{Repo: r.as(rightUser)})

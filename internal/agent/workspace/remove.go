@@ -61,8 +61,8 @@ func (m *Manager) discard(root string) error {
 	return nil
 }
 
-// openUp gives the owner of a workspace access to its directory again. A command with the user of
-// this process may have removed that access.
+// openUp gives the owner of a workspace access to its directory again. A command that runs as the
+// user of this process may have removed that access.
 func (m *Manager) openUp(root string) error {
 	jobs, err := openDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {

@@ -200,7 +200,7 @@ func TestSweepWithoutIdentity(t *testing.T) {
 }
 
 // Rule: Sweep removes directories that a dead process had made or removed only in part. It keeps a
-// base that another process is making.
+// base (a cached clone) that another process is making.
 func TestSweepRemovesUnfinishedDirectories(t *testing.T) {
 	src, m := repo(t), open(t)
 	prepare(t, m, Spec{ID: "run_1", Repo: src})

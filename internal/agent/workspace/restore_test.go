@@ -165,8 +165,8 @@ func TestStorable(t *testing.T) {
 	}
 }
 
-// Rule: unpack accepts only valid names and values, whatever bytes the archive of a record
-// contains.
+// Rule: unpack accepts only valid names and values, whatever bytes the archive of a record (the
+// saved state of git) contains.
 func FuzzRecord(f *testing.F) {
 	r := &record{
 		files: map[string][]byte{

@@ -35,8 +35,9 @@ func as(t *testing.T, uid uint32, dir, script string) {
 // Rule: git never runs with more rights than the owner of the files that it reads or writes. The
 // test makes a workspace from another user's repository, salvages it, makes its owner process die,
 // sweeps it, restores it, checks it out for a person, and removes it. In all these steps git runs
-// as root only on files that root alone owns. The source is read as its owner, the base (the cached
-// clone) as the keeper's user, and the workspace as the workspace's user.
+// as root only on files that root alone owns. git reads the source as the source's owner, the base
+// (the cached clone) as the user who fetches (the keeper), and the workspace as the workspace's
+// user.
 func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 	asRoot(t)
 	src, root := repo(t), repo(t)

@@ -102,8 +102,8 @@ func (s *salvage) newProof(ctx context.Context) (*private, error) {
 	if err != nil || !s.gone {
 		return p, err
 	}
-	// The source no longer has the commit, and the base was made anew from it, so the commit is
-	// missing there.
+	// The commit is missing in the base (the cached clone), because the source no longer has the
+	// commit and the base was made anew from the source.
 	if s.repo == nil {
 		return nil, fmt.Errorf("commit %s is gone from the base and from the workspace", s.at.Commit)
 	}

@@ -131,7 +131,7 @@ func (r *record) needed() []string {
 	return slices.Compact(all)
 }
 
-// pack returns the tar archive of the record.
+// pack returns the record (the saved state of git) as a tar archive.
 func (r *record) pack() ([]byte, error) {
 	parts := make(map[string][]byte)
 	for name, data := range r.files {

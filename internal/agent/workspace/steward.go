@@ -24,8 +24,8 @@ type charge struct {
 	NoKey string
 }
 
-// fillOrder is the order for a steward to make a checkout from objects that are already in the
-// workspace.
+// fillOrder is the order for a steward (the helper process that works in a workspace) to make a
+// checkout from objects that are already in the workspace.
 type fillOrder struct {
 	Charge charge
 	// Refs are packed refs. Head is the branch of the source's HEAD, as a full ref.
@@ -69,8 +69,8 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 		e.readable = append(e.readable[:len(e.readable):len(e.readable)], w.objects, w.notes())
 	}
 	dirs := []string{w.Dir, w.Home}
-	// The sandbox makes only the listed directories visible, and the steward must read these two.
-	// File modes prevent it from writing there.
+	// The sandbox makes only the listed directories visible, and the steward must also read the two
+	// directories that are added here. File modes prevent the steward from writing in these two.
 	if w.User != nil {
 		dirs = append(dirs, w.objects, w.notes())
 	}
@@ -139,7 +139,7 @@ func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person
 }
 
 // Salvage returns the changes since Prepare, and HOME. It runs no program that the workspace names
-// and follows no symbolic link out of the workspace. It changes nothing there except the
+// and follows no symbolic link out of the workspace. It changes nothing in the workspace except the
 // modification times of packs, so the command can continue afterwards. Every process of the command
 // must have ended or be frozen. Lost describes the changes that could not be kept; an error means
 // that nothing could be kept.
@@ -175,7 +175,7 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 }
 
 // bounded returns s without the parts that exceed their limits. The limits are checked here again,
-// because this process does not trust the steward that has made s.
+// because this process does not trust the steward (the helper process) that has made s.
 func (s Salvage) bounded(most int64) Salvage {
 	got := s
 	var lost losses

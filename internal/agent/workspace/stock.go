@@ -80,10 +80,10 @@ type objectDir struct {
 	user *host.User // the owner of the target; nil for the user of this process
 }
 
-// add makes a target directory: the directory below, followed by path. Only this process has had
-// access to below.
-func (s *objectCopier) add(below string, user *host.User, path ...string) error {
-	at, err := openDir(below)
+// add makes a target directory: the directory parent, followed by path. Only this process has had
+// access to parent.
+func (s *objectCopier) add(parent string, user *host.User, path ...string) error {
+	at, err := openDir(parent)
 	if err != nil {
 		return err
 	}

@@ -52,9 +52,10 @@ func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
 }
 
 // Garbage lists what a sweep would remove: workspaces whose owner is proven dead, workspaces of
-// this process for which alive returns false, bases and scratch directories whose maker died before
-// they were complete, bases unused for KeepBases, and work kept for longer than KeepWork. It never
-// lists a workspace of another process that may be alive, whatever alive returns.
+// this process for which alive returns false, bases (cached clones) and scratch directories whose
+// maker died before they were complete, bases unused for KeepBases, and work kept for longer than
+// KeepWork. It never lists a workspace of another process that may be alive, whatever alive
+// returns.
 func (m *Manager) Garbage(alive func(id string) bool) ([]Garbage, error) {
 	var all []Garbage
 	var failed error
@@ -136,7 +137,7 @@ func (m *Manager) deadScratch(func(string) bool) (all []Garbage, err error) {
 	return all, errors.Join(err, kerr)
 }
 
-// deadBases lists incomplete or replaced bases that no process is using.
+// deadBases lists incomplete or replaced bases (cached clones) that no process is using.
 func (m *Manager) deadBases(func(string) bool) (all []Garbage, failed error) {
 	for _, infix := range []string{".new-", ".old-"} {
 		left, err := filepath.Glob(filepath.Join(m.dir, "base", "*"+infix+"*"))

@@ -15,7 +15,7 @@ import (
 type file struct{ dev, ino uint64 }
 
 // unlinked counts removed files that processes still have open or mapped into memory, on the file
-// system dev. Files in memory file systems do not count, because these are other file systems.
+// system dev. Files in memory (tmpfs) do not count, because they are on other file systems.
 // unlinked does not find a file whose only descriptor is in transit over a socket.
 func unlinked(pids []int, dev uint64) (u Usage) {
 	seen := make(map[file]bool)

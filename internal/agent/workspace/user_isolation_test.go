@@ -231,7 +231,8 @@ func reopen(t *testing.T, m *Manager) *Manager {
 	return other
 }
 
-// Rule: Bases lists the bases, and Sweep removes bases that were unused for KeepBases.
+// Rule: Bases lists the bases (cached clones), and Sweep removes bases that were unused for
+// KeepBases.
 func TestBasesAreListedAndSwept(t *testing.T) {
 	m, source := open(t), repo(t)
 	prepare(t, m, Spec{ID: "one", Repo: source})
@@ -299,7 +300,7 @@ func TestQuota(t *testing.T) {
 }
 
 // Rule: the bytes of a file with a hundred hard links count once, and the bytes of objects shared
-// with the base do not count.
+// with the base (the cached clone) do not count.
 func TestQuotaCountsHardLinksOnce(t *testing.T) {
 	m := open(t)
 	w := prepare(t, m, Spec{Repo: repo(t)})
@@ -337,7 +338,8 @@ func TestBaseIsLockedForCopyingOnly(t *testing.T) {
 	if l.Count < 8 || l.Held99 == 0 || l.Held99 > l.HeldMost || l.Held50 > l.Held99 {
 		t.Errorf("%+v", l)
 	}
-	// If the base already has the commit, Prepare does not wait while another process fetches.
+	// If the base (the cached clone) already has the commit, Prepare does not wait while another
+	// process fetches.
 	commit := run(t, source, "rev-parse", "HEAD")
 	s, err := parseSource(source)
 	if err != nil {
