@@ -102,7 +102,7 @@ func TestNamesOfForbiddenAddressesAreRefused(t *testing.T) {
 		"240.0.0.1":       "a reserved address",
 	} {
 		p.names = map[string][]string{"git.example.org": {addr}, "a.example.com": {addr}}
-		p.at("", addr, "443", server)
+		p.addServer("", addr, "443", server)
 		for name := range p.names {
 			if got := p.ask("CONNECT " + name + ":443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got,
 				"HTTP/1.1 403 ") || !strings.Contains(got, want) || strings.Contains(got, addr) {
@@ -113,8 +113,8 @@ func TestNamesOfForbiddenAddressesAreRefused(t *testing.T) {
 	p.names = map[string][]string{
 		"git.example.org": {"10.1.2.3"}, "a.example.com": {"10.1.2.3"}, "b.example.com": {"10.1.2.3", "93.184.216.34"},
 	}
-	p.at("", "10.1.2.3", "443", server)
-	p.at("", "93.184.216.34", "443", listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "outside") }))
+	p.addServer("", "10.1.2.3", "443", server)
+	p.addServer("", "93.184.216.34", "443", listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "outside") }))
 	for name, want := range map[string]string{"git.example.org": established + "inside", "b.example.com": established +
 		"outside"} {
 		if got := p.ask("CONNECT " + name + ":443 HTTP/1.1\r\nHost: x\r\n\r\n"); got != want {
@@ -143,7 +143,7 @@ func TestCheckedAddressIsTheOneDialled(t *testing.T) {
 		}
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 	}
-	p.at("", "93.184.216.34", "443", listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "outside") }))
+	p.addServer("", "93.184.216.34", "443", listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "outside") }))
 	for i, want := range []string{"HTTP/1.1 200", "HTTP/1.1 403", "HTTP/1.1 200"} {
 		if got := p.ask("CONNECT rebind.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, want) {
 			t.Errorf("%d: %q", i, got)
@@ -178,7 +178,7 @@ func TestNothingIsReadAfterARefusal(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(hello))
 	defer server.Close()
 	p := begin(t, "example.com")
-	p.at("example.com", "93.184.216.34", "80", server.Listener.Addr().String())
+	p.addServer("example.com", "93.184.216.34", "80", server.Listener.Addr().String())
 	const good = "GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n"
 	for _, bad := range []string{"CONNECT evil.org:443 HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET http://evil.org/ HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -193,7 +193,7 @@ func TestNothingIsReadAfterARefusal(t *testing.T) {
 	}
 	// The proxy must check each of two requests on one connection.
 	l := p.line().send(good + strings.Replace(good, "example.com/", "evil.org/", 1))
-	if got := l.all(); !strings.Contains(got, "GET example.com/ ") || !strings.Contains(got, "403 Forbidden") {
+	if got := l.readAll(); !strings.Contains(got, "GET example.com/ ") || !strings.Contains(got, "403 Forbidden") {
 		t.Errorf("%q", got)
 	}
 }
@@ -218,7 +218,7 @@ func TestForwardedRequestsAreRewritten(t *testing.T) {
 		heard <- all.String()
 	})
 	p := begin(t, "example.com")
-	p.at("example.com", "93.184.216.34", "80", server)
+	p.addServer("example.com", "93.184.216.34", "80", server)
 	got := p.ask("GET http://EXAMPLE.com/a HTTP/1.1\r\nHost: evil.org\r\nConnection: close, X-Hop\r\nX-Hop: " +
 		"1\r\nX-Stays: 1\r\nProxy-Authorization: Basic eA==\r\nProxy-Connection: keep-alive\r\nTE: " +
 		"gzip\r\nUpgrade: h2c\r\n\r\n")
@@ -246,7 +246,7 @@ func TestForwardedRequestsAreRewritten(t *testing.T) {
 	// If a request has a Content-Length and is also chunked, the proxy reads the chunks and forwards
 	// only their content.
 	p.line().send("POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\nTransfer-Encoding: " +
-		"chunked\r\n\r\n0\r\n\r\n" + smuggled).all()
+		"chunked\r\n\r\n0\r\n\r\n" + smuggled).readAll()
 	if got := next(t, heard); strings.Contains(got, "Content-Length: 60") || strings.Contains(got, "evil") {
 		t.Errorf("the request: %q", got)
 	}
@@ -261,8 +261,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			HeaderTimeout: 30 * time.Millisecond, Keep: 30 * time.Millisecond, Idle: 60 * time.Millisecond,
 		}
 	}, "example.com")
-	p.at("example.com", "93.184.216.34", "443", server)
-	p.at("example.com", "93.184.216.34", "80", server)
+	p.addServer("example.com", "93.184.216.34", "443", server)
+	p.addServer("example.com", "93.184.216.34", "80", server)
 	for name, request := range map[string]string{
 		"nothing at all": "", "half a header": "GET http://example.com/ HTTP/1.1\r\nHost: x\r\nX",
 		"a tunnel without a word": "CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -271,7 +271,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		"half a body":             "POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
 	} {
 		began := time.Now()
-		p.line().send(request).all()
+		p.line().send(request).readAll()
 		if took := time.Since(began); took > patience/2 {
 			t.Errorf("%s: open for %s", name, took)
 		}
@@ -361,7 +361,7 @@ func (l *singleListener) Addr() net.Addr { return &net.UnixAddr{Name: "single", 
 func TestConnectionsAreBounded(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	p := beginWith(t, func(s *Server) { s.Limits.Connections = 3 }, "example.com")
-	p.at("example.com", "93.184.216.34", "443", server)
+	p.addServer("example.com", "93.184.216.34", "443", server)
 	var lines []line
 	for range 4 {
 		lines = append(lines, p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"))
@@ -388,8 +388,8 @@ func TestCloseEndsEverything(t *testing.T) {
 		ended <- struct{}{}
 	})
 	p := begin(t, "example.com", "slow.example.com")
-	p.at("example.com", "93.184.216.34", "443", server)
-	p.at("example.com", "93.184.216.34", "80", server)
+	p.addServer("example.com", "93.184.216.34", "443", server)
+	p.addServer("example.com", "93.184.216.34", "80", server)
 	resolving := make(chan struct{}, 1)
 	resolve := p.Resolve
 	p.Resolve = func(ctx context.Context, name string) ([]netip.Addr, error) {
@@ -409,7 +409,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	if got := l.all(); got != "" {
+	if got := l.readAll(); got != "" {
 		t.Errorf("%q", got)
 	}
 	next(t, ended)
@@ -439,7 +439,7 @@ func TestEndOfTheListenerEndsTheServer(t *testing.T) {
 	c := p.line().send("CONNECT " + server + " HTTP/1.1\r\nHost: x\r\n\r\n")
 	c.reads(len(established))
 	l.Close()
-	if got := c.all(); got != "" {
+	if got := c.readAll(); got != "" {
 		t.Errorf("%q", got)
 	}
 	if err := <-served; err != nil {

@@ -88,8 +88,8 @@ func splitPort(text string) (host, port string, err error) {
 	return host, port, nil
 }
 
-// errBare is the error for an IPv6 address without brackets. Its last part could also be meant as a
-// port.
+// errBare is the error for an IPv6 address without brackets. The last part of such an address could
+// also be a port.
 var errBare = errors.New("an IPv6 address must be in brackets")
 
 func parsePort(text string) (int, error) {

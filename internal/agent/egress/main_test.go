@@ -111,9 +111,9 @@ func happens(ok func() bool) bool {
 	return true
 }
 
-// at adds a server to the simulated internet. name, addr and port are the server's address in the
-// simulated internet; really is the address of the test server that answers.
-func (p *proxy) at(name, addr, port, really string) {
+// addServer adds a server to the simulated internet. name, addr and port are the server's address
+// in the simulated internet; really is the address of the test server that answers.
+func (p *proxy) addServer(name, addr, port, really string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if name != "" {
@@ -199,8 +199,8 @@ func (l line) send(text string) line {
 	return l
 }
 
-// all reads until the end of the connection.
-func (l line) all() string {
+// readAll reads until the end of the connection.
+func (l line) readAll() string {
 	l.t.Helper()
 	b, err := io.ReadAll(l)
 	if err != nil && !strings.Contains(err.Error(), "connection reset") {
@@ -224,7 +224,7 @@ const established = "HTTP/1.1 200 Connection established\r\n\r\n"
 // ask sends a request on a new connection and returns everything that the proxy sends.
 func (p *proxy) ask(request string) string {
 	p.t.Helper()
-	return p.line().send(request).all()
+	return p.line().send(request).readAll()
 }
 
 // listen runs a TCP server until the test ends, with one goroutine for each connection.

@@ -90,11 +90,11 @@ func parseRule(text string) (rule, error) {
 	if strings.Contains(host, "*") {
 		return rule{}, errWildcard
 	}
-	return r.at(host)
+	return r.withHost(host)
 }
 
-// at returns the rule with the given host.
-func (r rule) at(host string) (rule, error) {
+// withHost returns the rule r with the given host.
+func (r rule) withHost(host string) (rule, error) {
 	name, addr, err := canonical(host)
 	switch {
 	case err != nil:

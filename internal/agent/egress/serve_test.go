@@ -49,12 +49,12 @@ func TestAClientReachesWhatIsListed(t *testing.T) {
 	plain := httptest.NewServer(http.HandlerFunc(hello))
 	defer plain.Close()
 	p := begin(t, "example.com", "*.example.com:80", "*.example.com:8080", plain.Listener.Addr().String())
-	p.at("example.com", "93.184.216.34", "443", tls.Listener.Addr().String())
-	p.at("example.com", "93.184.216.34", "80", plain.Listener.Addr().String())
-	p.at("a.example.com", "93.184.216.35", "80", plain.Listener.Addr().String())
-	p.at("a.example.com", "93.184.216.35", "8080", plain.Listener.Addr().String())
-	p.at("other.org", "93.184.216.36", "80", plain.Listener.Addr().String())
-	p.at("", "127.0.0.1", portOf(plain.Listener.Addr().String()), plain.Listener.Addr().String())
+	p.addServer("example.com", "93.184.216.34", "443", tls.Listener.Addr().String())
+	p.addServer("example.com", "93.184.216.34", "80", plain.Listener.Addr().String())
+	p.addServer("a.example.com", "93.184.216.35", "80", plain.Listener.Addr().String())
+	p.addServer("a.example.com", "93.184.216.35", "8080", plain.Listener.Addr().String())
+	p.addServer("other.org", "93.184.216.36", "80", plain.Listener.Addr().String())
+	p.addServer("", "127.0.0.1", portOf(plain.Listener.Addr().String()), plain.Listener.Addr().String())
 	c := p.client(tls)
 	for url, want := range map[string]string{
 		"https://example.com/a?b=1;c=%zz": "GET example.com/a?b=1;c=%zz ",
@@ -109,7 +109,7 @@ func TestStreamIsForwardedWithoutBuffering(t *testing.T) {
 	}))
 	defer server.Close()
 	p := begin(t, "example.com")
-	p.at("example.com", "93.184.216.34", "80", server.Listener.Addr().String())
+	p.addServer("example.com", "93.184.216.34", "80", server.Listener.Addr().String())
 	resp, err := p.client(nil).Get("http://example.com/")
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestUpgradedConnectionIsATunnel(t *testing.T) {
 		_, _ = io.Copy(c, r)
 	})
 	p := begin(t, "example.com")
-	p.at("example.com", "93.184.216.34", "80", server)
+	p.addServer("example.com", "93.184.216.34", "80", server)
 	l := p.line().send("GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: " +
 		"echo\r\n\r\n")
 	r := bufio.NewReader(l)
@@ -159,7 +159,7 @@ func TestEachRequestNeedsTheToken(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.Header }))
 	defer server.Close()
 	p := beginWith(t, func(s *Server) { s.Token = "t0ken" }, "example.com")
-	p.at("example.com", "93.184.216.34", "80", server.Listener.Addr().String())
+	p.addServer("example.com", "93.184.216.34", "80", server.Listener.Addr().String())
 	if code, _ := get(t, p.client(nil), "http://example.com/"); code != 200 || seen == nil ||
 		seen.Get("Proxy-Authorization") != "" {
 		t.Errorf("with the token: %d, %v", code, seen)
@@ -222,8 +222,8 @@ func TestCurlAndGit(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	p := beginWith(t, func(s *Server) { s.Token = "to/k:en@" }, "example.com")
-	p.at("example.com", "93.184.216.34", "443", server.Listener.Addr().String())
-	p.at("evil.org", "93.184.216.34", "443", server.Listener.Addr().String())
+	p.addServer("example.com", "93.184.216.34", "443", server.Listener.Addr().String())
+	p.addServer("evil.org", "93.184.216.34", "443", server.Listener.Addr().String())
 	var env []string
 	address := (&url.URL{Scheme: "http", User: url.UserPassword("job", p.Token), Host: p.addr}).String()
 	for _, name := range []string{"http_proxy", "https_proxy"} {
@@ -259,7 +259,7 @@ func TestOneDirectionMayEndFirst(t *testing.T) {
 		fmt.Fprintf(c, "%d bytes", len(all))
 	})
 	p := begin(t, "example.com")
-	p.at("example.com", "93.184.216.34", "443", server)
+	p.addServer("example.com", "93.184.216.34", "443", server)
 	// The proxy forwards bytes that arrive together with the request as the first bytes of the
 	// tunnel.
 	l := p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: example.com\r\n\r\nearly")
@@ -270,7 +270,7 @@ func TestOneDirectionMayEndFirst(t *testing.T) {
 	if err := l.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if got := l.all(); got != "10 bytes" {
+	if got := l.readAll(); got != "10 bytes" {
 		t.Errorf("the job received %q", got)
 	}
 	// In this tunnel the server stops sending first.
@@ -281,9 +281,9 @@ func TestOneDirectionMayEndFirst(t *testing.T) {
 		all, _ := io.ReadAll(c)
 		heard <- string(all)
 	})
-	p.at("example.com", "93.184.216.34", "80", other)
+	p.addServer("example.com", "93.184.216.34", "80", other)
 	l = p.line().send("CONNECT example.com:80 HTTP/1.1\r\nHost: x\r\n\r\n")
-	if got := l.all(); got != established+"bye" {
+	if got := l.readAll(); got != established+"bye" {
 		t.Errorf("the job received %q", got)
 	}
 	l.send("still here").Close()
@@ -299,10 +299,10 @@ func TestBrokenConnectionIsPassedOn(t *testing.T) {
 		_ = c.SetLinger(0)
 	})
 	p := begin(t, "example.com")
-	p.at("example.com", "93.184.216.34", "443", server)
+	p.addServer("example.com", "93.184.216.34", "443", server)
 	l := p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
 	l.reads(len(established))
-	if got := l.send("x").all(); got != "" {
+	if got := l.send("x").readAll(); got != "" {
 		t.Errorf("%q", got)
 	}
 }
@@ -313,8 +313,8 @@ func TestUnreachableTargetRevealsNothing(t *testing.T) {
 	p := beginWith(t, func(s *Server) {
 		s.Limits.Connect = 500 * time.Millisecond
 	}, "example.com", "gone.example.com", "slow.example.com", "10.0.0.1:80")
-	p.at("example.com", "93.184.216.34", "1", "")
-	p.at("slow.example.com", "93.184.216.35", "443", "")
+	p.addServer("example.com", "93.184.216.34", "1", "")
+	p.addServer("slow.example.com", "93.184.216.35", "443", "")
 	dial := p.Dial
 	p.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if address == "93.184.216.35:443" {

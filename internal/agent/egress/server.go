@@ -93,7 +93,7 @@ func (s *Server) Serve(l net.Listener) error {
 		return errors.Join(err, l.Close())
 	}
 	err = h.Serve(newBounded(l, s))
-	s.end()
+	s.closeAll()
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -147,8 +147,8 @@ func (s *Server) Close() error {
 	return err
 }
 
-// end closes all connections after the listener has ended.
-func (s *Server) end() {
+// closeAll closes all connections after the listener has ended.
+func (s *Server) closeAll() {
 	s.mu.Lock()
 	s.over = true
 	open := s.open
@@ -163,7 +163,7 @@ func (s *Server) end() {
 	close(s.finished)
 }
 
-// track records a connection that end must close. It returns false if the server was closed.
+// track records a connection that closeAll must close. It returns false if the server was closed.
 func (s *Server) track(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
