@@ -52,7 +52,7 @@ func (s *streamed) run(ctx context.Context) (*belay.Execution, error) {
 		if err != nil {
 			return nil, s.disconnected(ctx, err)
 		}
-		switch ok, same, err := s.more(ctx, &x); {
+		switch ok, same, err := s.sendMore(ctx, &x); {
 		case err != nil:
 			return nil, s.disconnected(ctx, err)
 		case !same:
@@ -97,10 +97,10 @@ func (s *streamed) diverged() error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
-// more sends the output that the agent has written since the last call. ok is false if the caller
-// did not accept the output. same is false if the output does not continue the text that was
+// sendMore sends the output that the agent has written since the last call. ok is false if the
+// caller did not accept the output. same is false if the output does not continue the text that was
 // already sent.
-func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok, same bool, err error) {
+func (s *streamed) sendMore(ctx context.Context, x *belay.Execution) (ok, same bool, err error) {
 	if s.sent.root == 0 {
 		if known, err := s.known(ctx, s.want); err != nil || !known {
 			return true, true, err

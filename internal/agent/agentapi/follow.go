@@ -160,7 +160,7 @@ func (f *follower) run() {
 		if err != nil {
 			return // the client connects again and then gets the error
 		}
-		wrote, ok := f.more()
+		wrote, ok := f.sendMore()
 		if !ok {
 			return
 		}
@@ -181,9 +181,9 @@ func (f *follower) run() {
 	}
 }
 
-// more sends output and progress that were stored since the last call. wrote says that more has
-// sent something. ok is false if the stream cannot continue.
-func (f *follower) more() (wrote, ok bool) {
+// sendMore sends output and progress that were stored since the last call. wrote says that sendMore
+// has sent something. ok is false if the stream cannot continue.
+func (f *follower) sendMore() (wrote, ok bool) {
 	ok = true
 	err := f.chunks(f.ctx, f.id, agent.OutputLog, f.at.output, func(c belay.StoredChunk) bool {
 		f.at.output = c.N + 1
@@ -197,16 +197,16 @@ func (f *follower) more() (wrote, ok bool) {
 	err = f.chunks(f.ctx, f.id, agent.ProgressLog, f.next, func(c belay.StoredChunk) bool {
 		f.next = c.N + 1
 		wrote = true
-		ok = f.steps(c)
+		ok = f.sendProgress(c)
 		return ok
 	})
 	return wrote, ok && err == nil
 }
 
-// steps sends the complete lines of a chunk of progress, one event for each line. The id of an
-// event contains the number of lines of that chunk sent so far, so that a client that resumes after
-// any event misses no line.
-func (f *follower) steps(c belay.StoredChunk) bool {
+// sendProgress sends the complete lines of a chunk of progress, one event for each line. The id of
+// an event contains the number of lines of that chunk sent so far, so that a client that resumes
+// after any event misses no line.
+func (f *follower) sendProgress(c belay.StoredChunk) bool {
 	data, done := c.Data, int64(0)
 	if c.N == f.at.progress {
 		for more := true; more && done < f.at.lines; done++ {

@@ -9,9 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// maxTold is the maximum size, in bytes, of the text that the server keeps after it has sent it, to
-// compare it with the output of another run. It is larger than the longest answer that can be
-// stored.
+// maxTold is the maximum size, in bytes, of the sent text that the server keeps to compare it with
+// the output of another run. The maximum is larger than the longest answer that can be stored.
 const maxTold = 512 << 10
 
 // sentText is the part of a streamed answer that was already sent. If a run began a new

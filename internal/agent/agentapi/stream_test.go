@@ -274,7 +274,7 @@ func TestInvalidPositionsAreRefused(t *testing.T) {
 		endpoint: &endpoint{Service: New(nil, Options{})},
 		out:      New(nil, Options{}).stream(httptest.NewRecorder()),
 		at:       position{lines: 1<<63 - 1}}
-	if !f.steps(belay.StoredChunk{Data: []byte("{}\n")}) {
+	if !f.sendProgress(belay.StoredChunk{Data: []byte("{}\n")}) {
 		t.Error("the stream ended")
 	}
 }
