@@ -215,7 +215,7 @@ func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []
 	}
 	if s.preset != nil {
 		free := s.permits(walled)
-		template = s.preset.of(template, free, p.Stream)
+		template = s.preset.withMode(template, free, p.Stream)
 		if free {
 			env = s.preset.freeEnv
 		}

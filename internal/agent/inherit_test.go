@@ -62,8 +62,8 @@ func (d *testBed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Exe
 	}
 }
 
-// dead makes a workspace with one file. The process that owns the workspace is dead.
-func (d *testBed) dead(t *testing.T, run belay.RunID, file, text string) {
+// deadWorkspace makes a workspace with one file. The process that owns the workspace is dead.
+func (d *testBed) deadWorkspace(t *testing.T, run belay.RunID, file, text string) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
 	if err != nil {
@@ -123,7 +123,7 @@ func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
 	stop()
 	write(t, flag, "")
 	run := belay.RunID{Execution: h.ID(), Token: 1}
-	d.dead(t, run, "work.txt", "half done\n")
+	d.deadWorkspace(t, run, "work.txt", "half done\n")
 	other, err := workspace.Open(d.workspaces)
 	if err != nil {
 		t.Fatal(err)

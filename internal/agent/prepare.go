@@ -50,8 +50,8 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 
 // retryUnreachable calls the function try, and calls it again as long as its error is
 // workspace.ErrUnreachable (the repository could not be reached). It returns every other error
-// immediately. All calls together may take the duration most. Before each further call, it calls
-// tell with the error of the previous call.
+// immediately. most is the time limit for all calls together. Before each further call,
+// retryUnreachable calls tell with the error of the previous call.
 func retryUnreachable[T any](ctx context.Context, most time.Duration, tell func(attempt int, why error),
 	try func(context.Context) (T, error)) (T, error) {
 	if most <= 0 {

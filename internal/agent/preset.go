@@ -65,9 +65,9 @@ func (p *preset) mode(free bool) string {
 	return p.bounded
 }
 
-// of puts the permission mode into a command. If pieces is true, it also adds the flag that makes
-// the agent write its texts in parts.
-func (p *preset) of(t Template, free, pieces bool) Template {
+// withMode puts the permission mode into a command. If pieces is true, it also adds the flag that
+// makes the agent write its texts in parts.
+func (p *preset) withMode(t Template, free, pieces bool) Template {
 	filled := make(Template, 0, len(t)+1)
 	for _, a := range t {
 		filled = append(filled, strings.ReplaceAll(a, permissionPlace, p.mode(free)))

@@ -119,7 +119,7 @@ func (r *reader) end() {
 	r.lines.end()
 }
 
-// text returns the answer, and whether it lost its beginning because it was too long.
+// text returns the answer, and whether its beginning was cut off because the answer was too long.
 func (r *reader) text() (string, bool) {
 	if r.form != OutputStreamJSON {
 		return r.answer.text(), r.answer.cut

@@ -90,7 +90,7 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 	}
 	defer b.remove(ctx)
 	b.log = workflow.Output(ctx, OutputLog)
-	result, err := b.all(ctx)
+	result, err := b.runSteps(ctx)
 	result.Notes = b.notes
 	if cerr := b.log.Close(); err == nil && cerr != nil {
 		err = cerr
@@ -98,8 +98,8 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 	return result, belay.WithOutput(err, result)
 }
 
-// all runs the unfinished steps in order, until a step fails.
-func (b *bench) all(ctx context.Context) (Result, error) {
+// runSteps runs the unfinished steps in order, until a step fails.
+func (b *bench) runSteps(ctx context.Context) (Result, error) {
 	var result Result
 	if b.job.Repo != "" {
 		c, err := workflow.Step(ctx, "checkout", b.checkout)

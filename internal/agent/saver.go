@@ -72,7 +72,7 @@ func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hol
 			case <-ctx.Done():
 				return
 			}
-			frozenFor, err := s.once(ctx, b, w, hold)
+			frozenFor, err := s.storeNow(ctx, b, w, hold)
 			if err != nil && ctx.Err() == nil {
 				s.log.WarnContext(ctx, "the changes of a running job could not be stored", "execution",
 					workflow.Execution(ctx).String(), "error", err)
@@ -86,8 +86,8 @@ func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hol
 	}
 }
 
-// once stores the present changes of the workspace, and returns how long the agent was frozen.
-func (s *saver) once(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (time.Duration, error) {
+// storeNow stores the present changes of the workspace, and returns how long the agent was frozen.
+func (s *saver) storeNow(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (time.Duration, error) {
 	began := time.Now()
 	got, err := s.read(ctx, b, w, hold)
 	frozenFor := time.Since(began)
