@@ -125,7 +125,7 @@ func TestWallUndumpable(t *testing.T) {
 	c, _ := shell(t, Subreaper, "")
 	c.without = []string{byLandlock, byFilter}
 	pid := strconv.Itoa(startBystander(t, "open").Process.Pid) // a dumpable process of the same user can be read
-	open(t, c, "read /proc/"+pid+"/environ", "follow /proc/"+pid+"/fd/0", "peek "+pid, "steal "+pid+" 0")
+	permitted(t, c, "read /proc/"+pid+"/environ", "follow /proc/"+pid+"/fd/0", "peek "+pid, "steal "+pid+" 0")
 	repelled(t, c, readAttacks(strconv.Itoa(startBystander(t, "closed").Process.Pid))...)
 	for _, kind := range isolations() {
 		id := id(t)
@@ -162,7 +162,7 @@ func TestWallSockets(t *testing.T) {
 				t.Errorf("kept apart by %q", r.Walls.Sockets)
 			}
 			guest.without, guest.Insist = []string{byLandlock}, nil
-			open(t, guest, "dial unix "+name) // a process may connect to a socket of the same run
+			permitted(t, guest, "dial unix "+name) // a process may connect to a socket of the same run
 		}
 	})
 }

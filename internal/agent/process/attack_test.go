@@ -100,9 +100,8 @@ func repelled(t *testing.T, c Command, lines ...string) Result {
 	return r
 }
 
-// open runs the accesses in lines, which must be permitted, and fails the test for each access that
-// fails.
-func open(t *testing.T, c Command, lines ...string) Result {
+// permitted runs the accesses in lines, and fails the test for each access that is refused.
+func permitted(t *testing.T, c Command, lines ...string) Result {
 	t.Helper()
 	results, r := assault(t, c, lines...)
 	for _, line := range lines {

@@ -138,8 +138,9 @@ func (s Stream) String() string {
 	return "stdout"
 }
 
-// Isolation is the kind of means that keeps the processes of a command together; the package
-// documentation describes the kinds. The text of an Isolation is meant for people.
+// Isolation is the mechanism that keeps the processes of a command together, such as a PID
+// namespace; the package documentation describes each mechanism. The text of an Isolation is meant
+// for people.
 type Isolation string
 
 // The kinds of isolation. The package documentation describes them.

@@ -18,9 +18,9 @@ import (
 // inside a simulated systemd service, and the value is the cgroup of that service.
 const inService = "PROCESS_TEST_SERVICE"
 
-// newer returns the cgroup v2 tree of this machine, with the group of this process in it. It skips
-// the test if the machine has no cgroup v2.
-func newer(t *testing.T) hierarchy {
+// treeV2 returns the cgroup v2 tree of this machine, with the group of this process in the tree. It
+// skips the test if the machine has no cgroup v2.
+func treeV2(t *testing.T) hierarchy {
 	t.Helper()
 	for _, h := range hierarchies("/proc/self") {
 		if h.version == 2 {
@@ -46,7 +46,7 @@ func controllersOf(t *testing.T, path string) []string {
 // test again in a process of that cgroup.
 func service(t *testing.T, test, leaf string) {
 	t.Helper()
-	top := newer(t).home
+	top := treeV2(t).home
 	var handed []string
 	t.Cleanup(func() { // runs after the group was removed
 		for _, c := range handed {
@@ -99,7 +99,7 @@ func TestRunsOfAService(t *testing.T) {
 		service(t, "TestRunsOfAService", ServiceGroup)
 		return
 	}
-	h := newer(t)
+	h := treeV2(t)
 	if h.home != filepath.Join(group, ServiceGroup) || h.place() != group {
 		t.Fatalf("this is %s, and runs are in %s", h.home, h.place())
 	}
@@ -117,7 +117,7 @@ func TestRunsOfAService(t *testing.T) {
 	if err := tree.Freeze(t.Context()); err != nil {
 		t.Error(err)
 	}
-	still(t, "the counter", func() int64 { return size(filepath.Join(c.Dir, "counter")) })
+	mustStay(t, "the counter", func() int64 { return size(filepath.Join(c.Dir, "counter")) })
 	tree.Kill(nil)
 	_, _ = wait(t, tree)
 	if left, _ := filepath.Glob(filepath.Join(group, cgroupPrefix+"*")); len(left) > 0 {
@@ -135,7 +135,7 @@ func TestRunsOfAServiceWithoutASubgroup(t *testing.T) {
 		return
 	}
 	for _, c := range controllersOf(t, filepath.Join(group, "cgroup.controllers")) {
-		if err := enableController(newer(t).place(), c); err == nil {
+		if err := enableController(treeV2(t).place(), c); err == nil {
 			t.Errorf("%s was handed down by a group that has processes", c)
 		}
 	}
@@ -157,7 +157,7 @@ func TestRunsOfAServiceWithoutASubgroup(t *testing.T) {
 func TestLimitsOfCgroupV2(t *testing.T) {
 	group := os.Getenv(inService)
 	if group == "" {
-		have := controllersOf(t, filepath.Join(newer(t).home, "cgroup.controllers"))
+		have := controllersOf(t, filepath.Join(treeV2(t).home, "cgroup.controllers"))
 		if !slices.Contains(have, pids) || !slices.Contains(have, memory) {
 			t.Skipf("cgroup v2 has the controllers %q here; pids and memory belong to cgroup v1, whose "+
 				"limits other tests check", have)
@@ -165,7 +165,7 @@ func TestLimitsOfCgroupV2(t *testing.T) {
 		service(t, "TestLimitsOfCgroupV2", ServiceGroup)
 		return
 	}
-	if h := newer(t); enableController(h.place(), pids) != nil || enableController(h.place(), memory) != nil {
+	if h := treeV2(t); enableController(h.place(), pids) != nil || enableController(h.place(), memory) != nil {
 		t.Skip("this group has no controllers to hand down")
 	}
 	c, out := shell(t, Auto, forks)

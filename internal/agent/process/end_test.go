@@ -34,7 +34,7 @@ func TestCancelLetsTheCommandEnd(t *testing.T) {
 		if out.stdout.String() != "up\nbye\n" {
 			t.Errorf("output %q", out)
 		}
-		nothing(t, c.ID)
+		noneLeft(t, c.ID)
 	})
 }
 
@@ -55,7 +55,7 @@ func TestTheGracePeriodEndsWithSIGKILL(t *testing.T) {
 		if !errors.Is(err, errTest) || r.Code != 137 || r.Signal != syscall.SIGKILL {
 			t.Errorf("%+v, %v", r, err)
 		}
-		nothing(t, c.ID)
+		noneLeft(t, c.ID)
 	})
 }
 
@@ -102,7 +102,7 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 				if took := time.Since(began); took > c.Grace+slack {
 					t.Errorf("ended after %s with a grace of %s", took, c.Grace)
 				}
-				nothing(t, c.ID, nap)
+				noneLeft(t, c.ID, nap)
 			})
 		})
 	}
@@ -137,7 +137,7 @@ func TestForkingTreeIsCancelled(t *testing.T) {
 			if r, err := wait(t, tree); !errors.Is(err, errTest) || !r.Cancelled {
 				t.Errorf("%+v, %v", r, err)
 			}
-			nothing(t, c.ID, nap)
+			noneLeft(t, c.ID, nap)
 		}
 	})
 }
@@ -158,7 +158,7 @@ func TestReceiverFails(t *testing.T) {
 		if calls != 1 {
 			t.Errorf("the receiver was called %d times after it had failed", calls-1)
 		}
-		nothing(t, c.ID)
+		noneLeft(t, c.ID)
 	})
 }
 
@@ -184,7 +184,7 @@ func TestReceiverHangs(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 		<-released
-		nothing(t, c.ID)
+		noneLeft(t, c.ID)
 	})
 }
 
@@ -204,13 +204,13 @@ func TestParentKilledLeavesNothing(t *testing.T) {
 						ready = "frozen: <nil>"
 					}
 					cmd := startParent(t, kind, run, script, ready, parentFreezes+"="+frozen, parentFreezer+"="+means)
-					if left := remains(t, run, nap); len(left) < 4 {
+					if left := remaining(t, run, nap); len(left) < 4 {
 						t.Fatalf("only %v runs", left)
 					}
 					if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 						t.Fatal(err)
 					}
-					until(t, "everything is gone", func() bool { return len(remains(t, run, nap)) == 0 })
+					until(t, "everything is gone", func() bool { return len(remaining(t, run, nap)) == 0 })
 					until(t, "the control group is gone", func() bool { return len(groups(t, run)) == 0 })
 				})
 			})
@@ -268,7 +268,7 @@ func TestSupervisorKilled(t *testing.T) {
 		if !errors.Is(err, ErrLost) || r.Code != -1 {
 			t.Errorf("%+v, %v", r, err)
 		}
-		nothing(t, c.ID, nap)
+		noneLeft(t, c.ID, nap)
 		if found := groups(t, c.ID); len(found) > 0 {
 			t.Errorf("left behind: %v", found)
 		}
@@ -291,7 +291,7 @@ func TestSupervisorHangs(t *testing.T) {
 		if r, err := wait(t, tree); !errors.Is(err, ErrLost) || !errors.Is(err, errTest) {
 			t.Errorf("%+v, %v", r, err)
 		}
-		nothing(t, c.ID, nap)
+		noneLeft(t, c.ID, nap)
 	})
 }
 
@@ -331,14 +331,14 @@ func TestSweepOrphans(t *testing.T) {
 				}
 				cmd.Process.Signal(syscall.SIGKILL)
 				cmd.Wait()
-				if left := remains(t, run, nap); len(left) < 3 {
+				if left := remaining(t, run, nap); len(left) < 3 {
 					t.Fatalf("only %v is left to sweep", left)
 				}
 				killed, err := SweepOrphans(t.Context(), func(id string) bool { return id == run })
 				if err != nil {
 					t.Fatal(err)
 				}
-				nothing(t, run, nap)
+				noneLeft(t, run, nap)
 				if found := groups(t, run); len(found) > 0 {
 					t.Errorf("left behind: %v", found)
 				}
@@ -354,7 +354,7 @@ func TestSweepOrphans(t *testing.T) {
 						t.Errorf("%s of run %s is %s", k.Process, k.RunID, k.Process.State(self))
 					}
 				}
-				if len(remains(t, other.ID)) == 0 {
+				if len(remaining(t, other.ID)) == 0 {
 					t.Error("the sweep has killed another run")
 				}
 				bystander.Kill(nil)
@@ -384,13 +384,13 @@ func TestSweepFindsByCgroup(t *testing.T) {
 			}
 		}
 		cmd.Wait()
-		if len(remains(t, "none", nap)) == 0 {
+		if len(remaining(t, "none", nap)) == 0 {
 			t.Fatal("the orphan has not survived its supervisor")
 		}
 		if _, err := SweepOrphans(t.Context(), func(id string) bool { return id == run }); err != nil {
 			t.Fatal(err)
 		}
-		nothing(t, run, nap)
+		noneLeft(t, run, nap)
 		if found := groups(t, run); len(found) > 0 {
 			t.Errorf("left behind: %v", found)
 		}

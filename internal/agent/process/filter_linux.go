@@ -26,14 +26,14 @@ func filterFor(o *order) []unix.SockFilter {
 	closed := o.Network != HostNetwork
 	switch {
 	case closed && o.Isolation != Subreaper:
-		f.families(unix.AF_UNIX, unix.AF_NETLINK, unix.AF_INET, unix.AF_INET6)
+		f.allowFamilies(unix.AF_UNIX, unix.AF_NETLINK, unix.AF_INET, unix.AF_INET6)
 	case o.Network == NoNetwork:
-		f.families(unix.AF_UNIX, unix.AF_NETLINK)
+		f.allowFamilies(unix.AF_UNIX, unix.AF_NETLINK)
 	case o.Network == ProxiedNetwork:
-		f.families(unix.AF_UNIX, unix.AF_NETLINK, onlyTCP|unix.AF_INET, onlyTCP|unix.AF_INET6)
-		f.without(unix.SYS_SENDTO, 3, unix.MSG_FASTOPEN)
-		f.without(unix.SYS_SENDMSG, 2, unix.MSG_FASTOPEN)
-		f.without(unix.SYS_SENDMMSG, 3, unix.MSG_FASTOPEN)
+		f.allowFamilies(unix.AF_UNIX, unix.AF_NETLINK, onlyTCP|unix.AF_INET, onlyTCP|unix.AF_INET6)
+		f.refuseFlag(unix.SYS_SENDTO, 3, unix.MSG_FASTOPEN)
+		f.refuseFlag(unix.SYS_SENDMSG, 2, unix.MSG_FASTOPEN)
+		f.refuseFlag(unix.SYS_SENDMMSG, 3, unix.MSG_FASTOPEN)
 	}
 	if closed {
 		f.refuse(unix.SYS_IO_URING_SETUP, unix.ENOSYS)
@@ -78,8 +78,8 @@ const (
 	atArguments    = 16
 )
 
-// onlyTCP is a flag for an address family that is passed to the method families: of this family,
-// only TCP sockets are allowed.
+// onlyTCP is a flag for an address family in the argument of allowFamilies: of this family, only
+// TCP sockets are allowed.
 const onlyTCP = 1 << 16
 
 func load(at uint32) unix.SockFilter {
@@ -110,23 +110,24 @@ func failure(errno unix.Errno) unix.SockFilter {
 
 var allowed = answer(unix.SECCOMP_RET_ALLOW)
 
-// on adds the instructions that decide whether one system call is allowed.
-func (f *filter) on(number uint32, block ...unix.SockFilter) {
+// addBlock adds the instructions that decide whether one system call is allowed.
+func (f *filter) addBlock(number uint32, block ...unix.SockFilter) {
 	*f = append(append(*f, unless(number, len(block))), block...)
 }
 
-func (f *filter) refuse(number uint32, errno unix.Errno) { f.on(number, failure(errno)) }
+func (f *filter) refuse(number uint32, errno unix.Errno) { f.addBlock(number, failure(errno)) }
 
-// without refuses a system call if the given argument has the flag.
-func (f *filter) without(number, argument, flag uint32) {
-	f.on(number,
+// refuseFlag refuses a system call if the given argument has the flag.
+func (f *filter) refuseFlag(number, argument, flag uint32) {
+	f.addBlock(number,
 		loadArgument(argument),
 		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: flag, Jt: 1},
 		allowed, failure(unix.EOPNOTSUPP))
 }
 
-// families refuses the system call socket for every address family that is not listed; see onlyTCP.
-func (f *filter) families(families ...uint32) {
+// allowFamilies refuses the system call socket for every address family that is not listed; see
+// onlyTCP.
+func (f *filter) allowFamilies(families ...uint32) {
 	var block []unix.SockFilter
 	for _, family := range families {
 		then := []unix.SockFilter{allowed}
@@ -139,13 +140,13 @@ func (f *filter) families(families ...uint32) {
 		}
 		block = append(append(append(block, loadArgument(0)), unless(family&^onlyTCP, len(then))), then...)
 	}
-	f.on(unix.SYS_SOCKET, append(block, failure(unix.EAFNOSUPPORT))...)
+	f.addBlock(unix.SYS_SOCKET, append(block, failure(unix.EAFNOSUPPORT))...)
 }
 
 // ownLimits lets a process change only its own resource limits: it allows prlimit64 only for the
 // process id 0, which means the calling process.
 func (f *filter) ownLimits() {
-	f.on(unix.SYS_PRLIMIT64, loadArgument(0), unless(0, 1), allowed, failure(unix.EPERM))
+	f.addBlock(unix.SYS_PRLIMIT64, loadArgument(0), unless(0, 1), allowed, failure(unix.EPERM))
 }
 
 // program returns the complete filter. The filter refuses the system calls of any other processor

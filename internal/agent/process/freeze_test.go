@@ -45,8 +45,8 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// still reads a value several times and fails the test if the value changes.
-func still(t *testing.T, what string, value func() int64) {
+// mustStay reads a value several times and fails the test if the value changes.
+func mustStay(t *testing.T, what string, value func() int64) {
 	t.Helper()
 	first := value()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -90,7 +90,7 @@ func TestFreezeStopsEverything(t *testing.T) {
 			if err := tree.Freeze(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			still(t, "a frozen tree", sum)
+			mustStay(t, "a frozen tree", sum)
 			for _, name := range counters {
 				if err := os.Truncate(filepath.Join(c.Dir, name), 0); err != nil {
 					t.Fatal(err)
@@ -105,7 +105,7 @@ func TestFreezeStopsEverything(t *testing.T) {
 		if r, _ := wait(t, tree); r.Freezer != means {
 			t.Errorf("frozen by %q, want %q", r.Freezer, means)
 		}
-		nothing(t, c.ID)
+		noneLeft(t, c.ID)
 		if found := groups(t, c.ID); len(found) > 0 {
 			t.Errorf("left behind: %v", found)
 		}
@@ -136,7 +136,7 @@ func TestCancelWhileFrozen(t *testing.T) {
 		if size(filepath.Join(c.Dir, "effect")) != 0 {
 			t.Error("a handler ran after the freeze")
 		}
-		nothing(t, c.ID)
+		noneLeft(t, c.ID)
 	})
 }
 

@@ -75,7 +75,7 @@ func checkHidden(t *testing.T, c Command, dir string) {
 			}
 		}
 	}
-	open(t, c, "read "+at("room/bin/tool"), "list "+at("room/bin"), "write new", "read file", "read "+at("plain"),
+	permitted(t, c, "read "+at("room/bin/tool"), "list "+at("room/bin"), "write new", "read file", "read "+at("plain"),
 		"read /etc/passwd")
 	c.Helper, c.Args = false, []string{at("room/bin/tool")}
 	out := new(transcript)
@@ -109,7 +109,7 @@ func TestWallHiddenWithoutASeal(t *testing.T) {
 		if kind == Subreaper {
 			repelled(t, c, "read "+dir+"/secret", "write "+dir+"/secret", "read "+dir+"/room/bin/key")
 		}
-		open(t, c, "read "+dir+"/room/bin/tool", "write "+dir+"/plain", "read /etc/passwd")
+		permitted(t, c, "read "+dir+"/room/bin/tool", "write "+dir+"/plain", "read /etc/passwd")
 	})
 }
 
@@ -132,7 +132,7 @@ func TestWallHiddenFromAUser(t *testing.T) {
 	c.Hidden = nil // the mode alone now hides the directory, and the path to the workspace can still be passed
 	c.Insist = []Wall{WallSeal, WallUser}
 	repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new")
-	open(t, c, "write new", "read "+dir+"/room/bin/tool", "read "+dir+"/secret")
+	permitted(t, c, "write new", "read "+dir+"/room/bin/tool", "read "+dir+"/secret")
 }
 
 // Rule: if the run's user may not pass a directory above its workspace, the run gets a path to the
@@ -214,7 +214,7 @@ func TestWallHiddenPassedAsADescriptor(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := hiddenFiles(t, kind)
 		c.Files = []*os.File{openDir(t, dir+"/room"), openDir(t, c.Dir)}
-		open(t, c, "read /proc/self/fd/3/key", "list /proc/self/fd/3", "write /proc/self/fd/4/new")
+		permitted(t, c, "read /proc/self/fd/3/key", "list /proc/self/fd/3", "write /proc/self/fd/4/new")
 		repelled(t, c, "write /proc/self/fd/3/key", "write /proc/self/fd/3/new")
 	})
 }

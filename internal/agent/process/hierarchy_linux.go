@@ -42,8 +42,8 @@ func (h hierarchy) place() string {
 // group of one process. process is the directory of that process in /proc.
 func hierarchies(process string) []hierarchy { return controlledBy(process, freezing) }
 
-// everywhere lists every cgroup tree in which runs may have a group, without duplicates.
-func everywhere() (all []hierarchy) {
+// allHierarchies lists every cgroup tree in which runs may have a group, without duplicates.
+func allHierarchies() (all []hierarchy) {
 	for _, controller := range []string{freezing, pids, memory, cpu} {
 		for _, h := range controlledBy("/proc/self", controller) {
 			if !slices.Contains(all, h) {

@@ -87,7 +87,7 @@ func landlockFor(o *order, hiddenByMounts bool) landlocked {
 
 // covers returns the names of the restrictions, as in [Walls.Covers].
 func (l *landlocked) covers() string {
-	return means(mean{l.files != 0, "files"}, mean{l.tcp, "tcp"}, mean{l.signals, "signals"},
+	return joinMeans(mean{l.files != 0, "files"}, mean{l.tcp, "tcp"}, mean{l.signals, "signals"},
 		mean{l.sockets, "sockets"})
 }
 

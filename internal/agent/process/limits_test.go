@@ -54,8 +54,8 @@ func tenants(t *testing.T, n int) (users []*host.User) {
 	return users
 }
 
-// can reports whether this user can make cgroups with the given controller on this machine.
-func can(t *testing.T, controller string) bool {
+// canLimit reports whether this user can make cgroups with the given controller on this machine.
+func canLimit(t *testing.T, controller string) bool {
 	t.Helper()
 	b := &bounds{limits: Limits{Pids: 64, Memory: 1 << 30, CPU: 1}}
 	defer b.close()
@@ -71,7 +71,7 @@ func TestPidsAreLimited(t *testing.T) {
 	user := tenant(t)
 	for _, means := range []string{"", byRlimit} {
 		t.Run("by-"+means, func(t *testing.T) {
-			if means == "" && !can(t, pids) {
+			if means == "" && !canLimit(t, pids) {
 				t.Skip("this user has no pids controller here")
 			}
 			c, out := shell(t, PIDNamespace, forks)
@@ -133,7 +133,7 @@ func TestMemoryIsLimited(t *testing.T) {
 	user := tenant(t)
 	for _, means := range []string{"", byRlimit} {
 		t.Run("by-"+means, func(t *testing.T) {
-			if means == "" && !can(t, memory) {
+			if means == "" && !canLimit(t, memory) {
 				t.Skip("this user has no memory controller here")
 			}
 			// dd reads a whole block into memory before it writes the block.
@@ -162,13 +162,13 @@ func TestMemoryIsLimited(t *testing.T) {
 // Rule: the memory limit applies to the sum over all processes of a run, and files in memory count
 // towards it.
 func TestWallMemory(t *testing.T) {
-	if !can(t, memory) {
+	if !canLimit(t, memory) {
 		t.Skip("this user has no memory controller here")
 	}
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)
 		c.Limits.Memory, c.Insist = 64<<20, []Wall{WallLimits}
-		open(t, c, "hoard 8")
+		permitted(t, c, "hoard 8")
 		c.Args, c.Helper, c.Stdin = []string{"attacker"}, true, []byte("hoard 256\n")
 		if r, err := Run(t.Context(), c); err != nil || r.Code == 0 ||
 			!strings.Contains(r.Exceeded, "64 MiB of memory") {
@@ -184,7 +184,7 @@ func TestWallMemory(t *testing.T) {
 
 // Rule: a run gets no more processor time than its limit allows.
 func TestProcessorsAreLimited(t *testing.T) {
-	if !can(t, cpu) {
+	if !canLimit(t, cpu) {
 		t.Skip("this user has no cpu controller here")
 	}
 	c, _ := shell(t, Auto, `while :; do :; done`)

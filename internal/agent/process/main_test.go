@@ -129,9 +129,9 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// remains lists the processes of a run that still exist: processes with the run id in their
+// remaining lists the processes of a run that still exist: processes with the run id in their
 // environment, the supervisor, and processes whose arguments contain one of the given texts.
-func remains(t *testing.T, id string, argument ...string) []string {
+func remaining(t *testing.T, id string, argument ...string) []string {
 	t.Helper()
 	marked, err := host.FindEnv(Marker, func(v string) bool { return v == id })
 	if err != nil {
@@ -157,10 +157,10 @@ func remains(t *testing.T, id string, argument ...string) []string {
 	return left
 }
 
-// nothing fails the test if a process of a run still exists.
-func nothing(t *testing.T, id string, argument ...string) {
+// noneLeft fails the test if a process of a run still exists.
+func noneLeft(t *testing.T, id string, argument ...string) {
 	t.Helper()
-	if left := remains(t, id, argument...); len(left) > 0 {
+	if left := remaining(t, id, argument...); len(left) > 0 {
 		t.Errorf("still there: %s", strings.Join(left, ", "))
 	}
 }

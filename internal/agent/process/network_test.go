@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outside starts a server for TCP and UDP on this machine, which a run with a closed network must
-// not reach. reached reports whether a run has reached the server.
-func outside(t *testing.T) (address string, reached func() bool) {
+// startOutside starts a server for TCP and UDP outside the run, on this machine. A run with a
+// closed network must not reach the server. reached reports whether a run has reached the server.
+func startOutside(t *testing.T) (address string, reached func() bool) {
 	t.Helper()
 	var met atomic.Bool
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -63,11 +63,11 @@ func networkAttacks(address string) []string {
 // namespace, it can use the loopback of that namespace.
 func TestWallNoNetwork(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
-		address, reached := outside(t)
+		address, reached := startOutside(t)
 		c, _ := sealed(t, kind)
-		open(t, c, "dial tcp "+address) // with the machine's network the run can reach the server
+		permitted(t, c, "dial tcp "+address) // with the machine's network the run can reach the server
 		until(t, "it is reached", reached)
-		address, reached = outside(t)
+		address, reached = startOutside(t)
 		c.Network, c.Insist = NoNetwork, []Wall{WallNetwork}
 		r := repelled(t, c, append(networkAttacks(address), "dial tcp [::1]:80",
 			fmt.Sprintf("socket %d %d", unix.AF_INET6, unix.SOCK_RAW))...)
@@ -83,7 +83,7 @@ func TestWallNoNetwork(t *testing.T) {
 		if kind != Subreaper {
 			within = append(within, "listen tcp 127.0.0.1:7420", "listen tcp [::1]:0", "socket 2 2")
 		}
-		open(t, c, within...)
+		permitted(t, c, within...)
 		c.without, c.Insist = []string{byLandlock}, nil
 		repelled(t, c, networkAttacks(address)...)
 		if c.without = []string{byFilter}; kind != Subreaper {
@@ -123,7 +123,7 @@ func proxied(t *testing.T, kind Isolation) (c Command, calls *atomic.Int32, ende
 // no other server, by any kind of socket. The proxy ends when the run ends.
 func TestWallProxiedNetwork(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
-		address, reached := outside(t)
+		address, reached := startOutside(t)
 		c, calls, ended := proxied(t, kind)
 		lines := append(networkAttacks(address), "fetch http://example.invalid/")
 		if kind == Subreaper { // with a network namespace the packet can be sent but reaches no server

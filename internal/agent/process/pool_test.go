@@ -256,7 +256,7 @@ true`)
 	if err := tree.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	still(t, "a frozen count", func() int64 { return size(filepath.Join(c.Dir, "count")) })
+	mustStay(t, "a frozen count", func() int64 { return size(filepath.Join(c.Dir, "count")) })
 	tree.Kill(nil)
 	_, _ = wait(t, tree)
 	if groups := groupsHere(func(id string) bool { return id == c.ID }); len(groups) > 0 {

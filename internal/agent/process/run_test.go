@@ -46,7 +46,7 @@ func TestExitCode(t *testing.T) {
 			if r.Isolation != kind || r.TimedOut || r.Cancelled || r.Duration <= 0 || r.Usage.MaxRSS <= 0 {
 				t.Errorf("%s: %+v", tt.script, r)
 			}
-			nothing(t, c.ID)
+			noneLeft(t, c.ID)
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestCommandThatCannotRun(t *testing.T) {
 			if !errors.As(err, &start) || start.Code != tt.code || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%q: %v, want code %d and %q", tt.args, err, tt.code, tt.want)
 			}
-			nothing(t, c.ID)
+			noneLeft(t, c.ID)
 		})
 	}
 	c := Command{ID: id(t), Args: []string{"true"}, Dir: filepath.Join(dir, "gone")}
@@ -323,7 +323,7 @@ func TestEndedContext(t *testing.T) {
 	if _, err := Start(ctx, c); !errors.Is(err, errTest) {
 		t.Errorf("start: %v", err)
 	}
-	nothing(t, c.ID)
+	noneLeft(t, c.ID)
 }
 
 // Rule: the timeout begins at the start of the command. A command that ends before its timeout is
@@ -339,7 +339,7 @@ func TestTimeout(t *testing.T) {
 		if r.Duration < c.Timeout {
 			t.Errorf("ended after %s, before its timeout", r.Duration)
 		}
-		nothing(t, c.ID)
+		noneLeft(t, c.ID)
 		c, _ = shell(t, kind, "exit 1")
 		c.Timeout = time.Minute
 		if r, err := Run(t.Context(), c); err != nil || r.TimedOut || r.Code != 1 {

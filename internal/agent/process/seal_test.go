@@ -77,8 +77,8 @@ func TestWallSeal(t *testing.T) {
 				"write /sys/fs/cgroup/cgroup.procs",
 				"device disk", "remount /", "setattr /", "remount "+c.Dir, "unmount /proc", "attach 1")
 			holds(t, file, "file\n")
-			r := open(t, c, "write new", "rename a/file b/moved", "link b/moved a/linked", "mkdir c", "remove b/file",
-				"cut b/moved",
+			r := permitted(t, c, "write new", "rename a/file b/moved", "link b/moved a/linked", "mkdir c",
+				"remove b/file", "cut b/moved",
 				"write /dev/null", "write "+c.Tmp+"/x", "read /etc/passwd", "read "+file, "write /proc/self/fd/2")
 			if !r.Sealed || strings.Contains(r.Walls.Seal, byLandlock) == (without != "") ||
 				strings.Contains(r.Walls.Seal, byMounts) != (kind != Subreaper) {
@@ -105,7 +105,7 @@ func TestWallTmp(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := filepath.Base(home)
-		open(t, c, "write /tmp/"+name, "write /dev/shm/"+name+".shm")
+		permitted(t, c, "write /tmp/"+name, "write /dev/shm/"+name+".shm")
 		holds(t, filepath.Join(c.Tmp, name), "attacked")
 		holds(t, filepath.Join(c.Tmp, name+".shm"), "attacked")
 		for _, dir := range shared {
@@ -128,7 +128,7 @@ func TestWallSealKeepsTheFreezer(t *testing.T) {
 		if err := tree.Freeze(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		still(t, "a frozen count", func() int64 { return size(filepath.Join(c.Dir, "count")) })
+		mustStay(t, "a frozen count", func() int64 { return size(filepath.Join(c.Dir, "count")) })
 		tree.Kill(nil)
 		_, _ = wait(t, tree)
 		if groups := groupsHere(func(id string) bool { return id == c.ID }); len(groups) > 0 {

@@ -58,18 +58,18 @@ func survey(o *order, f facts) (Walls, *report) {
 		w.Landlock = 0
 	}
 	contained, closed, hides := o.Isolation != Subreaper, o.Network != HostNetwork, len(o.Hidden) > 0
-	w.Seal = means(mean{f.sealed, byMounts}, mean{
+	w.Seal = joinMeans(mean{f.sealed, byMounts}, mean{
 		lock.files&unix.LANDLOCK_ACCESS_FS_TRUNCATE != 0 && len(o.Writable) > 0, byLandlock,
 	})
-	w.Hidden = means(mean{hides && contained, byMounts}, mean{
+	w.Hidden = joinMeans(mean{hides && contained, byMounts}, mean{
 		hides && !contained && lock.files != 0 && o.exposed() == "", byLandlock,
 	})
-	w.Apart = means(mean{contained, byNamespace}, mean{w.OwnUser, byUser}, mean{lock.signals, byLandlock})
-	w.Sockets = means(mean{contained && closed, byNamespace}, mean{lock.sockets, byLandlock})
+	w.Apart = joinMeans(mean{contained, byNamespace}, mean{w.OwnUser, byUser}, mean{lock.signals, byLandlock})
+	w.Sockets = joinMeans(mean{contained && closed, byNamespace}, mean{lock.sockets, byLandlock})
 	// Landlock alone does not close the network, because it does not restrict TCP Fast Open and
 	// Multipath TCP.
 	if closed && (contained || f.filtered && (o.Network == NoNetwork || lock.tcp)) {
-		w.Closed = means(mean{contained, byNamespace}, mean{f.filtered, byFilter}, mean{lock.tcp, byLandlock})
+		w.Closed = joinMeans(mean{contained, byNamespace}, mean{f.filtered, byFilter}, mean{lock.tcp, byLandlock})
 	}
 	lack := missing(o, &w, f)
 	return w, lack
@@ -82,8 +82,8 @@ type mean struct {
 	name string
 }
 
-// means joins the names of the means that were applied.
-func means(all ...mean) string {
+// joinMeans joins the names of the means that were applied.
+func joinMeans(all ...mean) string {
 	var names []string
 	for _, m := range all {
 		if m.is {

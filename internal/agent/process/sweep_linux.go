@@ -298,7 +298,7 @@ func groupsOf(pid int, run string) (dirs []cgroup) {
 // groupsHere lists the cgroups of matching runs, both for freezing and for limits. It searches the
 // directories in which supervisors of this process make cgroups.
 func groupsHere(match func(id string) bool) (found []cgroup) {
-	for _, h := range everywhere() {
+	for _, h := range allHierarchies() {
 		dirs, _ := filepath.Glob(filepath.Join(h.place(), cgroupPrefix+"*"))
 		for _, dir := range dirs {
 			if c := (cgroup{hierarchy: h, dir: dir}); match(c.run()) {

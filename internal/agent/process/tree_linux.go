@@ -211,7 +211,7 @@ func (t *Tree) take(r report) {
 		}
 		c.reply <- nil
 	case exited:
-		t.ends(r)
+		t.noteEnd(r)
 	case gone:
 		t.left = true
 		t.result.Stragglers = r.Stragglers
@@ -220,8 +220,8 @@ func (t *Tree) take(r report) {
 	}
 }
 
-// ends handles the report that the command has ended.
-func (t *Tree) ends(r report) {
+// noteEnd handles the report that the command has ended.
+func (t *Tree) noteEnd(r report) {
 	status := syscall.WaitStatus(r.Status)
 	t.exited = true
 	t.result.Code = status.ExitStatus()
