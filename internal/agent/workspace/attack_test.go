@@ -17,9 +17,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// armed makes a repository in which every setting and every hook that can name a program for git
-// names the given program.
-func armed(t *testing.T, program string) string {
+// armedRepository makes a repository in which every setting and every hook that can name a program
+// for git names the given program.
+func armedRepository(t *testing.T, program string) string {
 	t.Helper()
 	src := repo(t)
 	for _, name := range []string{
@@ -47,10 +47,10 @@ func TestSourceInASharedDirectory(t *testing.T) {
 	m := open(t)
 	giveUsers(t, m)
 	program, seen := witness(t)
-	src := armed(t, program)
-	shared := public(t)
+	src := armedRepository(t, program)
+	shared := publicDir(t)
 	for _, name := range []string{".git", "a.txt", ".gitattributes"} {
-		own(t, filepath.Join(src, name), stranger)
+		chownAll(t, filepath.Join(src, name), stranger)
 		// the shared directory may be on another file system
 		if out, err := exec.Command("mv", filepath.Join(src, name), shared).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -77,12 +77,12 @@ func TestSourceThatIsSwapped(t *testing.T) {
 	private := repo(t) // below a directory that only root may enter
 	write(t, filepath.Join(private, "private.txt"), "of root\n")
 	commit(t, private, "of root")
-	place := public(t)
+	place := publicDir(t)
 	theirs := filepath.Join(place, "repo")
-	if err := os.CopyFS(theirs, os.DirFS(armed(t, program))); err != nil {
+	if err := os.CopyFS(theirs, os.DirFS(armedRepository(t, program))); err != nil {
 		t.Fatal(err)
 	}
-	own(t, theirs, stranger)
+	chownAll(t, theirs, stranger)
 	link := filepath.Join(place, "link")
 	if err := os.Symlink(private, link); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestFilesThatAreSwapped(t *testing.T) {
 		if err := os.Symlink(secret, link); err != nil {
 			t.Fatal(err)
 		}
-		own(t, file, int(w.User.UID))
+		chownAll(t, file, int(w.User.UID))
 		t.Cleanup(swapper(t, file, link))
 	}
 	for range tries / 10 {
@@ -204,7 +204,7 @@ func TestDecompressionBombExceedsQuota(t *testing.T) {
 	}
 	m.Quota = Quota{Bytes: 64 << 20}
 	src := bomb(t, 2) // the checkout has a gigabyte; each further level has ten times as much
-	most, stop := taken(t, m.dir)
+	most, stop := measureMost(t, m.dir)
 	began := time.Now()
 	w, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src})
 	stop()
@@ -223,8 +223,8 @@ func TestDecompressionBombExceedsQuota(t *testing.T) {
 	}
 }
 
-// taken measures the disk space of a directory again and again, and records the maximum.
-func taken(t *testing.T, dir string) (most *int64, stop func()) {
+// measureMost measures the disk space of a directory again and again, and records the maximum.
+func measureMost(t *testing.T, dir string) (most *int64, stop func()) {
 	t.Helper()
 	most = new(int64)
 	done := make(chan struct{})

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// large makes a repository of at least 5,000 files from Go's own source tree.
-func large(b *testing.B) string {
+// largeRepository makes a repository of at least 5,000 files from Go's own source tree.
+func largeRepository(b *testing.B) string {
 	b.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -38,7 +38,7 @@ func large(b *testing.B) string {
 // with a commit in each workspace. It reports how long a lock on the base (the cached clone) was
 // kept, and how long processes waited for a lock.
 func BenchmarkFiftyWorkspaces(b *testing.B) {
-	source := large(b)
+	source := largeRepository(b)
 	for b.Loop() {
 		m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
 		if err != nil {
@@ -87,7 +87,7 @@ func oneJob(m *Manager, source string, i int) error {
 // of the job runs. In the benchmark "unknown", Salvage must read all files, as after the death of
 // that server.
 func BenchmarkSalvage(b *testing.B) {
-	source := large(b)
+	source := largeRepository(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
 	if err != nil {
 		b.Fatal(err)
@@ -113,19 +113,19 @@ func BenchmarkSalvage(b *testing.B) {
 			if !known {
 				w.noted = [len(noted)]byte{}
 			}
-			began := used(b)
+			began := processorTime(b)
 			for b.Loop() {
 				if s, err := m.Salvage(context.Background(), w); err != nil || s.Commits != 1 || s.Patch == nil {
 					b.Fatalf("%+v, %v", s, err)
 				}
 			}
-			b.ReportMetric(float64((used(b)-began).Milliseconds())/float64(b.N), "cpu-ms/op")
+			b.ReportMetric(float64((processorTime(b)-began).Milliseconds())/float64(b.N), "cpu-ms/op")
 		})
 	}
 }
 
-// grown makes a repository of 1,000 files and 800 commits.
-func grown(b *testing.B) string {
+// grownRepository makes a repository of 1,000 files and 800 commits.
+func grownRepository(b *testing.B) string {
 	b.Helper()
 	var in strings.Builder
 	for i := range 800 {
@@ -151,7 +151,7 @@ func grown(b *testing.B) string {
 // BenchmarkPrepare measures how long Prepare takes if the base (the cached clone) already exists and
 // has 1,000 files and 800 commits. It also reports how long the salvage of each workspace takes.
 func BenchmarkPrepare(b *testing.B) {
-	source := grown(b)
+	source := grownRepository(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
 	if err != nil {
 		b.Fatal(err)
@@ -191,8 +191,9 @@ func BenchmarkPrepare(b *testing.B) {
 	b.ReportMetric(float64(saving.Milliseconds())/float64(n-1), "salvage-ms")
 }
 
-// used returns the processor time of this process and of the child processes that it waited for.
-func used(b *testing.B) (sum time.Duration) {
+// processorTime returns the processor time of this process and of the child processes that it
+// waited for.
+func processorTime(b *testing.B) (sum time.Duration) {
 	b.Helper()
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var u unix.Rusage

@@ -21,7 +21,7 @@ func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*re
 	if err != nil {
 		return nil, err
 	}
-	err = r.whole(ctx, g, dir, base, state)
+	err = r.checkComplete(ctx, g, dir, base, state)
 	return r, err
 }
 
@@ -46,9 +46,9 @@ func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state strin
 	return state, err
 }
 
-// whole checks that a git directory has all objects to which the record of a bundle (the saved
-// values of HEAD and the refs) leads.
-func (r *record) whole(ctx context.Context, g *git, dir, base, state string) error {
+// checkComplete checks that a git directory has all objects to which the record of a bundle (the
+// saved values of HEAD and the refs) leads.
+func (r *record) checkComplete(ctx context.Context, g *git, dir, base, state string) error {
 	tips := []string{"^" + base, state}
 	if r.head.commit != "" {
 		tips = append(tips, r.head.commit)
@@ -88,7 +88,7 @@ func (p *private) bundle(ctx context.Context, r *record) ([]byte, int, error) {
 	}
 	h := r.head
 	h.ref = follow(r.links, h.ref)
-	if err := p.point(h, refs); err != nil {
+	if err := p.setRefs(h, refs); err != nil {
 		return nil, 0, err
 	}
 	var count int
@@ -156,7 +156,7 @@ func (k *packing) try(ctx context.Context, pieces []piece) error {
 	}
 	state, err := unpack(ctx, k.s.g, proof.dir, bundle)
 	if err == nil {
-		err = r.whole(ctx, k.s.g, proof.dir, k.s.at.Commit, state)
+		err = r.checkComplete(ctx, k.s.g, proof.dir, k.s.at.Commit, state)
 	}
 	if err != nil {
 		proof.remove()

@@ -19,8 +19,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// hang replaces a file by a named pipe, so that a process that opens the file blocks.
-func hang(t *testing.T, path string) {
+// replaceByPipe replaces a file by a named pipe, so that a process that opens the file blocks.
+func replaceByPipe(t *testing.T, path string) {
 	t.Helper()
 	remove(t, path)
 	if err := syscall.Mkfifo(path, 0o644); err != nil {
@@ -40,16 +40,16 @@ func TestSourcesThatHang(t *testing.T) {
 		want string
 	}{
 		"HEAD": {func(t *testing.T, src string) {
-			hang(t, filepath.Join(src, ".git", "HEAD"))
+			replaceByPipe(t, filepath.Join(src, ".git", "HEAD"))
 		}, belay.CodeInvalid, "its HEAD is not a regular file"},
 		"config": {func(t *testing.T, src string) {
-			hang(t, filepath.Join(src, ".git", "config"))
+			replaceByPipe(t, filepath.Join(src, ".git", "config"))
 		}, belay.CodeInvalid, "its config is not a regular file"},
 		"packed-refs": {func(t *testing.T, src string) {
-			hang(t, filepath.Join(src, ".git", "packed-refs"))
+			replaceByPipe(t, filepath.Join(src, ".git", "packed-refs"))
 		}, belay.CodeInvalid, "its packed-refs is not a regular file"},
 		"a branch": {func(t *testing.T, src string) {
-			hang(t, filepath.Join(src, ".git", "refs", "heads", "main"))
+			replaceByPipe(t, filepath.Join(src, ".git", "refs", "heads", "main"))
 		}, belay.CodeUnavailable, tooLate},
 		"refs of 2 GB": {func(t *testing.T, src string) {
 			write(t, filepath.Join(src, ".git", "packed-refs"), "# pack-refs with: peeled fully-peeled sorted \n")
@@ -119,7 +119,7 @@ func TestWarmBaseServesOnlyCallersWithAccess(t *testing.T) {
 	remove(t, src)
 	run(t, "/", "init", "-q", "-b", "main", src)
 	commit(t, src, "of another")
-	own(t, src, stranger)
+	chownAll(t, src, stranger)
 	_, err = m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src, Commit: private.Commit})
 	wantCode(t, err, belay.CodeNotFound)
 }
@@ -156,12 +156,12 @@ func TestLinksOutOfASourceRevealNothing(t *testing.T) {
 			t.Run(name+map[int]string{0: " of root's"}[uid], func(t *testing.T) {
 				m := open(t)
 				giveUsers(t, m)
-				theirs := filepath.Join(public(t), "repo")
+				theirs := filepath.Join(publicDir(t), "repo")
 				if err := os.CopyFS(theirs, os.DirFS(repo(t))); err != nil {
 					t.Fatal(err)
 				}
 				set(t, theirs)
-				own(t, theirs, uid)
+				chownAll(t, theirs, uid)
 				for _, ref := range []string{"", "stolen", secret} {
 					w, err := m.Prepare(t.Context(), allowedOnly(Spec{ID: "run_1", Repo: theirs, Ref: ref}))
 					if err != nil {

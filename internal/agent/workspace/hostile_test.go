@@ -23,9 +23,9 @@ func asRoot(t *testing.T) {
 	}
 }
 
-// public makes a directory that every user may enter and write. It lies outside the directory for
-// temporary files, because each job and helper has a directory for temporary files of its own.
-func public(t *testing.T) string {
+// publicDir makes a directory that every user may enter and write. It lies outside the directory
+// for temporary files, because each job and helper has a directory for temporary files of its own.
+func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "belay-attack-")
 	if err != nil {
@@ -42,7 +42,7 @@ func public(t *testing.T) string {
 // output. seen returns the recorded ids.
 func witness(t *testing.T) (program string, seen func() string) {
 	t.Helper()
-	dir := public(t)
+	dir := publicDir(t)
 	program = filepath.Join(dir, "program")
 	note := filepath.Join(dir, "seen")
 	write(t, note, "")
@@ -56,8 +56,8 @@ func witness(t *testing.T) (program string, seen func() string) {
 	}
 }
 
-// own makes the user uid the owner of all files in a directory.
-func own(t *testing.T, dir string, uid int) {
+// chownAll makes the user uid the owner of all files in a directory.
+func chownAll(t *testing.T, dir string, uid int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, uid, uid))

@@ -44,10 +44,10 @@ const (
 
 var errIndex = errors.New("it is not an index of a known version")
 
-// leaves parses an index. hash is the size of an object's name in bytes. The stat of a leaf shares
-// memory with raw, so a change to the stat also changes raw. leaves refuses split and sparse
-// indexes, because the entries of such an index are partly in other files.
-func leaves(raw []byte, hash int) ([]leaf, error) {
+// parseIndex parses an index. hash is the size of an object's name in bytes. The stat of a leaf
+// shares memory with raw, so a change to the stat also changes raw. parseIndex refuses split and
+// sparse indexes, because the entries of such an index are partly in other files.
+func parseIndex(raw []byte, hash int) ([]leaf, error) {
 	const header = 12
 	if len(raw) < header+hash || string(raw[:4]) != "DIRC" {
 		return nil, errIndex
@@ -98,7 +98,7 @@ func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size in
 		at += 2
 	}
 	if short {
-		strip, n := stripped(rest[at:])
+		strip, n := readVarint(rest[at:])
 		if n == 0 || strip > len(before) {
 			return l, 0, false
 		}
@@ -115,9 +115,9 @@ func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size in
 	return l, size, size <= len(rest)
 }
 
-// stripped reads a number in git's variable-length form. n is the number of bytes read; it is 0 if
-// there is no valid number.
-func stripped(b []byte) (value, n int) {
+// readVarint reads a number in git's variable-length form. n is the number of bytes read; it is 0
+// if there is no valid number.
+func readVarint(b []byte) (value, n int) {
 	for n < len(b) && n < 4 {
 		value = value<<7 | int(b[n]&0x7f)
 		if n++; b[n-1]&0x80 == 0 {
@@ -210,7 +210,7 @@ func (at *site) recall(dir string, sum [sha256.Size]byte) {
 // savedIndex returns the index entries of the files as they were before the command got the
 // checkout; nil if that index was not saved.
 func (at *site) savedIndex() map[string]leaf {
-	all, err := leaves(at.Index, at.hash())
+	all, err := parseIndex(at.Index, at.hash())
 	if err != nil {
 		return nil
 	}

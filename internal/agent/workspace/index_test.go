@@ -89,7 +89,7 @@ func TestChangedNotesAreIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	hash := len(w.Commit) / 2
-	all, err := leaves(raw, hash)
+	all, err := parseIndex(raw, hash)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestUntouchedComparesEveryProperty(t *testing.T) {
 	}
 }
 
-// Rule: leaves never panics, and refuses an index with a wrong checksum.
+// Rule: parseIndex never panics, and refuses an index with a wrong checksum.
 func FuzzLeaves(f *testing.F) {
 	entry := make([]byte, statBytes+20+2, 72)
 	entry = append(append(entry, "name"...), make([]byte, 6)...)
@@ -160,13 +160,13 @@ func FuzzLeaves(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		raw := append(bytes.Clone(body), checksum(body, 20)...)
-		all, err := leaves(raw, 20)
+		all, err := parseIndex(raw, 20)
 		for _, l := range all {
 			if err != nil || l.name == "" || len(l.stat) != statBytes || len(l.object) != 20 {
 				t.Errorf("%+v, %v", l, err)
 			}
 		}
-		if _, err := leaves(append(raw, 0), 20); err == nil {
+		if _, err := parseIndex(append(raw, 0), 20); err == nil {
 			t.Error("a wrong checksum was accepted")
 		}
 	})

@@ -175,7 +175,7 @@ func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, 
 	return c.g.run(ctx, with)
 }
 
-// look requests from the source its HEAD and the hash algorithm of its objects.
+// look asks the source for its HEAD and for the hash algorithm of its objects.
 func (c *clone) look(ctx context.Context) (state, string, error) {
 	out, err := c.ask(ctx, command{args: []string{"ls-remote", "--quiet", "--symref"}})
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 // missing lists the parts of the repository that a fresh checkout lacks, such as submodules. It
 // finds them in the index.
 func (at *site) missing(index []byte) (notes []string) {
-	all, err := leaves(index, at.hash())
+	all, err := parseIndex(index, at.hash())
 	if err != nil {
 		return nil
 	}

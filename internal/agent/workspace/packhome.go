@@ -53,9 +53,9 @@ type belonging struct {
 	link string // the target of a symbolic link
 }
 
-// home packs the contents of HOME into an archive: regular files, directories, and symbolic links
-// that lead to paths in HOME.
-func (s *salvage) home(ctx context.Context) error {
+// saveHome packs the contents of HOME into an archive: regular files, directories, and symbolic
+// links that lead to paths in HOME.
+func (s *salvage) saveHome(ctx context.Context) error {
 	if s.at.MostHome <= 0 {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (s *salvage) home(ctx context.Context) error {
 	}
 	root, err := os.OpenRoot(s.at.Home)
 	if err != nil {
-		return bare(err)
+		return withoutPath(err)
 	}
 	defer root.Close()
 	h := &packer{ctx: ctx, at: s.at, root: root, lost: &s.homeLost}
@@ -97,13 +97,13 @@ func (h *packer) leave(name, format string, args ...any) {
 func (h *packer) look(dir string) {
 	d, err := h.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		h.leave(dir, "%v", bare(err))
+		h.leave(dir, "%v", withoutPath(err))
 		return
 	}
 	entries, err := d.ReadDir(maxHomeEntries + 1)
 	_ = d.Close()
 	if err != nil && !errors.Is(err, io.EOF) {
-		h.leave(dir, "%v", bare(err))
+		h.leave(dir, "%v", withoutPath(err))
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, e := range entries {

@@ -76,11 +76,11 @@ func (s *salvage) changed(ctx context.Context, repo *repository) *change {
 			}
 		}
 	}
-	s.bound(c)
+	s.limitRefs(c)
 	c.stash = repo.stashes(&s.lost)
 	c.files, c.under = repo.underWay(&s.lost)
 	c.settings = settings(ctx, s.proof, repo, &s.lost)
-	repo.leaves(&s.lost)
+	repo.recordUnkept(&s.lost)
 	handed := s.at.savedHead()
 	moved := repo.head != handed || len(branches(c.refs)) != len(c.refs)
 	for ref, object := range c.refs {
@@ -90,9 +90,9 @@ func (s *salvage) changed(ctx context.Context, repo *repository) *change {
 	return c
 }
 
-// bound removes refs from c until at most maxRefs are left, and records the removed refs as lost.
-// It removes refs of the least important tier first.
-func (s *salvage) bound(c *change) {
+// limitRefs removes refs from c until at most maxRefs are left, and records the removed refs as
+// lost. It removes refs of the least important tier first.
+func (s *salvage) limitRefs(c *change) {
 	if len(c.refs) <= maxRefs {
 		return
 	}
@@ -179,7 +179,7 @@ func stashPieces(stash []logEntry, is func(object, kind string) bool, lost *loss
 			continue
 		}
 		all = append(all, piece{what: fmt.Sprintf("stash@{%d}", len(stash)-1-i), tier: ofStash, add: func(r *record) {
-			r.logs[stashRef] = append(r.logs[stashRef], e.after(r.refs[stashRef]))
+			r.logs[stashRef] = append(r.logs[stashRef], e.withPrevious(r.refs[stashRef]))
 			r.refs[stashRef] = e.object // the newest stash comes last
 			r.commits = append(r.commits, e.object)
 		}})
@@ -220,7 +220,7 @@ func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []
 					if r.commits = append(r.commits, e.object); is(e.was, "commit") {
 						r.commits = append(r.commits, e.was)
 					} else {
-						e = e.after("")
+						e = e.withPrevious("")
 					}
 					r.logs[ref] = append(r.logs[ref], e)
 				}

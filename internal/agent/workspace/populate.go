@@ -80,13 +80,13 @@ func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	}}); err != nil {
 		return err
 	}
-	if err := o.refs(dir); err != nil {
+	if err := o.writeRefs(dir); err != nil {
 		return err
 	}
 	if err := deepen(dir, at.Shallow); err != nil {
 		return err
 	}
-	if err := h.fits(ctx, at, o); err != nil {
+	if err := h.checkSize(ctx, at, o); err != nil {
 		return err
 	}
 	for _, args := range [][]string{{"update-ref", "--no-deref", cmp.Or(t.ref(), "HEAD"), t.commit},
@@ -98,8 +98,8 @@ func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	return nil
 }
 
-// refs writes the packed refs into a checkout: the refs that a clone of the source would have.
-func (o *fillOrder) refs(dir string) error {
+// writeRefs writes the packed refs into a checkout: the refs that a clone of the source would have.
+func (o *fillOrder) writeRefs(dir string) error {
 	if err := writeFile(filepath.Join(dir, "packed-refs"), o.Refs); err != nil {
 		return err
 	}
@@ -113,11 +113,12 @@ func (o *fillOrder) refs(dir string) error {
 			return err
 		}
 	}
-	return o.origin(dir)
+	return o.setOrigin(dir)
 }
 
-// origin makes the source, and not the base (the cached clone), the remote origin of the checkout.
-func (o *fillOrder) origin(dir string) error {
+// setOrigin makes the source, and not the base (the cached clone), the remote origin of the
+// checkout.
+func (o *fillOrder) setOrigin(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
@@ -132,9 +133,10 @@ func (o *fillOrder) origin(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// fits computes the size of the checkout before git writes it, because a repository of a few
-// kilobytes can unpack to more than a disk can store.
-func (h *helper) fits(ctx context.Context, at *site, o *fillOrder) error {
+// checkSize returns an error if the checkout would exceed the quota. It computes the size before
+// git writes the checkout, because a repository of a few kilobytes can unpack to more than a disk
+// can store.
+func (h *helper) checkSize(ctx context.Context, at *site, o *fillOrder) error {
 	if o.Charge.Quota.Bytes <= 0 && o.Charge.Quota.Files <= 0 {
 		return nil
 	}

@@ -178,8 +178,8 @@ func (p *private) store(ctx context.Context, kind string, data []byte) (string, 
 	})
 }
 
-// point sets HEAD and the refs of the private git directory.
-func (p *private) point(h head, refs map[string]string) error {
+// setRefs sets HEAD and the refs of the private git directory.
+func (p *private) setRefs(h head, refs map[string]string) error {
 	var packed strings.Builder
 	packed.WriteString("# pack-refs with: sorted \n")
 	for _, ref := range sortedKeys(refs) {

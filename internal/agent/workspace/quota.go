@@ -14,9 +14,9 @@ import (
 
 // Quota limits the disk space of a workspace; in each field 0 means no limit.
 type Quota struct {
-	// Bytes is the maximum size of all files together, in bytes. HOME, TMPDIR, and removed files that
-	// a process still has open count. Objects that are shared with the base (the cached clone) do not
-	// count.
+	// Bytes is the maximum size of all files together, in bytes. The size includes HOME, TMPDIR,
+	// and removed files that a process still has open. It does not include objects that are shared
+	// with the base (the cached clone).
 	Bytes int64
 	// Files is the maximum number of files and directories.
 	Files int64

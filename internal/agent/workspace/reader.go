@@ -63,7 +63,7 @@ func (h *helper) read(ctx context.Context, o *readOrder) (*answer, error) {
 	}
 	for i, line := range lines {
 		var err error
-		if lines[i], err = idle(line); err != nil {
+		if lines[i], err = nonBlocking(line); err != nil {
 			return nil, err
 		}
 	}
@@ -117,10 +117,10 @@ func (r *reader) look() error {
 	return nil
 }
 
-// idle duplicates a line (a socket to a keeper) in non-blocking mode. Waiting for data of the line
-// then needs no operating system thread. In a program that uses cgo, a dozen waiting threads would
-// take more address space than a helper may use.
-func idle(line *os.File) (*os.File, error) {
+// nonBlocking duplicates a line (a socket to a keeper) in non-blocking mode. Waiting for data of
+// the line then needs no operating system thread. In a program that uses cgo, a dozen waiting
+// threads would take more address space than a helper may use.
+func nonBlocking(line *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(line.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -19,9 +19,9 @@ const (
 // logEntry is a line of a reflog: the previous object, the new object, and the rest of the line.
 type logEntry struct{ was, object, rest string }
 
-// after returns the entry e with was as its previous object. If was is "", the entry gets a name of
-// zeros as its previous object, which in a reflog means that there was no object.
-func (e logEntry) after(was string) logEntry {
+// withPrevious returns the entry e with was as its previous object. If was is "", the entry gets a
+// name of zeros as its previous object, which in a reflog means that there was no object.
+func (e logEntry) withPrevious(was string) logEntry {
 	if was == "" {
 		was = strings.Repeat("0", len(e.object))
 	}

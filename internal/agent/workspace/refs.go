@@ -93,7 +93,7 @@ func (r *repository) readLoose(ctx context.Context, dir string, left *int, lost 
 func (r *repository) loose(ctx context.Context, dir string, left *int, lost *losses) error {
 	d, err := r.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return bare(err)
+		return withoutPath(err)
 	}
 	defer d.Close()
 	for {
@@ -102,7 +102,7 @@ func (r *repository) loose(ctx context.Context, dir string, left *int, lost *los
 			return nil
 		}
 		if err != nil {
-			return bare(err)
+			return withoutPath(err)
 		}
 		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 		for _, e := range entries {

@@ -80,8 +80,8 @@ func hold() {
 	os.Exit(0)
 }
 
-// another starts a second process that owns a workspace. kill kills that process.
-func another(t *testing.T, m *Manager) (id string, kill func()) {
+// startOther starts a second process that owns a workspace. kill kills that process.
+func startOther(t *testing.T, m *Manager) (id string, kill func()) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Env = append(os.Environ(), holder+"="+m.dir)
@@ -138,8 +138,8 @@ func sweep(t *testing.T, m *Manager, alive ...string) {
 // returns false.
 func TestSweep(t *testing.T) {
 	m := open(t)
-	living, killLiving := another(t, m)
-	dead, kill := another(t, m)
+	living, killLiving := startOther(t, m)
+	dead, kill := startOther(t, m)
 	kill()
 	mine := prepare(t, m, Spec{ID: "run_mine"})
 	over := prepare(t, m, Spec{ID: "run_over"})
@@ -184,7 +184,7 @@ func TestSweepWithoutIdentity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := open(t)
-			id, kill := another(t, m)
+			id, kill := startOther(t, m)
 			forge(t, filepath.Join(m.dir, "jobs", id))
 			sweep(t, m)
 			if diff := cmp.Diff([]string{id}, jobs(t, m)); diff != "" {

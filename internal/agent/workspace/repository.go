@@ -143,7 +143,7 @@ func (r *repository) tail(name string, limit int64) (data []byte, cut bool, err 
 func openIn(root *os.Root, name string) (*os.File, os.FileInfo, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, bare(err)
+		return nil, nil, withoutPath(err)
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -175,9 +175,9 @@ func readUpTo(f *os.File, limit int64) ([]byte, error) {
 	return raw, err
 }
 
-// bare removes the operation and the path from the text of a file error, because the caller adds
-// the name of the file itself.
-func bare(err error) error {
+// withoutPath removes the operation and the path from the text of a file error, because the caller
+// adds the name of the file itself.
+func withoutPath(err error) error {
 	var e *fs.PathError
 	if errors.As(err, &e) {
 		return e.Err

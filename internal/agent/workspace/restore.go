@@ -20,17 +20,17 @@ func restoreSite(ctx context.Context, g *git, at *site, s Salvage) (left []strin
 		return nil, errors.New("it has no repository")
 	}
 	if len(s.Bundle) > 0 {
-		if err := r.commits(ctx, s.Bundle); err != nil {
+		if err := r.restoreCommits(ctx, s.Bundle); err != nil {
 			return nil, fmt.Errorf("the commits: %w", err)
 		}
 	}
 	if len(s.Patch) > 0 {
-		if err := r.files(ctx, s.Patch); err != nil {
+		if err := r.restoreFiles(ctx, s.Patch); err != nil {
 			return nil, fmt.Errorf("the uncommitted changes: %w", err)
 		}
 	}
 	if r.record != nil && r.record.modern {
-		if err := r.rest(ctx); err != nil {
+		if err := r.restoreRest(ctx); err != nil {
 			return nil, fmt.Errorf("the staged changes and the operation in progress: %w", err)
 		}
 	}
@@ -55,8 +55,8 @@ func (r *restore) git(ctx context.Context, c command) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// commits unpacks a bundle and sets the refs, HEAD and the work tree.
-func (r *restore) commits(ctx context.Context, bundle []byte) (err error) {
+// restoreCommits unpacks a bundle and sets the refs, HEAD and the work tree.
+func (r *restore) restoreCommits(ctx context.Context, bundle []byte) (err error) {
 	if r.record, err = unbundle(ctx, r.g, r.dir, r.at.Commit, bundle); err != nil {
 		return err
 	}
@@ -142,10 +142,10 @@ func (r *restore) setHead(ctx context.Context, h head) error {
 	return nil
 }
 
-// files sets the files of the work tree to HEAD plus the patch, and the index to HEAD. It applies
-// the patch to git trees and not to files, so that line endings and symbolic links in the work tree
-// cannot change the result.
-func (r *restore) files(ctx context.Context, patch []byte) error {
+// restoreFiles sets the files of the work tree to HEAD plus the patch, and the index to HEAD. It
+// applies the patch to git trees and not to files, so that line endings and symbolic links in the
+// work tree cannot change the result.
+func (r *restore) restoreFiles(ctx context.Context, patch []byte) error {
 	index := filepath.Join(r.at.Scratch, "index")
 	from := "HEAD^{tree}"
 	if _, err := r.git(ctx, command{args: []string{"rev-parse", "--verify", "--quiet", from}}); err != nil {
@@ -219,13 +219,13 @@ func (r *restore) stageIgnored(ctx context.Context, from, to string) error {
 	return err
 }
 
-// rest restores everything except commits and files of the work tree: the index, settings, an
-// operation in progress, and reflogs.
-func (r *restore) rest(ctx context.Context) error {
-	if err := r.staged(ctx); err != nil {
+// restoreRest restores everything except commits and files of the work tree: the index, settings,
+// an operation in progress, and reflogs.
+func (r *restore) restoreRest(ctx context.Context) error {
+	if err := r.restoreIndex(ctx); err != nil {
 		return err
 	}
-	if err := r.settings(ctx); err != nil {
+	if err := r.restoreSettings(ctx); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(r.dir)
@@ -263,8 +263,8 @@ func put(root *os.Root, name string, data []byte) error {
 	return root.WriteFile(name, data, 0o600)
 }
 
-// staged restores the index.
-func (r *restore) staged(ctx context.Context) error {
+// restoreIndex restores the index.
+func (r *restore) restoreIndex(ctx context.Context) error {
 	s := r.record.index
 	if s == nil {
 		return nil
@@ -292,8 +292,8 @@ func (r *restore) staged(ctx context.Context) error {
 	return r.refresh(ctx)
 }
 
-// settings restores the settings that Salvage has kept.
-func (r *restore) settings(ctx context.Context) error {
+// restoreSettings restores the settings that Salvage has kept.
+func (r *restore) restoreSettings(ctx context.Context) error {
 	if r.record.settings == nil {
 		return nil
 	}

@@ -46,7 +46,7 @@ func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	own(t, src, stranger)
+	chownAll(t, src, stranger)
 	dir, seen := gitwatch.Watch(t)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	m := open(t)

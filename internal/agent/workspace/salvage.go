@@ -52,24 +52,24 @@ type salvage struct {
 
 // salvageSite reads the changes in a workspace; it runs no program that the workspace names.
 func salvageSite(ctx context.Context, g *git, at *site) (Salvage, error) {
-	if err := at.directories(); err != nil {
+	if err := at.checkDirectories(); err != nil {
 		return Salvage{}, err
 	}
 	s := &salvage{
 		g: g, at: at, from: at.Commit, trees: make(map[string]string), lists: make(map[string]map[string]entry),
 	}
-	if err := s.home(ctx); err != nil { // HOME comes first, because it takes little time
+	if err := s.saveHome(ctx); err != nil { // HOME comes first, because it takes little time
 		s.homeLost.add("HOME (%v)", err)
 	}
-	if err := s.work(ctx); err != nil {
+	if err := s.saveWork(ctx); err != nil {
 		return Salvage{}, err
 	}
 	s.out.Lost = joinLosses(&s.lost, &s.filesLost, &s.homeLost)
 	return s.out, nil
 }
 
-// work saves the changes in the checkout.
-func (s *salvage) work(ctx context.Context) (err error) {
+// saveWork saves the changes in the checkout.
+func (s *salvage) saveWork(ctx context.Context) (err error) {
 	s.repo, err = readRepository(ctx, filepath.Join(s.at.Dir, ".git"), s.at.savedHead(), &s.lost)
 	defer s.repo.close()
 	if err != nil {
@@ -82,14 +82,14 @@ func (s *salvage) work(ctx context.Context) (err error) {
 	defer func() { s.proof.remove() }()
 	var index []leaf
 	if s.repo != nil {
-		if index, err = s.commits(ctx); err != nil {
+		if index, err = s.saveCommits(ctx); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
 			s.lost.add("its commits (%v); the patch holds the files as they were left", err)
 		}
 	}
-	return s.files(ctx, index)
+	return s.saveFiles(ctx, index)
 }
 
 // newProof makes a git directory that has only the commit that was checked out and the objects of
@@ -123,9 +123,9 @@ func (s *salvage) tree(ctx context.Context, p *private, commit string) (string, 
 	return tree, err
 }
 
-// commits makes the bundle and unpacks it, which proves that the bundle can be restored. It returns
-// the entries of the index of the checkout.
-func (s *salvage) commits(ctx context.Context) (index []leaf, err error) {
+// saveCommits makes the bundle and unpacks it, which proves that the bundle can be restored. It
+// returns the entries of the index of the checkout.
+func (s *salvage) saveCommits(ctx context.Context) (index []leaf, err error) {
 	c := s.changed(ctx, s.repo)
 	reader, err := newPrivate(s.g, s.at, s.at.Objects, s.repo.objects)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *salvage) commits(ctx context.Context) (index []leaf, err error) {
 	}
 	var staged *staged
 	if err == nil {
-		if staged, err = s.staged(ctx, reader, index); err != nil {
+		if staged, err = s.compareIndex(ctx, reader, index); err != nil {
 			if ctx.Err() != nil {
 				return index, err
 			}
@@ -163,8 +163,8 @@ func (s *salvage) commits(ctx context.Context) (index []leaf, err error) {
 	return index, nil
 }
 
-// staged compares the index with HEAD.
-func (s *salvage) staged(ctx context.Context, reader *private, index []leaf) (*staged, error) {
+// compareIndex compares the index with HEAD.
+func (s *salvage) compareIndex(ctx context.Context, reader *private, index []leaf) (*staged, error) {
 	at, p := s.repo.head.commit, reader
 	if at != "" && at != s.at.Commit && !reader.has(ctx, at) {
 		at = s.at.Commit

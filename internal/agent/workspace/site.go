@@ -62,8 +62,8 @@ func (m *Manager) site(w *Workspace) site {
 	return at
 }
 
-// directories checks that no path of the workspace was replaced by a file or a symbolic link.
-func (at *site) directories() error {
+// checkDirectories checks that no path of the workspace was replaced by a file or a symbolic link.
+func (at *site) checkDirectories() error {
 	for _, dir := range []string{filepath.Dir(at.Dir), at.Dir} {
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 			return fmt.Errorf("%s is not the directory that Belay made", dir)

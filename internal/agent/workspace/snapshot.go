@@ -22,8 +22,8 @@ const (
 // entry is the mode and the object of a file in a tree.
 type entry struct{ mode, object string }
 
-// files makes the patch and counts the changes.
-func (s *salvage) files(ctx context.Context, index []leaf) error {
+// saveFiles makes the patch and counts the changes.
+func (s *salvage) saveFiles(ctx context.Context, index []leaf) error {
 	from, err := s.tree(ctx, s.proof, s.from)
 	if err != nil {
 		return err

@@ -64,8 +64,8 @@ func (s special) leaf() leaf {
 // whole reports whether a tree can represent the entry except for the flags of the entry.
 func (s special) whole() bool { return s.stage == 0 && !s.intended }
 
-// readIndex reads the index of a checkout; nil if there is no index. If leaves does not support the
-// index's version, git reads a copy of the index in a private directory.
+// readIndex reads the index of a checkout; nil if there is no index. If parseIndex does not support
+// the index's version, git reads a copy of the index in a private directory.
 func readIndex(ctx context.Context, p *private, repo *repository) ([]leaf, error) {
 	raw, err := repo.read("index", maxIndex)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +74,7 @@ func readIndex(ctx context.Context, p *private, repo *repository) ([]leaf, error
 	if err != nil {
 		return nil, err
 	}
-	all, err := leaves(raw, p.at.hash())
+	all, err := parseIndex(raw, p.at.hash())
 	if err == nil {
 		return all, nil
 	}
@@ -108,7 +108,7 @@ func readIndex(ctx context.Context, p *private, repo *repository) ([]leaf, error
 func copyShared(repo *repository, to string) error {
 	d, err := repo.root.Open(".")
 	if err != nil {
-		return bare(err)
+		return withoutPath(err)
 	}
 	defer d.Close()
 	left := 8
@@ -248,7 +248,7 @@ func readSpecial(text []byte) (all []special, err error) {
 // merge adds special entries to an index and returns the resulting index. A special entry replaces
 // all entries of the same name.
 func merge(raw []byte, hash int, more []special) ([]byte, error) {
-	all, err := leaves(raw, hash)
+	all, err := parseIndex(raw, hash)
 	if err != nil {
 		return nil, err
 	}

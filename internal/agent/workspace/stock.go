@@ -51,7 +51,7 @@ func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace
 			return err
 		}
 	}
-	if err := s.all(from); err != nil {
+	if err := s.copyAll(from); err != nil {
 		return fmt.Errorf("copy the objects: %w", err)
 	}
 	return nil
@@ -121,8 +121,8 @@ func (s objectDir) sub(name string) (objectDir, error) {
 	return objectDir{dir, s.user}, err
 }
 
-// all copies all objects to all target directories.
-func (s *objectCopier) all(from *os.File) error {
+// copyAll copies all objects to all target directories.
+func (s *objectCopier) copyAll(from *os.File) error {
 	names, err := from.Readdirnames(-1)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s *objectCopier) directory(from *os.File, name string) error {
 			if !isObjectFile(name, file) {
 				continue
 			}
-			if err := sub.file(dir, file); err != nil {
+			if err := sub.copyFile(dir, file); err != nil {
 				return fmt.Errorf("%s/%s: %w", name, file, err)
 			}
 		}
@@ -182,8 +182,8 @@ func isObjectFile(dir, name string) bool {
 	return ok && isObject(id) && (kind == "pack" || kind == "idx" || kind == "rev")
 }
 
-// file copies a file to every target directory.
-func (s *objectCopier) file(from *os.File, name string) error {
+// copyFile copies a file to every target directory.
+func (s *objectCopier) copyFile(from *os.File, name string) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}

@@ -106,7 +106,7 @@ func (t *survey) walk(dir string, rules bool) error {
 		case e.IsDir():
 			err = t.directory(name, rules)
 		case e.Type().IsRegular(), e.Type()&fs.ModeSymlink != 0:
-			err = t.file(name, e, rules)
+			err = t.judgeFile(name, e, rules)
 		}
 		if err != nil {
 			return err
@@ -123,7 +123,7 @@ func checkRules(e fs.DirEntry) error {
 	info, err := e.Info()
 	switch {
 	case err != nil:
-		return bare(err)
+		return withoutPath(err)
 	case !info.Mode().IsRegular():
 		return errNotRegular
 	case info.Size() > maxRules:
@@ -181,9 +181,9 @@ func (t *survey) unreadable(dir, what string) {
 	}
 }
 
-// file decides about one file or symbolic link: the snapshot reads it, or keeps its known version,
-// or the file is recorded as lost.
-func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
+// judgeFile decides whether the snapshot reads a file (or symbolic link) or keeps its known
+// version, or whether the file is recorded as lost.
+func (t *survey) judgeFile(name string, e fs.DirEntry, rules bool) error {
 	known, tracked := t.tracked[name]
 	if !tracked {
 		if ignored, err := t.ignored(name, rules); err != nil || ignored {
@@ -288,13 +288,13 @@ const maxDir = 500_000
 func readDir(name string) ([]fs.DirEntry, error) {
 	d, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	}
 	defer d.Close()
 	entries, err := d.ReadDir(maxDir + 1)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	case len(entries) > maxDir:
 		return nil, fmt.Errorf("more than %d files", maxDir)
 	}

@@ -101,12 +101,12 @@ func (r *repository) underWay(lost *losses) (files map[string][]byte, anything b
 func (r *repository) list(dir string) ([]string, error) {
 	d, err := r.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	}
 	defer d.Close()
 	names, err := d.Readdirnames(maxStateFiles)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	}
 	slices.Sort(names)
 	return names, nil
@@ -143,7 +143,7 @@ func removeUnsafe(files map[string][]byte) (left []string) {
 		case strings.HasPrefix(name, "BISECT_"):
 			delete(files, name)
 			left = append(left, name)
-		case dir != "" && (runs(file, files[name])):
+		case dir != "" && (isUnsafe(file, files[name])):
 			for other := range files {
 				if strings.HasPrefix(other, dir) {
 					delete(files, other)
@@ -155,9 +155,9 @@ func removeUnsafe(files map[string][]byte) (left []string) {
 	return left
 }
 
-// runs reports whether a file of an operation in progress is unsafe: git would run a program that
-// the file names, or pass extra options from the file to a program.
-func runs(file string, text []byte) bool {
+// isUnsafe reports whether a file of an operation in progress is unsafe: git would run a program
+// that the file names, or pass extra options from the file to a program.
+func isUnsafe(file string, text []byte) bool {
 	switch file {
 	case "opts", "strategy", "strategy_opts", "gpg_sign_opt":
 		return len(strings.TrimSpace(string(text))) > 0
@@ -180,8 +180,8 @@ var quietVerbs = []string{
 	"noop", "break", "b", "update-ref", "u", "revert",
 }
 
-// leaves records the parts of .git that are never kept, such as hooks, as lost.
-func (r *repository) leaves(lost *losses) {
+// recordUnkept records as lost the parts of .git that are never kept, such as hooks.
+func (r *repository) recordUnkept(lost *losses) {
 	hooks, _ := r.list("hooks")
 	lost.addAll("the hooks", slices.DeleteFunc(hooks, func(name string) bool {
 		return strings.HasSuffix(name, ".sample")
