@@ -46,7 +46,7 @@ func decode(r *http.Request, strict bool, v any) error {
 	return &belay.Error{Code: belay.CodeInvalid, Message: "a value does not have the form of its field"}
 }
 
-// fieldError is an error that names the wrong field of the request.
+// fieldError is an error that names the invalid field of the request.
 type fieldError struct {
 	field string
 	err   *belay.Error

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// queue is a Backend in which a job never gets a slot. It records the reason of each cancel.
+// queue is a Backend in which a job never gets a slot. It records the reason of each cancellation.
 type queue struct {
 	belay.Client
 	cancelled []string
