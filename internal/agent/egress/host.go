@@ -30,8 +30,8 @@ func (t target) host() string {
 // String returns HOST:PORT, with brackets around an IPv6 address.
 func (t target) String() string { return net.JoinHostPort(t.host(), strconv.Itoa(t.port)) }
 
-// newTarget makes a target from a port and a host, in the form in which a request contains the
-// host.
+// newTarget makes a target from a port and a host. The host has the form in which a request
+// contains it.
 func newTarget(host string, port int) (target, error) {
 	if port < 1 || port > 65535 {
 		return target{}, fmt.Errorf("port %d is not from 1 to 65535", port)

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// nothing is the text of the policy that allows no host.
-const nothing = "none"
+// noHosts is the text of the policy that allows no host.
+const noHosts = "none"
 
 // Parse parses the patterns of a policy. The error has one line for each invalid pattern. Parse
 // refuses an empty list, because a person could expect that an empty list allows nothing, or that
 // it allows everything.
 func Parse(patterns []string) (*Policy, error) {
 	if len(patterns) == 0 {
-		return nil, fmt.Errorf("the list is empty; did you mean %q, which closes the network?", nothing)
+		return nil, fmt.Errorf("the list is empty; did you mean %q, which closes the network?", noHosts)
 	}
-	if len(patterns) == 1 && patterns[0] == nothing {
+	if len(patterns) == 1 && patterns[0] == noHosts {
 		return &Policy{}, nil
 	}
 	p := &Policy{}
@@ -42,7 +42,7 @@ func Parse(patterns []string) (*Policy, error) {
 
 var (
 	errAll       = errors.New("it would allow every host; list those that jobs need")
-	errStanding  = fmt.Errorf("%q must be the only entry of the list", nothing)
+	errStanding  = fmt.Errorf("%q must be the only entry of the list", noHosts)
 	errWord      = errors.New("it is not a host")
 	errWildcard  = errors.New("a star is only allowed at the beginning, before a dot, for the names below a domain")
 	errTopLevel  = errors.New("it would allow everything below a top level domain; name one more part")
@@ -54,14 +54,14 @@ var (
 		"range separately")
 )
 
-// closing are words with which a person may mean that a job has no network.
-var closing = []string{"", "none", "no", "off", "nothing", "false", "null"}
+// closingWords are words with which a person may mean that a job has no network.
+var closingWords = []string{"", "none", "no", "off", "nothing", "false", "null"}
 
 func parseRule(text string) (rule, error) {
 	switch {
-	case text == nothing:
+	case text == noHosts:
 		return rule{}, errStanding
-	case slices.Contains(closing, lower(strings.Trim(text, " \t\n."))):
+	case slices.Contains(closingWords, lower(strings.Trim(text, " \t\n."))):
 		return rule{}, errWord
 	case text == "*" || text == "all" || text == "any" || strings.HasPrefix(text, "*:"):
 		return rule{}, errAll
@@ -129,7 +129,7 @@ func parseRange(text string) (netip.Prefix, error) {
 // suggests that pattern.
 func explain(text string, err error) error {
 	if better := suggest(text, err); better != "" {
-		if _, bad := parseRule(better); bad == nil || better == nothing {
+		if _, bad := parseRule(better); bad == nil || better == noHosts {
 			return fmt.Errorf("%s: %w; did you mean %s?", safe(text), err, better)
 		}
 	}
@@ -141,7 +141,7 @@ func suggest(text string, err error) string {
 	trimmed := strings.TrimSpace(text)
 	switch {
 	case errors.Is(err, errWord):
-		return nothing
+		return noHosts
 	case trimmed != text:
 		return trimmed
 	case errors.Is(err, errURL):

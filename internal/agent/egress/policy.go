@@ -72,14 +72,14 @@ func (p *Policy) admits(t target, addr netip.Addr) bool {
 	}
 }
 
-// own are the names that programs use for their own machine.
-var own = []string{"localhost", "127.0.0.1", "::1", "[::1]"}
+// ownNames are the names that programs use for their own machine.
+var ownNames = []string{"localhost", "127.0.0.1", "::1", "[::1]"}
 
 // Direct lists the names of a job's own machine, to which programs in the job connect without the
 // proxy. It omits an address that the policy lists, because that address then means the host
 // outside the job's network.
 func (p *Policy) Direct() []string {
-	return slices.DeleteFunc(slices.Clone(own), func(name string) bool {
+	return slices.DeleteFunc(slices.Clone(ownNames), func(name string) bool {
 		addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
 		return err == nil && p != nil && slices.ContainsFunc(p.rules, func(r rule) bool {
 			return r.name == "" && r.holds(addr)
@@ -131,7 +131,7 @@ func (r rule) String() string {
 // String returns the patterns, separated by commas; Parse makes the same policy from them.
 func (p *Policy) String() string {
 	if p.None() {
-		return nothing
+		return noHosts
 	}
 	all := make([]string, len(p.rules))
 	for i, r := range p.rules {
