@@ -75,8 +75,8 @@ type Command struct {
 	Writable []string
 	// Hidden lists files and directories that the run cannot see. In a mount namespace an empty
 	// file or directory covers each hidden path. Without a mount namespace Landlock forbids the run
-	// to read hidden paths and to list the directories above them; files that are made later beside
-	// a hidden path are then hidden as well. A path that does not exist is skipped.
+	// to read hidden paths and to list the directories above them; Landlock also hides files that
+	// are made later beside a hidden path. A path that does not exist is skipped.
 	Hidden []string
 	// Readable lists paths below the paths in Hidden that stay visible, read-only. If a path in
 	// Readable, Writable or Hidden lies below another of these paths, the deeper path determines

@@ -189,8 +189,8 @@ func TestReceiverHangs(t *testing.T) {
 }
 
 // Rule: after kill -9 of the process that started a run (its parent), no process of the run is
-// left: no daemon, no process without the mark in its environment, and no frozen process. No cgroup
-// is left either.
+// left: no daemon, no process that has removed the run id from its environment, and no frozen
+// process. No cgroup is left either.
 func TestParentKilledLeavesNothing(t *testing.T) {
 	for _, frozen := range []string{"", "yes"} {
 		for _, means := range []string{"", "signals"} {
@@ -248,7 +248,7 @@ func supervisorOf(t *testing.T, run string) host.Status {
 
 // Rule: if the supervisor is killed, all processes of the run are killed too, and Wait returns an
 // error because the exit code is unknown. A run without a namespace and without a cgroup is an
-// exception: only its processes with the mark in their environment are found and killed.
+// exception: only its processes with the run id in their environment are found and killed.
 func TestSupervisorKilled(t *testing.T) {
 	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
 		nap := unique()
@@ -313,7 +313,7 @@ func TestSupervisorGetsSIGTERM(t *testing.T) {
 }
 
 // Rule: SweepOrphans kills all processes of runs that have ended, even a stopped supervisor, a
-// frozen tree, and a process without the mark in its environment. It kills no process of another
+// frozen tree, and a process without the run id in its environment. It kills no process of another
 // run.
 func TestSweepOrphans(t *testing.T) {
 	for _, means := range []string{"", "signals", "cgroup v1"} {
@@ -364,7 +364,7 @@ func TestSweepOrphans(t *testing.T) {
 }
 
 // Rule: if a run has a cgroup, SweepOrphans finds even a process whose parent and supervisor have
-// ended and that has removed the mark from its environment.
+// ended and that has removed the run id from its environment.
 func TestSweepFindsByCgroup(t *testing.T) {
 	for _, means := range freezers(t) {
 		if means == "signals" {

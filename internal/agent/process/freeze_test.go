@@ -165,7 +165,8 @@ func TestTimeoutDoesNotCountWhileFrozen(t *testing.T) {
 	}
 }
 
-// Rule: if a process was already stopped before a freeze by SIGSTOP, Thaw does not continue it.
+// Rule: if a process has stopped before its tree is frozen with SIGSTOP, Thaw does not continue
+// that process.
 func TestThawDoesNotContinueStoppedProcesses(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, out := shell(t, kind, "sh -c 'echo stopping; kill -STOP $$; echo woken' & wait")

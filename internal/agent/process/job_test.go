@@ -28,7 +28,7 @@ func sleepers(t *testing.T, seconds string) (pids []int) {
 	return pids
 }
 
-// Rule: InJob returns true for a process of a run, even if that process has removed the mark from
+// Rule: InJob returns true for a process of a run, even if that process has removed the run id from
 // its environment, has other parents and another session, and is in no cgroup.
 func TestInJob(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {

@@ -121,8 +121,8 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 	}
 	apart := s.contained() && (len(o.Writable) > 0 || len(o.Hidden) > 0)
 	if apart {
-		// The other threads of the supervisor keep the view of the machine, because they must write the
-		// files of the cgroups.
+		// The other threads of the supervisor keep the machine's view of the file system, because
+		// they must write the files of the cgroups.
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return false, &report{Event: unable, Text: "make a mount namespace: " + err.Error()}
 		}

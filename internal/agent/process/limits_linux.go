@@ -22,9 +22,9 @@ const helperSpace = 2 << 30
 // period is the period in which the kernel applies a CPU quota.
 const period = 100 * time.Millisecond
 
-// bounds are the cgroups and resource limits that enforce the limits of a run. The supervisor keeps
-// them but is not limited by them, because it must be able to act when the run has reached its
-// limits.
+// bounds are the cgroups and resource limits that enforce the limits of a run. The supervisor sets
+// the bounds but is not limited by them, because it must be able to act when the run has reached
+// its limits.
 type bounds struct {
 	limits   Limits
 	enforced Enforced

@@ -103,8 +103,8 @@ func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 	var why error
 	for i := range 2 * p.users.Count {
 		uid := p.users.First + (from+i)%p.users.Count
-		// The first pass skips the users of dead runs, because the files of such a run may still have
-		// to be salvaged by a process with its user.
+		// The first pass skips the users of dead runs, because the files of such a run may still
+		// have to be salvaged by a process that runs as the same user.
 		file, err := p.claim(ctx, uid, run, i < p.users.Count)
 		if err == nil {
 			p.mu.Lock()

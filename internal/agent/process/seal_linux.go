@@ -188,7 +188,7 @@ func (p place) put(user *host.User) (covered []string, err error) {
 			covered = []string{closed}
 		}
 	}
-	if err := p.clear(); err != nil {
+	if err := p.makeMountPoint(); err != nil {
 		return covered, fmt.Errorf("make a place to mount it: %w", err)
 	}
 	if err := unix.MoveMount(p.fd, "", unix.AT_FDCWD, p.at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
@@ -201,9 +201,9 @@ func (p place) put(user *host.User) (covered []string, err error) {
 	return covered, setMounts(p.at, attributes, 0)
 }
 
-// clear makes the directories on the path to the place, and an empty file or directory as the mount
-// point.
-func (p place) clear() error {
+// makeMountPoint makes the directories on the path to the place, and an empty file or directory as
+// the mount point.
+func (p place) makeMountPoint() error {
 	had := unix.Umask(0o022)
 	defer unix.Umask(had)
 	if p.dir {
