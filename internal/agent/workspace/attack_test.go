@@ -66,8 +66,8 @@ func TestSourceInASharedDirectory(t *testing.T) {
 	}
 }
 
-// Rule: while a user keeps replacing a repository by a symbolic link to a repository of root,
-// Prepare runs as root. Root executes no program of that user, and the job of that user cannot read
+// Rule: if Prepare runs as root while a user keeps replacing a repository by a symbolic link to a
+// repository of root, root executes no program of that user, and the job of that user cannot read
 // any file of root's repository.
 func TestSourceThatIsSwapped(t *testing.T) {
 	asRoot(t)
@@ -112,8 +112,8 @@ func TestSourceThatIsSwapped(t *testing.T) {
 // tries is how often a test repeats an attack that succeeds only at the right moment.
 const tries = 60
 
-// Rule: while Salvage reads a workspace, a process keeps replacing its files by symbolic links to a
-// file that only root may read. The patch never contains that file.
+// Rule: even if a process keeps replacing files of a workspace by symbolic links to a file that
+// only root may read, while Salvage reads the workspace, the patch never contains that file.
 func TestFilesThatAreSwapped(t *testing.T) {
 	asRoot(t)
 	m, src := open(t), repo(t)

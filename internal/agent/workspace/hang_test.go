@@ -31,8 +31,8 @@ func replaceByPipe(t *testing.T, path string) {
 // tooLate is part of the error of a Prepare that exceeds its time limit.
 const tooLate = "was not made within 2s"
 
-// Rule: if a file of the source makes the process that reads the source block, or has no end,
-// Prepare fails within its time limit and leaves no files.
+// Rule: if reading a file of the source blocks, or takes too long, Prepare fails within its time
+// limit and leaves no files.
 func TestSourcesThatHang(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  func(t *testing.T, src string)
@@ -103,10 +103,10 @@ func TestRemoteThatHangs(t *testing.T) {
 func TestWarmBaseServesOnlyCallersWithAccess(t *testing.T) {
 	src := repo(t)
 	r, m := serve(t, src), open(t)
-	w := prepare(t, m, Spec{Repo: r.as(rightUser)})
+	w := prepare(t, m, Spec{Repo: r.urlWith(rightUser)})
 	for _, userinfo := range []string{"jo:wr0ng", "other", "jo"} {
 		for _, spec := range []Spec{{}, {Commit: w.Commit}} {
-			spec.ID, spec.Repo = "run_1", r.as(userinfo)
+			spec.ID, spec.Repo = "run_1", r.urlWith(userinfo)
 			_, err := m.Prepare(t.Context(), spec)
 			wantCode(t, err, belay.CodeUnavailable)
 		}

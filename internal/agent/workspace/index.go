@@ -80,7 +80,7 @@ func parseIndex(raw []byte, hash int) ([]leaf, error) {
 
 // nextLeaf reads one entry of an index and returns its size. If short is true, as in version 4 of
 // the format, the entry does not contain its whole name: it has the number of bytes to remove from
-// the end of the name before, and the bytes to append.
+// the end of the previous entry's name, and the bytes to append.
 func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size int, ok bool) {
 	at := statBytes + hash + 2
 	if len(rest) < at {
@@ -176,7 +176,7 @@ func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, no
 		if err := writeFile(filepath.Join(dir, "index"), raw); err != nil {
 			return sum, notes, err
 		}
-		sum, notes = sha256.Sum256(raw), at.missing(raw)
+		sum, notes = sha256.Sum256(raw), at.listMissing(raw)
 	}
 	var lost losses
 	repo, err := openRepository(ctx, filepath.Join(at.Dir, ".git"))

@@ -206,7 +206,8 @@ func (m *Manager) Work(id string) (Kept, error) {
 	return k, nil
 }
 
-// Forget deletes the kept work of a workspace. The caller has stored that work elsewhere before.
+// Forget deletes the kept work of a workspace. A caller that still needs the work must have stored
+// it elsewhere before.
 func (m *Manager) Forget(id string) error {
 	if err := checkID(id); err != nil {
 		return err

@@ -98,7 +98,8 @@ func locateURL(scheme, rest string) (Location, error) {
 	return l, nil
 }
 
-// errCredentials refuses a URL with credentials, because the URL is stored with the request.
+// errCredentials is the error for a URL with credentials. Such a URL is refused, because it would
+// be stored with the request.
 var errCredentials = &belay.Error{Code: belay.CodeInvalid,
 	Message: "repository: the URL contains credentials, and requests are stored: " +
 		"name the repository without them; the operator of the server or worker puts credentials into the file that " +

@@ -82,7 +82,7 @@ type Manager struct {
 
 // Open returns a Manager for dir, an absolute path or a path below the working directory. If dir is
 // missing, Open makes it, accessible to this user alone. Open fails if another user could replace
-// dir by another directory. It does not fail if git is missing; Prepare then does.
+// dir by another directory. It does not fail if git is missing; in that case Prepare fails.
 func Open(dir string) (*Manager, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
@@ -143,7 +143,8 @@ type Spec struct {
 	// location is allowed.
 	Allow func(repo string) error
 	// Unfinished says that the caller will call [Manager.Restore]. If the owner dies before Restore
-	// has ended, Sweep salvages nothing from the workspace, because it has no complete work of a run.
+	// has ended, Sweep salvages nothing from the workspace, because the workspace does not contain
+	// the complete work of a run.
 	Unfinished bool
 	// Foreign says that a person other than the user of this process named Repo. A path in Repo may
 	// then not lead through a symbolic link.

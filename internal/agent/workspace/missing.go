@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// maxAttributes is how many .gitattributes files missing reads at most. maxAttributesSize is the
-// maximum size of each of these files, in bytes.
+// maxAttributes is the maximum number of .gitattributes files that listMissing reads.
+// maxAttributesSize is the maximum size of each of these files, in bytes.
 const (
 	maxAttributes     = 1_000
 	maxAttributesSize = 1 << 20
 )
 
-// missing lists the parts of the repository that a fresh checkout lacks, such as submodules. It
+// listMissing lists the parts of the repository that a fresh checkout lacks, such as submodules. It
 // finds them in the index.
-func (at *site) missing(index []byte) (notes []string) {
+func (at *site) listMissing(index []byte) (notes []string) {
 	all, err := parseIndex(index, at.hash())
 	if err != nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 type Pattern struct {
 	at   Location // the repository or, if many is set, the directory in which the matching repositories lie
 	many bool
-	// begins is the text that follows the directory at in the pattern, up to the *.
+	// begins is the text of the pattern between its directory (the field at) and the *.
 	begins string
 }
 

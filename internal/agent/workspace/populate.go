@@ -70,7 +70,8 @@ func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
 	return &answer{Noted: sum[:], Notes: notes}, err
 }
 
-// populate makes the checkout from objects that are already in it and from the refs in the order.
+// populate makes the checkout from the objects that it already contains and from the refs in the
+// order.
 func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	t := target{commit: at.Commit, branch: at.Branch}
 	dir := filepath.Join(at.Dir, ".git")

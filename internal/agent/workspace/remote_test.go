@@ -47,8 +47,8 @@ func serve(t *testing.T, src string) *remote {
 	return r
 }
 
-// as returns the repository's URL with the given user name and password.
-func (r *remote) as(userinfo string) string {
+// urlWith returns the repository's URL with the given user name and password.
+func (r *remote) urlWith(userinfo string) string {
 	return strings.Replace(r.URL, "https://", "https://"+userinfo+"@", 1) + "/bare.git"
 }
 
@@ -58,14 +58,14 @@ const rightUser = "jo:s3cret'$(x)%22"
 // neither in the checkout, nor in the base (the cached clone), nor in errors.
 func TestCredentials(t *testing.T) {
 	r, m := serve(t, repo(t)), open(t)
-	w := prepare(t, m, Spec{Repo: r.as(rightUser)})
+	w := prepare(t, m, Spec{Repo: r.urlWith(rightUser)})
 	if want := r.URL + "/bare.git"; w.Repo != want || run(t, w.Dir, "remote", "get-url", "origin") != want {
 		t.Errorf("repository %q, want %q", w.Repo, want)
 	}
 	if out, err := exec.Command("grep", "-r", "s3cret", m.dir).Output(); err == nil {
 		t.Errorf("the password is kept:\n%s", out)
 	}
-	_, err := open(t).Prepare(t.Context(), Spec{ID: "run_1", Repo: r.as("jo:wr0ng")})
+	_, err := open(t).Prepare(t.Context(), Spec{ID: "run_1", Repo: r.urlWith("jo:wr0ng")})
 	if text := wantCode(t, err, belay.CodeUnavailable); strings.Contains(text, "wr0ng") {
 		t.Error(text)
 	}
@@ -107,7 +107,7 @@ func TestDebounce(t *testing.T) {
 	r, m := serve(t, src), open(t)
 	now := time.Now()
 	m.Now = func() time.Time { return now }
-	url := r.as(rightUser)
+	url := r.urlWith(rightUser)
 	publish := func() string {
 		t.Helper()
 		made := commit(t, src, "more")

@@ -273,7 +273,8 @@ func (r *restore) restoreIndex(ctx context.Context) error {
 		return err
 	}
 	if r.at.Person {
-		// entries with these flags are omitted, because the flags would hide changes from the person
+		// Entries that are special only because of --assume-unchanged or --skip-worktree are
+		// omitted, because these flags would hide changes from the person.
 		s.special = slices.DeleteFunc(s.special, func(e special) bool { return e.whole() })
 	}
 	if len(s.special) > 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/gitwatch"
 )
 
-// as runs a shell script with the rights of a user, with the machine's git.
-func as(t *testing.T, uid uint32, dir, script string) {
+// runAs runs a shell script with the rights of a user, with the machine's git.
+func runAs(t *testing.T, uid uint32, dir, script string) {
 	t.Helper()
 	cmd := exec.Command("sh", "-ec", script)
 	cmd.Dir = dir
@@ -57,7 +57,7 @@ func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	user := w.User.UID
-	as(t, user, w.Dir, `echo three >>a.txt; git commit -qam third; echo new >new.txt; git stash -qu; echo more >>a.txt; git tag here`)
+	runAs(t, user, w.Dir, `echo three >>a.txt; git commit -qam third; echo new >new.txt; git stash -qu; echo more >>a.txt; git tag here`)
 	if s := salvageOf(t, m, w); s.Commits != 1 || s.Lost != "" {
 		t.Errorf("saved %d commits, lost %q", s.Commits, s.Lost)
 	}
@@ -71,7 +71,7 @@ func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 	if err != nil || work.Commits != 1 || work.Lost != "" {
 		t.Fatalf("kept %+v, %v", work, err)
 	}
-	as(t, stranger, src, "git commit -q --allow-empty -m later")
+	runAs(t, stranger, src, "git commit -q --allow-empty -m later")
 	next := prepare(t, other, allowedOnly(Spec{ID: "next", Repo: src, Commit: work.Commit}))
 	if err := other.Restore(t.Context(), next, work.Salvage); err != nil {
 		t.Fatal(err)

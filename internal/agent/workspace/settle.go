@@ -35,7 +35,7 @@ func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 
 // settleTimeout is how long Settle waits for a workspace that it cannot salvage yet. Another
 // process that salvages it may need salvageTimeout; another run may use the workspace's user for
-// any time.
+// longer than settleTimeout.
 const settleTimeout = salvageTimeout + 30*time.Second
 
 func (m *Manager) settleOne(ctx context.Context, id string) error {

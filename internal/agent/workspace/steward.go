@@ -103,8 +103,8 @@ func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) erro
 	return nil
 }
 
-// Restore applies s to a new workspace at the same commit. It restores HEAD, refs, stashes, the
-// index, an operation in progress, files and HOME.
+// Restore applies s to a new workspace whose commit is the commit of the salvaged workspace. It
+// restores HEAD, refs, stashes, the index, an operation in progress, files and HOME.
 func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, fmt.Errorf("it took longer than %s",
 		m.PrepareTimeout))

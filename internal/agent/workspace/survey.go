@@ -72,8 +72,8 @@ func (t *survey) track(name string, e entry) {
 }
 
 // walk surveys a directory; dir is relative to the root of the work tree. rules is false below a
-// directory with an unreadable .gitignore: new files there are not kept, because they cannot be
-// distinguished from ignored files.
+// directory with an unreadable .gitignore: new files below such a directory are not kept, because
+// they cannot be distinguished from ignored files.
 func (t *survey) walk(dir string, rules bool) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
