@@ -14,7 +14,7 @@ type frozen interface {
 	Kill(cause error)
 }
 
-// brake keeps a tree of processes frozen while at least one reason for it exists.
+// brake keeps a tree of processes frozen while at least one reason to freeze the tree exists.
 type brake struct {
 	tree frozen
 

@@ -90,9 +90,9 @@ func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, 
 // new conversation.
 const searchTimeout = 10 * time.Second
 
-// converses reports whether the workspace contains a conversation. It runs a preset's script to
-// find out, in the same sandbox as the job's commands, because the script reads files that the
-// agent wrote.
+// converses reports whether the workspace contains the conversation with the id session. It runs a
+// preset's script to find out, in the same sandbox as the job's commands, because the script reads
+// files that the agent wrote.
 func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, session string) (bool, error) {
 	var said bytes.Buffer
 	look, _ := b.runner.around(process.Command{
