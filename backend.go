@@ -15,6 +15,7 @@ type Backend interface {
 	Client
 	Owner
 	Keyring
+	Gatekeeper
 	// Close releases the resources of the Backend in this process: goroutines, connections and the
 	// store. It blocks until they are released.
 	Close() error
@@ -113,4 +114,16 @@ type Keyring interface {
 	// RevokeKey revokes a key for ever. Revoking a revoked key is no error. It returns CodeNotFound
 	// if no key has the id.
 	RevokeKey(ctx context.Context, r Revocation) error
+}
+
+// Gatekeeper shows and changes gates: limits, rates, circuit breakers and pauses. See [GateID].
+type Gatekeeper interface {
+	// Gates lists the gates that an operator has set or that executions have named, in the order of
+	// their ids. The gates of the list are without Held and Waiting.
+	Gates(ctx context.Context, f GateFilter) (GatePage, error)
+	// Gate reads one gate. A gate that no operator has set and no execution has named is open.
+	Gate(ctx context.Context, id GateID) (GateDetail, error)
+	// ChangeGate changes a gate and returns the gate after the change. A change that leaves the gate
+	// as it is does nothing. It returns CodeIdempotencyMismatch if Op was another change of the gate.
+	ChangeGate(ctx context.Context, c GateChange) (GateDetail, error)
 }

@@ -131,7 +131,8 @@ type GateChange struct {
 	// The audit log keeps Actor and Reason. Each has at most MaxName bytes.
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Op identifies the operation when it is repeated.
+	// Op identifies the operation when it is repeated. A gate remembers its last eight changes: a
+	// repetition of one of them does nothing.
 	Op OpID `json:"op,omitzero"`
 }
 

@@ -10,7 +10,7 @@ type Scope string
 const (
 	ScopeRead    Scope = "read"    // read executions, histories and workers
 	ScopeSubmit  Scope = "submit"  // submit executions and signals
-	ScopeOperate Scope = "operate" // cancel, pause, resume, retry, steal, drain
+	ScopeOperate Scope = "operate" // cancel, pause, resume, retry, steal, drain, change gates
 	ScopeWorker  Scope = "worker"  // own executions: claim, save checkpoints, settle, lock
 	ScopeAdmin   Scope = "admin"   // all rights, and the management of keys
 )

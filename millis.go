@@ -6,9 +6,10 @@ import "encoding/json"
 // in whole milliseconds in a field whose name ends in _ms, for programs in other languages. Reading
 // JSON takes the text. The embedded types have the fields and no methods.
 type (
-	policyFields  Policy
-	workerFields  Worker
-	sessionFields Session
+	policyFields   Policy
+	workerFields   Worker
+	sessionFields  Session
+	gatePaceFields GatePace
 )
 
 // MarshalJSON writes each duration of the policy also in milliseconds.
@@ -47,6 +48,14 @@ func (s Session) MarshalJSON() ([]byte, error) {
 		TTLMS       int64 `json:"ttl_ms"`
 		HeartbeatMS int64 `json:"heartbeat_ms"`
 	}{sessionFields(s), s.TTL.millis(), s.Heartbeat.millis()})
+}
+
+// MarshalJSON writes the time of the rate also in milliseconds.
+func (p GatePace) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		gatePaceFields
+		PerMS int64 `json:"per_ms"`
+	}{gatePaceFields(p), p.Per.millis()})
 }
 
 // millis is the duration in whole milliseconds. A duration above zero stays above zero, since zero

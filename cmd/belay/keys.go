@@ -19,7 +19,7 @@ var scopes = []struct {
 }{
 	{belay.ScopeRead, "read everything: executions, inputs, results, histories, logs and workers"},
 	{belay.ScopeSubmit, "submit executions and signals"},
-	{belay.ScopeOperate, "cancel, pause, resume, retry, steal, drain"},
+	{belay.ScopeOperate, "cancel, pause, resume, retry, steal, drain, change gates"},
 	{belay.ScopeWorker, "own executions: claim, checkpoint, settle, lock"},
 	{belay.ScopeAdmin, "everything, and the management of keys"},
 }

@@ -72,3 +72,13 @@ func (b *Backend) Keys(ctx context.Context) ([]belay.Key, error) {
 		return to.Keys(ctx)
 	})
 }
+
+// Gates lists gates.
+func (b *Backend) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error) {
+	return pass(ctx, b, belay.Backend.Gates, f)
+}
+
+// Gate reads one gate.
+func (b *Backend) Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, error) {
+	return pass(ctx, b, belay.Backend.Gate, id)
+}

@@ -132,6 +132,14 @@ func (b *Backend) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatRepl
 	return pass(ctx, b, belay.Backend.Renew, l)
 }
 
+// ChangeGate changes a gate.
+func (b *Backend) ChangeGate(ctx context.Context, c belay.GateChange) (belay.GateDetail, error) {
+	if c.Op.IsZero() {
+		c.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.ChangeGate, c)
+}
+
 // RevokeKey revokes an API key.
 func (b *Backend) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return tell(ctx, b, belay.Backend.RevokeKey, r)

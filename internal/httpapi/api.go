@@ -57,6 +57,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.workers()
 	a.batch()
 	a.keyring()
+	a.gates()
 	a.extra()
 	a.operations()
 	return a

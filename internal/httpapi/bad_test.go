@@ -23,7 +23,7 @@ import (
 // corpusSize is the number of bad requests. They are generated from the routes and fields of the
 // API, so a change of the API also changes this number; the test fails if the number is wrong, for
 // example because requests are no longer generated.
-const corpusSize = 4309
+const corpusSize = 6080
 
 // Every bad request is refused in less than a second, with a problem and a status 4xx. No handler
 // panics, and the memory of the server does not grow.
@@ -212,12 +212,23 @@ func (s *server) target() target {
 			{"POST", run + "/suspend", `{"wait_ms": 1, "wait_text": "a nap"}`},
 			{"POST", "/v1/keys", `{"name": "ci", "scopes": ["read"]}`},
 			{"POST", "/v1/stream-tokens", `{"execution": "` + id + `"}`},
+			{"POST", "/v1/gates/queue:a/pause", `{"until": "2099-01-01T00:00:00Z", "reason": "why", "actor": "me"}`},
+			{"POST", "/v1/gates/queue:a/resume", `{"reason": "why"}`},
+			{"PUT", "/v1/gates/limit:a/limit", `{"max": 5, "reason": "why"}`},
+			{"PUT", "/v1/gates/rate:a/rate", `{"max": 5, "per": "1s"}`},
+			{"PUT", "/v1/gates/target:a/breaker", `{"state": "automatic", "reason": "why"}`},
+			{"POST", "/v1/queues/a/pause", `{"reason": "why"}`}, {"POST", "/v1/queues/a/resume", `{"reason": "why"}`},
+			{"POST", "/v1/workflows/a/pause", `{"reason": "why"}`},
+			{"POST", "/v1/workflows/a/resume", `{"reason": "why"}`},
 		},
 		queries: []good{
 			{"GET", "/v1/executions", ""}, {"GET", path, ""}, {"GET", path + "/history", ""}, {"GET", path + "/events",
 				""}, {"GET", path + "/explain", ""},
 			{"GET", path + "/token", ""}, {"GET", path + "/signals", ""}, {"GET", path + "/logs/log", ""},
 			{"GET", "/v1/workers", ""}, {"GET", "/v1/keys", ""},
+			{"GET", "/v1/gates", ""}, {"GET", "/v1/gates/queue:a", ""}, {"DELETE", "/v1/gates/queue:a/limit", ""},
+			{"DELETE", "/v1/gates/queue:a/rate", ""}, {"GET", "/v1/circuit-breakers", ""},
+			{"GET", "/v1/circuit-breakers/a", ""},
 			{"PUT", mine.lock, ""}, {"POST", session + "/drain", ""}, {"DELETE", session, ""}, {"GET", run, ""},
 			{"GET", "/healthz", ""},
 		},

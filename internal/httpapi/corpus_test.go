@@ -338,7 +338,56 @@ func badParameters(t target) []bad {
 	out = append(out,
 		bad{name: "beyond", method: "GET", path: execution + "/events?after=100000", status: 410},
 		bad{name: "beyond", method: "GET", path: execution + "/history?after=100000&wait=60", status: 410})
-	return append(out, badLeases(t)...)
+	get("/v1/gates", append(numbers("limit", true), "kind=x", "kind=QUEUE", "kind=queue,limit",
+		"cursor="+strings.Repeat("c", 301), "cursor=%00")...)
+	get("/v1/circuit-breakers", append(numbers("limit", true), "kind=queue", "cursor="+strings.Repeat("c", 301))...)
+	return append(append(out, badGates()...), badLeases(t)...)
+}
+
+// badGates are requests about gates that cannot be, and changes that no gate allows.
+func badGates() []bad {
+	var out []bad
+	for _, id := range []string{
+		"x", "queue", "queue:", ":a", ":", "queues:a", "QUEUE:a", "%20queue:a", "execution:a", "api_key:a", "queue:%07",
+		"queue:a%00", "queue:%ff", "queue:%0a", "queue:%7f", "queue:%c2%85", "queue:" + strings.Repeat("q", 201),
+		"queue:" + strings.Repeat("%E2%82%AC", 67), "queue:a/b", "workflow:" + strings.Repeat("w", 5000),
+	} {
+		path := "/v1/gates/" + id
+		out = append(out, bad{name: "gate", method: "GET", path: path},
+			bad{name: "gate", method: "POST", path: path + "/pause", body: `{}`},
+			bad{name: "gate", method: "POST", path: path + "/resume"},
+			bad{name: "gate", method: "PUT", path: path + "/limit", body: `{"max": 1}`},
+			bad{name: "gate", method: "DELETE", path: path + "/limit"})
+	}
+	for _, name := range []string{"%07", "a%00", "%ff", "%7f", "%c2%85", strings.Repeat("q", 201),
+		strings.Repeat("%E2%82%AC", 67), "a/b"} {
+		for _, path := range []string{"/v1/queues/" + name + "/pause", "/v1/workflows/" + name + "/resume"} {
+			out = append(out, bad{name: "name", method: "POST", path: path})
+		}
+		out = append(out, bad{name: "target", method: "GET", path: "/v1/circuit-breakers/" + name})
+	}
+	for _, c := range []struct{ method, path, body string }{
+		{"PUT", "target:a/limit", `{"max": 1}`}, {"PUT", "rate:a/limit", `{"max": 1}`},
+		{"PUT", "limit:a/rate", `{"max": 1, "per": "1s"}`}, {"PUT", "target:a/rate", `{"max": 1, "per": "1s"}`},
+		{"PUT", "queue:a/breaker", `{"state": "open"}`}, {"PUT", "limit:a/breaker", `{"state": "closed"}`},
+		{"DELETE", "target:a/limit", ""}, {"DELETE", "limit:a/rate", ""},
+		{"PUT", "limit:a/limit", `{"max": 0}`}, {"PUT", "limit:a/limit", `{"max": -1}`},
+		{"PUT", "limit:a/limit", `{"max": 10001}`}, {"PUT", "limit:a/limit", `{"max": 9223372036854775807}`},
+		{"PUT", "rate:a/rate", `{"max": -1, "per": "1s"}`}, {"PUT", "rate:a/rate", `{"max": 1000001, "per": "1s"}`},
+		{"PUT", "rate:a/rate", `{"max": 1, "per": "-1s"}`}, {"PUT", "rate:a/rate", `{"max": 1, "per": "0s"}`},
+		{"PUT", "rate:a/rate", `{"max": 1, "per": "25h"}`}, {"PUT", "rate:a/rate", `{"max": 1, "per": "9999999h"}`},
+		{"PUT", "target:a/breaker", `{"state": "half_open"}`}, {"PUT", "target:a/breaker", `{"state": ""}`},
+		{"POST", "queue:a/pause", `{"until": "2001-01-01T00:00:00Z"}`},
+		{"POST", "queue:a/pause", `{"until": "-0001-01-01T00:00:00Z"}`},
+		{"POST", "queue:a/pause", `{"until": "9999-12-31T23:59:59-12:00"}`},
+		{"POST", "queue:a/pause", `{"until": "0000-01-01T00:00:00Z"}`},
+		{"POST", "queue:a/pause", `{"until": "tomorrow"}`}, {"POST", "queue:a/pause", `{"until": 1}`},
+		{"POST", "queue:a/pause", `{"reason": "\u0007"}`}, {"POST", "queue:a/pause", `{"actor": "\u0007"}`},
+		{"DELETE", "queue:a/limit?reason=%07", ""}, {"DELETE", "queue:a/limit?reason=" + strings.Repeat("r", 201), ""},
+	} {
+		out = append(out, bad{name: "change", method: c.method, path: "/v1/gates/" + c.path, body: c.body})
+	}
+	return out
 }
 
 // badLeases are writes of owners with a lease that is missing, malformed or stale.
@@ -397,7 +446,10 @@ func strangers(t target, secrets map[belay.Scope]string) []bad {
 				true: "/{lock_id}", false: "/{id}",
 			}[strings.HasPrefix(id, "/ls_")], 1)
 		}
-		need := scopes[g.method+" "+strings.Replace(form, "/logs/log", "/logs/{name}", 1)]
+		form = regexp.MustCompile(`/gates/[a-z]+:a`).ReplaceAllString(form, "/gates/{id}")
+		form = strings.NewReplacer("/logs/log", "/logs/{name}", "/queues/a", "/queues/{name}", "/workflows/a",
+			"/workflows/{name}", "/circuit-breakers/a", "/circuit-breakers/{target}").Replace(form)
+		need := scopes[g.method+" "+form]
 		for _, scope := range slices.Sorted(maps.Keys(secrets)) {
 			if !slices.Contains(need, scope) {
 				out = append(out, bad{

@@ -33,6 +33,7 @@ type (
 	onExpired      struct{}
 	scope          struct{}
 	code           struct{}
+	gateID         struct{}
 )
 
 func (executionID) Schema(huma.Registry) *huma.Schema { return idSchema("ex_", digits16) }
@@ -81,6 +82,18 @@ func (code) Schema(huma.Registry) *huma.Schema {
 	)
 }
 
+func (gateID) Schema(huma.Registry) *huma.Schema {
+	most := belay.MaxName + len(belay.GateWorkflow) + 1
+	return &huma.Schema{
+		Type: huma.TypeString, Pattern: `^(limit|rate|target|queue|workflow):` + printable, MaxLength: &most,
+		PatternDescription: "gate like queue:default: a kind (limit, rate, target, queue or workflow), a colon and a name",
+		Examples:           []any{"queue:default"},
+	}
+}
+
+// printable is the pattern of names, which have no control characters.
+const printable = `[^\x00-\x1F\x7F-\x9F]+$`
+
 var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.ExecutionID]():    reflect.TypeFor[executionID](),
 	reflect.TypeFor[belay.WorkerID]():       reflect.TypeFor[workerID](),
@@ -103,6 +116,8 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.Policy]():         reflect.TypeFor[wire.Policy](),
 	reflect.TypeFor[belay.Worker]():         reflect.TypeFor[wire.Worker](),
 	reflect.TypeFor[belay.Session]():        reflect.TypeFor[wire.Session](),
+	reflect.TypeFor[belay.GatePace]():       reflect.TypeFor[wire.GatePace](),
+	reflect.TypeFor[belay.GateID]():         reflect.TypeFor[gateID](),
 	reflect.TypeFor[refusal]():              reflect.TypeFor[wire.Problem](),
 }
 
@@ -193,6 +208,7 @@ var tags = []*huma.Tag{
 	{Name: "owners", Description: "Own one execution by a lock, without a worker."},
 	{Name: "runs", Description: "A run is one attempt at an execution, by its owner."},
 	{Name: "workers", Description: "Sessions that claim executions."},
+	{Name: "gates", Description: "Limits, rates, circuit breakers and pauses, which decide when work may start."},
 	{Name: "keys", Description: "Keys of callers, and their scopes."},
 	{Name: "agents", Description: "Prompts, jobs and chats of agents, on a server that runs agents."},
 	{Name: "operations", Description: "The server itself."},

@@ -63,6 +63,22 @@ var scopes = map[string][]belay.Scope{
 	"POST /v1/workers/{id}/drain":     {belay.ScopeWorker, belay.ScopeOperate},
 	"POST /v1/workers/{id}/heartbeat": {belay.ScopeWorker},
 
+	"GET /v1/gates":                     {belay.ScopeRead},
+	"GET /v1/gates/{id}":                {belay.ScopeRead},
+	"POST /v1/gates/{id}/pause":         {belay.ScopeOperate},
+	"POST /v1/gates/{id}/resume":        {belay.ScopeOperate},
+	"PUT /v1/gates/{id}/limit":          {belay.ScopeOperate},
+	"DELETE /v1/gates/{id}/limit":       {belay.ScopeOperate},
+	"PUT /v1/gates/{id}/rate":           {belay.ScopeOperate},
+	"DELETE /v1/gates/{id}/rate":        {belay.ScopeOperate},
+	"PUT /v1/gates/{id}/breaker":        {belay.ScopeOperate},
+	"POST /v1/queues/{name}/pause":      {belay.ScopeOperate},
+	"POST /v1/queues/{name}/resume":     {belay.ScopeOperate},
+	"POST /v1/workflows/{name}/pause":   {belay.ScopeOperate},
+	"POST /v1/workflows/{name}/resume":  {belay.ScopeOperate},
+	"GET /v1/circuit-breakers":          {belay.ScopeRead},
+	"GET /v1/circuit-breakers/{target}": {belay.ScopeRead},
+
 	"GET /v1/keys":         {belay.ScopeAdmin},
 	"POST /v1/keys":        {belay.ScopeAdmin},
 	"DELETE /v1/keys/{id}": {belay.ScopeAdmin},
@@ -78,8 +94,10 @@ func fill(path string) string {
 		id = "wk_0000000000000000000000000z"
 	case strings.HasPrefix(path, "/v1/keys/"):
 		id = "key_0000000000000000000000000z"
+	case strings.HasPrefix(path, "/v1/gates/"):
+		id = "queue:default"
 	}
-	return strings.NewReplacer("{id}", id, "{name}", "log", "{lock_id}", "ls_"+strings.Repeat("0", 51)+
+	return strings.NewReplacer("{id}", id, "{name}", "log", "{target}", "x", "{lock_id}", "ls_"+strings.Repeat("0", 51)+
 		"1").Replace(path)
 }
 

@@ -58,6 +58,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	w.executions()
 	w.worker()
 	w.owner()
+	w.gates()
 	w.keys()
 	for _, r := range w.doc.routes {
 		for status := range r.operation["responses"].(map[string]any) {
@@ -220,6 +221,37 @@ func (w *walker) owner() {
 	w.step(422, "POST", path+"/lock/steal", `{"reason": ""}`)
 	got = w.step(201, "POST", path+"/lock", `{"owner": "third", "id": "wk_0000000000000000000000000c"}`)
 	w.step(200, "POST", got["location"].(string)+"/release", `{"outcome": "complete", "output": {"turns": 1}}`)
+}
+
+func (w *walker) gates() {
+	w.t.Helper()
+	w.step(200, "GET", "/v1/gates", "")
+	for _, lane := range []string{"/v1/queues/night", "/v1/workflows/report", "/v1/gates/target:payments:charge"} {
+		w.step(200, "POST", lane+"/pause", `{"until": "2099-01-01T00:00:00Z", "reason": "a move", "actor": "ann"}`,
+			"Idempotency-Key", "p"+lane)
+		w.step(422, "POST", lane+"/pause", `{"until": "2001-01-01T00:00:00Z"}`)
+		w.step(200, "POST", lane+"/resume", ``)
+	}
+	w.step(200, "PUT", "/v1/gates/queue:night/limit", `{"max": 5, "reason": "why"}`)
+	w.step(200, "PUT", "/v1/gates/queue:night/rate", `{"max": 5, "per": "1m"}`)
+	if g := w.step(200, "PUT", "/v1/gates/queue:night/rate", `{"max": 5, "per_ms": 60000}`); !strings.Contains(
+		fmt.Sprint(g["rate"]), "per_ms:60000") {
+		w.t.Errorf("the rate is %v", g["rate"])
+	}
+	w.step(422, "PUT", "/v1/gates/queue:night/rate", `{"max": 5, "per": "1s", "per_ms": 60000}`)
+	w.step(200, "GET", "/v1/gates/queue:night", "")
+	w.step(422, "PUT", "/v1/gates/target:x/limit", `{"max": 5}`)
+	w.step(422, "GET", "/v1/gates/queue:"+strings.Repeat("%E2%82%AC", 67), "")
+	w.step(200, "DELETE", "/v1/gates/queue:night/limit?reason=why&actor=ann", "")
+	w.step(200, "DELETE", "/v1/gates/queue:night/rate", "")
+	w.step(422, "DELETE", "/v1/gates/target:x/rate", "")
+	for _, state := range []string{"open", "closed", "automatic"} {
+		w.step(200, "PUT", "/v1/gates/target:payments:charge/breaker", `{"state": "`+state+`", "reason": "why"}`)
+	}
+	w.step(200, "GET", "/v1/gates?kind=target&limit=1", "")
+	w.step(200, "GET", "/v1/circuit-breakers?limit=1", "")
+	w.step(200, "GET", "/v1/circuit-breakers/payments:charge", "")
+	w.step(422, "GET", "/v1/circuit-breakers/"+strings.Repeat("%E2%82%AC", 67), "")
 }
 
 func (w *walker) keys() {

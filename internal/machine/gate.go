@@ -19,6 +19,8 @@ type Gate struct {
 	Limit   *Limit   `json:"limit,omitempty"`
 	Rate    *Rate    `json:"rate,omitempty"`
 	Breaker *Breaker `json:"breaker,omitempty"`
+	// Done are the last changes by operators, the newest last.
+	Done []gateDone `json:"done,omitempty"`
 }
 
 // Pause is an operator's order to keep a gate shut.

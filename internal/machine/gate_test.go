@@ -536,3 +536,28 @@ func TestGatesAreLockedTogether(t *testing.T) {
 		t.Errorf("locked together: %v; counted: %v; want %v", objects, more.Counts, want)
 	}
 }
+
+// Rule: the repetition of a change, after its reply was lost, does not undo the change of another
+// operator. An operation cannot be two changes.
+func TestARepeatedChangeOfAGateDoesNotUndoALaterOne(t *testing.T) {
+	s := newStage(t)
+	pause := s.set("queue:default", belay.GatePause)
+	s.do(pause)
+	s.do(s.set("queue:default", belay.GateResume))
+	if r := s.do(pause); !r.Replayed {
+		t.Errorf("the repetition is none: %+v", r)
+	}
+	g, err := ReadGate(s.objects[GateRef("queue:default")])
+	if err != nil || g.Pause != nil {
+		t.Errorf("it is paused again: %+v, %v", g, err)
+	}
+	other := s.set("queue:default", belay.GateSetLimit, func(c *belay.GateChange) { c.Max, c.Op = 5, pause.Op })
+	s.refused(other, belay.CodeIdempotencyMismatch)
+	for n := range 2 * maxDone {
+		s.do(s.set("queue:default", belay.GateSetLimit, func(c *belay.GateChange) { c.Max = n + 1 }))
+	}
+	if g, err = ReadGate(s.objects[GateRef("queue:default")]); err != nil || len(g.Done) != maxDone ||
+		g.Done[maxDone-1].Max != 2*maxDone {
+		t.Errorf("it remembers %+v, %v", g.Done, err)
+	}
+}

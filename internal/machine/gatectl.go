@@ -25,6 +25,17 @@ func (c *SetGate) apply(w *world) (Reply, error) {
 	case g.err != nil:
 		return Reply{}, g.err
 	}
+	if done := c.done(); !c.Op.IsZero() {
+		for _, d := range g.Done {
+			switch {
+			case d == done:
+				return Reply{Replayed: true, Object: w.object(GateRef(g.id)).copy()}, nil
+			case d.Op == c.Op:
+				return Reply{}, refuse(belay.CodeIdempotencyMismatch, op,
+					"the operation %s was another change of the gate %s", c.Op, c.Gate)
+			}
+		}
+	}
 	g.pass(w.Now)
 	was, err := gateCodec.encode(&g.Gate)
 	if err != nil {
@@ -45,6 +56,13 @@ func (c *SetGate) apply(w *world) (Reply, error) {
 		}
 		return r, nil
 	}
+	if !c.Op.IsZero() {
+		kept := changed.Done[max(0, len(changed.Done)-maxDone+1):]
+		changed.Done = append(slices.Clone(kept), c.done())
+		if body, err = gateCodec.encode(&changed); err != nil {
+			return Reply{}, err
+		}
+	}
 	g.Gate = changed
 	expected := int64(0)
 	if g.row != nil {
@@ -63,6 +81,21 @@ func (c *SetGate) apply(w *world) (Reply, error) {
 	}
 	return r, nil
 }
+
+// gateDone is a change that an operator has made. Its repetition, after its reply was lost, must not
+// undo the change of another operator.
+type gateDone struct {
+	Op     belay.OpID       `json:"op"`
+	Action belay.GateAction `json:"action"`
+	Until  Time             `json:"until,omitzero"`
+	Max    int              `json:"max,omitempty"`
+	Per    belay.Duration   `json:"per,omitempty"`
+}
+
+// maxDone is how many changes a gate remembers.
+const maxDone = 8
+
+func (c *SetGate) done() gateDone { return gateDone{c.Op, c.Action, At(c.Until), c.Max, c.Per} }
 
 // parts lists, for each action, the kinds of gates that have the part which the action changes.
 var parts = map[belay.GateAction][]string{

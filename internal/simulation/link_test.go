@@ -347,5 +347,27 @@ func (l *link) Keys(context.Context) ([]belay.Key, error) { return nil, errNoKey
 // RevokeKey implements belay.Keyring.
 func (l *link) RevokeKey(context.Context, belay.Revocation) error { return errNoKeys }
 
+// Gates implements belay.Gatekeeper.
+func (l *link) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error) {
+	return send(ctx, l, "gates", f.Kind, &f, func(ctx context.Context, b belay.Backend) (belay.GatePage, error) {
+		return b.Gates(ctx, f)
+	})
+}
+
+// Gate implements belay.Gatekeeper.
+func (l *link) Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, error) {
+	return send(ctx, l, "gate", string(id), &id, func(ctx context.Context, b belay.Backend) (belay.GateDetail, error) {
+		return b.Gate(ctx, id)
+	})
+}
+
+// ChangeGate implements belay.Gatekeeper.
+func (l *link) ChangeGate(ctx context.Context, c belay.GateChange) (belay.GateDetail, error) {
+	return send(ctx, l, "change gate", string(c.Gate), &c, func(ctx context.Context,
+		b belay.Backend) (belay.GateDetail, error) {
+		return b.ChangeGate(ctx, c)
+	})
+}
+
 // Close implements belay.Backend.
 func (l *link) Close() error { return nil }

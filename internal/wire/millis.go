@@ -93,6 +93,15 @@ type Worker struct {
 	HeartbeatMS int64 `json:"heartbeat_ms,omitempty" minimum:"0" doc:"heartbeat in milliseconds."`
 }
 
+// GatePaceFields are the fields of a belay.GatePace, without its methods.
+type GatePaceFields belay.GatePace
+
+// GatePace is the JSON of a belay.GatePace.
+type GatePace struct {
+	GatePaceFields
+	PerMS int64 `json:"per_ms" minimum:"0" doc:"per in milliseconds."`
+}
+
 // SessionFields are the fields of a belay.Session, without its methods.
 type SessionFields belay.Session
 

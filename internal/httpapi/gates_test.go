@@ -1,0 +1,182 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// A name that is text without control characters names a gate, whatever else is in it.
+func TestGatesHaveAnyName(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	for _, name := range []string{
+		"a/b", "../../etc/passwd", "..", ".", "a:b:c", "%2f", "a b", "?x=1", "#", "öä€", "\u202e\u200b",
+		"'; DROP TABLE x", "*", strings.Repeat("n", belay.MaxName),
+	} {
+		id := belay.Gate(belay.GateQueue, name)
+		path := "/v1/gates/" + url.PathEscape(string(id))
+		var g belay.GateDetail
+		s.want(http.StatusOK, &g, http.MethodPost, path+"/pause", `{"reason": "why", "actor": "ann"}`)
+		if g.ID != id || g.Name != name || g.Open || g.Pause == nil || g.Pause.By != "ann" || g.Pause.Reason != "why" {
+			t.Errorf("%q: %+v", name, g)
+		}
+		var page belay.GatePage
+		s.want(http.StatusOK, &page, http.MethodGet, "/v1/gates?kind=queue", "")
+		if len(page.Gates) != 1 || page.Gates[0].ID != id {
+			t.Errorf("%q: the list has %+v", name, page.Gates)
+		}
+		g = belay.GateDetail{}
+		s.want(http.StatusOK, &g, http.MethodPost, path+"/resume", "")
+		if !g.Open || g.Pause != nil {
+			t.Errorf("%q: %+v", name, g)
+		}
+		s = serve(t, httpapi.Options{})
+	}
+}
+
+// The actor of a change is the name of the key, whatever the request says.
+func TestChangesOfGatesHaveTheKeysActor(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	ann := s.withKey("ann", belay.ScopeOperate, belay.ScopeRead)
+	var g belay.GateDetail
+	ann.want(http.StatusOK, &g, http.MethodPost, "/v1/queues/q/pause", `{"actor": "root"}`)
+	if g.Pause.By != "ann" || g.UpdatedBy != "ann" {
+		t.Errorf("paused by %q, changed by %q", g.Pause.By, g.UpdatedBy)
+	}
+	ann.want(http.StatusOK, nil, http.MethodPut, "/v1/gates/queue:q/limit", `{"max": 5}`)
+	g = belay.GateDetail{}
+	ann.want(http.StatusOK, &g, http.MethodDelete, "/v1/gates/queue:q/limit?actor=root", "")
+	if g.UpdatedBy != "ann" || g.Limit != nil {
+		t.Errorf("changed by %q: %+v", g.UpdatedBy, g)
+	}
+}
+
+// A change with an idempotency key is carried out once. Its repetition does not undo the change of
+// another operator, and the key cannot name another change.
+func TestChangesOfGatesAreIdempotent(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	key := []string{"Idempotency-Key", "incident-17"}
+	pause := func() string {
+		a := s.want(http.StatusOK, nil, http.MethodPost, "/v1/queues/q/pause", `{"reason": "why"}`, key...)
+		return a.Header.Get("Idempotency-Replayed")
+	}
+	if r := pause(); r != "" {
+		t.Errorf("the first one was replayed: %q", r)
+	}
+	s.want(http.StatusOK, nil, http.MethodPost, "/v1/queues/q/resume", "")
+	if r := pause(); r != "true" {
+		t.Errorf("the repetition was not replayed: %q", r)
+	}
+	var g belay.GateDetail
+	s.want(http.StatusOK, &g, http.MethodGet, "/v1/gates/queue:q", "")
+	if g.Pause != nil {
+		t.Errorf("the repetition paused again: %+v", g.Pause)
+	}
+	s.refused(http.StatusUnprocessableEntity, belay.CodeIdempotencyMismatch, http.MethodPut, "/v1/gates/queue:q/limit",
+		`{"max": 1}`, key...)
+}
+
+// A limit that is lower than what is under way takes nothing back, and lets nothing more begin.
+func TestALimitMayBeLowerThanItsHolders(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	const all = 3
+	for range all + 1 {
+		out, err := s.b.Submit(t.Context(), belay.Submission{
+			Workflow: "w", Gates: belay.Gates{Concurrency: &belay.Concurrency{Name: "x", Max: all}},
+		})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
+		`{"name": "a", "workflows": [{"workflow": "w"}], "capacity": 10}`).Header.Get("Location")
+	s.want(http.StatusOK, nil, http.MethodPost, session+"/claim", `{"number": 1, "slots": 10, "wait_ms": 10000}`)
+	var g belay.GateDetail
+	s.want(http.StatusOK, &g, http.MethodPut, "/v1/gates/limit:x/limit", `{"max": 1}`)
+	if g.Open || g.Held != all || len(g.Holders) != all || g.Waiting != 1 || len(g.Line) != 1 || g.Limit.Max != 1 ||
+		g.Limit.Named != all {
+		t.Errorf("%+v", g)
+	}
+}
+
+// The circuit breaker of a target is shown with its counts and times, and an operator's state counts.
+func TestCircuitBreakersAreShown(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	const path = "/v1/gates/target:payments:charge"
+	s.want(http.StatusOK, nil, http.MethodPut, path+"/breaker", `{"state": "open"}`)
+	s.want(http.StatusOK, nil, http.MethodPost, "/v1/gates/target:mail/pause", `{"reason": "spam"}`)
+	s.want(http.StatusOK, nil, http.MethodPost, "/v1/queues/q/pause", "")
+	var list wire.CircuitBreakers
+	s.want(http.StatusOK, &list, http.MethodGet, "/v1/circuit-breakers", "")
+	if len(list.CircuitBreakers) != 2 || list.CircuitBreakers[0].Target != "mail" ||
+		list.CircuitBreakers[0].State != "closed" || list.CircuitBreakers[0].Paused == nil {
+		t.Errorf("%+v", list)
+	}
+	var one wire.CircuitBreaker
+	s.want(http.StatusOK, &one, http.MethodGet, "/v1/circuit-breakers/payments:charge", "")
+	if one.Target != "payments:charge" || one.State != "open" || !one.Forced || one.OpenedAt.IsZero() {
+		t.Errorf("%+v", one)
+	}
+	s.want(http.StatusOK, nil, http.MethodPut, path+"/breaker", `{"state": "automatic"}`)
+	one = wire.CircuitBreaker{}
+	s.want(http.StatusOK, &one, http.MethodGet, "/v1/circuit-breakers/payments:charge", "")
+	if one.State != "closed" || one.Forced {
+		t.Errorf("%+v", one)
+	}
+	one = wire.CircuitBreaker{}
+	s.want(http.StatusOK, &one, http.MethodGet, "/v1/circuit-breakers/never", "")
+	if one.State != "closed" || one.Target != "never" {
+		t.Errorf("%+v", one)
+	}
+}
+
+// A list of ten thousand gates has pages of bounded size, each gate is on one of them, and a list of
+// one kind has no other.
+func TestManyGatesHavePages(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	const all, rounds = 10_000, 100
+	for round := range rounds {
+		var group sync.WaitGroup
+		for n := range all / rounds {
+			group.Go(func() {
+				_, err := s.b.ChangeGate(t.Context(), belay.GateChange{
+					Gate: belay.Gate(belay.GateQueue, fmt.Sprintf("q%d", round*all/rounds+n)), Action: belay.GatePause,
+					Reason: strings.Repeat("r", belay.MaxName), Actor: strings.Repeat("a", belay.MaxName),
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+	}
+	s.want(http.StatusOK, nil, http.MethodPost, "/v1/workflows/w/pause", "")
+	seen := make(map[belay.GateID]bool)
+	for cursor, pages := "", 0; ; pages++ {
+		var page belay.GatePage
+		a := s.want(http.StatusOK, &page, http.MethodGet,
+			"/v1/gates?kind=queue&limit=1000&cursor="+url.QueryEscape(cursor), "")
+		if len(a.body) > 2<<20 || len(page.Gates) > 1000 || pages > all/1000 {
+			t.Fatalf("page %d has %d gates and %d bytes", pages, len(page.Gates), len(a.body))
+		}
+		for _, g := range page.Gates {
+			if g.Kind != belay.GateQueue || seen[g.ID] {
+				t.Fatalf("%s is here, or is here twice", g.ID)
+			}
+			seen[g.ID] = true
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	if len(seen) != all {
+		t.Errorf("%d gates of %d", len(seen), all)
+	}
+}

@@ -1,0 +1,152 @@
+package sdktest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// changed changes a gate.
+func (e *env) changed(id belay.GateID, a belay.GateAction, with ...func(*belay.GateChange)) belay.GateDetail {
+	e.Helper()
+	c := belay.GateChange{Gate: id, Action: a, Actor: "ann", Reason: "because"}
+	for _, f := range with {
+		f(&c)
+	}
+	g, err := e.b.ChangeGate(e.ctx, c)
+	if err != nil {
+		e.Fatalf("%s %s: %v", a, id, err)
+	}
+	return g
+}
+
+func done(context.Context, any) (string, error) { return "done", nil }
+
+var gates = []testCase{
+	{"a pause of a queue starts nothing until it is resumed", func(e *env) {
+		e.hire(register("w", done))
+		g := e.changed("queue:default", belay.GatePause)
+		if g.Open || g.Pause == nil || g.Pause.By != "ann" || g.Pause.Reason != "because" || g.Why == "" {
+			e.Errorf("%+v", g)
+		}
+		id := e.start(nil)
+		e.sleep(time.Hour)
+		e.wantState(id, belay.Pending)
+		if why, err := e.b.Explain(e.ctx, id); err != nil || !strings.Contains(fmt.Sprint(why), "because") {
+			e.Errorf("explained as %+v, %v", why, err)
+		}
+		e.changed("queue:default", belay.GateResume)
+		want(e, id, "done")
+	}},
+
+	{"a pause of a workflow ends at its time", func(e *env) {
+		e.hire(register("w", done))
+		until := time.Now().Add(time.Hour)
+		e.changed("workflow:w", belay.GatePause, func(c *belay.GateChange) { c.Until = until })
+		id := e.start(nil)
+		want(e, id, "done")
+		e.within("end", time.Since(until), 0, 2*time.Second)
+	}},
+
+	{"the limit of a workflow lets so many runs be under way", func(e *env) {
+		e.changed("workflow:w", belay.GateSetLimit, func(c *belay.GateChange) { c.Max = 2 })
+		e.hire(register("w", func(context.Context, any) (string, error) {
+			time.Sleep(time.Minute)
+			return "done", nil
+		}))
+		var ids []belay.ExecutionID
+		for range 4 {
+			ids = append(ids, e.start(nil))
+		}
+		e.sleep(30 * time.Second)
+		g, err := e.b.Gate(e.ctx, "workflow:w")
+		if err != nil || g.Open || g.Held != 2 || len(g.Holders) != 2 || g.Limit == nil || g.Limit.Set != 2 {
+			e.Errorf("%+v, %v", g, err)
+		}
+		for _, id := range ids {
+			want(e, id, "done")
+		}
+		e.within("end", time.Since(e.began), 2*time.Minute, 2*time.Minute+5*time.Second)
+		e.changed("workflow:w", belay.GateUnsetLimit)
+		if g, err = e.b.Gate(e.ctx, "workflow:w"); err != nil || g.Limit != nil || !g.Open {
+			e.Errorf("%+v, %v", g, err)
+		}
+	}},
+
+	{"gates are listed by kind, in pages, as their operators set them", func(e *env) {
+		e.changed("rate:mail/out", belay.GateSetRate, func(c *belay.GateChange) {
+			c.Max, c.Per = 10, belay.Duration(time.Second)
+		})
+		e.changed("target:payments:charge", belay.GateForceOpen)
+		for n := range 3 {
+			e.changed(belay.Gate(belay.GateQueue, fmt.Sprintf("q %d", n)), belay.GatePause)
+		}
+		var ids []belay.GateID
+		for f := (belay.GateFilter{Kind: belay.GateQueue, Limit: 2}); ; {
+			page, err := e.b.Gates(e.ctx, f)
+			e.must(err)
+			for _, g := range page.Gates {
+				ids = append(ids, g.ID)
+			}
+			if f.Cursor = page.Next; f.Cursor == "" {
+				break
+			}
+		}
+		if fmt.Sprint(ids) != "[queue:q 0 queue:q 1 queue:q 2]" {
+			e.Errorf("queues %q", ids)
+		}
+		page, err := e.b.Gates(e.ctx, belay.GateFilter{Kind: belay.GateTarget})
+		if err != nil || len(page.Gates) != 1 || page.Gates[0].Breaker == nil ||
+			page.Gates[0].Breaker.State != "open" || !page.Gates[0].Breaker.Forced || page.Gates[0].UpdatedBy != "ann" {
+			e.Errorf("targets %+v, %v", page, err)
+		}
+		e.changed("target:payments:charge", belay.GateForceClosed)
+		if g := e.changed("target:payments:charge", belay.GateAutomatic); g.Breaker.Forced || !g.Open {
+			e.Errorf("%+v", g.Breaker)
+		}
+		g, err := e.b.Gate(e.ctx, "rate:mail/out")
+		if err != nil || g.Rate == nil || g.Rate.Max != 10 || g.Rate.Per.D() != time.Second || !g.Rate.Set {
+			e.Errorf("%+v, %v", g, err)
+		}
+		if g := e.changed("rate:mail/out", belay.GateUnsetRate); g.Rate != nil {
+			e.Errorf("%+v", g.Rate)
+		}
+	}},
+
+	{"a change of a gate is carried out once", func(e *env) {
+		op := e.op()
+		with := func(c *belay.GateChange) { c.Op = op }
+		e.changed("queue:q", belay.GatePause, with)
+		e.changed("queue:q", belay.GateResume)
+		ctx, replayed := belay.WithReplay(e.ctx)
+		again := belay.GateChange{Gate: "queue:q", Action: belay.GatePause, Actor: "ann", Reason: "because", Op: op}
+		if g, err := e.b.ChangeGate(ctx, again); err != nil || !replayed() || g.Pause != nil {
+			e.Errorf("replayed: %v; %+v, %v", replayed(), g, err)
+		}
+		again.Action = belay.GateResume
+		_, err := e.b.ChangeGate(e.ctx, again)
+		e.refused("another change", err, belay.CodeIdempotencyMismatch, "")
+	}},
+
+	{"changes that no gate allows are refused", func(e *env) {
+		for _, c := range []belay.GateChange{
+			{Gate: "target:x", Action: belay.GateSetLimit, Max: 5}, {Gate: "queue:q", Action: belay.GateForceOpen},
+			{Gate: "limit:x", Action: belay.GateSetLimit}, {Gate: "limit:x", Action: belay.GateSetLimit, Max: -1},
+			{Gate: "limit:x", Action: belay.GateSetLimit, Max: belay.MaxConcurrency + 1},
+			{Gate: "rate:x", Action: belay.GateSetRate, Max: 1}, {Gate: "queue:q", Action: "explode"},
+			{Gate: "queue:q", Action: belay.GatePause, Until: e.began.Add(-time.Hour)},
+			{Gate: "queue:q", Action: belay.GatePause, Reason: "\a"},
+			{Gate: belay.Gate(belay.GateQueue, strings.Repeat("€", 67)), Action: belay.GatePause},
+		} {
+			_, err := e.b.ChangeGate(e.ctx, c)
+			e.refused(fmt.Sprintf("%+v", c), err, belay.CodeInvalid, "")
+		}
+		page, err := e.b.Gates(e.ctx, belay.GateFilter{})
+		if err != nil || len(page.Gates) > 0 {
+			e.Errorf("a refused change left %+v, %v", page, err)
+		}
+	}},
+}
