@@ -201,19 +201,3 @@ func TestCloseEndsWaits(t *testing.T) {
 		}
 	})
 }
-
-// The client itself refuses a submission that names gates, because the HTTP API has no fields for
-// gates yet: the server would create the execution without them. The client sends the other
-// submissions of the call.
-func TestTheClientRefusesGates(t *testing.T) {
-	h := answering(func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, wire.BatchReply{Results: []wire.Result{{Submitted: &belay.Submitted{ID: belay.ExecutionID{2}}}}})
-	})
-	inBubble(t, h, func(t *testing.T, c *client.Client) {
-		out, err := c.Submit(t.Context(), belay.Submission{Workflow: "w", Gates: belay.Gates{Target: "payments"}},
-			belay.Submission{ID: belay.ExecutionID{2}, Workflow: "w"})
-		if err != nil || belay.CodeOf(out[0].Err) != belay.CodeInvalid || out[1].Err != nil {
-			t.Errorf("got %+v, %v", out, err)
-		}
-	}, client.Patience(0))
-}

@@ -38,13 +38,6 @@ func (c *Client) submit(ctx context.Context, s []belay.Submission, out []belay.S
 	for _, i := range open {
 		w := wire.SubmitOf(s[i])
 		f, err := newOperation("submit "+s[i].ID.String(), wire.Op{Submit: &w})
-		if !s[i].Gates.IsZero() {
-			err = &belay.Error{
-				Code: belay.CodeInvalid, Op: "submit " + s[i].ID.String(),
-				Message: "a server does not take limits, rates and targets over HTTP yet; " +
-					"submit it in the program that has the engine, or leave them out",
-			}
-		}
 		if err != nil {
 			f = &operation{state: sent, reply: make(chan outcome, 1)}
 			f.reply <- outcome{err: err}

@@ -23,7 +23,7 @@ import (
 // corpusSize is the number of bad requests. They are generated from the routes and fields of the
 // API, so a change of the API also changes this number; the test fails if the number is wrong, for
 // example because requests are no longer generated.
-const corpusSize = 6080
+const corpusSize = 6555
 
 // Every bad request is refused in less than a second, with a problem and a status 4xx. No handler
 // panics, and the memory of the server does not grow.
@@ -195,6 +195,7 @@ func (s *server) target() target {
 	return target{
 		requests: []good{
 			{"POST", "/v1/executions", `{"workflow": "w", "input": {"a": [1, 2]}, "labels": {"team": "web"}, "timeout": "15m", "priority": 3}`},
+			{"POST", "/v1/executions", `{"workflow": "w", "concurrency": {"name": "l", "max": 5}, "rate": {"name": "r", "max": 5, "per": "1s"}, "target": "t"}`},
 			{"POST", "/v1/batch", `{"ops": [{"submit": {"workflow": "w", "priority": 1}}, {"signal": {"execution": "` +
 				id + `", "name": "go"}}]}`},
 			{"POST", "/v1/workers", `{"name": "b", "workflows": [{"workflow": "w", "version": "1"}], "capacity": 2, "ttl": "15s"}`},

@@ -366,6 +366,21 @@ func badGates() []bad {
 		}
 		out = append(out, bad{name: "target", method: "GET", path: "/v1/circuit-breakers/" + name})
 	}
+	for _, gates := range []string{
+		`"concurrency": {"name": "", "max": 1}`, `"concurrency": {"max": 1}`, `"concurrency": {"name": "l"}`,
+		`"concurrency": {"name": "l", "max": 0}`, `"concurrency": {"name": "l", "max": -1}`,
+		`"concurrency": {"name": "l", "max": 10001}`, `"concurrency": {"name": "l", "max": 1e400}`,
+		`"concurrency": {"name": "\u0007", "max": 1}`, `"concurrency": {"name": "l", "max": 1, "zz": 1}`,
+		`"concurrency": {"name": "l", "max": 1, "when_full": "explode"}`, `"concurrency": []`,
+		`"rate": {"name": "r", "max": 1}`, `"rate": {"name": "r", "max": 1, "per": "1s", "per_ms": 2000}`, `"rate": {"name": "r", "max": 1, "per": "0s"}`,
+		`"rate": {"name": "r", "max": 1, "per": "-1s"}`, `"rate": {"name": "r", "max": 1, "per": "25h"}`,
+		`"rate": {"name": "r", "max": 1000001, "per": "1s"}`, `"rate": {"name": "` + strings.Repeat("r", 201) +
+			`", "max": 1, "per": "1s"}`, `"target": "\u0007"`, `"target": "` + strings.Repeat("t", 201) + `"`, `"target": 1`,
+	} {
+		out = append(out, bad{
+			name: "gates", method: "POST", path: "/v1/executions", body: `{"workflow": "w", ` + gates + `}`,
+		})
+	}
 	for _, c := range []struct{ method, path, body string }{
 		{"PUT", "target:a/limit", `{"max": 1}`}, {"PUT", "rate:a/limit", `{"max": 1}`},
 		{"PUT", "limit:a/rate", `{"max": 1, "per": "1s"}`}, {"PUT", "target:a/rate", `{"max": 1, "per": "1s"}`},

@@ -88,12 +88,7 @@ func TestALimitMayBeLowerThanItsHolders(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const all = 3
 	for range all + 1 {
-		out, err := s.b.Submit(t.Context(), belay.Submission{
-			Workflow: "w", Gates: belay.Gates{Concurrency: &belay.Concurrency{Name: "x", Max: all}},
-		})
-		if err != nil || out[0].Err != nil {
-			t.Fatal(err, out)
-		}
+		s.submit(fmt.Sprintf(`{"workflow": "w", "concurrency": {"name": "x", "max": %d}}`, all))
 	}
 	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
 		`{"name": "a", "workflows": [{"workflow": "w"}], "capacity": 10}`).Header.Get("Location")
@@ -178,5 +173,37 @@ func TestManyGatesHavePages(t *testing.T) {
 	}
 	if len(seen) != all {
 		t.Errorf("%d gates of %d", len(seen), all)
+	}
+}
+
+// A submission names its gates alone and in a batch. Another limit of the same name is a conflict, and
+// so is one more execution of a limit that rejects.
+func TestSubmissionsNameGates(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	const gates = `"concurrency": {"name": "x", "max": 1, "when_full": "reject"},
+		"rate": {"name": "y", "max": 1, "per": "1s"}, "target": "z"`
+	s.submit(`{"workflow": "w", `+gates+`}`, "Idempotency-Key", "k")
+	s.want(http.StatusOK, nil, http.MethodPost, "/v1/executions", `{"workflow": "w", `+gates+`}`, "Idempotency-Key", "k")
+	s.refused(http.StatusUnprocessableEntity, belay.CodeIdempotencyMismatch, http.MethodPost, "/v1/executions",
+		`{"workflow": "w"}`, "Idempotency-Key", "k")
+	s.refused(http.StatusConflict, belay.CodeConflict, http.MethodPost, "/v1/executions", `{"workflow": "w", `+gates+`}`)
+	s.refused(http.StatusConflict, belay.CodeConflict, http.MethodPost, "/v1/executions",
+		`{"workflow": "w", "concurrency": {"name": "x", "max": 2}}`)
+	var reply struct {
+		Results []struct{ Error *problem }
+	}
+	s.want(http.StatusOK, &reply, http.MethodPost, "/v1/batch", `{"ops": [{"submit": {"workflow": "w", `+gates+`}},
+		{"submit": {"workflow": "w", "rate": {"name": "y", "max": 1, "per": "1s"}}}]}`)
+	if e := reply.Results[0].Error; e == nil || e.Code != belay.CodeConflict || reply.Results[1].Error != nil {
+		t.Errorf("%+v", reply.Results)
+	}
+	var page belay.GatePage
+	s.want(http.StatusOK, &page, http.MethodGet, "/v1/gates", "")
+	var ids []belay.GateID
+	for _, g := range page.Gates {
+		ids = append(ids, g.ID)
+	}
+	if fmt.Sprint(ids) != "[limit:x]" { // a rate is there with the first run, a target with the first failure
+		t.Errorf("gates %q", ids)
 	}
 }

@@ -34,6 +34,7 @@ type (
 	scope          struct{}
 	code           struct{}
 	gateID         struct{}
+	whenFull       struct{}
 )
 
 func (executionID) Schema(huma.Registry) *huma.Schema { return idSchema("ex_", digits16) }
@@ -91,6 +92,10 @@ func (gateID) Schema(huma.Registry) *huma.Schema {
 	}
 }
 
+func (whenFull) Schema(huma.Registry) *huma.Schema {
+	return listed(belay.WaitWhenFull, belay.RejectWhenFull, belay.ReplaceWhenFull)
+}
+
 // printable is the pattern of names, which have no control characters.
 const printable = `[^\x00-\x1F\x7F-\x9F]+$`
 
@@ -118,6 +123,7 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.Session]():        reflect.TypeFor[wire.Session](),
 	reflect.TypeFor[belay.GatePace]():       reflect.TypeFor[wire.GatePace](),
 	reflect.TypeFor[belay.GateID]():         reflect.TypeFor[gateID](),
+	reflect.TypeFor[belay.WhenFull]():       reflect.TypeFor[whenFull](),
 	reflect.TypeFor[refusal]():              reflect.TypeFor[wire.Problem](),
 }
 

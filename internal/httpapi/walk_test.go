@@ -83,7 +83,8 @@ func (w *walker) executions() {
 	w.t.Helper()
 	full := `{"id": "ex_0000000000000000000000000a", "workflow": "w", "version": "1", "input": {"a": [1, null]}, "queue": "q", "priority": 7,
 		"labels": {"team": "web"}, "worker_labels": {"gpu": "yes"}, "due_at": "2020-01-01T00:00:00Z", "idempotency_key": "k", "trigger": "manual",
-		"max_attempts": 2, "backoff_base": "2s", "timeout": "15m", "on_lost": "requeue", "on_expired": "fail"}`
+		"max_attempts": 2, "backoff_base": "2s", "timeout": "15m", "on_lost": "requeue", "on_expired": "fail",
+		"concurrency": {"name": "walk", "max": 5, "when_full": "wait"}, "rate": {"name": "walk", "max": 5, "per_ms": 1000}, "target": "payments:charge"}`
 	path, _ := w.submitted(full)
 	w.step(200, "POST", "/v1/executions", full)
 	w.step(422, "POST", "/v1/executions", `{"workflow": "w", "idempotency_key": "k"}`)

@@ -9,20 +9,23 @@ import (
 
 // Submit requests a new execution. The fields of its policy stand beside the other fields.
 type Submit struct {
-	ID             belay.ExecutionID `json:"id,omitzero" doc:"The execution's id, made by the client. A repeat with the same id finds the first execution."`
-	Workflow       string            `json:"workflow" minLength:"1" maxLength:"200"`
-	Version        string            `json:"version,omitempty" maxLength:"200"`
-	Input          json.RawMessage   `json:"input,omitempty" doc:"Any JSON; at most 1 MiB."`
-	Queue          string            `json:"queue,omitempty" maxLength:"200" doc:"Without it the queue is named default."`
-	Priority       int               `json:"priority,omitempty" minimum:"-100" maximum:"100"`
-	Labels         map[string]string `json:"labels,omitempty" doc:"For people and filters."`
-	WorkerLabels   map[string]string `json:"worker_labels,omitempty" doc:"Labels that a worker must have to claim the execution."`
-	Dispatch       string            `json:"dispatch,omitempty" enum:"external" doc:"external: workers never claim the execution; a program owns it by a lock."`
-	DueAt          time.Time         `json:"due_at,omitzero" doc:"When the execution may first run; without it, at once."`
-	IdempotencyKey string            `json:"idempotency_key,omitempty" maxLength:"200" doc:"A repeat with the same workflow and key finds the first execution. The header Idempotency-Key means the same."`
-	Trigger        belay.Trigger     `json:"trigger,omitempty" enum:"manual,parent,cron,event,webhook,queue"`
-	Parent         *Lease            `json:"parent,omitempty" doc:"The lease of the run that starts this execution as its child."`
-	ParentKey      string            `json:"parent_key,omitempty" maxLength:"200"`
+	ID             belay.ExecutionID  `json:"id,omitzero" doc:"The execution's id, made by the client. A repeat with the same id finds the first execution."`
+	Workflow       string             `json:"workflow" minLength:"1" maxLength:"200"`
+	Version        string             `json:"version,omitempty" maxLength:"200"`
+	Input          json.RawMessage    `json:"input,omitempty" doc:"Any JSON; at most 1 MiB."`
+	Queue          string             `json:"queue,omitempty" maxLength:"200" doc:"Without it the queue is named default."`
+	Priority       int                `json:"priority,omitempty" minimum:"-100" maximum:"100"`
+	Labels         map[string]string  `json:"labels,omitempty" doc:"For people and filters."`
+	WorkerLabels   map[string]string  `json:"worker_labels,omitempty" doc:"Labels that a worker must have to claim the execution."`
+	Dispatch       string             `json:"dispatch,omitempty" enum:"external" doc:"external: workers never claim the execution; a program owns it by a lock."`
+	DueAt          time.Time          `json:"due_at,omitzero" doc:"When the execution may first run; without it, at once."`
+	IdempotencyKey string             `json:"idempotency_key,omitempty" maxLength:"200" doc:"A repeat with the same workflow and key finds the first execution. The header Idempotency-Key means the same."`
+	Trigger        belay.Trigger      `json:"trigger,omitempty" enum:"manual,parent,cron,event,webhook,queue"`
+	Concurrency    *belay.Concurrency `json:"concurrency,omitempty" doc:"A limit: at most max executions of its name are under way at once, each from its first run to its end."`
+	Rate           *Rate              `json:"rate,omitempty" doc:"A rate: at most max runs of its name start within the time per."`
+	Target         string             `json:"target,omitempty" maxLength:"200" doc:"What the runs call, as in payments:charge. While the target's circuit breaker is open, the execution waits."`
+	Parent         *Lease             `json:"parent,omitempty" doc:"The lease of the run that starts this execution as its child."`
+	ParentKey      string             `json:"parent_key,omitempty" maxLength:"200"`
 	PolicyFields
 	PolicyMS
 }
@@ -33,6 +36,7 @@ func SubmitOf(s belay.Submission) Submit {
 		ID: s.ID, Workflow: s.Workflow, Version: s.Version, Input: s.Input, Queue: s.Queue, Priority: s.Priority,
 		Labels: s.Labels, WorkerLabels: s.WorkerLabels, DueAt: s.DueAt, IdempotencyKey: s.IdempotencyKey,
 		Trigger: s.Trigger, ParentKey: s.ParentKey, PolicyFields: PolicyFields(s.Policy),
+		Concurrency: s.Concurrency, Rate: RateOf(s.Rate), Target: s.Target,
 	}
 	if s.External {
 		w.Dispatch = "external"
@@ -48,10 +52,15 @@ func SubmitOf(s belay.Submission) Submit {
 // duration differ.
 func (w *Submit) Submission() (belay.Submission, error) {
 	policy, err := w.policy(w.PolicyFields)
+	gates, wrong := w.gates()
+	if err == nil {
+		err = wrong
+	}
 	s := belay.Submission{
 		ID: w.ID, Workflow: w.Workflow, Version: w.Version, Input: w.Input, Queue: w.Queue, Priority: w.Priority,
 		Labels: w.Labels, WorkerLabels: w.WorkerLabels, DueAt: w.DueAt, IdempotencyKey: w.IdempotencyKey,
 		Trigger: w.Trigger, ParentKey: w.ParentKey, Policy: policy, External: w.Dispatch == "external",
+		Gates: gates,
 	}
 	if w.Parent != nil {
 		l := w.Parent.Lease()

@@ -43,6 +43,33 @@ func (w *GateRate) Time() (belay.Duration, error) {
 	return per, err
 }
 
+// Rate is the rate that a submission names.
+type Rate struct {
+	Name  string         `json:"name" minLength:"1" maxLength:"200"`
+	Max   int            `json:"max" minimum:"1" maximum:"1000000" doc:"How many runs may start within the time."`
+	Per   belay.Duration `json:"per,omitempty" doc:"The time, between a millisecond and a day."`
+	PerMS int64          `json:"per_ms,omitempty" minimum:"0" doc:"per in milliseconds."`
+}
+
+// RateOf converts the rate of a submission for the wire, nil if there is none.
+func RateOf(r *belay.Rate) *Rate {
+	if r == nil {
+		return nil
+	}
+	return &Rate{Name: r.Name, Max: r.Max, Per: r.Per}
+}
+
+// gates are the gates that the submission names. CodeInvalid if the time of the rate is given twice and
+// differs.
+func (w *Submit) gates() (belay.Gates, error) {
+	g := belay.Gates{Concurrency: w.Concurrency, Target: w.Target}
+	if w.Rate == nil {
+		return g, nil
+	}
+	g.Rate = &belay.Rate{Name: w.Rate.Name, Max: w.Rate.Max, Per: w.Rate.Per}
+	return g, eachDuration(millis{"rate.per", &g.Rate.Per, w.Rate.PerMS})
+}
+
 // GateBreaker sets the circuit breaker of a target.
 type GateBreaker struct {
 	State BreakerState `json:"state" enum:"open,closed,automatic" doc:"open and closed hold until the state is set to automatic again, which begins with a closed breaker."`

@@ -1501,6 +1501,13 @@ export interface components {
             object: string;
             usage?: components["schemas"]["Consumed"];
         };
+        Concurrency: {
+            /** Format: int64 */
+            max: number;
+            name: string;
+            /** @enum {string} */
+            when_full?: "wait" | "reject" | "replace";
+        };
         Consumed: {
             /** Format: int64 */
             completion_tokens: number;
@@ -2176,6 +2183,24 @@ export interface components {
             event: "progress";
             id: string;
         };
+        Rate: {
+            /**
+             * Format: int64
+             * @description How many runs may start within the time.
+             */
+            max: number;
+            name: string;
+            /**
+             * @description The time, between a millisecond and a day.
+             * @example 90s
+             */
+            per?: string;
+            /**
+             * Format: int64
+             * @description per in milliseconds.
+             */
+            per_ms?: number;
+        };
         Reason: {
             code: string;
             text?: string;
@@ -2445,6 +2470,8 @@ export interface components {
              * @description cancel_grace in milliseconds.
              */
             cancel_grace_ms?: number;
+            /** @description A limit: at most max executions of its name are under way at once, each from its first run to its end. */
+            concurrency?: components["schemas"]["Concurrency"];
             /**
              * @description external: workers never claim the execution; a program owns it by a lock.
              * @enum {string}
@@ -2495,6 +2522,8 @@ export interface components {
             priority?: number;
             /** @description Without it the queue is named default. */
             queue?: string;
+            /** @description A rate: at most max runs of its name start within the time per. */
+            rate?: components["schemas"]["Rate"];
             /** @example 90s */
             run_timeout?: string;
             /**
@@ -2516,6 +2545,8 @@ export interface components {
              * @description start_timeout in milliseconds.
              */
             start_timeout_ms?: number;
+            /** @description What the runs call, as in payments:charge. While the target's circuit breaker is open, the execution waits. */
+            target?: string;
             /** @example 90s */
             timeout?: string;
             /**

@@ -23,6 +23,16 @@ func (e *env) changed(id belay.GateID, a belay.GateAction, with ...func(*belay.G
 	return g
 }
 
+// gated submits an execution of workflow "w" that names gates.
+func (e *env) gated(g belay.Gates) belay.ExecutionID {
+	e.Helper()
+	out, err := e.b.Submit(e.ctx, belay.Submission{Workflow: "w", Gates: g})
+	if err != nil || out[0].Err != nil {
+		e.Fatal(err, out)
+	}
+	return out[0].ID
+}
+
 func done(context.Context, any) (string, error) { return "done", nil }
 
 var gates = []testCase{
@@ -33,7 +43,7 @@ var gates = []testCase{
 			e.Errorf("%+v", g)
 		}
 		id := e.start(nil)
-		e.sleep(time.Hour)
+		e.sleep(10 * time.Minute)
 		e.wantState(id, belay.Pending)
 		if why, err := e.b.Explain(e.ctx, id); err != nil || !strings.Contains(fmt.Sprint(why), "because") {
 			e.Errorf("explained as %+v, %v", why, err)
@@ -129,6 +139,66 @@ var gates = []testCase{
 		again.Action = belay.GateResume
 		_, err := e.b.ChangeGate(e.ctx, again)
 		e.refused("another change", err, belay.CodeIdempotencyMismatch, "")
+	}},
+
+	{"a limit that submissions name lets so many be under way, in order", func(e *env) {
+		e.hire(register("w", func(context.Context, any) (string, error) {
+			time.Sleep(time.Minute)
+			return "done", nil
+		}))
+		var ids []belay.ExecutionID
+		for range 4 {
+			ids = append(ids, e.gated(belay.Gates{Concurrency: &belay.Concurrency{Name: "x/y", Max: 2}}))
+		}
+		e.sleep(30 * time.Second)
+		g, err := e.b.Gate(e.ctx, "limit:x/y")
+		if err != nil || g.Held != 2 || g.Waiting != 2 || len(g.Line) != 2 || g.Line[0] != ids[2] ||
+			g.Line[1] != ids[3] {
+			e.Errorf("%+v, %v", g, err)
+		}
+		for _, id := range ids {
+			want(e, id, "done")
+		}
+		e.within("end", time.Since(e.began), 2*time.Minute, 2*time.Minute+5*time.Second)
+	}},
+
+	{"a full limit rejects or replaces, as the submission says", func(e *env) {
+		limit := func(when belay.WhenFull) belay.Submission {
+			return belay.Submission{Workflow: "w", Gates: belay.Gates{
+				Concurrency: &belay.Concurrency{Name: "x", Max: 1, WhenFull: when},
+			}}
+		}
+		first := e.gated(limit(belay.WaitWhenFull).Gates)
+		out, err := e.b.Submit(e.ctx, limit(belay.RejectWhenFull))
+		e.must(err)
+		e.refused("a full limit", out[0].Err, belay.CodeConflict, "")
+		e.gated(limit(belay.ReplaceWhenFull).Gates)
+		e.wantState(first, belay.Cancelled)
+	}},
+
+	{"executions for a target wait while its breaker is open, and nothing is charged", func(e *env) {
+		e.hire(register("w", done))
+		e.changed("target:payments:charge", belay.GateForceOpen)
+		id := e.gated(belay.Gates{Target: "payments:charge"})
+		e.sleep(10 * time.Minute)
+		if x := e.wantState(id, belay.Pending); x.Token != 0 {
+			e.Errorf("it ran: %+v", x)
+		}
+		e.changed("target:payments:charge", belay.GateAutomatic)
+		want(e, id, "done")
+	}},
+
+	{"a rate that submissions name lets so many runs start", func(e *env) {
+		e.hire(register("w", done))
+		var ids []belay.ExecutionID
+		for range 4 {
+			pace := belay.Rate{Name: "r", Max: 1, Per: belay.Duration(time.Minute)}
+			ids = append(ids, e.gated(belay.Gates{Rate: &pace}))
+		}
+		for _, id := range ids {
+			want(e, id, "done")
+		}
+		e.within("end", time.Since(e.began), 2*time.Minute, 4*time.Minute)
 	}},
 
 	{"changes that no gate allows are refused", func(e *env) {
