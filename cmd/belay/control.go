@@ -31,18 +31,29 @@ func (a *app) cancelCommand() *cobra.Command {
 }
 
 func (a *app) pauseCommand() *cobra.Command {
-	return a.actionCommand("pause", "Pause an execution at its next step",
+	var f gateFlags
+	c := a.actionCommand("pause", "Pause an execution, or a queue, a workflow or a target",
 		"Pause an execution. If it is running, it stops at its next step. No worker runs it until belay resume.\n"+
-			"Signals are still delivered to a paused execution, and its deadlines still end it.",
+			"Signals are still delivered to a paused execution, and its deadlines still end it.\n\n"+
+			"With --queue, --workflow, --target, --limit or --rate belay pauses this gate: nothing new of the queue\n"+
+			"or the workflow, or that names the target, the limit or the rate, starts, and what runs goes on.\n"+
+			"The pause ends at --until, or with belay resume.\n\n"+
+			"  belay pause --queue reports --until 2h --reason 'the database is moved'",
 		func(c *belay.Control) { c.Action = belay.ActionPause })
+	c.Flags().StringVar(&f.until, "until", "",
+		"with --queue or another gate: the end of the pause, as a `time` like 2026-11-20T08:00:00Z or a "+
+			"duration from now like 2h")
+	return a.orGate(c, &f, belay.GatePause)
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return a.actionCommand("resume", "Let a paused execution continue",
+	c := a.actionCommand("resume", "End the pause of an execution, a queue, a workflow or a target",
 		"Let an execution that belay pause has paused continue from its last checkpoint. An execution whose\n"+
 			"belay run was interrupted is not paused: type the same belay run line again, with --resume. To\n"+
-			"reopen a failed or cancelled execution, use belay retry.",
+			"reopen a failed or cancelled execution, use belay retry.\n\n"+
+			"With --queue, --workflow, --target, --limit or --rate the pause of this gate ends.",
 		func(c *belay.Control) { c.Action = belay.ActionResume })
+	return a.orGate(c, new(gateFlags), belay.GateResume)
 }
 
 func (a *app) retryCommand() *cobra.Command {
@@ -92,7 +103,7 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 			})
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "the reason, which the execution's history records")
+	c.Flags().StringVar(&reason, "reason", "", "the reason, which the history records")
 	return c
 }
 

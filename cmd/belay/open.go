@@ -31,6 +31,8 @@ type reader interface {
 	Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error)
 	Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error)
 	Workers(ctx context.Context) ([]belay.Worker, error)
+	Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error)
+	Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, error)
 }
 
 // reading calls f with a reader of the store that --store names. Without --store it calls f with a

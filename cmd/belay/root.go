@@ -161,7 +161,8 @@ func (a *app) root() *cobra.Command {
 		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(),
 		a.explainCommand(),
 		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.signalCommand(),
-		a.lockCommand(), a.workersCommand(), a.workspacesCommand(), a.demoCommand(), a.serveCommand(),
+		a.lockCommand(), a.gatesCommand(), a.limitsCommand(), a.ratesCommand(), a.breakersCommand(),
+		a.workersCommand(), a.workspacesCommand(), a.demoCommand(), a.serveCommand(),
 		a.workerCommand(), a.keysCommand(), a.backupCommand(), a.restoreCommand(), a.migrateCommand(),
 		a.doctorCommand(), a.versionCommand(),
 	)

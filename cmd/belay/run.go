@@ -33,6 +33,7 @@ type runFlags struct {
 	resume, isolated bool
 	timeout, grace   time.Duration
 	steps, env       []string
+	own              ownGates
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -92,6 +93,7 @@ system user of its own.`,
 	c.Flags().StringArrayVar(&f.steps, "step", nil,
 		"a durable step, as `name=command`, which sh runs; may be repeated; replaces COMMAND")
 	c.Flags().StringSliceVar(&f.env, "env", nil, "pass on the environment variable `NAME`; its value is not stored")
+	f.own.register(c)
 	_ = c.MarkFlagDirname("repo")
 	return c
 }
@@ -178,6 +180,10 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	gates, err := f.own.gates()
+	if err != nil {
+		return err
+	}
 	line := commandLine(job)
 	view := newView(a, job, f.isolated)
 	s, err := a.openSession(ctx, "belay run -- "+line, view, f.isolated)
@@ -186,7 +192,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	}
 	f.warnEmpty(view, job)
 	s.runner.Workspaces.Credentials = withLogin(job.Repo, f.login, s.runner.Workspaces.Credentials)
-	e, err := s.submit(ctx, f, job, line)
+	e, err := s.submit(ctx, f, job, line, gates)
 	if err == nil {
 		err = s.work(ctx, e)
 	}
@@ -194,7 +200,8 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 }
 
 // submit returns the execution that the command line continues, or submits a new execution.
-func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line string) (*belay.Execution, error) {
+func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line string,
+	gates belay.Gates) (*belay.Execution, error) {
 	input, err := json.Marshal(job)
 	if err != nil {
 		return nil, err
@@ -211,6 +218,7 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 	sub := belay.Submission{
 		ID: id, Workflow: agent.Workflow, Input: input, Queue: agent.RunQueue + id.String(), IdempotencyKey: f.key,
 		Labels: map[string]string{agent.LabelCommand: screen.Brief(line, 60), labelLine: digest},
+		Gates:  gates,
 		Policy: belay.Policy{
 			MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace,
 			// After each lost run the user decides whether to type the command line again. So a

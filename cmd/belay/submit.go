@@ -27,6 +27,7 @@ type submitFlags struct {
 	timeout                         time.Duration
 	external, wait                  bool
 	job                             runFlags
+	own                             ownGates
 }
 
 func (a *app) submitCommand() *cobra.Command {
@@ -86,6 +87,7 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 	c.Flags().StringSliceVar(&f.job.env, "env", nil,
 		"with a COMMAND: pass the worker's environment variable `NAME` to the command; the worker's agent.env must "+
 			"list it")
+	f.own.register(c)
 	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -119,7 +121,10 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	if s.WorkerLabels, err = pairs("worker-label", f.workerLabels); err != nil {
 		return s, err
 	}
-	if s.DueAt, err = moment(f.due, time.Now()); err != nil {
+	if s.Gates, err = f.own.gates(); err != nil {
+		return s, err
+	}
+	if s.DueAt, err = moment("due", f.due, time.Now()); err != nil {
 		return s, err
 	}
 	if command != nil || f.job.repo != "" || f.job.ref != "" || len(f.job.env) > 0 {
@@ -220,8 +225,8 @@ func pairs(flag string, args []string) (map[string]string, error) {
 	return m, nil
 }
 
-// moment reads a time, or a duration from now on. It returns the zero time for an empty text.
-func moment(text string, now time.Time) (time.Time, error) {
+// moment reads the time of a flag, or a duration from now on. It returns the zero time for an empty text.
+func moment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -230,7 +235,8 @@ func moment(text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, usage("--due %s is neither a time like 2026-11-20T08:00:00Z nor a duration like 15m", quoted(text))
+		return t, usage("--%s %s is neither a time like 2026-11-20T08:00:00Z nor a duration like 15m", flag,
+			quoted(text))
 	}
 	return t, nil
 }

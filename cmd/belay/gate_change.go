@@ -1,0 +1,163 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+)
+
+// gateOf is the gate that an argument names: a whole id like queue:default, or the name of a gate of
+// the usual kind.
+func gateOf(arg, usual string) belay.GateID {
+	if kind, _, ok := strings.Cut(arg, ":"); ok && slices.Contains(gateKinds, kind) {
+		return belay.GateID(arg)
+	}
+	return belay.Gate(usual, arg)
+}
+
+// changeGate carries out a change of a gate and prints the gate.
+func (a *app) changeGate(c *cobra.Command, change belay.GateChange) error {
+	ctx := named(c)
+	change.Actor, change.Op = actor(), belay.OpID(embedded.NewID())
+	return a.writing(ctx, func(b belay.Backend) error {
+		g, err := b.ChangeGate(ctx, change)
+		if err != nil {
+			return err
+		}
+		return a.printGate(&g)
+	})
+}
+
+// gateCommand is a command that changes one gate. fill adds what the arguments after the gate say.
+func (a *app) gateCommand(use, brief, long, kind string, action belay.GateAction,
+	fill func(c *belay.GateChange, args []string) error, more ...string) *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: use, Short: brief, Long: long, Args: exactly(append([]string{"a gate"}, more...)...),
+		ValidArgsFunction: a.completeGates(""),
+		RunE: func(c *cobra.Command, args []string) error {
+			change := belay.GateChange{Gate: gateOf(args[0], kind), Action: action, Reason: reason}
+			if fill != nil {
+				if err := fill(&change, args[1:]); err != nil {
+					return err
+				}
+			}
+			return a.changeGate(c, change)
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "the reason, which the audit keeps")
+	_ = c.RegisterFlagCompletionFunc("reason", cobra.NoFileCompletions)
+	return c
+}
+
+func (a *app) limitsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "limits", Short: "Limit how many executions or runs are under way at once", Args: none,
+		Long: `Show and set limits. A limit that executions name (belay submit --concurrency) counts
+executions from their first run to their end. A limit of a queue or a workflow counts
+runs.
+
+  belay limits set crawler 5            the executions that name the limit crawler
+  belay limits set queue:default 20     all runs of a queue
+  belay limits set workflow:report 1    all runs of a workflow
+  belay limits rm crawler               let the limit that the executions name count`,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(a.gatesLsCommand("", "limit"),
+		a.gateCommand("set GATE MAX", "Set the limit of a name, a queue or a workflow",
+			"Set a limit. It counts before the limit that executions name. If more than MAX are under way, all of\n"+
+				"them go on, and nothing new starts until fewer are. GATE is the name of a limit, queue:NAME or\n"+
+				"workflow:NAME.", belay.GateLimit, belay.GateSetLimit, setMax, "a number"),
+		a.gateCommand("rm GATE", "Remove the limit that an operator has set",
+			"Remove the limit that an operator has set. The limit that executions name, if there is one, counts\n"+
+				"again. GATE is the name of a limit, queue:NAME or workflow:NAME.", belay.GateLimit,
+			belay.GateUnsetLimit, nil))
+	return c
+}
+
+// setMax reads the limit of a change.
+func setMax(c *belay.GateChange, args []string) (err error) {
+	if c.Max, err = strconv.Atoi(args[0]); err != nil {
+		return usage("the limit %s is not a number", quoted(args[0]))
+	}
+	return nil
+}
+
+func (a *app) ratesCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rates", Short: "Set how many runs may start within a time", Args: none,
+		Long: `Show and set rates: how many runs may start within a time.
+
+  belay rates set mail 10/s               the runs of executions that name the rate mail
+  belay rates set queue:default 100/1m    all runs of a queue
+  belay rates rm mail                     let the rate that the executions name count`,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(a.gatesLsCommand("", "rate"),
+		a.gateCommand("set GATE MAX/TIME", "Set the rate of a name, a queue or a workflow",
+			"Set a rate. It counts before the rate that executions name. GATE is the name of a rate, queue:NAME or\n"+
+				"workflow:NAME. MAX/TIME is like 10/s, 100/1m or 5/1h30m.", belay.GateRate, belay.GateSetRate,
+			func(c *belay.GateChange, args []string) (err error) {
+				c.Max, c.Per, err = pace(args[0])
+				return err
+			}, "a rate like 10/s"),
+		a.gateCommand("rm GATE", "Remove the rate that an operator has set",
+			"Remove the rate that an operator has set. The rate that executions name, if there is one, counts\n"+
+				"again. GATE is the name of a rate, queue:NAME or workflow:NAME.", belay.GateRate,
+			belay.GateUnsetRate, nil))
+	return c
+}
+
+// pace reads a rate like 10/s or 100/1m.
+func pace(text string) (limit int, per belay.Duration, err error) {
+	before, after, ok := strings.Cut(text, "/")
+	limit, err = strconv.Atoi(before)
+	if after != "" && (after[0] < '0' || after[0] > '9') && after[0] != '.' && after[0] != '-' {
+		after = "1" + after
+	}
+	d, derr := time.ParseDuration(after)
+	if !ok || err != nil || derr != nil {
+		return 0, 0, usage("the rate %s is not of the form MAX/TIME, as in 10/s or 100/1m", quoted(text))
+	}
+	return limit, belay.Duration(d), nil
+}
+
+func (a *app) breakersCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "breakers", Short: "Show and force the circuit breakers of targets", Args: none,
+		Long: `Show and force the circuit breakers of targets. A target is what runs call, as in
+payments:charge; executions name it (belay submit --target). After some failures its
+circuit breaker opens: executions that name the target wait and are charged nothing.
+After a while a few of them try, and if these succeed the breaker closes.
+
+  belay breakers ls
+  belay breakers open payments:charge --reason 'the provider is down'
+  belay breakers auto payments:charge     let the breaker work by itself again`,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	get := a.gatesGetCommand()
+	c.AddCommand(a.gatesLsCommand(belay.GateTarget, "breaker"), get,
+		a.gateCommand("open TARGET", "Let nothing call a target",
+			"Force the circuit breaker of a target open: executions that name the target wait until belay breakers\n"+
+				"auto or belay breakers close. Runs that have started go on.", belay.GateTarget,
+			belay.GateForceOpen, nil),
+		a.gateCommand("close TARGET", "Let calls of a target through, whatever fails",
+			"Force the circuit breaker of a target closed: it stays closed, whatever fails, until belay breakers\n"+
+				"auto.", belay.GateTarget, belay.GateForceClosed, nil),
+		a.gateCommand("auto TARGET", "Let the circuit breaker of a target work by itself",
+			"Let the circuit breaker of a target work by itself again. It begins closed, with no failure counted.",
+			belay.GateTarget, belay.GateAutomatic, nil))
+	run := get.RunE
+	get.Use, get.Short, get.Args = "get TARGET", "Show a circuit breaker and what waits for it", exactly("a target")
+	get.Long = "Show the circuit breaker of a target, and the executions that wait for it."
+	get.RunE = func(c *cobra.Command, args []string) error {
+		return run(c, []string{string(gateOf(args[0], belay.GateTarget))})
+	}
+	return c
+}
