@@ -46,8 +46,9 @@ const (
 	// it allows have not ended, including those that wait.
 	RejectWhenFull WhenFull = "reject"
 	// ReplaceWhenFull accepts the submission and cancels the oldest executions under the limit, so
-	// many that the others and the new execution do not exceed the limit. The new execution waits
-	// until the cancelled executions have ended.
+	// many that the others and the new execution do not exceed the limit, but at most 100. The new
+	// execution waits until the cancelled executions have ended. Over HTTP, the key of such a
+	// submission also needs ScopeOperate.
 	ReplaceWhenFull WhenFull = "replace"
 )
 

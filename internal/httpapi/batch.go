@@ -15,7 +15,7 @@ func (a *api) batch() {
 		id: "batch", method: http.MethodPost, path: "/v1/batch", tag: "operations",
 		summary: "Carry out many operations at once",
 		doc: "Each operation succeeds or fails independently and has its own result, in the order of the request. Each " +
-			"needs the scope of its own route.",
+			"needs the scopes of its own route.",
 		example: `{"ops": [{"submit": {"workflow": "build"}}, {"signal": {"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "name": "go"}}]}`,
 		scopes:  []belay.Scope{belay.ScopeSubmit, belay.ScopeWorker}, body: true, limit: wire.MaxBatchBody,
 		submits: true,
@@ -72,14 +72,14 @@ func (a *api) carry(ctx context.Context, r *http.Request, b *wire.Batch, _ http.
 
 // allowed refuses an operation that the caller's key has no scope for.
 func allowed(who caller, o *wire.Op) error {
-	switch {
-	case o.Submit != nil && o.Submit.Parent != nil:
-		return who.need(belay.ScopeWorker)
-	case o.Submit != nil, o.Signal != nil:
-		return who.need(belay.ScopeSubmit)
-	default:
-		return who.need(belay.ScopeWorker)
+	need := belay.ScopeWorker
+	if o.Submit != nil && o.Submit.Parent == nil || o.Signal != nil {
+		need = belay.ScopeSubmit
 	}
+	if err := who.need(need); err != nil || o.Submit == nil {
+		return err
+	}
+	return mayReplace(who, o.Submit)
 }
 
 // one carries out an operation other than a submission.

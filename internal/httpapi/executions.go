@@ -38,7 +38,8 @@ func (a *api) executions() {
 		id: "submit", method: http.MethodPost, path: "/v1/executions", tag: "executions",
 		summary: "Submit an execution",
 		doc: "No worker needs to have the workflow yet. 200 says that the execution was stored before, " +
-			"under its id or Idempotency-Key.",
+			"under its id or Idempotency-Key. A submission with when_full replace cancels other executions, so that " +
+			"its key also needs the scope operate.",
 		example: `{"workflow": "build", "input": {"commit": "3f2c1e"}, "labels": {"team": "web"}, "timeout": "15m"}`,
 		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
 		wait:   true,
@@ -96,6 +97,9 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 			return nil, err
 		}
 	}
+	if err := mayReplace(callerOf(ctx), &in.Body); err != nil {
+		return nil, err
+	}
 	s, err := in.Body.Submission()
 	if err != nil {
 		return nil, err
@@ -119,6 +123,14 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 		out.Status, out.Replayed = http.StatusOK, "true"
 	}
 	return out, nil
+}
+
+// mayReplace refuses a submission that would cancel other executions if the caller may not cancel them.
+func mayReplace(who caller, s *wire.Submit) error {
+	if l := s.Concurrency; l != nil && l.WhenFull == belay.ReplaceWhenFull {
+		return who.need(belay.ScopeOperate)
+	}
+	return nil
 }
 
 // awaited reads an execution. If wait is above 0, as the header Prefer requests, awaited first

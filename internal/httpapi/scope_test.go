@@ -180,6 +180,58 @@ func TestBatchNeedsEachScope(t *testing.T) {
 	}
 }
 
+// A submission with when_full replace cancels other executions, so its key needs the scope of a cancel, alone,
+// in a batch and as a child. A refused submission leaves the others as they were.
+func TestASubmissionThatReplacesNeedsTheScopeOfACancel(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	const (
+		lease   = `{"execution": "ex_0000000000000000000000000z", "token": 1, "lease_id": "ls_0000000000000000000000000000000000000000000000000001"}`
+		replace = `{"workflow": "other", "queue": "other", "concurrency": {"name": "x", "max": 1, "when_full": "replace"}}`
+		child   = `{"workflow": "other", "concurrency": {"name": "x", "max": 1, "when_full": "replace"}, "parent": ` + lease + `, "parent_key": "k"}`
+	)
+	victim := s.submit(`{"workflow": "w", "concurrency": {"name": "x", "max": 1}}`)
+	for _, scopes := range [][]belay.Scope{
+		{belay.ScopeSubmit}, {belay.ScopeSubmit, belay.ScopeRead, belay.ScopeWorker}, {belay.ScopeOperate},
+	} {
+		c := s.withKey("narrow", scopes...)
+		c.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, "/v1/executions", replace)
+		if len(scopes) == 3 {
+			c.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, "/v1/executions", child)
+		}
+		if !slices.Contains(scopes, belay.ScopeSubmit) {
+			continue
+		}
+		var reply struct {
+			Results []struct{ Error *problem }
+		}
+		c.want(http.StatusOK, &reply, http.MethodPost, "/v1/batch",
+			`{"ops": [{"submit": `+replace+`}, {"submit": `+child+`}]}`)
+		for i, r := range reply.Results {
+			if r.Error == nil || r.Error.Code != belay.CodeForbidden {
+				t.Errorf("%s: operation %d of a batch: %+v", scopes, i, r.Error)
+			}
+		}
+	}
+	reader := s.withKey("reader", belay.ScopeRead)
+	state := func() belay.State {
+		var x belay.Execution
+		reader.want(http.StatusOK, &x, http.MethodGet, victim, "")
+		return x.State
+	}
+	if got := state(); got != belay.Pending {
+		t.Errorf("a refused submission left the other execution %s", got)
+	}
+	s.withKey("wide", belay.ScopeSubmit, belay.ScopeOperate).want(http.StatusCreated, nil, http.MethodPost,
+		"/v1/executions", replace)
+	s.withKey("waits", belay.ScopeSubmit).want(http.StatusCreated, nil, http.MethodPost, "/v1/executions",
+		`{"workflow": "w", "concurrency": {"name": "x", "max": 1, "when_full": "wait"}}`)
+	s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodPost, "/v1/executions", replace)
+	var x belay.Execution
+	for x.State != belay.Cancelled { // the cancel follows the submission
+		reader.want(http.StatusOK, &x, http.MethodGet, victim, "", "Prefer", "wait=10")
+	}
+}
+
 // A server lets every caller in until the first key is made. When the last key is revoked, it still
 // refuses callers without a key.
 func TestServerStaysClosed(t *testing.T) {

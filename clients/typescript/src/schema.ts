@@ -198,7 +198,7 @@ export interface paths {
         put?: never;
         /**
          * Carry out many operations at once
-         * @description Each operation succeeds or fails independently and has its own result, in the order of the request. Each needs the scope of its own route.
+         * @description Each operation succeeds or fails independently and has its own result, in the order of the request. Each needs the scopes of its own route.
          */
         post: operations["batch"];
         delete?: never;
@@ -282,7 +282,7 @@ export interface paths {
         put?: never;
         /**
          * Submit an execution
-         * @description No worker needs to have the workflow yet. 200 says that the execution was stored before, under its id or Idempotency-Key.
+         * @description No worker needs to have the workflow yet. 200 says that the execution was stored before, under its id or Idempotency-Key. A submission with when_full replace cancels other executions, so that its key also needs the scope operate.
          */
         post: operations["submit"];
         delete?: never;
