@@ -2,6 +2,7 @@ package machine
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -175,6 +176,19 @@ func TestWhenALimitIsFull(t *testing.T) {
 	s.refused(s.submission(limit("x", 2), full(belay.RejectWhenFull)), belay.CodeConflict)
 }
 
+// Rule: a limit whose name is as long as names may be replaces executions too: the reason of the
+// cancel is cut to the length that reasons may have, between two characters.
+func TestALimitWithALongNameReplaces(t *testing.T) {
+	for _, name := range []string{strings.Repeat("n", belay.MaxName), "x" + strings.Repeat("€", belay.MaxName/3)} {
+		s := newStage(t)
+		first := s.submit(limit(name, 1))
+		s.settled(s.submission(limit(name, 1), full(belay.ReplaceWhenFull)))
+		if e := s.row(first); e.State != belay.Cancelled {
+			t.Errorf("%q: the oldest is %s", name, e.State)
+		}
+	}
+}
+
 // Rule: a child cannot name a limit that one of its ancestors names, because the ancestor could
 // then wait for a child that waits for the ancestor's place.
 func TestAChildIsNotUnderTheLimitOfItsAncestor(t *testing.T) {
@@ -308,7 +322,9 @@ func TestAPausedQueueStartsNothing(t *testing.T) {
 		if g, err := ReadGate(s.objects[GateRef(gate)]); err != nil || g.Pause != nil {
 			t.Errorf("%s: the pause is there still: %+v, %v", gate, g.Pause, err)
 		}
-		s.refused(s.set(gate, belay.GatePause, func(c *belay.GateChange) { c.Until = s.now.Time() }), belay.CodeInvalid)
+		for _, over := range []time.Time{s.now.Time(), time.Unix(0, 0), time.Unix(0, 999), time.Unix(-1e9, 0)} {
+			s.refused(s.set(gate, belay.GatePause, func(c *belay.GateChange) { c.Until = over }), belay.CodeInvalid)
+		}
 	}
 }
 

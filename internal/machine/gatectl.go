@@ -153,7 +153,7 @@ func (c *SetGate) change(w *world, op string, g *Gate) error {
 	switch c.Action {
 	case belay.GatePause:
 		until := At(c.Until)
-		if until != 0 && until <= w.Now {
+		if !c.Until.IsZero() && until <= w.Now {
 			return refuse(belay.CodeInvalid, op, "until is %s, which has passed",
 				c.Until.UTC().Format("2006-01-02 15:04:05 MST"))
 		}

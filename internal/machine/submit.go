@@ -284,12 +284,13 @@ func (c *Submit) atLimit(w *world, parent *Execution) error {
 // replace cancels the n oldest executions of a limit; the new execution, whose id is by, replaces
 // them.
 func (w *world) replace(g *gate, n int, by belay.ExecutionID) {
+	// A cancel with a longer reason would be refused.
+	reason := clip("replaced by "+by.String()+" under the limit "+g.id.Name(), belay.MaxName)
 	for _, m := range w.Members {
 		if m.Gate == g.id && m.Execution != by && n > 0 {
 			n--
 			w.follow(&Act{belay.Control{
-				Execution: m.Execution, Action: belay.ActionCancel, Actor: System,
-				Reason: "replaced by " + by.String() + " under the limit " + g.id.Name(),
+				Execution: m.Execution, Action: belay.ActionCancel, Actor: System, Reason: reason,
 			}})
 		}
 	}
