@@ -190,9 +190,12 @@ type GatePace struct {
 
 // Breaker is the circuit breaker of a target.
 type Breaker struct {
-	// State is closed, open or half_open. Forced says whether an operator has set State.
+	// State is closed, open or half_open. Forced says whether an operator has set State; By and
+	// Reason are the operator and the operator's reason.
 	State        string    `json:"state"`
 	Forced       bool      `json:"forced,omitempty"`
+	By           string    `json:"by,omitempty"`
+	Reason       string    `json:"reason,omitempty"`
 	FailureCount int       `json:"failure_count"`
 	SuccessCount int       `json:"success_count"`
 	WindowStart  time.Time `json:"window_start,omitzero"`

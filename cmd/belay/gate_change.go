@@ -13,9 +13,11 @@ import (
 )
 
 // gateOf is the gate that an argument names: a whole id like queue:default, or the name of a gate of
-// the usual kind.
+// the usual kind. The names of targets often have a colon, so that an argument for a target is an id
+// only if it begins with target and a colon.
 func gateOf(arg, usual string) belay.GateID {
-	if kind, _, ok := strings.Cut(arg, ":"); ok && slices.Contains(gateKinds, kind) {
+	kind, _, ok := strings.Cut(arg, ":")
+	if ok && (kind == usual || usual != belay.GateTarget && slices.Contains(gateKinds, kind)) {
 		return belay.GateID(arg)
 	}
 	return belay.Gate(usual, arg)
@@ -38,8 +40,12 @@ func (a *app) changeGate(c *cobra.Command, change belay.GateChange) error {
 func (a *app) gateCommand(use, brief, long, kind string, action belay.GateAction,
 	fill func(c *belay.GateChange, args []string) error, more ...string) *cobra.Command {
 	var reason string
+	arg := "a gate"
+	if kind == belay.GateTarget {
+		arg = "a target"
+	}
 	c := &cobra.Command{
-		Use: use, Short: brief, Long: long, Args: exactly(append([]string{"a gate"}, more...)...),
+		Use: use, Short: brief, Long: long, Args: exactly(append([]string{arg}, more...)...),
 		ValidArgsFunction: a.completeGates(""),
 		RunE: func(c *cobra.Command, args []string) error {
 			change := belay.GateChange{Gate: gateOf(args[0], kind), Action: action, Reason: reason}

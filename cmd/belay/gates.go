@@ -166,19 +166,27 @@ func breakerOf(g *belay.GateInfo) string {
 // whyShut says why a gate is shut, by whom and until when.
 func whyShut(g *belay.GateInfo) string {
 	text := g.Why
-	if p := g.Pause; p != nil {
-		text = "paused"
-		if p.By != "" {
-			text += " by " + p.By
-		}
-		if p.Reason != "" {
-			text += ": " + p.Reason
-		}
+	switch p, b := g.Pause, g.Breaker; {
+	case p != nil:
+		text = done("paused", p.By, p.Reason)
+	case !g.Open && b != nil && b.Forced:
+		text = done("opened", b.By, b.Reason)
 	}
 	if !g.Until.IsZero() {
 		text += "; until " + g.Until.Local().Format(time.RFC3339)
 	}
 	return dash(text)
+}
+
+// done says what an operator has done to a gate, who it was, and why.
+func done(what, by, reason string) string {
+	if by != "" {
+		what += " by " + by
+	}
+	if reason != "" {
+		what += ": " + reason
+	}
+	return what
 }
 
 func (a *app) gatesGetCommand() *cobra.Command {
@@ -224,6 +232,12 @@ func (a *app) printGate(g *belay.GateDetail) error {
 	if b := g.Breaker; b != nil {
 		say("breaker", "%s; %d failures and %d successes counted", breakerOf(&g.GateInfo), b.FailureCount,
 			b.SuccessCount)
+		if b.Forced && (g.Open || g.Pause != nil) { // otherwise the line why says so
+			say("forced", "%s", done(b.State, b.By, b.Reason))
+		}
+		if !b.OpenedAt.IsZero() {
+			say("opened", "%s ago", since(b.OpenedAt))
+		}
 		if !b.LastFailedAt.IsZero() {
 			say("failed", "%s ago", since(b.LastFailedAt))
 		}

@@ -44,15 +44,20 @@ func TestAnOperatorChangesGates(t *testing.T) {
 	must("limit     7", "limits", "set", "queue:default", "7")
 	must("rate      100/1m", "rates", "set", "workflow:w", "100/m")
 	must("rate      10/1s", "rates", "set", "mail", "10/s")
-	must("forced open", "breakers", "open", "payments:charge", "--reason", "down")
+	must("forced    open by "+actor()+": why not", "breakers", "open", "payments:charge", "--reason", "why not")
+	must("forced open", "resume", "--target", "payments:charge")
+	must("opened by "+actor()+": down", "breakers", "open", "payments:charge", "--reason", "down")
 	must("forced open", "breakers", "ls")
-	must("forced closed", "breakers", "close", "target:payments:charge")
+	must("forced    closed by "+actor()+": it works", "breakers", "close", "target:payments:charge", "--reason",
+		"it works")
 	must("closed", "breakers", "auto", "payments:charge")
 	must("payments:charge", "breakers", "get", "payments:charge")
 	must("queue:default", "limits", "ls", "-o", "wide")
+	must("target:queue:publish", "breakers", "open", "queue:publish")
+	must("target:queue:publish", "breakers", "get", "queue:publish")
 	code, out, errs := belayIn(t, dir, "gates", "ls", "-o", "json")
 	var list []belay.GateInfo
-	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list) != 6 {
+	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list) != 7 {
 		t.Errorf("%v, %d gates, exit code %d: %s%s", err, len(list), code, out, errs)
 	}
 	code, out, errs = belayIn(t, dir, "gates", "ls", "--limit", "1")
@@ -87,7 +92,7 @@ func TestWrongChangesOfGatesAreRefused(t *testing.T) {
 		{"rates set x 5", "MAX/TIME", 64},
 		{"rates set x 5/0s", "not between", 65},
 		{"rates set x 99999999/s", "not between", 65},
-		{"breakers open queue:x", "only on gates of kind target", 65},
+		{"breakers open", "takes a target", 64},
 		{"gates get x", "an id is a kind, a colon and a name", 65},
 		{"gates ls --kind x", "it can be limit", 64},
 		{"gates ls --limit 0", "it must be 1 at least", 64},

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -41,9 +43,11 @@ func (x *explainer) gated(g *belay.GateDetail) {
 		x.broken(g)
 	case g.Limit != nil && g.Held >= g.Limit.Max:
 		x.out.Summary = fmt.Sprintf("It waits for a place in %s: %d of %d are taken.", name, g.Held, g.Limit.Max)
+		x.full(g)
 	case g.Rate != nil && g.Rate.Tokens == 0:
 		x.out.Summary = fmt.Sprintf("It waits for %s: its %d runs per %s have started.", name, g.Rate.Max,
 			g.Rate.Per.D())
+		x.spent(g)
 	default:
 		x.out.Summary = fmt.Sprintf("It waits for its turn at %s, which is open.", name)
 	}
@@ -61,35 +65,61 @@ func (x *explainer) gated(g *belay.GateDetail) {
 	if g.Held > maxChildren {
 		x.fact("%d more have a place", g.Held-maxChildren)
 	}
+	x.fact("`belay gates get %s` shows the gate", shellWord(string(g.ID)))
 	if e.DueAt != 0 && e.DueAt < x.now {
 		x.fact("it has been due for %s; the wait counts as no delay, and no attempt is charged", ago(x.now, e.DueAt))
 	}
 }
 
 func (x *explainer) paused(g *belay.GateDetail) {
-	by := "an operator"
-	if g.Pause.By != "" {
-		by = g.Pause.By
-	}
-	text := fmt.Sprintf("%s paused it %s ago", by, ago(x.now, machine.At(g.Pause.Since)))
-	if g.Pause.Reason != "" {
-		text += ": " + g.Pause.Reason
-	}
-	x.fact("%s", text)
+	x.fact("%s", deed(g.Pause.By, "paused", g.Pause.Since, g.Pause.Reason, x.now))
 	x.fact("`belay resume --%s %s` ends the pause", g.Kind, shellWord(g.Name))
 }
 
+// deed says which operator did something to a gate, when and why.
+func deed(by, verb string, at time.Time, reason string, now machine.Time) string {
+	text := fmt.Sprintf("%s %s it %s ago", cmp.Or(by, "an operator"), verb, ago(now, machine.At(at)))
+	if reason != "" {
+		text += ": " + reason
+	}
+	return text
+}
+
 func (x *explainer) broken(g *belay.GateDetail) {
-	b := g.Breaker
+	b, name := g.Breaker, gateWord(g)
 	switch {
 	case b.Forced:
-		x.fact("an operator opened it %s ago; `belay breakers auto %s` gives it back to the rules",
-			ago(x.now, machine.At(b.OpenedAt)), shellWord(g.Name))
+		x.fact("%s", deed(b.By, "opened", b.OpenedAt, b.Reason, x.now))
+		x.fact("`belay breakers auto %s` closes it and lets it work by itself again", name)
+		return
 	case b.State == string(machine.BreakerHalfOpen):
 		x.fact("a few runs are let through to try the target; %d of them have succeeded", b.SuccessCount)
 	default:
 		x.fact("it opened %s ago, after %d failures; the last was %s ago", ago(x.now, machine.At(b.OpenedAt)),
 			b.FailureCount, ago(x.now, machine.At(b.LastFailedAt)))
+	}
+	x.fact("if the target works, `belay breakers close %s` lets all runs through, until `belay breakers auto`", name)
+}
+
+// full names the command that changes a limit whose places are taken.
+func (x *explainer) full(g *belay.GateDetail) {
+	switch name := gateWord(g); {
+	case g.Limit.Set == 0:
+		x.fact("the executions that name the limit set it to %d; `belay limits set %s MAX` allows more", g.Limit.Max, name)
+	default:
+		x.fact("an operator set the limit to %d; `belay limits set %s MAX` allows more, `belay limits rm %s` removes it",
+			g.Limit.Max, name, name)
+	}
+}
+
+// spent names the command that changes a rate whose tokens are taken.
+func (x *explainer) spent(g *belay.GateDetail) {
+	switch name := gateWord(g); {
+	case !g.Rate.Set:
+		x.fact("the executions that name the rate set it; `belay rates set %s MAX/TIME` allows more", name)
+	default:
+		x.fact("an operator set the rate; `belay rates set %s MAX/TIME` allows more, `belay rates rm %s` removes it", name,
+			name)
 	}
 }
 
@@ -99,6 +129,16 @@ func many(n int) string {
 		return fmt.Sprintf("more than %d", machine.MaxHeads)
 	}
 	return fmt.Sprint(n)
+}
+
+// gateWord is a gate as people type it in the commands for limits, rates and circuit breakers: by its
+// name, or by its id if the commands would take the name for an option or for another gate.
+func gateWord(g *belay.GateDetail) string {
+	id := machine.CheckGate("", belay.GateID(g.Name)) == nil
+	if id || g.Kind == belay.GateQueue || g.Kind == belay.GateWorkflow || strings.HasPrefix(g.Name, "-") {
+		return shellWord(string(g.ID))
+	}
+	return shellWord(g.Name)
 }
 
 // shellWord returns s in the form in which a person types it in a shell, with quotes if they are

@@ -33,7 +33,16 @@ var gatedCases = []struct {
 		own: belay.Gates{Rate: &belay.Rate{Name: "api", Max: 1, Per: belay.Duration(time.Hour)}}},
 	{name: "a target is down", own: belay.Gates{Target: "payments:charge"}, before: 5, fail: 5},
 	{name: "a target was opened by an operator", own: belay.Gates{Target: "payments:charge"},
-		gate: belay.GateChange{Gate: "target:payments:charge", Action: belay.GateForceOpen, Actor: "ann"}},
+		gate: belay.GateChange{
+			Gate: "target:payments:charge", Action: belay.GateForceOpen, Actor: "ann", Reason: "they are down",
+		}},
+	{name: "a target with the name of another gate was opened", own: belay.Gates{Target: "queue:publish"},
+		gate: belay.GateChange{Gate: "target:queue:publish", Action: belay.GateForceOpen}},
+	{name: "a limit with a name for no shell is full", before: 1,
+		own: belay.Gates{Concurrency: &belay.Concurrency{Name: "-x `it's`", Max: 1}}},
+	{name: "a limit of an operator is full", before: 1,
+		own:  belay.Gates{Concurrency: &belay.Concurrency{Name: "crawler", Max: 5}},
+		gate: belay.GateChange{Gate: "limit:crawler", Action: belay.GateSetLimit, Max: 1}},
 	{name: "a target is paused", own: belay.Gates{Target: "payments:charge"},
 		gate: belay.GateChange{
 			Gate: "target:payments:charge", Action: belay.GatePause, Actor: "ann", Reason: "they migrate",

@@ -34,13 +34,16 @@ const (
 // Breaker is the circuit breaker of a target, the name of an external service that runs call.
 type Breaker struct {
 	State BreakerState `json:"state"`
-	// Forced says that an operator has set State. The rules do not change a forced State.
-	Forced       bool `json:"forced,omitempty"`
-	Failures     int  `json:"failure_count"` // since WindowStart while closed
-	Successes    int  `json:"success_count"` // of probes while half open
-	WindowStart  Time `json:"window_start,omitzero"`
-	LastFailedAt Time `json:"last_failure_at,omitzero"`
-	OpenedAt     Time `json:"opened_at,omitzero"`
+	// Forced says that an operator has set State. The rules do not change a forced State. By and
+	// Reason are the operator and the operator's reason.
+	Forced       bool   `json:"forced,omitempty"`
+	By           string `json:"by,omitempty"`
+	Reason       string `json:"reason,omitempty"`
+	Failures     int    `json:"failure_count"` // since WindowStart while closed
+	Successes    int    `json:"success_count"` // of probes while half open
+	WindowStart  Time   `json:"window_start,omitzero"`
+	LastFailedAt Time   `json:"last_failure_at,omitzero"`
+	OpenedAt     Time   `json:"opened_at,omitzero"`
 	// NextRetryAt is, while the breaker is open, the time at which it will let probes through;
 	// while it is half open, the time by which the running probes must have ended.
 	NextRetryAt Time `json:"next_retry_at,omitzero"`
@@ -105,16 +108,22 @@ func (b *Breaker) pass(now Time) bool {
 	return true
 }
 
-// force sets the state that an operator requests, or resets the breaker for GateAutomatic.
-func (b *Breaker) force(action belay.GateAction, now Time) {
-	*b = Breaker{State: BreakerClosed, LastFailedAt: b.LastFailedAt}
-	switch action {
+// force sets the state that an operator requests, or resets the breaker for GateAutomatic. A breaker
+// that an operator opens again stays open since the first time.
+func (b *Breaker) force(c *belay.GateChange, now Time) {
+	was := *b
+	*b = Breaker{State: BreakerClosed, LastFailedAt: was.LastFailedAt}
+	switch c.Action {
 	case belay.GateForceOpen:
-		b.State, b.Forced, b.OpenedAt = BreakerOpen, true, now
+		b.State, b.OpenedAt = BreakerOpen, now
+		if was.Forced && was.State == BreakerOpen {
+			b.OpenedAt = was.OpenedAt
+		}
 	case belay.GateForceClosed:
-		b.Forced = true
 	default:
+		return
 	}
+	b.Forced, b.By, b.Reason = true, c.Actor, c.Reason
 }
 
 // blamesTarget reports whether a failure of this class counts as a failure of the run's target.

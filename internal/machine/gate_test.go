@@ -441,12 +441,28 @@ func TestAForcedBreakerStays(t *testing.T) {
 	if s.row(id).Gate != gate {
 		t.Fatal("time let it through")
 	}
+	forced := func() Breaker {
+		t.Helper()
+		g, err := ReadGate(s.objects[GateRef(gate)])
+		if err != nil || g.Breaker == nil {
+			t.Fatalf("there is no breaker: %v", err)
+		}
+		return *g.Breaker
+	}
+	opened := forced().OpenedAt
+	s.do(s.set(gate, belay.GateForceOpen, func(c *belay.GateChange) { c.Actor, c.Reason = "bob", "still down" }))
+	if b := forced(); b.By != "bob" || b.Reason != "still down" || b.OpenedAt != opened {
+		t.Errorf("opened again, it is %+v; it was opened at %s", b, opened.Time())
+	}
 	s.settled(s.set(gate, belay.GateForceClosed))
 	for range 8 {
 		l := s.run(w, target("x"))
 		s.settled(s.settle(l, belay.OutcomeFailed))
 	}
 	s.settled(s.set(gate, belay.GateAutomatic))
+	if b := forced(); b.By != "" || b.Reason != "" {
+		t.Errorf("the operator stays on a breaker that works by itself: %+v", b)
+	}
 	for i := range 6 {
 		s.pass(time.Second)
 		if leases := s.all(w); len(leases) > 0 {
@@ -457,8 +473,8 @@ func TestAForcedBreakerStays(t *testing.T) {
 			t.Fatal("nothing was claimed")
 		}
 	}
-	if g, err := ReadGate(s.objects[GateRef(gate)]); err != nil || g.Breaker.State != BreakerClosed {
-		t.Errorf("failures that are not the target's opened it: %+v %v", g.Breaker, err)
+	if b := forced(); b.State != BreakerClosed {
+		t.Errorf("failures that are not the target's opened it: %+v", b)
 	}
 }
 

@@ -31,9 +31,9 @@ func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.Gat
 	}
 	if b := g.Breaker; b != nil {
 		v.Breaker = &belay.Breaker{
-			State: string(b.State), Forced: b.Forced, FailureCount: b.Failures, SuccessCount: b.Successes,
-			WindowStart: b.WindowStart.Time(), LastFailedAt: b.LastFailedAt.Time(), OpenedAt: b.OpenedAt.Time(),
-			NextRetryAt: b.NextRetryAt.Time(),
+			State: string(b.State), Forced: b.Forced, By: b.By, Reason: b.Reason, FailureCount: b.Failures,
+			SuccessCount: b.Successes, WindowStart: b.WindowStart.Time(), LastFailedAt: b.LastFailedAt.Time(),
+			OpenedAt: b.OpenedAt.Time(), NextRetryAt: b.NextRetryAt.Time(),
 		}
 	}
 	return v, nil

@@ -193,7 +193,7 @@ func (c *SetGate) change(w *world, op string, g *Gate) error {
 		if g.Breaker != nil {
 			b = *g.Breaker
 		}
-		b.force(c.Action, w.Now)
+		b.force(&c.GateChange, w.Now)
 		g.Breaker = &b
 	}
 	return nil

@@ -1334,6 +1334,7 @@ export interface components {
             results: components["schemas"]["Result"][];
         };
         Breaker: {
+            by?: string;
             /** Format: int64 */
             failure_count: number;
             forced?: boolean;
@@ -1343,6 +1344,7 @@ export interface components {
             next_retry_at?: string;
             /** Format: date-time */
             opened_at?: string;
+            reason?: string;
             state: string;
             /** Format: int64 */
             success_count: number;
@@ -1439,6 +1441,7 @@ export interface components {
             chunks: components["schemas"]["StoredChunk"][];
         };
         CircuitBreaker: {
+            by?: string;
             /** Format: int64 */
             failure_count: number;
             forced?: boolean;
@@ -1450,6 +1453,7 @@ export interface components {
             opened_at?: string;
             /** @description A pause by an operator, which shuts the target whatever the state of its circuit breaker is. */
             paused?: components["schemas"]["GatePaused"];
+            reason?: string;
             state: string;
             /** Format: int64 */
             success_count: number;
