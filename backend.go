@@ -88,6 +88,10 @@ type Owner interface {
 	// Resume reads the input, checkpoints and signals for which the reply to Claim or Lock had no
 	// room. It returns CodeLeaseLost if the lease is not valid any more.
 	Resume(ctx context.Context, q ResumeQuery) (Resumed, error)
+	// CallTarget asks, before a step calls an external service, whether the circuit breaker of this
+	// target lets the call through, and reports afterwards how the call ended. A repeated report of a
+	// failure may count as two failures. It returns CodeLeaseLost if the lease is not valid any more.
+	CallTarget(ctx context.Context, c TargetCall) (TargetAnswer, error)
 	// Append writes a chunk of a log or artifact under a lease. It returns CodeLeaseLost if the
 	// lease is not valid any more.
 	Append(ctx context.Context, c Chunk) error

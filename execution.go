@@ -25,6 +25,10 @@ type Failure struct {
 	Message string `json:"message"`
 	// Stack is the stack of a panic, at most 16 KiB. It is empty if the failure was not a panic.
 	Stack string `json:"stack,omitempty"`
+	// Target is the target whose circuit breaker has refused a call. Only a settlement with
+	// ClassCircuitOpen may have it: the execution then waits until the breaker lets calls through.
+	// The target is not stored with the run.
+	Target string `json:"target,omitempty"`
 }
 
 // Trigger is the kind of source that started an execution.

@@ -202,6 +202,34 @@ type Breaker struct {
 	LastFailedAt time.Time `json:"last_failure_at,omitzero"`
 	OpenedAt     time.Time `json:"opened_at,omitzero"`
 	NextRetryAt  time.Time `json:"next_retry_at,omitzero"`
+	// Probes is the number of calls by steps that are running to try the target.
+	Probes int `json:"probes,omitempty"`
+}
+
+// TargetCall is the beginning or the end of a call that a step makes to a target, an external
+// service that has a circuit breaker.
+type TargetCall struct {
+	// Lease is the lease of the run.
+	Lease  Lease
+	Target string
+	// Step distinguishes calls that the run makes at the same time.
+	Step string
+	// Outcome is 0 at the beginning of the call. At its end it is OutcomeSucceeded, OutcomeFailed if
+	// the target is to blame, or OutcomeReleased if the call failed and the target is not to blame.
+	// The end of a probe must be reported, and the end of another call only if it is OutcomeFailed.
+	Outcome Outcome
+}
+
+// TargetAnswer says whether a step may call a target.
+type TargetAnswer struct {
+	// Open says that the step may call the target now. Probe says that the call tries a target that
+	// has failed before; if its end is not reported within 30 seconds, the call counts as failed.
+	Open  bool
+	Probe bool
+	// If the target must not be called now, Why is the reason, and RetryAfter the time after which the
+	// circuit breaker lets calls through by itself, 0 if that is not known.
+	Why        string
+	RetryAfter time.Duration
 }
 
 // GateFilter selects gates.

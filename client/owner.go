@@ -78,6 +78,28 @@ func (c *Client) Settle(ctx context.Context, s belay.Settlement) error {
 	return err
 }
 
+// CallTarget asks a circuit breaker whether a step may call a target, or reports how the call ended.
+// The Client does not repeat the report of a failure, which could then count twice.
+func (c *Client) CallTarget(ctx context.Context, t belay.TargetCall) (belay.TargetAnswer, error) {
+	var reply wire.TargetAnswer
+	r := request{
+		op: "call target " + t.Target, method: http.MethodPost, path: "/v1/runs/" + t.Lease.Run().String() + "/target",
+		header: http.Header{}, reply: &reply,
+	}
+	setLease(r.header, t.Lease)
+	var err error
+	if r.body, err = body(r.op, wire.TargetCallOf(t)); err != nil {
+		return belay.TargetAnswer{}, err
+	}
+	err = c.once(ctx, &r)
+	return reply.Answer(), err
+}
+
+func setLease(h http.Header, l belay.Lease) {
+	h.Set("Lease-Id", wire.LeaseID{Worker: l.Worker, Secret: l.Secret}.String())
+	h.Set("Lease-Token", strconv.FormatInt(int64(l.Token), 10))
+}
+
 // Append writes a chunk of a log or artifact.
 func (c *Client) Append(ctx context.Context, k belay.Chunk) error {
 	w := wire.AppendOf(k)
@@ -103,8 +125,7 @@ func (c *Client) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed
 		query: url.Values{}, header: http.Header{}, reply: &reply, read: true,
 	}
 	number(r.query, "after", q.After)
-	r.header.Set("Lease-Id", wire.LeaseID{Worker: q.Lease.Worker, Secret: q.Lease.Secret}.String())
-	r.header.Set("Lease-Token", strconv.FormatInt(int64(q.Lease.Token), 10))
+	setLease(r.header, q.Lease)
 	if err := c.once(ctx, &r); err != nil {
 		return belay.Resumed{}, err
 	}

@@ -88,6 +88,18 @@ func ExampleRetry() {
 	// Output: fetched at try 3 <nil>
 }
 
+// All executions whose steps name a target share its circuit breaker. While the breaker is open, such
+// steps are not called, and their executions wait without a worker.
+func ExampleTarget() {
+	pay := func(ctx context.Context, cents int) (string, error) {
+		return workflow.Step(ctx, "charge", func(context.Context) (string, error) {
+			return fmt.Sprintf("%d cents charged", cents), nil
+		}, workflow.Target("payments:charge"), workflow.Retry(3, time.Second))
+	}
+	result("pay", 500, func(w *worker.Worker) { worker.Register(w, "pay", pay) })
+	// Output: 500 cents charged <nil>
+}
+
 // In a loop, each iteration of a step needs its own key.
 func ExampleKey() {
 	sum := func(ctx context.Context, parts []int) (int, error) {

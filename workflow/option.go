@@ -33,6 +33,7 @@ func Key(k any) KeyOption {
 type options struct {
 	key     string
 	retry   run.Retry
+	target  string
 	timeout time.Duration
 	submit  []belay.SubmitOption
 }
@@ -67,6 +68,23 @@ const DefaultRetryCap = 30 * time.Second
 func Retry(attempts int, base time.Duration) StepOption {
 	return retryOption{Attempts: attempts, Base: base, Cap: max(base, DefaultRetryCap)}
 }
+
+type targetOption string
+
+func (t targetOption) step(o *options) { o.target = string(t) }
+
+// Target names the external service that a step calls, such as "payments:charge", with at most
+// belay.MaxName bytes. All executions that name a target share its circuit breaker, over all servers:
+// after five failures within a minute it is open for 30 seconds, and then lets two calls through, to
+// find out whether the service is available again. Errors marked [belay.Permanent] are no failures of
+// the target.
+//
+// While the breaker is open, or an operator has paused the target, the step does not begin: the run
+// gives its execution back, and a later run continues at this step. Meanwhile the execution occupies
+// no worker, and no attempt is counted. Steps that are running may finish and save their results.
+//
+// To ask for the breaker costs one request to the server before each try of the step.
+func Target(name string) StepOption { return targetOption(name) }
 
 type timeoutOption time.Duration
 

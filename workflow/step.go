@@ -25,7 +25,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	for _, opt := range opts {
 		opt.step(&o)
 	}
-	data, err := run.Step(ctx, name, o.key, o.retry, func(ctx context.Context) (json.RawMessage, error) {
+	data, err := run.Step(ctx, name, o.of(), func(ctx context.Context) (json.RawMessage, error) {
 		v, err := fn(ctx)
 		if err != nil {
 			return nil, err
@@ -47,10 +47,14 @@ func Do(ctx context.Context, name string, fn func(ctx context.Context) error, op
 	for _, opt := range opts {
 		opt.step(&o)
 	}
-	_, err := run.Step(ctx, name, o.key, o.retry, func(ctx context.Context) (json.RawMessage, error) {
+	_, err := run.Step(ctx, name, o.of(), func(ctx context.Context) (json.RawMessage, error) {
 		return nil, fn(ctx)
 	})
 	return err
+}
+
+func (o *options) of() run.StepOptions {
+	return run.StepOptions{Key: o.key, Retry: o.retry, Target: o.target}
 }
 
 // encode encodes a value as JSON. The words in what describe the value in the error.

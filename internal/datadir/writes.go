@@ -127,6 +127,11 @@ func (b *Backend) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, er
 	return pass(ctx, b, belay.Backend.Lock, r)
 }
 
+// CallTarget asks a circuit breaker whether a step may call a target, or reports how the call ended.
+func (b *Backend) CallTarget(ctx context.Context, c belay.TargetCall) (belay.TargetAnswer, error) {
+	return pass(ctx, b, belay.Backend.CallTarget, c)
+}
+
 // Renew sends the heartbeat of one run.
 func (b *Backend) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply, error) {
 	return pass(ctx, b, belay.Backend.Renew, l)

@@ -110,6 +110,12 @@ func (e *Engine) renewed(ctx context.Context, err error, beats ...<-chan struct{
 	return waited
 }
 
+// CallTarget asks a circuit breaker whether a step may call a target, or reports how the call ended.
+func (e *Engine) CallTarget(ctx context.Context, c belay.TargetCall) (belay.TargetAnswer, error) {
+	r, err := e.do(ctx, &machine.CallTarget{TargetCall: c})
+	return r.Target, err
+}
+
 // Append writes a chunk of a log or artifact.
 func (e *Engine) Append(ctx context.Context, c belay.Chunk) error {
 	_, err := e.do(ctx, &machine.Append{Chunk: c})

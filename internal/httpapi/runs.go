@@ -77,6 +77,25 @@ func (a *api) runs() {
 				SignalSeen: w.SignalSeen, CostTokens: w.CostTokens,
 			}
 		}))
+	target := a.runRoute("target", "Ask whether a run may call a target, or report how the call ended", true)
+	target.id, target.example = "callTarget", `{"target": "payments:charge", "step": "charge the card"}`
+	target.doc = "A target is an external service with a circuit breaker. Before a call, the answer says whether the " +
+		"breaker lets the call through. If it does not, end the run with fail and the class circuit_open, and name the " +
+		"target in the error: the execution then waits until the target is called again, and no attempt is charged."
+	add(a, target, a.callTarget)
+}
+
+func (a *api) callTarget(ctx context.Context, in *runRequest[wire.TargetCall]) (*struct{ Body wire.TargetAnswer },
+	error) {
+	l, err := ofRun(in.ID, in.Lease, in.Token)
+	if err != nil {
+		return nil, err
+	}
+	if in.Body == nil {
+		return nil, malformed("this needs a body that names the target")
+	}
+	answer, err := a.b.CallTarget(ctx, in.Body.Call(l))
+	return &struct{ Body wire.TargetAnswer }{wire.TargetAnswerOf(answer)}, err
 }
 
 func (a *api) runRoute(what, summary string, body bool) route {

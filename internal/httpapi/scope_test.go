@@ -55,6 +55,7 @@ var scopes = map[string][]belay.Scope{
 	"POST /v1/runs/{id}/fail":       {belay.ScopeWorker},
 	"POST /v1/runs/{id}/heartbeat":  {belay.ScopeWorker},
 	"POST /v1/runs/{id}/suspend":    {belay.ScopeWorker},
+	"POST /v1/runs/{id}/target":     {belay.ScopeWorker},
 
 	"GET /v1/workers":                 {belay.ScopeRead},
 	"POST /v1/workers":                {belay.ScopeWorker},

@@ -158,6 +158,10 @@ func (w *walker) worker() {
 	if text := w.do("GET", path+"/logs/log", "", "Accept", "text/plain"); string(text.body) != "hello\n" {
 		w.t.Errorf("the log as text is %q", text.body)
 	}
+	w.step(200, "POST", run+"/target", `{"target": "payments:charge", "step": "pay"}`, lease...)
+	w.step(200, "POST", run+"/target", `{"target": "payments:charge", "step": "pay", "outcome": "failed"}`, lease...)
+	w.step(200, "PUT", "/v1/gates/target:payments:charge/breaker", `{"state": "open"}`)
+	w.step(200, "POST", run+"/target", `{"target": "payments:charge"}`, lease...)
 	w.step(200, "POST", run+"/suspend", `{"wait_ms": 1, "wait_text": "a nap", "signal_seen": 99}`, lease...)
 	again := w.claim(session, 3)
 	run, lease = again["location"].(string), []string{"Lease-Id", again["lease-id"].(string)}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -47,15 +48,24 @@ type Breaker struct {
 	// NextRetryAt is, while the breaker is open, the time at which it will let probes through;
 	// while it is half open, the time by which the running probes must have ended.
 	NextRetryAt Time `json:"next_retry_at,omitzero"`
+	// Probes are the calls by steps that are running as probes.
+	Probes []stepProbe `json:"probes,omitempty"`
 }
 
-// probes returns the number of further probes that the breaker lets through while the given number of
-// probes is running.
-func (b *Breaker) probes(running int) int {
+func (b *Breaker) equal(c *Breaker) bool {
+	return b.State == c.State && b.Forced == c.Forced && b.By == c.By && b.Reason == c.Reason &&
+		b.Failures == c.Failures && b.Successes == c.Successes &&
+		b.WindowStart == c.WindowStart && b.LastFailedAt == c.LastFailedAt && b.OpenedAt == c.OpenedAt &&
+		b.NextRetryAt == c.NextRetryAt && slices.Equal(b.Probes, c.Probes)
+}
+
+// probes is the number of further probes that the breaker lets through while held executions and the
+// steps in b.Probes are running as probes.
+func (b *Breaker) probes(held int) int {
 	if b.State != BreakerHalfOpen {
 		return 0
 	}
-	return max(0, breakerSuccesses-b.Successes-running)
+	return max(0, breakerSuccesses-b.Successes-held-len(b.Probes))
 }
 
 // failed counts a failure of the target.
@@ -77,6 +87,7 @@ func (b *Breaker) failed(now Time) {
 
 func (b *Breaker) open(now Time) {
 	b.State, b.OpenedAt, b.NextRetryAt, b.Successes = BreakerOpen, now, now.Add(breakerOpenFor), 0
+	b.Probes = nil
 }
 
 // succeeded counts a probe that succeeded.
@@ -99,7 +110,7 @@ func (b *Breaker) pass(now Time) bool {
 	}
 	switch b.State {
 	case BreakerOpen:
-		b.State, b.Successes, b.NextRetryAt = BreakerHalfOpen, 0, 0
+		b.State, b.Successes, b.NextRetryAt, b.Probes = BreakerHalfOpen, 0, 0, nil
 	case BreakerHalfOpen: // a probe has not ended in time
 		b.failed(now)
 	case BreakerClosed:

@@ -56,6 +56,11 @@ func (e *Execution) gateOf(p Places) belay.GateID {
 	}
 }
 
+// names reports whether the submission of the execution names the target of this gate.
+func (e *Execution) names(target belay.GateID) bool {
+	return e.Gates != nil && e.Gates.Target != "" && e.gateOf(PlaceTarget) == target
+}
+
 // ownGates returns the gates that the execution names, in the order in which a claim checks them.
 // The target comes first, because an execution that waits for its target has no place in another
 // gate. The rate comes last, so that a token is taken only for a run that starts.
@@ -351,12 +356,17 @@ func (c *Admit) apply(w *world) (Reply, error) {
 		return Reply{}, g.err
 	}
 	g.pass(w.Now)
-	let := 0
+	// steps is the number of executions that wait because of a step. They take no place before the
+	// step asks the breaker, so they are subtracted from the room here.
+	let, steps := 0, 0
 	for _, e := range w.lines[c.Gate] {
-		if let == c.Heads || g.room(w.Now) == 0 {
+		if let == c.Heads || g.room(w.Now)-steps <= 0 {
 			break
 		}
 		if e.Gate == c.Gate {
+			if g.id.Kind() == belay.GateTarget && !e.names(g.id) {
+				steps++
+			}
 			w.admit(e, g)
 			let++
 		}
@@ -364,7 +374,7 @@ func (c *Admit) apply(w *world) (Reply, error) {
 	switch {
 	case g.line == 0:
 		g.lookBy(0)
-	case let == c.Heads && g.room(w.Now) > 0:
+	case let == c.Heads && g.room(w.Now)-steps > 0:
 		w.follow(&Admit{Gate: c.Gate, Heads: MaxHeads})
 		fallthrough
 	default:
@@ -387,6 +397,10 @@ func (w *world) admit(e *Execution, g *gate) {
 		g.dirty = true
 		w.occupy(e, PlaceRate)
 	case belay.GateTarget:
+		if !e.names(g.id) { // a step of it will ask the breaker again
+			w.markDue(e)
+			return
+		}
 		if b := g.Breaker; b != nil && b.State == BreakerHalfOpen {
 			w.occupy(e, PlaceTarget)
 			if b.NextRetryAt == 0 {

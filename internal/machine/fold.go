@@ -209,6 +209,7 @@ type Reply struct {
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply
 	Object    *Object // a copy, in its state after the command
+	Target    belay.TargetAnswer
 	// Shut are the lanes of a claim whose queue or workflow has a shut gate.
 	Shut []ShutLane
 	// Follow are commands that change other rows as a consequence of this command. If this process

@@ -110,6 +110,9 @@ var gateDeals = []struct {
 		return &Outcome{Target: id.Name(), Failed: true, Probe: true}
 	}},
 	{"a probe succeeds", func(_ *stage, id belay.GateID) Command { return &Outcome{Target: id.Name(), Probe: true} }},
+	{"a step begins a call", callOf(0)},
+	{"a call of a step fails", callOf(belay.OutcomeFailed)},
+	{"a call of a step succeeds", callOf(belay.OutcomeSucceeded)},
 	{"pause", change(belay.GatePause)},
 	{"resume", change(belay.GateResume)},
 	{"limit", change(belay.GateSetLimit)},
@@ -120,6 +123,22 @@ var gateDeals = []struct {
 	{"close", change(belay.GateForceClosed)},
 	{"auto", change(belay.GateAutomatic)},
 	{"explode", change("explode")},
+}
+
+// callOf makes the call of a step whose run has no other relation to the target. A call that ends has
+// begun in the same situation.
+func callOf(o belay.Outcome) func(*stage, belay.GateID) Command {
+	return func(s *stage, id belay.GateID) Command {
+		c := belay.TargetCall{Target: id.Name(), Step: "pay"}
+		if id.Kind() == belay.GateTarget {
+			execution := s.submit()
+			s.do(s.lock(belay.WorkerID(s.id()), execution))
+			c.Lease = leaseOf(s.row(execution))
+			s.do(&CallTarget{c})
+		}
+		c.Outcome = o
+		return &CallTarget{c}
+	}
 }
 
 func change(a belay.GateAction) func(*stage, belay.GateID) Command {
@@ -142,8 +161,11 @@ func TestEveryGateCommandInEverySituation(t *testing.T) {
 				w := s.worker("w", ttl(time.Hour))
 				at.set(s, w)
 				c := d.make(s, at.gate)
-				if _, ok := c.(*Outcome); ok && at.gate.Kind() != belay.GateTarget {
-					continue
+				switch c.(type) {
+				case *Outcome, *CallTarget:
+					if at.gate.Kind() != belay.GateTarget {
+						continue
+					}
 				}
 				changes, replies := s.batch(c)
 				got := gateOutcome(s, at.gate, changes, replies[0])
@@ -172,6 +194,8 @@ func gateOutcome(s *stage, id belay.GateID, c *Changes, r Reply) string {
 		return "! " + string(e.Code)
 	case r.Replayed && c.Empty():
 		return "= already"
+	case r.Target != (belay.TargetAnswer{}) && c.Empty():
+		return answered(r.Target)
 	case c.Empty():
 		return "="
 	}
@@ -219,6 +243,9 @@ func gateOutcome(s *stage, id belay.GateID, c *Changes, r Reply) string {
 	for _, a := range c.Audit {
 		add("audit %s", a.Action)
 	}
+	if r.Target != (belay.TargetAnswer{}) {
+		add("%s", answered(r.Target))
+	}
 	if len(r.Follow) > 0 {
 		add("admit")
 	}
@@ -226,4 +253,17 @@ func gateOutcome(s *stage, id belay.GateID, c *Changes, r Reply) string {
 		return "none of its parts"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// answered describes the answer that a step gets before a call.
+func answered(a belay.TargetAnswer) string {
+	switch {
+	case a.Probe:
+		return "= a probe"
+	case a.Open:
+		return "= lets it through"
+	case a.RetryAfter > 0:
+		return fmt.Sprintf("= refuses it for %s", a.RetryAfter)
+	}
+	return "= refuses it"
 }

@@ -33,7 +33,7 @@ func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.Gat
 		v.Breaker = &belay.Breaker{
 			State: string(b.State), Forced: b.Forced, By: b.By, Reason: b.Reason, FailureCount: b.Failures,
 			SuccessCount: b.Successes, WindowStart: b.WindowStart.Time(), LastFailedAt: b.LastFailedAt.Time(),
-			OpenedAt: b.OpenedAt.Time(), NextRetryAt: b.NextRetryAt.Time(),
+			OpenedAt: b.OpenedAt.Time(), NextRetryAt: b.NextRetryAt.Time(), Probes: len(b.Probes),
 		}
 	}
 	return v, nil

@@ -261,23 +261,13 @@ func (c *Outcome) apply(w *world) (Reply, error) {
 	if g.err != nil {
 		return Reply{}, g.err
 	}
-	b := Breaker{State: BreakerClosed}
-	if g.Breaker != nil {
-		b = *g.Breaker
-	}
-	b.pass(w.Now)
+	b := g.breaker(w.Now)
 	switch {
 	case c.Failed && (c.Probe || b.State == BreakerClosed):
 		b.failed(w.Now)
 	case !c.Failed && c.Probe:
 		b.succeeded()
 	}
-	if g.Breaker == nil && b.Failures == 0 && b.State == BreakerClosed || g.Breaker != nil && b == *g.Breaker {
-		return Reply{}, nil
-	}
-	g.Breaker, g.dirty = &b, true
-	if g.line > 0 && g.room(w.Now) > 0 {
-		w.follow(&Admit{Gate: g.id, Heads: MaxHeads})
-	}
+	w.setBreaker(g, b)
 	return Reply{}, nil
 }

@@ -93,11 +93,17 @@ func (p *player) gate() {
 	if c.Action == belay.GatePause && p.n(2) == 0 {
 		c.Until = p.now.Add(time.Duration(1+p.n(20)) * time.Second).Time()
 	}
-	switch p.n(4) {
+	switch p.n(5) {
 	case 0:
 		p.send(&Admit{Gate: c.Gate, Heads: 1 + p.n(3)})
 	case 1:
 		p.send(&Outcome{Target: c.Gate.Name(), Failed: p.n(4) > 0, Probe: p.n(2) == 0})
+	case 2:
+		p.send(&CallTarget{belay.TargetCall{
+			Lease: p.lease(), Target: string(rune('t' + p.n(2))), Step: string(rune('a' + p.n(2))),
+			Outcome: []belay.Outcome{0, 0, belay.OutcomeFailed, belay.OutcomeFailed, belay.OutcomeSucceeded,
+				belay.OutcomeReleased}[p.n(6)],
+		}})
 	default:
 		p.send(&SetGate{c})
 	}
@@ -202,6 +208,9 @@ func (p *player) settle() {
 		s.Failure = &belay.Failure{Class: belay.Class(p.n(6)), Message: "m"}
 		if p.n(2) == 0 {
 			s.Outcome = belay.OutcomeFailed
+		}
+		if s.Failure.Class == belay.ClassCircuitOpen && p.n(3) > 0 {
+			s.Failure.Target = string(rune('t' + p.n(2)))
 		}
 	case 2:
 		s.RetryAfter = time.Duration(p.n(10)) * time.Second

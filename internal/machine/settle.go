@@ -35,6 +35,9 @@ func (c *Settle) sum() OpSum {
 	s = s.duration(c.Wait).text(c.WaitText).int(c.SignalSeen).int(c.CostTokens)
 	if f := c.Failure; f != nil {
 		s = s.text(f.Class.String()).text(f.Message).text(f.Stack)
+		if f.Target != "" {
+			s = s.text(f.Target)
+		}
 	}
 	return s.json(c.Output).sum()
 }
@@ -44,6 +47,10 @@ func (c *Settle) op() string { return "settle as " + c.Outcome.String() }
 // Need names the execution and the session, and the run if the command may be a repetition.
 func (c *Settle) Need(n *Need) {
 	needLease(n, c.Lease)
+	if f := c.Failure; f != nil && f.Target != "" {
+		n.Counts = append(n.Counts, belay.Gate(belay.GateTarget, f.Target))
+		n.Specs = append(n.Specs, c.Lease.Execution) // for the priority in the target's line
+	}
 	if c.Repeat {
 		n.Runs = append(n.Runs, c.Lease.Run())
 		if !c.Op.IsZero() {
@@ -78,9 +85,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	case belay.OutcomeFailed, belay.OutcomeTimedOut:
 		if f.Class == belay.ClassCircuitOpen { // the circuit breaker of its target is open, so no attempt is counted
 			w.handBack(e, ended{outcome: belay.OutcomeReleased, failure: f}, "circuit_open", clip(f.Message, 300))
-			if !e.State.Terminal() { // the execution is not being cancelled
-				e.DueAt = w.Now.Add(max(c.RetryAfter, circuitWait))
-			}
+			w.awaitTarget(e, f.Target, c.RetryAfter)
 			break
 		}
 		w.attemptFailed(e, ended{outcome: c.Outcome, failure: f}, c.RetryAfter, c.Jitter)
@@ -104,8 +109,8 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// circuitWait is how long an execution waits after its run met an open circuit breaker. An
-// execution that names the target waits at the target's gate instead.
+// circuitWait is how long an execution waits after its run met an open circuit breaker whose target
+// the failure does not name. If the failure names the target, the execution waits at its gate.
 const circuitWait = 5 * time.Second
 
 // report adds a command that tells a target's circuit breaker how a run ended. A target is the name
@@ -143,6 +148,14 @@ func (c *Settle) check(op string, e *Execution) error {
 	}
 	if c.RetryAfter < 0 || c.Wait < 0 || c.CostTokens < 0 {
 		return refuse(belay.CodeInvalid, op, "retry_after, wait and cost must not be negative")
+	}
+	if f := c.Failure; f != nil && f.Target != "" {
+		if f.Class != belay.ClassCircuitOpen {
+			return refuse(belay.CodeInvalid, op, "only a failure of the class circuit_open names a target")
+		}
+		if err := checkName(op, "the target", f.Target, true); err != nil {
+			return err
+		}
 	}
 	return c.judged.err
 }

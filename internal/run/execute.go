@@ -117,6 +117,8 @@ func (r *Run) settlement() belay.Settlement {
 		if !r.waits.until.IsZero() {
 			s.Wait = max(time.Until(r.waits.until), time.Millisecond)
 		}
+	case r.stop == stopGive && r.asked == belay.OutcomeFailed:
+		r.circuit.settle(&s)
 	case r.stop == stopGive:
 		s.Outcome = r.asked
 	case err == nil:

@@ -62,6 +62,7 @@ type Run struct {
 	stop    stop
 	asked   belay.Outcome // the outcome with which the run must give its execution back; 0 without such a request
 	askedCh chan struct{}
+	circuit *circuit // why asked is OutcomeFailed
 	// cancelled says that the execution was cancelled, and stopped says that the worker stops. If the
 	// function then returns an error, the outcome is OutcomeCancelled or OutcomeReleased.
 	cancelled, stopped bool
@@ -81,7 +82,7 @@ type stop uint8
 const (
 	stopNot     stop = iota
 	stopSuspend      // every branch waits
-	stopGive         // an operator asked for the execution back
+	stopGive         // an operator asked for the execution back, or a circuit breaker is open
 )
 
 // New prepares a run for an assignment that has just arrived.
@@ -228,7 +229,7 @@ func (r *Run) Stop() {
 }
 
 // Ask makes the run give its execution back at the next safe point (the beginning of a step or
-// wait), with the outcome OutcomePreempted or OutcomeReleased.
+// wait), with the outcome OutcomePreempted, OutcomeReleased, or OutcomeFailed for r.circuit.
 func (r *Run) Ask(o belay.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,11 +18,20 @@ type Retry struct {
 	Base, Cap time.Duration
 }
 
+// StepOptions configure a step.
+type StepOptions struct {
+	Key   string
+	Retry Retry
+	// Target is the external service that the step calls, empty if no circuit breaker counts its
+	// failures.
+	Target string
+}
+
 // Step calls fn and saves its result. If an earlier run has saved the result, Step returns the
 // saved result and does not call fn.
-func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx context.Context) (json.RawMessage,
+func Step(ctx context.Context, name string, o StepOptions, fn func(ctx context.Context) (json.RawMessage,
 	error)) (json.RawMessage, error) {
-	c, full, err := within(ctx, "step", name, key)
+	c, full, err := within(ctx, "step", name, o.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +43,10 @@ func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx contex
 	if e.kind != 0 {
 		return e.data, nil
 	}
-	data, err := r.carryOut(&scope{Context: ctx, r: r, b: c.b, step: full}, retry, fn)
+	if target, call := o.Target, fn; target != "" {
+		fn = func(ctx context.Context) (json.RawMessage, error) { return callTarget(ctx, r, target, full, call) }
+	}
+	data, err := r.carryOut(&scope{Context: ctx, r: r, b: c.b, step: full}, o.Retry, fn)
 	if err == nil {
 		err = r.save(belay.KindStep, full, data, 0)
 	}

@@ -300,6 +300,14 @@ func (l *link) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, 
 	})
 }
 
+// CallTarget implements belay.Owner.
+func (l *link) CallTarget(ctx context.Context, c belay.TargetCall) (belay.TargetAnswer, error) {
+	return send(ctx, l, "target", l.w.short(c.Lease.Execution)+" "+c.Target+" "+c.Step, c, func(ctx context.Context,
+		b belay.Backend) (belay.TargetAnswer, error) {
+		return b.CallTarget(ctx, c)
+	})
+}
+
 // Append implements belay.Owner.
 func (l *link) Append(ctx context.Context, c belay.Chunk) error {
 	_, err := one[struct{}](ctx, l, "append", l.w.short(c.Lease.Execution)+" "+c.Name, &c, func(ctx context.Context,

@@ -203,6 +203,8 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("settle %x %d %s", c.Lease.Execution, c.Lease.Token, c.Outcome)
 	case *machine.Append:
 		return fmt.Sprintf("append %x %d %s %d", c.Lease.Execution, c.Lease.Token, c.Name, c.N)
+	case *machine.CallTarget:
+		return fmt.Sprintf("target %x %d %s %s %s", c.Lease.Execution, c.Lease.Token, c.Target, c.Step, c.Outcome)
 	case *machine.Lock:
 		return fmt.Sprintf("lock %x %x", c.Execution, c.ID)
 	case *machine.Renew:

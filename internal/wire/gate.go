@@ -127,3 +127,42 @@ type CircuitBreakers struct {
 	CircuitBreakers []CircuitBreaker `json:"circuit_breakers"`
 	Next            string           `json:"next,omitempty" doc:"The cursor at which the list goes on, if this was not all of it."`
 }
+
+// TargetCall is the beginning or the end of a call that a run makes to a target.
+type TargetCall struct {
+	Target  string `json:"target" minLength:"1" maxLength:"200" doc:"The external service, such as payments:charge."`
+	Step    string `json:"step,omitempty" maxLength:"200" doc:"Distinguishes calls that the run makes at the same time."`
+	Outcome string `json:"outcome,omitempty" enum:"succeeded,failed,released" doc:"How the call ended; without it, the call is about to begin. failed: the target is to blame. released: the call failed, and the target is not to blame. The end of a probe must be reported, and the end of another call only if it is failed."`
+}
+
+// TargetCallOf converts a call of a target for the wire.
+func TargetCallOf(c belay.TargetCall) TargetCall {
+	return TargetCall{Target: c.Target, Step: c.Step, Outcome: c.Outcome.String()}
+}
+
+// Call converts the call from the wire.
+func (w *TargetCall) Call(l belay.Lease) belay.TargetCall {
+	c := belay.TargetCall{Lease: l, Target: w.Target, Step: w.Step}
+	if w.Outcome != "" {
+		_ = c.Outcome.UnmarshalText([]byte(w.Outcome)) // the document's schema allows three known words
+	}
+	return c
+}
+
+// TargetAnswer says whether a run may call a target.
+type TargetAnswer struct {
+	Open         bool   `json:"open" doc:"Whether the target may be called now; false after the end of a call."`
+	Probe        bool   `json:"probe,omitempty" doc:"The call tries a target that has failed before. If its end is not reported within 30 seconds, the call counts as failed."`
+	Why          string `json:"why,omitempty" doc:"The reason for which the target must not be called."`
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty" doc:"The time after which the circuit breaker lets calls through by itself, if that is known."`
+}
+
+// TargetAnswerOf converts the answer for the wire.
+func TargetAnswerOf(a belay.TargetAnswer) TargetAnswer {
+	return TargetAnswer{Open: a.Open, Probe: a.Probe, Why: a.Why, RetryAfterMS: Millis(a.RetryAfter)}
+}
+
+// Answer converts the answer from the wire.
+func (w TargetAnswer) Answer() belay.TargetAnswer {
+	return belay.TargetAnswer{Open: w.Open, Probe: w.Probe, Why: w.Why, RetryAfter: Duration(w.RetryAfterMS)}
+}

@@ -26,8 +26,8 @@ func (w *walker) command() machine.Command {
 		w.heartbeat)
 	seldom := one(w, w.lock, w.lock, w.renew, w.renew, w.vacate, w.openWorker, w.schedule, w.accept, w.accept,
 		w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
-	rarely := one(w, w.setGate, w.setGate, w.admit, w.outcome, w.createKey, w.revokeKey, w.openWorker, w.end, w.expire,
-		w.drain)
+	rarely := one(w, w.setGate, w.setGate, w.admit, w.outcome, w.callTarget, w.createKey, w.revokeKey, w.openWorker,
+		w.end, w.expire, w.drain)
 	c := one(w, often, often, often, often, often, seldom, seldom, rarely)()
 	w.sent = append(w.sent, c)
 	return c
@@ -206,6 +206,13 @@ func (w *walker) outcome() machine.Command {
 	return &machine.Outcome{Target: one(w, "t", "u"), Failed: w.chance(2), Probe: w.chance(2)}
 }
 
+func (w *walker) callTarget() machine.Command {
+	return &machine.CallTarget{TargetCall: belay.TargetCall{
+		Lease: w.lease(), Target: one(w, "t", "u"), Step: one(w, "a", "b"),
+		Outcome: one(w, 0, 0, belay.OutcomeFailed, belay.OutcomeFailed, belay.OutcomeSucceeded, belay.OutcomeReleased),
+	}}
+}
+
 func (w *walker) createKey() machine.Command {
 	return &machine.CreateKey{
 		KeySpec: belay.KeySpec{
@@ -292,6 +299,9 @@ func (w *walker) settle() machine.Command {
 	}
 	if s.Outcome == belay.OutcomeFailed {
 		s.Failure = &belay.Failure{Class: belay.Class(w.number(0, 5)), Message: "broken", Stack: "at main"}
+		if s.Failure.Class == belay.ClassCircuitOpen && w.chance(2) {
+			s.Failure.Target = one(w, "t", "u")
+		}
 	}
 	return &machine.Settle{Settlement: s, Jitter: 0.25}
 }

@@ -19,7 +19,7 @@ var labels = []string{
 	"signal", "repeated signal", "cancel", "pause", "resume", "retry", "requeue", "fork", "steal", "preempt",
 	"repeated cancel",
 	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key",
-	"repeated revoke key", "submit with gates", "set gate", "repeated set gate", "admit", "outcome",
+	"repeated revoke key", "submit with gates", "set gate", "repeated set gate", "admit", "outcome", "call target",
 }
 
 // label names the kind of a command.
@@ -98,6 +98,8 @@ func label(c machine.Command) string {
 		return "admit"
 	case *machine.Outcome:
 		return "outcome"
+	case *machine.CallTarget:
+		return "call target"
 	}
 	panic("storetest: a command without a label")
 }

@@ -63,8 +63,10 @@ func (g *guide) gated(worker belay.WorkerID) {
 	g.must(pause)
 	g.must(&machine.SetGate{GateChange: belay.GateChange{Gate: "queue:default", Action: belay.GateResume}})
 	g.must(&machine.Outcome{Target: "t", Failed: true})
+	last := g.next(worker)
+	g.must(&machine.CallTarget{TargetCall: belay.TargetCall{Lease: last, Target: "t", Outcome: belay.OutcomeFailed}})
 	g.must(&machine.Settle{Settlement: belay.Settlement{
-		Lease: g.next(worker), Op: g.fresh(), Outcome: belay.OutcomeFailed,
+		Lease: last, Op: g.fresh(), Outcome: belay.OutcomeFailed,
 		Failure: &belay.Failure{Class: belay.ClassPermanent},
 	}})
 }

@@ -2,11 +2,15 @@ package sdktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
 )
 
 // changed changes a gate.
@@ -217,6 +221,108 @@ var gates = []testCase{
 		page, err := e.b.Gates(e.ctx, belay.GateFilter{})
 		if err != nil || len(page.Gates) > 0 {
 			e.Errorf("a refused change left %+v, %v", page, err)
+		}
+	}},
+
+	{"steps spare a dead target, and go on when it is back", func(e *env) {
+		const down = 65 * time.Second
+		var calls, late atomic.Int64
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			if err := workflow.Do(ctx, "before", func(context.Context) error { return nil }); err != nil {
+				return "", err
+			}
+			return workflow.Step(ctx, "charge", func(context.Context) (string, error) {
+				if time.Since(e.began) < down {
+					calls.Add(1)
+					return "", errors.New("the target is down")
+				}
+				late.Add(1)
+				return "done", nil
+			}, workflow.Target("payments:charge"), workflow.Retry(3, time.Second))
+		}), func(o *worker.Options) { o.Concurrency = 5 })
+		var ids []belay.ExecutionID
+		for range 50 {
+			ids = append(ids, e.start(nil, belay.WithPolicy(belay.Policy{MaxAttempts: 1})))
+		}
+		e.sleep(20 * time.Second)
+		g, err := e.b.Gate(e.ctx, "target:payments:charge")
+		if err != nil || g.Open || g.Waiting != 50 || g.Breaker == nil || g.Breaker.State != "open" {
+			e.Errorf("%+v, %v", g, err)
+		}
+		if why, err := e.b.Explain(e.ctx, ids[49]); err != nil || !strings.Contains(why.Summary, "payments:charge") {
+			e.Errorf("explained as %+v, %v", why, err)
+		}
+		for _, id := range ids {
+			want(e, id, "done")
+			if x := e.wantState(id, belay.Succeeded); x.Attempt != 1 {
+				e.Errorf("%s was charged %d attempts", id, x.Attempt-1)
+			}
+		}
+		if n := calls.Load(); n < 5 || n > 10 {
+			e.Errorf("%d calls reached the target while it was down", n)
+		}
+		if n := late.Load(); n != 50 {
+			e.Errorf("%d calls for 50 executions after it was back", n)
+		}
+		e.within("end", time.Since(e.began), down, down+40*time.Second)
+	}},
+
+	{"errors that are not the target's do not open its breaker", func(e *env) {
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			return workflow.Step(ctx, "charge", func(context.Context) (string, error) {
+				return "", belay.Permanent(errors.New("the card is refused"))
+			}, workflow.Target("payments:charge"))
+		}))
+		for range 8 {
+			wantEnd(e, e.start(nil), belay.Failed, "the card is refused")
+		}
+		if g, err := e.b.Gate(e.ctx, "target:payments:charge"); err != nil || !g.Open {
+			e.Errorf("%+v, %v", g, err)
+		}
+		e.changed("target:payments:charge", belay.GatePause)
+		id := e.start(nil)
+		e.sleep(time.Minute)
+		if x := e.wantState(id, belay.Pending); x.Attempt != 1 {
+			e.Errorf("a paused target was called: %+v", x)
+		}
+		e.changed("target:payments:charge", belay.GateResume)
+		wantEnd(e, id, belay.Failed, "the card is refused")
+	}},
+
+	{"the other steps of a run finish before it gives way to an open breaker", func(e *env) {
+		var slow, calls atomic.Int64
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			a := workflow.Go(ctx, "slow", func(ctx context.Context) (string, error) {
+				return workflow.Step(ctx, "slow", func(context.Context) (string, error) {
+					slow.Add(1)
+					time.Sleep(10 * time.Second)
+					return "slow", nil
+				})
+			})
+			b := workflow.Go(ctx, "call", func(ctx context.Context) (string, error) {
+				time.Sleep(time.Second) // the other step has begun
+				return workflow.Step(ctx, "call", func(context.Context) (string, error) {
+					calls.Add(1)
+					return "call", nil
+				}, workflow.Target("t"))
+			})
+			x, err := a.Wait(ctx)
+			if err != nil {
+				return "", err
+			}
+			y, err := b.Wait(ctx)
+			return x + y, err
+		}))
+		e.changed("target:t", belay.GateForceOpen)
+		id := e.start(nil)
+		e.sleep(time.Minute)
+		if slow.Load() != 1 || calls.Load() != 0 {
+			e.Errorf("%d slow steps, %d calls", slow.Load(), calls.Load())
+		}
+		e.changed("target:t", belay.GateAutomatic)
+		want(e, id, "slowcall")
+		if slow.Load() != 1 || calls.Load() != 1 {
+			e.Errorf("%d slow steps, %d calls", slow.Load(), calls.Load())
 		}
 	}},
 }

@@ -133,6 +133,10 @@ func (w *wire) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, 
 	return through(ctx, w, "resume", q, w.Backend.Resume)
 }
 
+func (w *wire) CallTarget(ctx context.Context, c belay.TargetCall) (belay.TargetAnswer, error) {
+	return through(ctx, w, "call target", c, w.Backend.CallTarget)
+}
+
 func (w *wire) Append(ctx context.Context, c belay.Chunk) error {
 	_, err := through(ctx, w, "append", c, none(w.Backend.Append))
 	return err

@@ -1,0 +1,153 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// stepProbe is a call of a target by a step, which a half-open circuit breaker has let through. The
+// breaker's row has the probes of steps, because the run of a step may name many targets, and has a
+// place for one only.
+type stepProbe struct {
+	Execution belay.ExecutionID `json:"execution"`
+	Token     belay.Token       `json:"token"`
+	Step      string            `json:"step,omitempty"`
+}
+
+// CallTarget asks the circuit breaker of a target whether a step may call the target, and reports
+// afterwards how the call ended.
+type CallTarget struct{ belay.TargetCall }
+
+func (c *CallTarget) gate() belay.GateID { return belay.Gate(belay.GateTarget, c.Target) }
+
+// Need names the execution, the session, and the gate of the target.
+func (c *CallTarget) Need(n *Need) {
+	needLease(n, c.Lease)
+	n.Counts = append(n.Counts, c.gate())
+}
+
+func (c *CallTarget) apply(w *world) (Reply, error) {
+	const op = "call target"
+	if err := checkName(op, "the target", c.Target, true); err != nil {
+		return Reply{}, err
+	}
+	if err := checkName(op, "the step", c.Step, false); err != nil {
+		return Reply{}, err
+	}
+	if _, err := w.owner(op, c.Lease); err != nil {
+		return Reply{}, err
+	}
+	g := w.gate(c.gate())
+	switch {
+	case g == nil:
+		return Reply{}, refuse(belay.CodeInternal, op, "the gate %s was not read", c.gate())
+	case g.err != nil:
+		return Reply{}, g.err
+	}
+	b := g.breaker(w.Now)
+	probe := stepProbe{c.Lease.Execution, c.Lease.Token, c.Step}
+	switch c.Outcome {
+	case 0:
+		return c.begin(w, g, b, probe)
+	case belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeReleased:
+		i := slices.Index(b.Probes, probe)
+		if i >= 0 {
+			b.Probes = slices.Delete(b.Probes, i, i+1)
+		}
+		switch {
+		case c.Outcome == belay.OutcomeFailed && (i >= 0 || b.State == BreakerClosed):
+			b.failed(w.Now)
+		case c.Outcome == belay.OutcomeSucceeded && i >= 0:
+			b.succeeded()
+		}
+		w.setBreaker(g, b)
+		return Reply{}, nil
+	default:
+		return Reply{}, refuse(belay.CodeInvalid, op,
+			"a call ends as succeeded, failed or released (the target is not to blame), not as %q", c.Outcome)
+	}
+}
+
+// begin answers whether the step may call the target.
+func (c *CallTarget) begin(w *world, g *gate, b Breaker, probe stepProbe) (Reply, error) {
+	switch {
+	case g.paused(w.Now):
+		return c.shut(w, g.Pause.Until, "an operator has paused it"), nil
+	case b.State == BreakerClosed:
+		return Reply{Target: belay.TargetAnswer{Open: true}}, nil
+	case slices.Contains(b.Probes, probe): // the call is repeated, since its reply was lost
+		return Reply{Target: belay.TargetAnswer{Open: true, Probe: true}}, nil
+	case b.State == BreakerOpen:
+		return c.shut(w, b.NextRetryAt, "its circuit breaker is open"), nil
+	case b.probes(g.held) == 0:
+		return c.shut(w, 0, "its circuit breaker is half open, and other calls try it"), nil
+	}
+	b.Probes = append(b.Probes, probe)
+	if b.NextRetryAt == 0 {
+		b.NextRetryAt = w.Now.Add(breakerOpenFor)
+	}
+	w.setBreaker(g, b)
+	return Reply{Target: belay.TargetAnswer{Open: true, Probe: true}}, nil
+}
+
+func (c *CallTarget) shut(w *world, until Time, why string) Reply {
+	a := belay.TargetAnswer{Why: fmt.Sprintf("the target %s is not called: %s", c.Target, why)}
+	if until > w.Now {
+		a.RetryAfter = until.Sub(w.Now)
+	}
+	return Reply{Target: a}
+}
+
+// breaker returns a copy of the gate's circuit breaker in its state at the time now.
+func (g *gate) breaker(now Time) Breaker {
+	b := Breaker{State: BreakerClosed}
+	if g.Breaker != nil {
+		b = *g.Breaker
+		b.Probes = slices.Clone(b.Probes)
+	}
+	b.pass(now)
+	return b
+}
+
+// setBreaker stores a changed circuit breaker. If executions may now pass, setBreaker adds an Admit.
+func (w *world) setBreaker(g *gate, b Breaker) {
+	switch {
+	case g.Breaker == nil && b.State == BreakerClosed && b.Failures == 0:
+		return
+	case g.Breaker != nil && b.equal(g.Breaker):
+		return
+	}
+	g.Breaker, g.dirty = &b, true
+	if g.line > 0 && g.room(w.Now) > 0 {
+		w.follow(&Admit{Gate: g.id, Heads: MaxHeads})
+	}
+}
+
+// awaitTarget makes an execution, whose run met the open circuit breaker of a target, wait in the
+// line of that target. If the target has opened in the meantime, or the circuit breaker of the
+// target is not known, the execution is due again after atLeast.
+func (w *world) awaitTarget(e *Execution, target string, atLeast time.Duration) {
+	if e.State != belay.Pending {
+		return
+	}
+	e.DueAt = w.Now.Add(max(atLeast, circuitWait))
+	if target == "" {
+		return
+	}
+	g := w.gate(belay.Gate(belay.GateTarget, target))
+	if g == nil || g.err != nil || !g.counted {
+		return
+	}
+	if why, _ := g.shut(w.Now); why == "" {
+		return
+	}
+	priority := 0
+	if s := w.specs[e.ID]; s != nil {
+		priority = s.Priority
+	}
+	e.DueAt = w.Now
+	w.park(e, g, priority)
+}

@@ -1,0 +1,208 @@
+package machine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+const charge = belay.GateID("target:payments:charge")
+
+// calls sends a call of the target by a step of the run.
+func (s *stage) calls(l belay.Lease, step string, o belay.Outcome) belay.TargetAnswer {
+	s.t.Helper()
+	return s.settled(&CallTarget{belay.TargetCall{Lease: l, Target: charge.Name(), Step: step, Outcome: o}}).Target
+}
+
+// opened makes five calls of the target fail.
+func (s *stage) opened(l belay.Lease) {
+	s.t.Helper()
+	for n := range breakerFailures {
+		if a := s.calls(l, "pay", 0); !a.Open || a.Probe {
+			s.t.Fatalf("call %d of a closed breaker: %+v", n, a)
+		}
+		s.calls(l, "pay", belay.OutcomeFailed)
+	}
+}
+
+func (s *stage) breaker(id belay.GateID) Breaker {
+	s.t.Helper()
+	g, err := ReadGate(s.objects[GateRef(id)])
+	if err != nil || g.Breaker == nil {
+		s.t.Fatalf("%s has no breaker: %v", id, err)
+	}
+	return *g.Breaker
+}
+
+// meets ends a run because a step met the open circuit breaker of the target.
+func (s *stage) meets(l belay.Lease) {
+	s.t.Helper()
+	s.settled(s.settle(l, belay.OutcomeFailed, func(c *belay.Settlement) {
+		c.Failure = &belay.Failure{Class: belay.ClassCircuitOpen, Message: "it is open", Target: charge.Name()}
+	}))
+}
+
+// Rule: five failed calls within a minute open the circuit breaker. It then refuses calls for 30 s,
+// and lets two steps through as probes after that. A probe that asks again, because the reply was
+// lost, stays one probe. Two probes that succeed close the breaker.
+func TestAStepAsksTheBreaker(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w", ttl(time.Hour)))
+	s.opened(l)
+	if a := s.calls(l, "pay", 0); a.Open || a.Why == "" || a.RetryAfter != breakerOpenFor {
+		t.Fatalf("an open breaker answers %+v", a)
+	}
+	s.pass(breakerOpenFor)
+	for range 2 {
+		for _, step := range []string{"a", "b"} {
+			if a := s.calls(l, step, 0); !a.Open || !a.Probe {
+				t.Fatalf("probe %s: %+v", step, a)
+			}
+		}
+	}
+	if a := s.calls(l, "c", 0); a.Open {
+		t.Fatal("three probes run")
+	}
+	s.calls(l, "a", belay.OutcomeReleased) // it failed for a reason that is not the target's
+	if b := s.breaker(charge); b.State != BreakerHalfOpen || b.Successes != 0 || len(b.Probes) != 1 {
+		t.Fatalf("after a probe without result it is %+v", b)
+	}
+	s.calls(l, "b", belay.OutcomeSucceeded)
+	s.calls(l, "b", belay.OutcomeSucceeded) // repeated, since the reply was lost
+	if b := s.breaker(charge); b.State != BreakerHalfOpen || b.Successes != 1 {
+		t.Fatalf("after one probe it is %+v", b)
+	}
+	s.calls(l, "c", 0)
+	s.calls(l, "c", belay.OutcomeSucceeded)
+	if b := s.breaker(charge); b.State != BreakerClosed || b.Failures != 0 {
+		t.Fatalf("after two probes it is %+v", b)
+	}
+}
+
+// Rule: a probe that fails opens the breaker again, and the result of the other probe then counts for
+// nothing. A probe whose end is not reported within 30 s counts as failed.
+func TestAProbeOfAStepFails(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w", ttl(time.Hour)))
+	s.opened(l)
+	s.pass(breakerOpenFor)
+	s.calls(l, "a", 0)
+	s.calls(l, "b", 0)
+	s.calls(l, "a", belay.OutcomeFailed)
+	s.calls(l, "b", belay.OutcomeSucceeded)
+	b := s.breaker(charge)
+	if b.State != BreakerOpen || b.Successes != 0 || b.NextRetryAt != s.now.Add(breakerOpenFor) {
+		t.Fatalf("it is %+v", b)
+	}
+	s.pass(breakerOpenFor)
+	s.calls(l, "a", 0)
+	s.pass(breakerOpenFor)
+	if a := s.calls(l, "c", 0); a.Open {
+		t.Fatalf("a probe did not end in time, and the next call gets %+v", a)
+	}
+}
+
+// Rule: an execution whose step met an open breaker waits in the line of the target, without an
+// attempt being charged, and continues as soon as the breaker is half open or closed. While the
+// breaker is half open, each look at the line lets no more executions through than probes may run.
+func TestAStepWaitsForItsTarget(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	first := s.run(w, policy(belay.Policy{MaxAttempts: 1}))
+	s.opened(first)
+	var ids []belay.ExecutionID
+	for range 9 {
+		ids = append(ids, s.submit(policy(belay.Policy{MaxAttempts: 1})))
+	}
+	for _, c := range s.settled(s.claims(w, 9)).Claims {
+		s.meets(leaseOf(&c.Execution))
+	}
+	if n := len(s.parked(charge)); n != 9 {
+		t.Fatalf("%d of 9 wait for the target", n)
+	}
+	for range 29 {
+		s.pass(time.Second)
+		s.sweepGates()
+	}
+	if won := s.all(w); len(won) > 0 {
+		t.Fatalf("%d runs began while the breaker was open", len(won))
+	}
+	s.pass(time.Second)
+	s.sweepGates()
+	won := s.all(w)
+	if len(won) != breakerSuccesses {
+		t.Fatalf("%d runs began to try the target", len(won))
+	}
+	for n, l := range won {
+		if a := s.calls(l, "pay", 0); !a.Probe {
+			t.Fatalf("run %d gets %+v", n, a)
+		}
+		s.calls(l, "pay", belay.OutcomeSucceeded)
+	}
+	s.sweepGates()
+	if won = append(won, s.all(w)...); len(won) != 9 {
+		t.Fatalf("%d of 9 continued after the target was back", len(won))
+	}
+	for _, id := range ids {
+		if e := s.row(id); e.Attempts != 0 || e.State != belay.Running {
+			t.Errorf("%s is %s after %d attempts", id, e.State, e.Attempts)
+		}
+	}
+}
+
+// Rule: if the target has opened before the run ends, the execution does not wait in its line. It is
+// due after a few seconds, so that an owner that always reports an open circuit starts no run after the
+// other without a pause.
+func TestAnOpenTargetKeepsNoStep(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"))
+	s.meets(l)
+	if e := s.row(l.Execution); e.Gate != "" || e.State != belay.Pending || e.DueAt != s.now.Add(circuitWait) {
+		t.Errorf("it is %+v", *e)
+	}
+}
+
+// Rule: a paused target refuses the calls of steps until the pause ends.
+func TestAPausedTargetRefusesCalls(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	l := s.run(w)
+	s.do(s.set(charge, belay.GatePause, func(c *belay.GateChange) { c.Until = s.now.Add(time.Minute).Time() }))
+	if a := s.calls(l, "pay", 0); a.Open || a.RetryAfter != time.Minute {
+		t.Fatalf("a paused target answers %+v", a)
+	}
+	s.meets(l)
+	s.pass(time.Minute)
+	s.sweepGates()
+	if won := s.all(w); len(won) != 1 {
+		t.Fatalf("%d runs began after the pause", len(won))
+	}
+}
+
+// Rule: only the owner of a run may ask and report, so that a run that is over opens no breaker. A
+// target has the form of a name, and only a failure of the class circuit_open names a target.
+func TestStrangersChangeNoBreaker(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	call := func(change func(*belay.TargetCall)) *CallTarget {
+		c := belay.TargetCall{Lease: l, Target: "x", Step: "pay", Outcome: belay.OutcomeFailed}
+		change(&c)
+		return &CallTarget{c}
+	}
+	s.refused(call(func(c *belay.TargetCall) { c.Lease.Secret[0]++ }), belay.CodeLeaseLost)
+	for _, name := range []string{"", "a\x00b", "a\nb", fmt.Sprintf("%0*d", belay.MaxName+1, 0), "\xff"} {
+		s.refused(call(func(c *belay.TargetCall) { c.Target = name }), belay.CodeInvalid)
+	}
+	s.refused(call(func(c *belay.TargetCall) { c.Step = "a\x00b" }), belay.CodeInvalid)
+	s.refused(call(func(c *belay.TargetCall) { c.Outcome = belay.OutcomeLost }), belay.CodeInvalid)
+	for _, f := range []belay.Failure{
+		{Class: belay.ClassTransient, Target: "x"}, {Class: belay.ClassCircuitOpen, Target: "a\x00b"},
+	} {
+		s.refused(s.settle(l, belay.OutcomeFailed, func(c *belay.Settlement) { c.Failure = &f }), belay.CodeInvalid)
+	}
+	s.do(s.settle(l, belay.OutcomeSucceeded))
+	s.refused(call(func(*belay.TargetCall) {}), belay.CodeLeaseLost)
+}

@@ -1,0 +1,96 @@
+package run
+
+import (
+	"context"
+	"errors"
+
+	"github.com/belaydev/belay"
+)
+
+// circuit is the reason for which the run ends before a call of a target: the target's circuit
+// breaker has refused the call.
+type circuit struct {
+	target string
+	answer belay.TargetAnswer
+}
+
+// callTarget calls fn if the circuit breaker of the target lets the call through, and reports how
+// the call ended. If the breaker refuses the call, the run gives its execution back: callTarget
+// returns ErrYield, and steps that are running may finish.
+func callTarget[T any](ctx context.Context, r *Run, target, step string, fn func(ctx context.Context) (T, error)) (T,
+	error) {
+	var zero T
+	c := belay.TargetCall{Lease: r.a.Lease, Target: target, Step: step}
+	answer, err := r.askTarget(c)
+	if err != nil {
+		return zero, r.answer("ask for the target "+target, err)
+	}
+	if !answer.Open {
+		r.meet(&circuit{target, answer})
+		return zero, r.pass(ctx)
+	}
+	v, err := fn(ctx)
+	c.Outcome = blame(ctx, err)
+	if answer.Probe || c.Outcome == belay.OutcomeFailed {
+		r.reportTarget(c, answer.Probe)
+	}
+	return v, err
+}
+
+// blame says whether the target is to blame for the end of a call.
+func blame(ctx context.Context, err error) belay.Outcome {
+	switch {
+	case err == nil:
+		return belay.OutcomeSucceeded
+	case belay.IsPermanent(err), errors.Is(err, ErrYield):
+		return belay.OutcomeReleased
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrTimedOut):
+		return belay.OutcomeReleased // the run was cancelled, or has lost its lease
+	}
+	return belay.OutcomeFailed
+}
+
+// askTarget asks the circuit breaker whether the call may begin, until the Backend answers.
+func (r *Run) askTarget(c belay.TargetCall) (belay.TargetAnswer, error) {
+	ctx, t := r.calls(r.life)
+	for {
+		if err := r.enter(); err != nil {
+			return belay.TargetAnswer{}, err
+		}
+		answer, err := r.s.Backend.CallTarget(ctx, c)
+		if err == nil || !r.again(ctx, &t, err) {
+			return answer, err
+		}
+	}
+}
+
+// reportTarget reports the end of a call. The report of a probe is repeated until the Backend
+// answers. Another report is sent once, because a repetition may count twice. A lost report does not
+// change the result of the step.
+func (r *Run) reportTarget(c belay.TargetCall, repeat bool) {
+	ctx, t := r.calls(r.life)
+	for r.enter() == nil {
+		_, err := r.s.Backend.CallTarget(ctx, c)
+		if err == nil || !repeat || !r.again(ctx, &t, err) {
+			return
+		}
+	}
+}
+
+// meet makes the run give its execution back because of an open circuit breaker.
+func (r *Run) meet(c *circuit) {
+	r.mu.Lock()
+	if r.circuit == nil {
+		r.circuit = c
+	}
+	r.mu.Unlock()
+	r.Ask(belay.OutcomeFailed)
+}
+
+// settle sets how the run ends.
+func (c *circuit) settle(s *belay.Settlement) {
+	s.Outcome, s.RetryAfter = belay.OutcomeFailed, c.answer.RetryAfter
+	s.Failure = &belay.Failure{
+		Class: belay.ClassCircuitOpen, Message: c.answer.Why, Target: c.target,
+	}
+}
