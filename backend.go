@@ -63,9 +63,9 @@ type Owner interface {
 	// OpenWorker opens a session.
 	OpenWorker(ctx context.Context, s WorkerSpec) (Session, error)
 	// Claim takes due executions for a worker's free slots. While no execution is due, it waits for
-	// the time Wait at most. It returns early with Attention set when a cancel, a signal or another
-	// message waits for the worker in the reply to its next heartbeat. It returns CodeLeaseLost if
-	// the session has ended.
+	// the time Wait at most. It returns early, with Attention set, when the engine has a cancel, a
+	// signal or another message for the worker; the reply to the worker's next heartbeat has this
+	// message. Claim returns CodeLeaseLost if the session has ended.
 	Claim(ctx context.Context, r ClaimRequest) (ClaimReply, error)
 	// Heartbeat renews the session and every lease under it. It returns CodeLeaseLost if the
 	// session has ended: the worker then owns none of its executions any more.
@@ -82,8 +82,8 @@ type Owner interface {
 	// more.
 	Settle(ctx context.Context, s Settlement) error
 	// Signals reads the signals that no checkpoint has consumed yet, in order of seq, up to some
-	// megabytes in one reply. To get all signals, call it again with the last seq until a reply has
-	// no signal.
+	// megabytes in one reply. To read all signals, call Signals again with the highest seq of the
+	// last reply, until a reply has no signal.
 	Signals(ctx context.Context, q SignalQuery) ([]Signal, error)
 	// Resume reads the input, checkpoints and signals for which the reply to Claim or Lock had no
 	// room. It returns CodeLeaseLost if the lease is not valid any more.
@@ -98,14 +98,14 @@ type Owner interface {
 	// Lock makes the caller, a program that is not a worker, the owner of one execution. The reply
 	// has the new token, the execution and its checkpoints, all read in the transaction that takes
 	// the lock. The execution must be due or waiting, and must have no owner. Lock returns
-	// CodeLeaseHeld, with the Holder, while the execution has an owner, and CodeConflict if it
-	// cannot be locked for another reason. After Lock, the owner uses Renew, Save, Append and
-	// Settle.
+	// CodeLeaseHeld, with the Holder, while the execution has an owner, and CodeConflict if the
+	// execution cannot be locked for another reason. After Lock, the owner uses Renew, Save, Append
+	// and Settle.
 	Lock(ctx context.Context, r LockRequest) (Lock, error)
 	// Renew is the heartbeat of one run: it renews the session to which the lease belongs, and it
 	// counts as progress of the run. Unlike Heartbeat, Renew does not compare the owner's list of
-	// runs with the store's list. If the lease has no token, its secret identifies it. Renew returns
-	// CodeLeaseLost if the lease is not valid any more.
+	// runs with the store's list. If l has no Token, Renew finds the lease by its Secret. Renew
+	// returns CodeLeaseLost if the lease is not valid any more.
 	Renew(ctx context.Context, l Lease) (HeartbeatReply, error)
 }
 

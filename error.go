@@ -172,7 +172,7 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p)
 }
 
-// delayed is an error with the least delay before the next attempt.
+// delayed is an error together with a minimum delay before the next attempt.
 type delayed struct {
 	error
 	after time.Duration

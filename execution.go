@@ -56,7 +56,7 @@ type Execution struct {
 	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
 	// Gate is the gate (a condition such as a limit) that keeps this execution from workers until
-	// the gate opens. It is empty if there is none.
+	// the gate opens. It is empty if no gate does so.
 	Gate GateID `json:"gate,omitempty"`
 	// Seq counts the transitions of the execution; it is the number of its newest event.
 	Seq        int64 `json:"seq"`
@@ -98,7 +98,7 @@ type Execution struct {
 // Submission describes an execution to create.
 type Submission struct {
 	// ID is the id of the execution and of the submit operation: a second submission with the same
-	// ID finds the first execution. If ID is zero, the Backend makes an id.
+	// ID creates nothing and returns the first execution. If ID is zero, the Backend makes an id.
 	ID           ExecutionID       `json:"id,omitzero"`
 	Workflow     string            `json:"workflow"`
 	Version      string            `json:"version,omitempty"`
@@ -110,9 +110,9 @@ type Submission struct {
 	// DueAt is the earliest time at which the execution may run, by the store's clock; zero means
 	// now.
 	DueAt time.Time `json:"due_at,omitzero"`
-	// IdempotencyKey makes a repeated submission find the first execution of the same workflow and
-	// key. The Backend refuses a repeated submission with another body with
-	// CodeIdempotencyMismatch.
+	// IdempotencyKey prevents a second execution: a submission with the workflow and the key of an
+	// earlier submission creates nothing and returns the earlier execution. If the two submissions
+	// have different bodies, the Backend refuses the later submission with CodeIdempotencyMismatch.
 	IdempotencyKey string  `json:"idempotency_key,omitempty"`
 	Trigger        Trigger `json:"trigger,omitempty"`
 	Policy         Policy  `json:"policy,omitzero"`
@@ -240,8 +240,8 @@ type Control struct {
 	Op        OpID            `json:"op,omitzero"`
 	Grace     Duration        `json:"grace,omitempty"` // for cancel: how long the run may take to end
 	Input     json.RawMessage `json:"input,omitempty"` // for requeue and fork: the new input
-	// UpTo is the seq up to which a fork, the new execution, gets the checkpoints of the forked
-	// execution; 0 means all checkpoints.
+	// UpTo is for a fork. The fork, a new execution, gets the checkpoints of the forked execution
+	// up to the seq UpTo; 0 means all checkpoints.
 	UpTo int64 `json:"up_to,omitempty"`
 	// Fork is the id of the new execution. If it is zero, the Backend makes an id.
 	Fork ExecutionID `json:"fork,omitzero"`

@@ -42,13 +42,13 @@ const (
 	// WaitWhenFull accepts the submission; the execution waits until the limit has room. It is the
 	// default.
 	WaitWhenFull WhenFull = "wait"
-	// RejectWhenFull refuses the submission with CodeConflict if as many executions of the limit as
-	// it allows have not ended, including those that wait.
+	// RejectWhenFull refuses the submission with CodeConflict if the executions of the limit that
+	// have not ended are as many as the limit allows; executions that wait at the limit count too.
 	RejectWhenFull WhenFull = "reject"
-	// ReplaceWhenFull accepts the submission and cancels the oldest executions under the limit, so
-	// many that the others and the new execution do not exceed the limit, but at most 100. The new
-	// execution waits until the cancelled executions have ended. Over HTTP, the key of such a
-	// submission also needs ScopeOperate.
+	// ReplaceWhenFull accepts the submission and cancels the oldest executions of the limit: as
+	// many as necessary so that, with the new execution, the limit is not exceeded, but at most 100.
+	// The new execution waits until the cancelled executions have ended. Over HTTP, the key of such
+	// a submission also needs ScopeOperate.
 	ReplaceWhenFull WhenFull = "replace"
 )
 
@@ -143,7 +143,8 @@ type GateInfo struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
 	// Open says whether the gate would let an execution through at this moment. If it would not,
-	// Why is the reason, and Until is when the gate opens by itself, zero if it does not.
+	// Why is the reason, and Until is the time at which the gate opens by itself. Until is zero if
+	// the gate does not open by itself.
 	Open  bool      `json:"open"`
 	Why   string    `json:"why,omitempty"`
 	Until time.Time `json:"until,omitzero"`
@@ -156,8 +157,9 @@ type GateInfo struct {
 	// that wait at the gate, counted up to 101. In lists both are left out.
 	Held    int `json:"held,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
-	// UpdatedAt is the time of the newest change, by an operator or by the engine. UpdatedBy is the
-	// operator who made the newest change by an operator, empty if that change named no operator.
+	// UpdatedAt is the time of the newest change, by an operator or by the engine. UpdatedBy names
+	// the operator of the newest change that an operator made; it is empty if that change named no
+	// operator.
 	UpdatedAt time.Time `json:"updated_at,omitzero"`
 	UpdatedBy string    `json:"updated_by,omitempty"`
 }
@@ -170,15 +172,16 @@ type GatePaused struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// GateLimited is a limit. Max is the limit that applies: Set, which an operator has set, or
-// otherwise Named, which the executions name.
+// GateLimited is a limit. Named is the limit that the executions name, Set is the limit that an
+// operator has set, and Max is the limit that applies: Set if an operator has set one, otherwise
+// Named.
 type GateLimited struct {
 	Max   int `json:"max"`
 	Named int `json:"named,omitempty"`
 	Set   int `json:"set,omitempty"`
 }
 
-// GatePace is a rate with the Max and the Per of a [Rate].
+// GatePace is the rate of a gate. Max and Per have the meaning of the fields of [Rate].
 type GatePace struct {
 	Max int      `json:"max"`
 	Per Duration `json:"per"`

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Parsing a written id returns the same id, ids sort as their bytes do, and every other text is
-// refused.
+// An id that was written and parsed again is the same id, ids sort as their bytes do, and any text
+// that is not a written id is refused.
 func FuzzExecutionID(f *testing.F) {
 	f.Add([]byte("0123456789abcdef"), "ex_01h455vb4pex5vsknk084sn02q")
 	f.Add(make([]byte, 16), "ex_")

@@ -15,7 +15,8 @@ const DefaultLockTTL = Duration(30 * time.Second)
 // then the execution fails, unless its policy's OnLost is Requeue.
 type LockRequest struct {
 	// ID is the id of the session and of the lock operation: a second request with the same ID
-	// finds the lock of the first request. If ID is zero, the Backend makes an id.
+	// takes no second lock and returns the lock of the first request. If ID is zero, the Backend
+	// makes an id.
 	ID        WorkerID    `json:"id,omitzero"`
 	Execution ExecutionID `json:"execution"`
 	// Owner is the name of the owner as people read it. It has at most MaxName bytes.
@@ -46,7 +47,7 @@ type Lock struct {
 	// More says that the reply had no room for all checkpoints and signals. Owner.Resume reads the
 	// others.
 	More bool
-	// Replayed says that an earlier request with this id took the lock.
+	// Replayed says that an earlier LockRequest with the same ID took this lock.
 	Replayed bool
 }
 

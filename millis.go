@@ -2,9 +2,11 @@ package belay
 
 import "encoding/json"
 
-// The types below write their durations twice in JSON: as text that people read, such as "1m30s", and
-// in whole milliseconds in a field whose name ends in _ms, for programs in other languages. Reading
-// JSON takes the text. The embedded types have the fields and no methods.
+// The following types have the fields of Policy, Worker, Session and GatePace but not their methods. The
+// MarshalJSON methods below embed them to write each duration twice: as text that people read, such
+// as "1m30s", and in whole milliseconds in a field whose name ends in _ms, for programs in other
+// languages. When package json reads one of these, it uses the text and ignores
+// the milliseconds.
 type (
 	policyFields   Policy
 	workerFields   Worker
@@ -58,8 +60,8 @@ func (p GatePace) MarshalJSON() ([]byte, error) {
 	}{gatePaceFields(p), p.Per.millis()})
 }
 
-// millis is the duration in whole milliseconds. A duration above zero stays above zero, since zero
-// means that there is none.
+// millis is the duration in whole milliseconds. A duration of less than a millisecond counts as one
+// millisecond, because 0 means that no duration is set.
 func (d Duration) millis() int64 {
 	if ms := d.D().Milliseconds(); ms != 0 || d <= 0 {
 		return ms

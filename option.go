@@ -7,14 +7,17 @@ import "time"
 type SubmitOption func(*Submission)
 
 // WithID chooses the id of the execution, which is also the id of the submit operation: if a
-// program sends the same submission again with the same id, it finds the first execution.
+// program sends a second submission with the same id, the Backend creates nothing and returns the
+// first execution.
 func WithID(id ExecutionID) SubmitOption {
 	return func(s *Submission) { s.ID = id }
 }
 
-// IdempotencyKey makes a repeated submission find the first execution of the same workflow and key,
-// for as long as the store keeps the execution and one day more. The Backend refuses a repeated
-// submission with another body with CodeIdempotencyMismatch. The key has at most MaxName bytes.
+// IdempotencyKey prevents a second execution: a submission with the workflow and the key of an
+// earlier submission creates nothing and returns the earlier execution. This holds for as long as
+// the store keeps that execution and one day more. If the two submissions have different bodies,
+// the Backend refuses the later submission with CodeIdempotencyMismatch. The key has at most
+// MaxName bytes.
 func IdempotencyKey(key string) SubmitOption {
 	return func(s *Submission) { s.IdempotencyKey = key }
 }

@@ -37,9 +37,9 @@ const (
 	// Backend refuses further signals with CodeQueueFull.
 	MaxSignals     = 10_000
 	MaxSignalBytes = 320 << 20
-	// MaxLog is the largest number of bytes that the store keeps of one log: its first MiB and its
-	// end. If chunks from the middle of an output were dropped, the output counts as a log,
-	// otherwise as an artifact.
+	// MaxLog is the largest number of bytes that the store keeps of one log. A log keeps its first
+	// MiB and its end; the chunks between them are dropped. As long as no chunk was dropped, the
+	// limits of an artifact apply.
 	MaxLog = 16 << 20
 	// MaxArtifact is the largest size of one artifact, and of all the data that one run writes
 	// under one name, in bytes. The store may keep an artifact of an earlier run until the artifact
@@ -136,8 +136,8 @@ type Policy struct {
 	Abandon bool `json:"abandon,omitempty"`
 }
 
-// Text returns the policy as JSON, in the form in which the store keeps it: durations are text, and
-// do not stand in milliseconds too. It returns nil for the zero policy.
+// Text returns the policy as JSON in the form in which the store keeps it: each duration is text
+// only, without its milliseconds. It returns nil for the zero policy.
 func (p Policy) Text() []byte {
 	if p == (Policy{}) {
 		return nil

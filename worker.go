@@ -26,7 +26,7 @@ type Registration struct {
 // WorkerSpec describes a worker that opens a session.
 type WorkerSpec struct {
 	// ID is the id of the session and of the open operation: a second OpenWorker with the same ID
-	// finds the session.
+	// opens no second session and returns the first. If ID is zero, the Backend makes an id.
 	ID   WorkerID `json:"id,omitzero"`
 	Name string   `json:"name"`
 	// Queues are the queues from which the worker claims; empty means "default". Queues that have
@@ -109,8 +109,8 @@ type Lease struct {
 func (l Lease) Run() RunID { return RunID{l.Execution, l.Token} }
 
 // ClaimRequest requests executions. A worker has one claim in flight at a time, and its Number
-// grows by one with each new claim. A worker that sends a claim again with the same Number gets the
-// executions that the claim won the first time.
+// grows by one with each new claim. If the worker sends a claim again with the same Number, the
+// reply has the executions that the claim won the first time.
 type ClaimRequest struct {
 	Worker WorkerID `json:"worker"`
 	Number int64    `json:"number"`
@@ -351,8 +351,8 @@ type SignalQuery struct {
 type Chunk struct {
 	Lease Lease  `json:"lease"`
 	Name  string `json:"name"`
-	// N numbers the chunks of one name, from 0. A second write of the same number replaces nothing,
-	// and is no error if its data is the same.
+	// N numbers the chunks of one name, from 0. A second write of the same number changes nothing;
+	// it is an error unless its data is the same.
 	N    int64  `json:"n"`
 	Data []byte `json:"data"`
 	// Chunks from DropFrom up to, not including, DropTo are deleted in the same write. A log uses
