@@ -33,8 +33,9 @@ type Kit struct {
 	err  error // the error of the worker's Run; valid after done is closed
 }
 
-// A kit needs neither polls nor the expiry of leases. In a test with virtual time, each poll and
-// each heartbeat takes real processor time, so both intervals are long.
+// A kit needs no polls, because its worker and its engine are in one process and no notification is
+// lost, and no expiry of leases, because Crash ends the session itself. In a test with virtual
+// time, each poll and each heartbeat takes real processor time, so both intervals are long.
 const (
 	slowPoll = time.Hour
 	ttl      = time.Hour

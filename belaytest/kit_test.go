@@ -48,8 +48,8 @@ func TestAdvanceMovesAllClocks(t *testing.T) {
 	})
 }
 
-// Rule: the executions of a crashed worker continue without waiting for its TTL, and no later write
-// of that worker reaches the Backend.
+// Rule: the executions of a crashed worker continue at once and do not wait until the TTL of its
+// session is over. No later write of that worker reaches the Backend.
 func TestACrashedWorkerIsReplacedAtOnceAndWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var late error

@@ -57,7 +57,8 @@ func (w *wire) isDead() bool {
 	return w.dead
 }
 
-// count counts a checkpoint, and reports whether the worker must crash now.
+// count counts a checkpoint, before its save if after is false and after its save if after is true.
+// It reports whether the worker must crash now.
 func (w *wire) count(after bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,8 +69,8 @@ func (w *wire) count(after bool) bool {
 	return w.left == 0
 }
 
-// Save saves a checkpoint. If this is the chosen checkpoint, it makes the worker crash before or
-// after the save.
+// Save saves a checkpoint. If arm has chosen this checkpoint, Save makes the worker crash before or
+// after the checkpoint is saved.
 func (w *wire) Save(ctx context.Context, s belay.Save) (int64, error) {
 	if w.count(false) {
 		w.crash()
@@ -82,8 +83,8 @@ func (w *wire) Save(ctx context.Context, s belay.Save) (int64, error) {
 	return seq, err
 }
 
-// through makes a call of the worker. It returns errCrashed if the worker crashed before the call
-// returned.
+// through passes a call of the worker on to the Backend. It returns errCrashed if the worker
+// crashed before the call returned.
 func through[A any](w *wire, call func() (A, error)) (A, error) {
 	var none A
 	if w.isDead() {
