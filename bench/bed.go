@@ -18,7 +18,8 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// bed has the directory, the database and the programs that the trials need.
+// bed is the test bed: the directory, the database and the programs that the trials (measurements
+// of one contender each) need.
 type bed struct {
 	dir      string
 	self     string
@@ -70,7 +71,8 @@ func open(ctx context.Context, o options) (*bed, error) {
 	return b, nil
 }
 
-// source makes the repository of the jobs in a directory that other users can read.
+// source makes the git repository on which the jobs of coding agents work, in a directory that
+// other users can read.
 func source(ctx context.Context, dir string) (string, error) {
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // other users may enter it but not list it
 		return "", err
@@ -83,12 +85,13 @@ func source(ctx context.Context, dir string) (string, error) {
 	return repo, err
 }
 
-// any reports whether a requested trial on an available store satisfies the condition like.
+// any reports whether the function like returns true for at least one requested trial whose store
+// is available.
 func (b *bed) any(o options, like func(planned) bool) bool {
 	return slices.ContainsFunc(o.wanted(plan(o)), func(p planned) bool { return b.without[p.store] == nil && like(p) })
 }
 
-// needs reports whether a contender takes part.
+// needs reports whether a requested trial measures the contender who.
 func (b *bed) needs(who string, o options) bool {
 	return b.any(o, func(p planned) bool { return p.Contender == who })
 }
@@ -98,7 +101,7 @@ func (b *bed) uses(store string, o options) bool {
 	return b.any(o, func(p planned) bool { return p.store == store })
 }
 
-// served reports whether a trial needs the binary of belay.
+// served reports whether a trial starts a Belay server and so needs the binary of belay.
 func served(p planned) bool {
 	return p.Contender == "belay" && (p.Variant == trial.HTTP || p.Measure == trial.Jobs)
 }
@@ -110,13 +113,13 @@ func (b *bed) close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// trials returns the trials of a round.
+// trials returns the requested trials of one round.
 func (b *bed) trials(o options) []planned { return o.wanted(plan(o)) }
 
 // sample is the result of a trial.
 type sample trial.Sample
 
-// run carries out a trial. Any error becomes the sample's error.
+// run carries out a trial. If the trial fails, the error is in the sample.
 func (b *bed) run(ctx context.Context, p planned) sample {
 	if served(p) && b.unserved != nil {
 		return sample{Error: b.unserved.Error()}
@@ -165,8 +168,8 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 	return ask(ctx, exec.CommandContext(ctx, program, arg), r)
 }
 
-// patience is how long a trial may take. In trials that run jobs one at a time, the waits of all
-// jobs for their models add up.
+// patience is how long a trial may take. A trial of jobs may take longer, because each job of a
+// coding agent waits for its model, and if the jobs run one at a time, these waits add up.
 func patience(m trial.Measure) time.Duration {
 	if m == trial.Jobs {
 		return 40 * time.Minute
@@ -174,7 +177,8 @@ func patience(m trial.Measure) time.Duration {
 	return 10 * time.Minute
 }
 
-// ask lets a program carry out a trial.
+// ask starts a program, sends the request for a trial to its standard input, and reads the sample
+// from its standard output.
 func ask(ctx context.Context, cmd *exec.Cmd, r trial.Request) (trial.Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience(r.Measure))
 	defer cancel()
@@ -225,7 +229,8 @@ func buildTemporal(ctx context.Context, dir string) (string, error) {
 	return filepath.Join(out, "bench-temporal"), nil
 }
 
-// build builds a program of the module in a directory, in the same way as a release.
+// build builds the package pkg of a module as the program path, with the flags with which releases
+// are built.
 func build(ctx context.Context, module, path, pkg string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-o", path, pkg)
 	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")

@@ -40,7 +40,8 @@ const (
 	unknown  = "not measured"
 )
 
-// variants names the trials of one contender with all its settings.
+// variants returns the names of a contender's two trials of a measure: with the best known settings
+// and with its defaults.
 func variants(measure, store, contender string) []string {
 	return []string{
 		measure + "/" + store + "/" + contender + "/tuned", measure + "/" + store + "/" + contender + "/default",
@@ -121,8 +122,9 @@ func claims() []claim {
 	), append(crowds(), together()...)...)
 }
 
-// crowds returns the aims under ten times the load. There is no aim relative to River, because
-// River refuses no work and has no sessions: the results of both are only compared.
+// crowds returns the aims of the trials in which producers submit at ten times the best rate. No
+// aim is relative to River, because River refuses no job and has no sessions: the report only shows
+// the results of Belay and River side by side.
 func crowds() (all []claim) {
 	for _, variant := range []string{"default", "http"} {
 		where, mine := "", "overload/postgres/belay/"+variant
@@ -149,13 +151,14 @@ func crowds() (all []claim) {
 	return all
 }
 
-// together returns the aims of jobs on one repository. If ten jobs run at a time, some jobs compute
-// while others wait for their models. A job that waits for w and takes c of processor time needs
-// the sum of w and c if it runs alone. Among others it needs at least c/2, because the machine to
-// which all aims apply has two processors. With w = 3 s and c about the same, ten jobs at a time
-// may be four times as fast as one job at a time, and the aim is three times. The longer the jobs
-// wait, the nearer this ratio comes to ten. A count that must be zero has a floor below one, so
-// that a count of one misses the floor.
+// together returns the aims of the trials in which coding agents' jobs work on one repository. If
+// ten jobs run at a time, some jobs compute while others wait for their models. A job that waits
+// for w and uses c of processor time takes w + c if it runs alone. If ten jobs run at a time, a job
+// takes at least c/2 on average, because the machine for which all aims are set has two processors.
+// With w = 3 s and c about the same, ten jobs at a time can be four times as fast as one job at a
+// time; the aim is three times. The longer the jobs wait, the nearer the ratio comes to ten. Where
+// a count must be zero, the floor (the worst accepted value) is .5, so that a count of one misses
+// the floor.
 func together() []claim {
 	const mine, one, trees, tree = "jobs/repo/belay/default", "jobs/repo/belay/single", "jobs/repo/git/worktree",
 		"jobs/repo/git/reset"
@@ -181,7 +184,7 @@ func together() []claim {
 	}
 }
 
-// judge compares the results with the aims.
+// judge sets the measured value and the verdict of each claim.
 func (r *report) judge() {
 	for _, c := range claims() {
 		mine, err := r.median(c.Mine, c.What)
@@ -202,7 +205,7 @@ func (r *report) judge() {
 	}
 }
 
-// best returns the best of the others' medians. It ignores a contender that failed.
+// best returns the best of the medians of c.Others. It ignores a contender whose trials failed.
 func (r *report) best(c claim) (float64, error) {
 	what := c.What
 	if c.Beside != "" {

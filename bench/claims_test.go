@@ -40,8 +40,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Rule: if a count must be zero and is one, the verdict is that it is below its floor. A claim
-// without an aim gets the verdict "compared", whatever the result.
+// Rule: if a count must be zero and is one, the verdict is that it is below its floor (the worst
+// accepted value). A claim without an aim gets the verdict "compared", whatever the result is.
 func TestZeroCountsAndClaimsWithoutAnAim(t *testing.T) {
 	none, open := claim{Bound: true, Floor: .5}, claim{Open: true}
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestSlowRatesHaveMoreDigits(t *testing.T) {
 	}
 }
 
-// Rule: every claim compares trials that are planned; otherwise the claim could never be judged.
+// Rule: every claim names trials of the plan; a claim with another trial could never get a verdict.
 func TestClaimsNamePlannedTrials(t *testing.T) {
 	planned := make(map[string]bool)
 	for _, p := range plan(options{}) {
@@ -83,7 +83,8 @@ func TestClaimsNamePlannedTrials(t *testing.T) {
 	}
 }
 
-// Rule: a run fails only if a floor is not reached, and a quick run never fails.
+// Rule: a run of bench fails only if a value is below its floor (the worst accepted value), and a
+// quick run never fails.
 func TestARunFailsBelowAFloor(t *testing.T) {
 	r := &report{Claims: []claim{{Name: "a", Verdict: accepted}, {Name: "b", Verdict: unknown}}}
 	if err := r.failed(); err != nil {

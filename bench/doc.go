@@ -12,19 +12,20 @@
 // each other, and every second round runs backwards. The result is the median of the rounds.
 //
 // Belay runs with its defaults. Every other contender runs twice: with its defaults, and with the
-// best known settings, which its package below runner lists with their source. Only work that was
-// really done counts: after each trial the rows of the store are counted, and the results of jobs
-// are checked.
+// best known settings, which its package in the directory runner lists with their source. Only work
+// that was really done counts: after each trial the rows of the store are counted, and the results
+// of jobs are checked.
 //
 // # Ten times the load
 //
 // The trial overload first finds the rate at which executions end while 2,000 or 10,000 are in the
-// system. Then it submits ten times as many for five times as long, whether they are accepted or
-// not (trial.Crowd). During the whole trial ten workers with a TTL of three seconds own a hundred
-// executions. Through HTTP, the producers have 64 connections, and the workers run in a process of
-// their own. The executions that were accepted, ended and lost are counted in the store. River
-// refuses no job and has no sessions. For River the trial counts instead the jobs that began twice
-// or did not end, and changes of its leader.
+// system. Then, for five times as long, it submits at ten times that rate, whether the executions
+// are accepted or not (trial.Crowd). During the whole trial ten workers with a TTL of three seconds
+// own a hundred executions. Through HTTP, the producers have 64 connections, and the workers run in
+// a process of their own. Afterwards the trial counts in the store how many executions were
+// accepted and ended and how many sessions and leases were lost. River refuses no job and has no
+// sessions. For River the trial counts instead the jobs that began twice or did not end, and
+// changes of its leader.
 //
 //	go run . -only overload
 //

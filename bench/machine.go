@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// describe describes the machine, in lines.
+// describe returns a description of the machine, in lines.
 func describe() []string {
 	lines := []string{
 		fmt.Sprintf("%s, %d processors, %s/%s, %s", field("/proc/cpuinfo", "model name"), runtime.NumCPU(),
@@ -46,7 +46,7 @@ func field(file, name string) string {
 	return "unknown"
 }
 
-// load returns the load averages of the last minute, five and fifteen.
+// load returns the load averages over the last one, five and fifteen minutes.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if f := strings.Fields(string(text)); err == nil && len(f) > 2 {

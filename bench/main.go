@@ -75,7 +75,8 @@ func main() {
 	}
 }
 
-// run measures, prints the results, and fails if a floor is not reached.
+// run carries out all trials and prints the results. It fails if a value is below its floor (the
+// worst accepted value).
 func run(ctx context.Context, o options) error {
 	b, err := open(ctx, o)
 	if err != nil {

@@ -16,8 +16,8 @@ type planned struct {
 	once  bool   // the trial runs only in the first round, because it takes long and varies little
 }
 
-// name is the name of a trial: measure, store, contender, variant, and the rate or TTL if it has
-// one.
+// name is the name of a trial: its measure, store, contender and variant, with @RATE or @TTL after
+// the measure if the trial has a rate or TTL.
 func (p planned) name() string {
 	name := string(p.Measure)
 	switch {
@@ -32,7 +32,7 @@ func (p planned) name() string {
 // who returns the contender and its variant.
 func (p planned) who() string { return p.Contender + "/" + string(p.Variant) }
 
-// sizes are the sizes of the measures.
+// sizes are the numbers and durations of the measures, such as how many executions they submit.
 type sizes struct {
 	n, rows, held           int
 	load, beats, idle, wait time.Duration
@@ -61,7 +61,7 @@ var (
 		{Contender: "dbos", Variant: trial.Tuned}, {Contender: "dbos", Variant: trial.Default},
 		{Contender: "temporal", Variant: trial.Tuned}, {Contender: "temporal", Variant: trial.Default},
 	}
-	// agents are the ways of running agents' jobs on a repository.
+	// agents are the contenders that run jobs of coding agents on a repository.
 	agents = []trial.Request{
 		{Contender: "git", Variant: trial.Worktree}, belayIn, {Contender: "belay", Variant: trial.Single},
 		{Contender: "git", Variant: trial.Reset},

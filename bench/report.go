@@ -102,7 +102,7 @@ func (r *report) figure(name string) string {
 	return text
 }
 
-// each formats a rate.
+// each formats a rate, with three decimals if it is below ten.
 func each(rate float64) string {
 	if rate < 10 {
 		return fmt.Sprintf("%.3f", rate)
@@ -110,7 +110,7 @@ func each(rate float64) string {
 	return fmt.Sprintf("%.0f", rate)
 }
 
-// line formats a sample.
+// line formats a sample as one line.
 func (s sample) line() string {
 	if s.Error != "" {
 		return "– " + s.Error
@@ -136,7 +136,7 @@ func (s sample) line() string {
 	return strings.Join(parts, "  ")
 }
 
-// settings prints the settings of each contender once.
+// settings prints the settings of each contender, each different text once.
 func (r *report) settings(b *strings.Builder) {
 	seen := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(r.Samples)) {
@@ -187,7 +187,8 @@ func (r *report) verdicts(b *strings.Builder) {
 	_ = w.Flush() // a write to memory cannot fail
 }
 
-// failed returns an error if a floor is not reached. A quick run never fails.
+// failed returns an error if a value is below its floor (the worst accepted value). A quick run
+// never fails.
 func (r *report) failed() error {
 	if r.Quick {
 		return nil

@@ -12,20 +12,20 @@ import (
 //go:embed job.sh
 var script string
 
-// pauses is the number of times that a job waits.
+// pauses is how often a job waits for its model.
 const pauses = 4
 
 // None is the prompt of a job that does nothing.
 const None = "none"
 
-// Agent returns the command of all agents, whose prompt is the number of a job, or None. The pauses
-// of a job add up to think. The command contains the script itself, because a job cannot see the
-// files of others in /tmp.
+// Agent returns the command of all agents, whose prompt is the number of a job, or None. A job
+// waits for its model for the duration think in all. The command contains the script itself and not
+// the path of a file in /tmp, because a job sees only its own files in /tmp.
 func Agent(think time.Duration) []string {
 	return []string{"sh", "-ec", script, "agent", fmt.Sprintf("%.3f", (think / pauses).Seconds()), "{{prompt}}"}
 }
 
-// Settings describes a job.
+// Settings describes, for the report, how long a job waits.
 func Settings(think time.Duration) string {
 	return fmt.Sprintf("each job waits %d × %s for its model", pauses, think/pauses)
 }
@@ -64,10 +64,11 @@ func (t *agentOutput) count(why string) {
 	}
 }
 
-// marks are the texts that contain the number of a job.
+// marks matches the texts in which the script writes the number of a job.
 var marks = regexp.MustCompile(`\b(?:job|again|of) (\d+)\b|\bown-(\d+)\.txt`)
 
-// foreign reports whether a text of the i-th job contains a mark of another job.
+// foreign reports whether the text, which belongs to the i-th job, contains the number of another
+// job.
 func foreign(i int, text string) bool {
 	for _, m := range marks.FindAllStringSubmatch(text, -1) {
 		if m[1]+m[2] != strconv.Itoa(i) {

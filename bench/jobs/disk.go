@@ -35,7 +35,7 @@ func usage(dir string) float64 {
 	return float64(blocks) * 512 / 1e6
 }
 
-// share bounds the cost of watch: after each measurement, watch pauses for at least share times as
+// share limits the cost of watch: after each measurement, watch pauses for at least share times as
 // long as the measurement took.
 const share = 30
 

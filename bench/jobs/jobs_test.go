@@ -66,7 +66,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// Rule: a job waits several times, in all for the requested time.
+// Rule: a job waits several times, and its waits add up to the requested time.
 func TestJobsWaitForTheRequestedTime(t *testing.T) {
 	if args := Agent(3 * time.Second); len(args) != 6 || args[4] != "0.750" {
 		t.Errorf("%q", args)

@@ -13,15 +13,17 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// Runner carries out jobs. It has made its clone before Run is called.
+// Runner carries out jobs of coding agents. Before the first call of Run it has cloned the
+// repository.
 type Runner interface {
 	// Run carries out the i-th job when it is the job's turn. It returns the agent's output. If the
 	// Runner itself runs git before and after the agent, its failed git commands are reported in
 	// this output too, in the same form. Run is called for all jobs at once, and the Runner decides
 	// how many of them work at a time.
 	Run(ctx context.Context, i int) (said string, err error)
-	// Stop waits until no job runs; when ctx ends, it ends the running jobs. It returns how long
-	// the set-up lock was kept each time, or nil if the Runner has no such lock.
+	// Stop waits until no job runs; when ctx ends, it ends the running jobs. It returns for how
+	// long each job had the set-up lock (under which workspaces are made one at a time), or nil if
+	// the Runner has no such lock.
 	Stop(ctx context.Context) (*trial.Times, error)
 	// Fetch fetches the branch of each job into the clone that is checked.
 	Fetch(ctx context.Context, clone string) error
@@ -52,8 +54,8 @@ func Measure(ctx context.Context, r trial.Request, run Runner) (trial.Sample, er
 	return s, err
 }
 
-// stop stops a Runner. If the results of the jobs are useless, it ends running jobs instead of
-// waiting for them.
+// stop stops a Runner. If useless is set, the results of the jobs do not matter, so stop ends
+// running jobs instead of waiting for them.
 func stop(ctx context.Context, run Runner, useless bool) (*trial.Times, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -58,7 +58,8 @@ func Source(ctx context.Context, dir string) (files int, err error) {
 	return files, nil
 }
 
-// place is the directory and environment of commands, without the user's configuration.
+// place is where commands run: a working directory, and an environment without the user's
+// configuration.
 type place struct {
 	dir string   // the working directory
 	env []string // more environment variables
@@ -98,13 +99,13 @@ func Environment(home string) []string {
 	}
 }
 
-// Neighbour is another developer, who pushes commits to the repository while jobs work.
+// Neighbour simulates another developer, who pushes commits to the repository while jobs work.
 type Neighbour struct {
 	stop  context.CancelFunc
 	ended chan error
 }
 
-// Move starts a Neighbour who makes one commit a second.
+// Move starts a Neighbour that makes one commit a second.
 func Move(ctx context.Context, repo string) *Neighbour {
 	n := &Neighbour{ended: make(chan error, 1)}
 	ctx, n.stop = context.WithCancel(ctx)

@@ -62,8 +62,8 @@ func options(address string) client.Options {
 	return client.Options{HostPort: address, Namespace: "bench", Logger: tlog.NewStructuredLogger(quiet)}
 }
 
-// ready waits until the server answers, and makes the namespace, which all services see only after
-// some seconds.
+// ready waits until the server answers, makes the namespace, and waits until all services see the
+// namespace, which takes some seconds.
 func (b *bed) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -44,7 +44,7 @@ func (b *bed) memory() (map[string]float64, error) {
 	return map[string]float64{"server_mb": mb}, err
 }
 
-// latency starts workflows at a rate.
+// latency starts r.Rate workflows a second, and measures the time until each workflow begins.
 func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	warm := r.Rate // the workflows of the first second, which are not measured
 	starts := trial.NewStarts(int(r.For.Seconds() * float64(r.Rate)))

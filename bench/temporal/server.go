@@ -114,7 +114,7 @@ func (s *server) ports(ctx context.Context) error {
 	return nil
 }
 
-// tables makes the second database, and the tables of both.
+// tables makes the database of Temporal's visibility store, and the tables of both databases.
 func (s *server) tables(ctx context.Context) error {
 	if _, err := s.admin.Exec(ctx, "CREATE DATABASE "+s.Database+"_visibility TEMPLATE template0"); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (s *server) tool(ctx context.Context, database string, args ...string) erro
 	return nil
 }
 
-// beside returns the path of a program in the directory of this one.
+// beside returns the path of a program that is in the same directory as this program.
 func beside(name string) (string, error) {
 	self, err := os.Executable()
 	return filepath.Join(filepath.Dir(self), name), err
@@ -173,7 +173,8 @@ func (s *server) start(dir string) error {
 	return err
 }
 
-// stop stops the server and drops the second database; the caller drops the first.
+// stop stops the server and drops the database of the visibility store; the caller drops the other
+// database.
 func (s *server) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()

@@ -97,8 +97,8 @@ func (c *Crowd) Run(ctx context.Context, r Request) (Sample, error) {
 	return s, context.Cause(ctx)
 }
 
-// best keeps the number of executions in the system constant, and returns the rate at which they
-// end.
+// best keeps the number of unfinished executions in the system constant, and returns the rate at
+// which executions end.
 func (c *Crowd) best(ctx context.Context, r Request) (best Sample, _ error) {
 	for _, depth := range depths {
 		done, err := Loop(ctx, r, Submitters, &c.Ended, func(ctx context.Context, i int) error {
@@ -114,7 +114,8 @@ func (c *Crowd) best(ctx context.Context, r Request) (best Sample, _ error) {
 	return best, nil
 }
 
-// fill submits executions if the system has room for them.
+// fill submits one batch of executions for a producer, unless the system would then have more than
+// depth unfinished executions.
 func (c *Crowd) fill(ctx context.Context, producer int, depth int64) error {
 	if c.begun.Add(firstRows)-c.finished.Load() > depth {
 		c.begun.Add(-firstRows)
@@ -129,7 +130,7 @@ func (c *Crowd) fill(ctx context.Context, producer int, depth int64) error {
 	return err
 }
 
-// flood lets all producers together submit at the rate, for the duration long.
+// flood lets the producers submit, all together at the given rate, for the duration long.
 func (c *Crowd) flood(ctx context.Context, rate float64, long time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -178,8 +179,7 @@ func (p *producer) run(ctx context.Context, long time.Duration) {
 	}
 }
 
-// hand submits executions, as many as rows says, in one call. The call is not cancelled when the
-// flood ends.
+// hand submits rows executions in one call. The end of the flood does not cancel the call.
 func (p *producer) hand(ctx context.Context, rows int) {
 	defer p.open.Add(-1)
 	c := p.crowd

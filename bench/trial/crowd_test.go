@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// service accepts executions while at most s.most of them are unfinished, and ends s.rate of them a
-// second.
+// service simulates a system: it accepts executions while at most s.most of them are unfinished,
+// and ends s.rate executions a second.
 type service struct {
 	crowd      *Crowd
 	rate, most int
@@ -83,8 +83,8 @@ func TestACrowdOffersTenTimesTheBest(t *testing.T) {
 	})
 }
 
-// Rule: a producer submits without waiting for answers, until as many of its calls as it makes in
-// three seconds have no answer.
+// Rule: a producer submits without waiting for answers, until 300 of its calls (the calls of three
+// seconds) have no answer.
 func TestProducersDoNotWaitForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64

@@ -39,7 +39,8 @@ type Done struct {
 // Sample returns the rate as a Sample.
 func (d Done) Sample() Sample { return Sample{Rate: d.per, CPU: d.cpu, Database: d.db} }
 
-// Mark is a moment from which something is measured.
+// Mark has the time and the processor times at one moment, from which a rate and a cost are
+// measured.
 type Mark struct {
 	at       time.Time
 	cpu, db  time.Duration
@@ -51,7 +52,7 @@ func Now(r Request) Mark {
 	return Mark{at: time.Now(), cpu: cpuTime(), db: databaseCPU(r.Database), database: r.Database}
 }
 
-// Done returns the rate and cost of n units that were done between m and now.
+// Done returns the rate and the processor time of n units of work that were done between m and now.
 func (m Mark) Done(n int) Done { return m.until(Now(Request{Database: m.database}), int64(n)) }
 
 func (m Mark) until(end Mark, n int64) Done {
@@ -82,9 +83,9 @@ func (m *Meter) read(to *reading, r Request) {
 }
 
 // Loop lets several callers call do concurrently, first during a warm-up and then for r.For. Each
-// caller calls again as soon as its last call returns. Loop returns the rate of m after the
-// warm-up, and the number of all calls. i is the number of the call, from 0. The first error ends
-// the loop.
+// caller calls do again as soon as its last call has returned; i numbers the calls from 0. The
+// first error ends the loop. Loop returns the rate of m after the warm-up, and the number of all
+// calls.
 func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx context.Context, i int) error) (Done,
 	error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -149,8 +150,8 @@ func Pace(ctx context.Context, rate int, long time.Duration, do func(ctx context
 	return total, context.Cause(ctx)
 }
 
-// Bursts calls do until n rows are written, at most BulkRows in a call, from several callers at
-// once.
+// Bursts lets several callers call do concurrently, with at most BulkRows rows in a call, until n
+// rows are written.
 func Bursts(ctx context.Context, r Request, callers, n int, do func(ctx context.Context, first, rows int) error) (Done,
 	error) {
 	ctx, cancel := context.WithCancelCause(ctx)

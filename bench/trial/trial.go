@@ -34,7 +34,7 @@ const (
 	Jobs     Measure = "jobs"     // coding agents at once on one repository
 )
 
-// Variant is a contender's settings.
+// Variant names the settings with which a contender runs.
 type Variant string
 
 // The variants. Default sets only the store's address and the concurrency of a contender; Tuned has
@@ -99,7 +99,8 @@ type Sample struct {
 	Times *Times `json:"times,omitempty"`
 	// Values are further results, by name.
 	Values map[string]float64 `json:"values,omitempty"`
-	// Settings describes the settings that differ from Default's, with the reason.
+	// Settings describes the settings that differ from those of the variant Default, with the
+	// reason.
 	Settings string `json:"settings,omitempty"`
 	// Counts are numbers of rows in the store after the trial.
 	Counts []Count `json:"counts,omitempty"`
@@ -112,7 +113,7 @@ type Count struct {
 	What string `json:"what"`
 	Want int64  `json:"want"`
 	Got  int64  `json:"got"`
-	// More says that Got may be more than Want.
+	// More says that Got may be greater than Want without an error.
 	More bool `json:"more,omitempty"`
 }
 

@@ -35,8 +35,8 @@ func TestWrongCountsAreAnError(t *testing.T) {
 	}
 }
 
-// Rule: the rate of a loop counts only the time after the warm-up and before the end; calls that
-// end later do not count.
+// Rule: the rate of a loop counts only calls that end after the warm-up and before the end of the
+// loop.
 func TestLoopsCountOnlyTheirOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m Meter

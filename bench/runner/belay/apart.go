@@ -15,15 +15,15 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// report is a line that the working process prints: how many of its runs have ended and which
-// executions have begun since the last line. The last line has the times of the heartbeats.
+// report is a line that the process of the workers prints: how many of its runs have ended and
+// which executions have begun since the last line. The final line has the times of the heartbeats.
 type report struct {
 	Ended int          `json:"ended"`
 	Begun []int        `json:"begun"`
 	Beats *trial.Times `json:"beats"`
 }
 
-// reporter collects the next report.
+// reporter collects the contents of the next report.
 type reporter struct {
 	mu  sync.Mutex
 	now report
@@ -58,8 +58,8 @@ func (r report) print() error {
 	return err
 }
 
-// workApart is the role of a process that runs all executions of a server until its standard input
-// ends.
+// workApart runs all executions of a server, in a process of its own, until the standard input of
+// that process ends.
 func workApart(ctx context.Context, r trial.Request) error {
 	connect := func(ctx context.Context) (belay.Backend, func() error, error) {
 		b, err := dial(ctx, r.URL)
@@ -102,7 +102,7 @@ func workApart(ctx context.Context, r trial.Request) error {
 	return report{Beats: beats}.print()
 }
 
-// reported is the interval at which the working process prints a report.
+// reported is the interval at which the process of the workers prints a report.
 const reported = 10 * time.Millisecond
 
 // apart starts another process that runs the executions, so that its work does not slow down the
@@ -146,7 +146,7 @@ func (o *crowded) apart(ctx context.Context, r trial.Request) (end func() (*tria
 	}, nil
 }
 
-// beside starts workers in this process that run the executions. The returned function stops the
+// beside starts workers in this process, which run the executions. The returned function stops the
 // workers.
 func (o *crowded) beside(ctx context.Context) (end func() (*trial.Times, error), _ error) {
 	h, err := holdAll(ctx, o.connect)

@@ -18,7 +18,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Run carries out a trial, or a role of one.
+// Run carries out a trial. If r.Role is set, this process was started by a trial, and Run carries
+// out only the task of this role, such as running a worker.
 func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if role := roles[r.Role]; role != nil {
 		return trial.Sample{}, role(ctx, r)
@@ -127,7 +128,7 @@ func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
-// crew is a running worker that can be stopped.
+// crew is a worker that runs in this process and can be stopped.
 type crew struct {
 	stop  context.CancelFunc
 	ended chan error
@@ -170,7 +171,7 @@ func (c *crew) stopWorking() error {
 	return <-c.ended
 }
 
-// fill submits n executions of noop, a thousand at a time.
+// fill submits n executions of the workflow noop, a thousand in a call.
 func fill(ctx context.Context, r trial.Request, b belay.Backend, callers, first, n int) (trial.Done, error) {
 	return trial.Bursts(ctx, r, callers, n, func(ctx context.Context, from, rows int) error {
 		s := make([]belay.Submission, rows)

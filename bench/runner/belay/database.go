@@ -47,7 +47,8 @@ func loneCommit(ctx context.Context, r trial.Request) (commit func(context.Conte
 	}, func() { _ = c.Close(context.WithoutCancel(ctx)) }, err
 }
 
-// dbCounter counts the transactions of a PostgreSQL server and of one database.
+// dbCounter reads from PostgreSQL how many transactions of the whole server have written, and how
+// many transactions one database has carried out.
 type dbCounter struct {
 	conn *pgx.Conn // connected to another database, so that its own transactions do not count
 	name string

@@ -33,7 +33,7 @@ type holding struct {
 	beats []time.Duration
 }
 
-// beating is a Backend that measures the time of heartbeats.
+// beating is a Backend that measures how long each heartbeat takes.
 type beating struct {
 	belay.Backend
 	of *holding
@@ -48,7 +48,8 @@ func (b *beating) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heart
 	return r, err
 }
 
-// holdAll starts the workers and waits until they own all their executions.
+// holdAll starts the workers and waits until they own all executions that run during the whole
+// trial.
 func holdAll(ctx context.Context, connect func(context.Context) (belay.Backend, func() error, error)) (*holding,
 	error) {
 	h := &holding{all: make(chan struct{}), release: make(chan struct{})}
@@ -82,7 +83,8 @@ func (h *holding) hold(ctx context.Context, _ struct{}) (string, error) {
 	}
 }
 
-// end ends all executions, and returns the times of the heartbeats.
+// end ends the executions that run during the whole trial, stops their workers, and returns the times
+// of the heartbeats.
 func (h *holding) end() (*trial.Times, error) {
 	close(h.release)
 	var err error

@@ -12,7 +12,7 @@ import (
 // transactions per second, all of them and those that write.
 type usage struct{ memory, cpu, transactions, writes float64 }
 
-// usage measures the server for a while.
+// usage measures the server for the duration long.
 func (b *bed) usage(ctx context.Context, long time.Duration) (u usage, err error) {
 	var o *dbCounter
 	var before, after dbCounts
@@ -53,7 +53,7 @@ func (b *bed) usage(ctx context.Context, long time.Duration) (u usage, err error
 // it.
 const settled = 25 * time.Second
 
-// idle starts a server without any clients.
+// idle measures a server that has no clients.
 func idle(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	server, err := start(ctx, r)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// agents lets the agent service of a server carry out jobs.
+// agents runs jobs of coding agents in the agent service of a server.
 type agents struct {
 	trial.Request
 	server *server
@@ -31,7 +31,7 @@ type agents struct {
 	http   http.Client
 }
 
-// many carries out jobs on one repository.
+// many measures many jobs of coding agents on one repository.
 func many(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if r.Variant == trial.Single {
 		r.AtOnce = 1
@@ -61,8 +61,8 @@ func many(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// jobUsers describes as which users the jobs run: jobs of the same user share objects between their
-// workspaces.
+// jobUsers says for the report which system users run the jobs, because jobs of the same user share
+// git objects between their workspaces.
 func jobUsers() string {
 	if os.Geteuid() == 0 {
 		return "each job as its own user"
@@ -139,8 +139,8 @@ func (a *agents) Run(ctx context.Context, i int) (string, error) {
 
 var lock = regexp.MustCompile(`setup_lock_p50=(\S+) setup_lock_p99=(\S+)`)
 
-// Stop stops the server. When it stops, the server prints how long its set-up lock was kept each
-// time.
+// Stop stops the server, which then prints for how long each job had the set-up lock (under which
+// workspaces are made one at a time).
 func (a *agents) Stop(ctx context.Context) (*trial.Times, error) {
 	if err := a.end(ctx); err != nil {
 		return nil, err
@@ -162,7 +162,8 @@ func (a *agents) Stop(ctx context.Context) (*trial.Times, error) {
 	return &trial.Times{P50: ms(half), P99: ms(most), Max: ms(most)}, nil
 }
 
-// end stops the server. If ctx has ended, it does not wait for running jobs.
+// end stops the server gracefully. If ctx has ended, it stops the server without waiting for
+// running jobs.
 func (a *agents) end(ctx context.Context) error {
 	if ctx.Err() != nil {
 		again := time.AfterFunc(time.Second, func() { _ = syscall.Kill(a.server.PID(), syscall.SIGTERM) })
@@ -171,7 +172,7 @@ func (a *agents) end(ctx context.Context) error {
 	return a.server.stop()
 }
 
-// Fetch fetches the stored changes of each job into a clone.
+// Fetch fetches the commits of each job, which the server has stored as an artifact, into a clone.
 func (a *agents) Fetch(ctx context.Context, clone string) error {
 	b, err := openLocal(ctx, a.URL)
 	if err != nil {

@@ -16,7 +16,7 @@ func input(i int) json.RawMessage {
 	return b
 }
 
-// drain measures executions that wait already when the worker starts.
+// drain measures how fast a worker runs executions that were submitted before the worker started.
 func drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -32,8 +32,9 @@ func drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return b.settle(ctx, done.Sample(), int64(r.N), 0)
 }
 
-// workOff lets a worker begin n executions, and returns when their ends are acknowledged. By then
-// the worker may have begun more executions, which end too.
+// workOff measures how fast a worker runs executions. When n executions have begun, it stops the
+// worker and waits until the store has acknowledged the end of all begun executions, which may be
+// more than n.
 func (b *bed) workOff(ctx context.Context, r trial.Request, n int) (trial.Done, error) {
 	var begun atomic.Int64
 	all := make(chan struct{})
@@ -126,7 +127,8 @@ func (b *bed) accepted(ctx context.Context, done trial.Done) (trial.Sample, erro
 	return s, err
 }
 
-// latency submits at a rate while a worker runs.
+// latency submits r.Rate executions a second while a worker runs, and measures the time from each
+// submission to the start of its run.
 func latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {
@@ -159,7 +161,8 @@ func latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return b.settle(ctx, s, int64(n), 0)
 }
 
-// loaded measures N executions while N more wait, in a store with 10 N executions that have ended.
+// loaded measures how fast N executions run while N more wait, in a store that also has 10 N ended
+// executions.
 func loaded(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	b, err := open(ctx, r)
 	if err != nil {

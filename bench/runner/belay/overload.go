@@ -68,9 +68,9 @@ func overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return o.settled(ctx, s)
 }
 
-// settled closes Belay and counts what is in the store. The store must have every accepted
-// execution, and at least one run for each ended execution. settled also counts lost sessions and
-// leases, and executions that began and did not end.
+// settled closes Belay and compares the store with the results of the load. The store must have
+// every accepted execution, and at least one run for each ended execution. settled also counts lost
+// sessions and leases, and executions that began and did not end.
 func (o *crowded) settled(ctx context.Context, s trial.Sample) (trial.Sample, error) {
 	if err := o.close(); err != nil {
 		return s, err
@@ -115,8 +115,8 @@ func (o *crowded) connectAll(ctx context.Context) error {
 	return nil
 }
 
-// work starts workers that execute, and workers that own executions during the whole trial. The
-// returned function ends both.
+// work starts workers for the submitted executions, and workers that own executions during the
+// whole trial. The returned function stops all of them.
 func (o *crowded) work(ctx context.Context, r trial.Request) (end func() (*trial.Times, error), _ error) {
 	held := make([]belay.Submission, holders*heldEach)
 	for i := range held {

@@ -15,8 +15,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// work is a worker that claims to run on another host, so that no process here can prove its death.
-// It prints a line when it runs an execution. The execution never ends.
+// work runs a worker for a trial that kills it. The worker prints a line when it begins an
+// execution; the execution never ends. If r.Rate is 0, the worker names another host as its own, so
+// that no process here can prove its death.
 func work(ctx context.Context, r trial.Request) error {
 	b, err := dial(ctx, r.URL)
 	if err != nil {
@@ -130,8 +131,9 @@ func (b *bed) present(ctx context.Context, n int) error {
 	}
 }
 
-// hold lets 10 workers own N idle executions. It measures how many writes the store gets in a
-// heartbeat interval while the workers only send heartbeats, and the server's memory.
+// hold lets 10 workers own N executions that do nothing. It measures how many writes the store gets
+// in a heartbeat interval while the workers only send heartbeats, and how much memory the server
+// uses.
 func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	const workers = 10
 	b, err := open(ctx, r)
@@ -176,8 +178,8 @@ func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, errors.Join(err, b.close())
 }
 
-// connect returns a Backend for another worker: its own connection to the server, or the engine of
-// this process.
+// connect returns a Backend for another worker: a new connection to the server or, without a
+// server, the engine in this process.
 func (b *bed) connect(ctx context.Context) (_ belay.Backend, end func() error, _ error) {
 	if b.server == nil {
 		return b.works, func() error { return nil }, nil
@@ -189,7 +191,8 @@ func (b *bed) connect(ctx context.Context) (_ belay.Backend, end func() error, _
 	return c, c.Close, nil
 }
 
-// observe measures Belay while its workers only send heartbeats.
+// observe measures the writes to the store and the resources of the server for the duration long,
+// in which the workers only send heartbeats.
 func (b *bed) observe(ctx context.Context, long time.Duration) (trial.Sample, error) {
 	s := trial.Sample{Values: make(map[string]float64)}
 	beats := long.Seconds() / belay.DefaultHeartbeat.D().Seconds()

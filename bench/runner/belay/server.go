@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// server is a belay serve in its own process.
+// server is a process that runs the command belay serve.
 type server struct {
 	*trial.Child
 	url   string

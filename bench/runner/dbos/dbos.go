@@ -2,7 +2,7 @@
 //
 // DBOS has no benchmark of its own and few settings (dbos.Config and dbos.Queue): the pool's size,
 // and how often a queue is polled. Its fastest way to run workflows is to call them directly,
-// without a queue. The best number of workflows at a time was found by trying.
+// without a queue. How many workflows are called at a time was chosen by trying several numbers.
 package dbos
 
 import (
@@ -146,7 +146,7 @@ func (b *bed) call(in input) error {
 	return err
 }
 
-// flow calls workflows and waits for each: with no step or with ten.
+// flow calls workflows with no step or with ten steps, and waits for the end of each workflow.
 func (b *bed) flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	steps := 0
 	if r.Measure == trial.Steps {

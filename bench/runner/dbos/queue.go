@@ -50,7 +50,8 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 	return done.Sample(), err
 }
 
-// latency enqueues at a rate while this process runs the workflows of the queue.
+// latency enqueues r.Rate workflows a second, while this process runs them, and measures the time
+// until each workflow starts.
 func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	warm := r.Rate // the workflows of the first second, which are not measured
 	starts := trial.NewStarts(int(r.For.Seconds() * float64(r.Rate)))

@@ -162,7 +162,7 @@ func (w *worktrees) add(ctx context.Context, dir string, said *strings.Builder) 
 	return w.git(ctx, said, "worktree", "add", "--quiet", "--detach", dir, "origin/main")
 }
 
-// Stop returns the times for which the lock was kept.
+// Stop returns for how long each job had the set-up lock.
 func (w *worktrees) Stop(context.Context) (*trial.Times, error) { return trial.TimesOf(w.held), nil }
 
 // tree lets all jobs work in the clone itself, one after the other.
@@ -185,5 +185,5 @@ func (t tree) Run(ctx context.Context, i int) (string, error) {
 	return said.String(), err
 }
 
-// Stop returns no times, because the lock is kept during the whole job.
+// Stop returns no times, because each job has the set-up lock until it ends.
 func (t tree) Stop(context.Context) (*trial.Times, error) { return nil, nil }

@@ -28,8 +28,9 @@ func small(t *testing.T) string {
 	return filepath.Join(dir, "repo.git")
 }
 
-// Rule: the script of a job passes the checks and leaves only commits behind, in a worktree, and in
-// one tree after another job. A job that runs alone has no failing git commands.
+// Rule: the result of a job passes the checks, and the job leaves nothing but commits behind, both
+// in a worktree of its own and in a tree in which another job has worked before. In a job that runs
+// alone no git command fails.
 func TestJobsOneAtATimeAreRight(t *testing.T) {
 	for _, v := range []trial.Variant{trial.Worktree, trial.Reset} {
 		t.Run(string(v), func(t *testing.T) {

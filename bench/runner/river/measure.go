@@ -86,7 +86,7 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 	return s, err
 }
 
-// bulk inserts a thousand jobs at a time, from the number of callers that is fastest.
+// bulk inserts a thousand jobs in a call, from as many concurrent callers as make River fastest.
 func (b *bed) bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	done, err := b.insert(ctx, r, b.callers)
 	if err != nil {
@@ -97,7 +97,8 @@ func (b *bed) bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return s, err
 }
 
-// latency inserts at a rate while a client works on the jobs.
+// latency inserts r.Rate jobs a second while a client works on the jobs, and measures the time
+// until each job starts.
 func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	p, err := b.producer()
 	if err != nil {

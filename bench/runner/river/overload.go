@@ -98,7 +98,8 @@ func (b *bed) overload(ctx context.Context, r trial.Request) (trial.Sample, erro
 	return s, err
 }
 
-// crowded returns a client that works on both kinds of jobs.
+// crowded returns a client that works on both the short jobs (noop) and the jobs that run during
+// the whole trial (held).
 func (b *bed) crowded(begin func(i int), h *holder) (*river.Client[pgx.Tx], error) {
 	c := b.config(river.NewWorkers())
 	river.AddWorker(c.Workers, &work{begin: begin})
@@ -123,7 +124,8 @@ func (b *bed) listen(c *river.Client[pgx.Tx], end func()) (stop func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-// hold inserts the long jobs and waits until they run, and returns the leader once one is elected.
+// hold inserts the jobs that run during the whole trial, waits until they run, and returns the name
+// and term of River's elected leader.
 func (b *bed) hold(ctx context.Context, p *river.Client[pgx.Tx], h *holder) (leader string, err error) {
 	jobs := make([]river.InsertManyParams, heldJobs)
 	for i := range jobs {
@@ -150,7 +152,7 @@ func (b *bed) hold(ctx context.Context, p *river.Client[pgx.Tx], h *holder) (lea
 	}
 }
 
-// leader returns the leader and its term, "" if there is none.
+// leader returns the name and the term of River's elected leader; "" if there is no leader.
 func (b *bed) leader(ctx context.Context) (text string, err error) {
 	err = b.inserts.QueryRow(ctx, "SELECT coalesce(max(leader_id || ' ' || elected_at), '') FROM river_leader").Scan(
 		&text)
