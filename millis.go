@@ -2,11 +2,11 @@ package belay
 
 import "encoding/json"
 
-// The following types have the fields of Policy, Worker, Session and GatePace but not their methods. The
-// MarshalJSON methods below embed them to write each duration twice: as text that people read, such
-// as "1m30s", and in whole milliseconds in a field whose name ends in _ms, for programs in other
-// languages. When package json reads one of these, it uses the text and ignores
-// the milliseconds.
+// The following types have the fields of Policy, Worker, Session and GatePace but not their methods.
+// The MarshalJSON methods below embed them to write each duration twice: as text that people read,
+// such as "1m30s", and in whole milliseconds in a field whose name ends in _ms, for programs in other
+// languages. When package json reads one of these types, it uses the text and ignores the
+// milliseconds.
 type (
 	policyFields   Policy
 	workerFields   Worker
@@ -52,16 +52,8 @@ func (s Session) MarshalJSON() ([]byte, error) {
 	}{sessionFields(s), s.TTL.millis(), s.Heartbeat.millis()})
 }
 
-// MarshalJSON writes the time of the rate also in milliseconds.
-func (p GatePace) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		gatePaceFields
-		PerMS int64 `json:"per_ms"`
-	}{gatePaceFields(p), p.Per.millis()})
-}
-
-// millis is the duration in whole milliseconds. A duration of less than a millisecond counts as one
-// millisecond, because 0 means that no duration is set.
+// millis is the duration in whole milliseconds. A duration above zero is at least one millisecond,
+// because 0 means that no duration is set.
 func (d Duration) millis() int64 {
 	if ms := d.D().Milliseconds(); ms != 0 || d <= 0 {
 		return ms
