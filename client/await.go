@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// maxOpening is how many await requests may be in flight to which the server has not begun to
-	// answer. While there are so many, new callers queue and then share the next request.
+	// maxOpening is the largest number of await requests that are in flight and whose answer the
+	// server has not begun to send. While there are so many, new callers queue and then share the
+	// next request.
 	maxOpening = 2
 	// maxEvent is the largest size of one event in the stream of an answer, in bytes.
 	maxEvent = 32 << 20
 )
 
-// awaiter waits for the ends of executions. Each request waits for many executions, so that a
-// thousand callers do not make a thousand requests.
+// awaiter waits for the ends of executions on behalf of many callers. Each of its requests names
+// many executions, so that a thousand callers do not make a thousand requests.
 type awaiter struct {
 	c *Client
 
@@ -42,8 +43,8 @@ type waiter struct {
 	gone  bool         // the waiter was answered, or its caller has left; the awaiter's mu guards it
 }
 
-// awaited is the answer to a waiter: an execution or an error. If it has neither, the request ended
-// before the execution did, and the caller must call do again.
+// awaited is the answer to a waiter: an execution or an error. An awaited without both means that
+// the request ended before the execution did; the caller then calls do again.
 type awaited struct {
 	x   *belay.Execution
 	err error
@@ -63,7 +64,8 @@ var errCutOff = errors.New("the answer was cut off")
 var errUnsupported = errors.New("the server waits for one execution in each request")
 
 // do waits until the execution has ended, for the time wait at most. It returns nil if the
-// execution has not ended by then, or if the caller must call do again.
+// execution has not ended by then. It may return nil earlier, when its request has ended; the
+// caller then calls do again.
 func (a *awaiter) do(ctx context.Context, id belay.ExecutionID, wait time.Duration) (*belay.Execution, error) {
 	w := &waiter{id: id, reply: make(chan awaited, 1)}
 	if err := a.enqueue(w); err != nil {
@@ -111,7 +113,7 @@ func (a *awaiter) enqueue(w *waiter) error {
 }
 
 // take makes a group of the queued waiters, for at most wire.MaxAwait executions. If no waiter is
-// queued, it returns nil and decrements opening, since the calling goroutine then ends.
+// queued, it returns nil, and decrements opening because the goroutine that called take then ends.
 func (a *awaiter) take() *group {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,8 +141,8 @@ func (a *awaiter) take() *group {
 	return g
 }
 
-// leave removes a waiter, and ends its request if it has no other waiters. It does nothing if the
-// waiter was answered at the same moment.
+// leave removes a waiter whose caller does not wait any more. If the waiter's request has no other
+// waiters, leave ends the request. It does nothing if the waiter was answered at the same moment.
 func (a *awaiter) leave(w *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

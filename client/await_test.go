@@ -180,8 +180,8 @@ func TestAnAwaitRequestEndsWithItsLastWaiter(t *testing.T) {
 	})
 }
 
-// If the answer to an await request is cut off, the client sends the request again. An error about
-// another execution in that answer does not reach the waiter.
+// If the answer to an await request is cut off, the client sends the request again. If that answer
+// reported an error about one execution, waiters for other executions do not get this error.
 func TestAnAwaitRequestThatIsCutOffIsRepeated(t *testing.T) {
 	var a *announcer
 	inBubble(t, func(t *testing.T) http.Handler {

@@ -25,8 +25,8 @@ const (
 	batchHead, batchTail = `{"ops":[`, `]}`
 )
 
-// batcher sends operations in batches. Operations that arrive while maxBatches batches are in
-// flight become the next batch.
+// batcher sends operations in batches, each in one request. Operations that arrive while maxBatches
+// batches are in flight become the next batch.
 type batcher struct {
 	c *Client
 
@@ -158,8 +158,8 @@ func (b *batcher) sendQueued() {
 }
 
 // take removes the next batch from a queue, oldest operation first; the queues take turns. If both
-// queues are empty, take returns nil and decrements inFlight, since the calling goroutine then
-// ends.
+// queues are empty, take returns nil, and decrements inFlight because the goroutine that called
+// take then ends.
 func (b *batcher) take() []*operation {
 	b.mu.Lock()
 	defer b.mu.Unlock()

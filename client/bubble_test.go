@@ -37,8 +37,8 @@ func inBubble(t *testing.T, h func(t *testing.T) http.Handler, test func(t *test
 	})
 }
 
-// server is a fake server that records requests and answers batches with success. A test may set
-// the field answer to give other answers.
+// server is a fake server that records requests and answers batches with success. A test sets the
+// field answer if the server should give other answers.
 type server struct {
 	t *testing.T
 
@@ -89,8 +89,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, struct{}{})
 }
 
-// results returns successful results of operations. The seq of a saved checkpoint is the
-// operation's Consumes.
+// results returns a successful result for each operation. The result of a Save has the value of its
+// field Consumes as the seq, so that a test can tell the results apart.
 func results(ops []wire.Op) []wire.Result {
 	out := make([]wire.Result, len(ops))
 	for i, o := range ops {

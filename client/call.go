@@ -34,7 +34,7 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   []byte // the body as JSON, or nil
-	// reply points to the value into which the JSON of a successful answer is decoded.
+	// reply points to the value into which the client decodes the JSON of a successful answer.
 	reply any
 	// wait is how long the call requests the server to wait. longer is how much more time than
 	// attempt+wait the call may take, for example because its body is large.
@@ -52,7 +52,8 @@ type request struct {
 	answer http.Header // the header of the answer
 }
 
-// once makes the call one time. It counts the call as running, so that Close waits for the call.
+// once makes a single try of the call. It counts the call as running, so that Close waits for the
+// call.
 func (c *Client) once(ctx context.Context, r *request) error {
 	done, err := c.begin()
 	if err != nil {
@@ -86,8 +87,8 @@ func (c *Client) try(ctx context.Context, r *request) error {
 	long := small && len(r.body) > smallBody // a long body may reach the deadline only because the connection is slow
 	if err != nil && r.wait == 0 && !long && errors.Is(sub.Err(), context.DeadlineExceeded) {
 		if link.retire(on) && small {
-			// The connection for large requests uses the same route. If the route is broken, that
-			// connection would notice it much later.
+			// The connection for large requests takes the same route to the server. It is replaced
+			// too, because it would itself detect a broken route much later.
 			c.large.retire(c.large.connection())
 		}
 	}

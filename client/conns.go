@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// conns is the set of open connections, so that Close can close all of them. A transport can close
-// only its idle connections.
+// conns is the set of open connections. Close needs it to close all of them, because an
+// http.Transport can close only its idle connections.
 type conns struct {
 	mu     sync.Mutex
 	open   map[*conn]bool

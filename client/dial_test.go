@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/client"
 )
 
-// echo answers each request with an execution. The execution's workflow is the protocol, the host,
-// the path and the key of the request.
+// echo answers each request with an execution. The execution's field Workflow shows the request's
+// protocol, host, path and API key.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	reply(w, belay.Execution{Workflow: r.Proto + " " + r.Host + " " + r.URL.Path + " " + r.Header.Get("Authorization"),
 		State: belay.Succeeded})

@@ -127,7 +127,8 @@ func ExampleUserAgent() {
 	// Output: 0 <nil>
 }
 
-// The program reports an outage soon instead of waiting for its end.
+// A program with a short Patience gets the error of an unavailable server soon; its calls do not
+// wait until the server is back.
 func ExamplePatience() {
 	s, stop := serving()
 	defer stop()

@@ -48,8 +48,8 @@ func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 	}
 }
 
-// shortWait is the longest wait for which Await makes a request of its own, because such a wait
-// ends too soon to share a request with others.
+// shortWait is the longest wait for which Await makes a request for this execution alone. Such a
+// wait ends too soon to share a request with other waits.
 const shortWait = time.Second
 
 // awaitOne waits for the end of an execution in a request of its own.

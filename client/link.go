@@ -24,7 +24,7 @@ type connection struct {
 	retire context.CancelFunc
 }
 
-// tuning has the timeouts and buffer sizes of a link.
+// tuning has the timeouts and buffer sizes of the connections of a link.
 type tuning struct {
 	// silence is how long the server may send nothing before the client sends a ping, and answer is
 	// how long the answer to the ping may take.
@@ -35,9 +35,10 @@ type tuning struct {
 }
 
 var (
-	// smallTuning notices a dead connection before a lease expires.
+	// smallTuning has timeouts so short that the client notices a dead connection before a lease
+	// expires.
 	smallTuning = tuning{silence: 2 * time.Second, answer: 3 * time.Second, window: 512 << 10}
-	// largeTuning tolerates a slow connection that is busy with large payloads.
+	// largeTuning has longer timeouts, for a slow connection that is busy with large payloads.
 	largeTuning = tuning{silence: 5 * time.Second, answer: 10 * time.Second, window: 512 << 10}
 )
 

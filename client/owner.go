@@ -132,8 +132,8 @@ func (c *Client) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed
 	return reply.Resumed(), nil
 }
 
-// Lock makes the caller the owner of an execution. The Client repeats the call with the same ID,
-// which finds a lock that an earlier try has taken.
+// Lock makes the caller the owner of an execution. If the Client gets no answer, it repeats the
+// call with the same ID, so that the server returns the lock if an earlier try has taken it.
 func (c *Client) Lock(ctx context.Context, l belay.LockRequest) (belay.Lock, error) {
 	if l.ID.IsZero() {
 		l.ID = belay.WorkerID(c.set.ids())

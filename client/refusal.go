@@ -80,7 +80,6 @@ func refusal(op string, resp *http.Response, body []byte) error {
 // problem's code, the error has CodeInvalid.
 func problem(p *wire.Problem) *belay.Error {
 	e := p.Error()
-	// a newer server sent a code that this version does not know
 	if e.Code.Status() == belay.CodeInternal.Status() && p.Status != 0 && p.Status < 500 {
 		e.Code, e.Message = belay.CodeInvalid, string(p.Code)+": "+e.Message
 	}

@@ -57,7 +57,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 }
 
 // If a heartbeat is not answered in time, the next heartbeat uses another connection, even if the
-// deadline of the heartbeat is too short for a ping to show that the connection is dead.
+// heartbeat's deadline comes before a ping can show that the connection is dead.
 func TestAnUnansweredHeartbeatReplacesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dials := silentAtFirst(t)
@@ -138,8 +138,8 @@ func TestAnUnansweredHeartbeatDoesNotEndLargeRequests(t *testing.T) {
 	}, client.Patience(0))
 }
 
-// silentAtFirst returns a client whose first connection accepts all data and never answers. It also
-// returns the number of connections made so far.
+// silentAtFirst returns a client whose first connection accepts all data and never answers, and the
+// counter of the connections that the client has opened.
 func silentAtFirst(t *testing.T) (*client.Client, *atomic.Int32) {
 	t.Helper()
 	dial := sdktest.Serve(t, echo)

@@ -30,8 +30,8 @@ func (c *Client) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 	return out, nil
 }
 
-// submit sends the submissions whose indexes are in open. It returns the indexes of the submissions
-// to send again, and the last temporary error.
+// submit sends the submissions whose indexes are in open, and stores the answers in out. It returns
+// the indexes of the submissions to send again, and the last temporary error.
 func (c *Client) submit(ctx context.Context, s []belay.Submission, out []belay.Submitted, open []int) (again []int,
 	err error) {
 	ops := make([]*operation, 0, len(open))
