@@ -52,6 +52,14 @@ func (s Session) MarshalJSON() ([]byte, error) {
 	}{sessionFields(s), s.TTL.millis(), s.Heartbeat.millis()})
 }
 
+// MarshalJSON writes the time of the rate also in milliseconds.
+func (p GatePace) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		gatePaceFields
+		PerMS int64 `json:"per_ms"`
+	}{gatePaceFields(p), p.Per.millis()})
+}
+
 // millis is the duration in whole milliseconds. A duration above zero is at least one millisecond,
 // because 0 means that no duration is set.
 func (d Duration) millis() int64 {

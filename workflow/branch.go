@@ -31,7 +31,8 @@ func Go[T any](ctx context.Context, name string, fn func(ctx context.Context) (T
 }
 
 // Wait blocks until the branch has returned, and returns the branch's result and error. A branch
-// that is blocked in Wait counts as waiting. Wait may be called more than once.
+// that is blocked in Wait counts as waiting, so that the run can suspend. Wait may be called more
+// than once.
 func (f *Future[T]) Wait(ctx context.Context) (T, error) {
 	if f.branch == nil {
 		return f.value, f.err

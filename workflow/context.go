@@ -57,8 +57,8 @@ func IdempotencyKey(ctx context.Context) string {
 
 // Preempted returns a channel that is closed when the run must give its execution back, because an
 // operator has paused the execution or preempted it for more urgent work. The next step or wait
-// gives the execution back without code of the author. A long step may save a Checkpoint and return
-// ErrYield earlier. If ctx belongs to no run, the channel is nil and is never closed.
+// then gives the execution back by itself. A long step that does not want to delay this may save a
+// Checkpoint and return ErrYield. If ctx belongs to no run, the channel is nil and is never closed.
 func Preempted(ctx context.Context) <-chan struct{} {
 	if r := run.From(ctx); r != nil {
 		return r.Asked()
@@ -68,8 +68,8 @@ func Preempted(ctx context.Context) <-chan struct{} {
 
 // Guard blocks while the worker cannot reach the store. It returns nil when it is certain that the
 // run still owns its execution, or an error that is belay.ErrLeaseLost if the run does not own it
-// any more. Steps, checkpoints and output call Guard themselves. In a long step, call Guard right
-// before each effect on a system that does not check the fencing token.
+// any more. The functions of this package that write to the store call Guard themselves. In a long
+// step, call Guard right before each effect on a system that does not check the fencing token.
 func Guard(ctx context.Context) error {
 	r := run.From(ctx)
 	if r == nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: the output of a run is appended to the output of the previous run of the execution. It is
-// appended even if the store was restored between the two runs with a new epoch, in which tokens
-// start at a new number.
+// Rule: the output of a run is appended to the output of the previous run of the execution. This
+// also holds if the store was restored from a backup between the two runs, after which tokens
+// continue from a much larger number (a new epoch).
 func TestOutputContinuesInANewEpoch(t *testing.T) {
 	for kind, write := range map[string]func(context.Context) error{
 		"a log": func(ctx context.Context) error {

@@ -24,7 +24,7 @@ func ExampleExecution() {
 }
 
 // A database that stores the highest token it has received refuses the writes of an earlier owner.
-// The token grows with every run.
+// The token grows with every claim.
 func ExampleToken() {
 	write := func(ctx context.Context, _ any) (string, error) {
 		fmt.Println("UPDATE t SET v = 'x', token =", workflow.Token(ctx), "WHERE token <=", workflow.Token(ctx))
@@ -40,7 +40,7 @@ func ExampleToken() {
 	// written <nil>
 }
 
-// The id of a run has the id of its execution and its token.
+// The id of a run consists of the execution's id and the run's token.
 func ExampleRunID() {
 	show := func(ctx context.Context, _ any) (bool, error) {
 		id := workflow.RunID(ctx)
@@ -50,7 +50,8 @@ func ExampleRunID() {
 	// Output: true <nil>
 }
 
-// The first run fails; the second run prints its own attempt number.
+// The first run returns an error, so the execution is retried; the second run prints its attempt
+// number.
 func ExampleAttempt() {
 	call := func(ctx context.Context, _ any) (string, error) {
 		if workflow.Attempt(ctx) == 1 {
@@ -62,8 +63,8 @@ func ExampleAttempt() {
 	// Output: answered at attempt 2 <nil>
 }
 
-// A long step reports its progress, because the execution would time out after a minute without
-// progress.
+// A long step reports its progress. Without these reports, the run would time out after a minute,
+// because the policy has an IdleTimeout.
 func ExampleProgress() {
 	b, stop := serve(func(w *worker.Worker) {
 		worker.Register(w, "convert", func(ctx context.Context, frames int) (string, error) {
@@ -172,7 +173,7 @@ func ExampleWith() {
 	// Output: not printed: out of paper <nil>
 }
 
-// Another program that has only the id of an execution waits for its result.
+// A program that did not start an execution, and knows only its id, waits for its result.
 func ExampleAttach() {
 	b, stop := serve(func(w *worker.Worker) {
 		worker.Register(w, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })

@@ -52,7 +52,8 @@ func result(workflowName string, input any, register func(w *worker.Worker)) {
 	fmt.Println(v, err)
 }
 
-// A finished step is not executed again when the workflow fails after that step and is retried.
+// A step that has finished is not executed again when the workflow function later returns an error
+// and the execution is retried.
 func ExampleStep() {
 	greet := func(ctx context.Context, name string) (string, error) {
 		greeting, err := workflow.Step(ctx, "compose", func(context.Context) (string, error) {
@@ -73,7 +74,8 @@ func ExampleStep() {
 	// hello ann <nil>
 }
 
-// A step is retried within the run if the cause of its error usually passes within seconds.
+// The author lets this step be tried up to five times within one run, with workflow.Retry, because
+// a refused connection usually works again within seconds.
 func ExampleRetry() {
 	tries := 0
 	fetch := func(ctx context.Context, _ any) (string, error) {
@@ -100,7 +102,7 @@ func ExampleTarget() {
 	// Output: 500 cents charged <nil>
 }
 
-// In a loop, each iteration of a step needs its own key.
+// A step in a loop needs another key in each iteration.
 func ExampleKey() {
 	sum := func(ctx context.Context, parts []int) (int, error) {
 		total := 0
@@ -119,7 +121,7 @@ func ExampleKey() {
 	// Output: 14 <nil>
 }
 
-// A step without a result sends a mail.
+// Do executes a step that has no result: this step sends a mail.
 func ExampleDo() {
 	notify := func(ctx context.Context, name string) (string, error) {
 		err := workflow.Do(ctx, "send mail", func(context.Context) error {
@@ -154,8 +156,8 @@ func ExampleGo() {
 	// Output: left and right <nil>
 }
 
-// A sleep never ends early, even if the worker crashes during the sleep. If this sleep were longer, the
-// execution would wait without a worker.
+// A sleep never ends early, even if the worker crashes during the sleep. During a long sleep the
+// execution waits in the store without a worker.
 func ExampleSleep() {
 	remind := func(ctx context.Context, _ any) (string, error) {
 		if err := workflow.Sleep(ctx, "a moment", 20*time.Millisecond); err != nil {
@@ -236,7 +238,8 @@ func ExampleEndedError() {
 	// Output: the child failed: out of paper <nil>
 }
 
-// A long loop saves its position and continues from there after a failure.
+// A long loop saves its position with Checkpoint. After a failure the next run continues from the
+// saved position.
 func ExampleCheckpoint() {
 	count := func(ctx context.Context, _ any) (int, error) {
 		done, _, err := workflow.State[int](ctx)
@@ -263,8 +266,8 @@ func ExampleCheckpoint() {
 	// 4 <nil>
 }
 
-// A long step gives its execution back when the execution is preempted for more urgent work. The
-// next run continues from the saved state.
+// When an operator preempts an execution for more urgent work, its long step saves its state and
+// gives the execution back. The next run continues from the saved state.
 func ExamplePreempted() {
 	working := make(chan belay.ExecutionID, 1)
 	train := func(ctx context.Context, _ any) (string, error) {
@@ -296,8 +299,9 @@ func ExamplePreempted() {
 	// Output: resumed at epoch 7 <nil>
 }
 
-// A step with an effect outside Belay sends a key that is the same in every run of the step, and a
-// token that grows with every owner.
+// A step with an effect on another system sends two values with its request: the idempotency key,
+// which is the same in every run of the execution, and the fencing token, which grows with every
+// claim.
 func ExampleIdempotencyKey() {
 	charge := func(ctx context.Context, _ any) (string, error) {
 		return workflow.Step(ctx, "charge card", func(ctx context.Context) (string, error) {
@@ -309,8 +313,8 @@ func ExampleIdempotencyKey() {
 	// Output: execution/charge%20card, token 1 <nil>
 }
 
-// A long step calls Guard before each effect that no fencing token protects, to make sure that the
-// run still owns its execution.
+// A long step calls Guard before each effect on a system that does not check the fencing token, to
+// make sure that the run still owns its execution.
 func ExampleGuard() {
 	deploy := func(ctx context.Context, hosts []string) (int, error) {
 		return workflow.Step(ctx, "deploy", func(ctx context.Context) (int, error) {
@@ -431,8 +435,9 @@ func ExampleHandle_Cancel() {
 	// true cancelled
 }
 
-// While the worker cannot reach the store, the freeze function must stop everything that has its
-// own effects. It would send SIGSTOP to a child process, and the thaw function would send SIGCONT.
+// While the worker cannot reach the store, the freeze function must stop everything that has
+// effects of its own. In a real program, freeze would send SIGSTOP to a child process, and thaw
+// would send SIGCONT.
 func ExampleOnFreeze() {
 	job := func(ctx context.Context, _ any) (string, error) {
 		remove := workflow.OnFreeze(ctx,

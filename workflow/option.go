@@ -59,12 +59,12 @@ const DefaultRetryCap = 30 * time.Second
 
 // Retry makes a step run up to attempts times in total. The delay after the first failure is base,
 // or the delay that [belay.RetryAfter] sets if that is longer. The delay doubles with each further
-// failure, up to DefaultRetryCap; jitter subtracts up to half of it. After an error marked
+// failure, up to DefaultRetryCap; jitter subtracts up to half of the delay. After an error marked
 // [belay.Permanent] the step is not tried again.
 //
-// All tries belong to one run and keep its slot in the worker, so use Retry for errors that are
-// over within seconds. For longer delays, return the error from the workflow; the execution is then
-// retried according to its policy.
+// All tries belong to one run and keep its slot in the worker, so use Retry for errors whose cause
+// passes within seconds. For longer delays, return the error from the workflow; the execution is
+// then retried according to its policy.
 func Retry(attempts int, base time.Duration) StepOption {
 	return retryOption{Attempts: attempts, Base: base, Cap: max(base, DefaultRetryCap)}
 }

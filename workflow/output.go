@@ -50,8 +50,8 @@ func Output(ctx context.Context, name string) *Log {
 	return l
 }
 
-// Write appends p to the log. If output could not be stored, this Write or a later Write returns
-// that error, and so does every Write after it.
+// Write appends p to the log. The log stores its data chunk by chunk. If storing a chunk fails, this
+// Write or the next Write returns the error, and so does every later Write.
 func (l *Log) Write(p []byte) (int, error) {
 	n := 0
 	for {
@@ -161,7 +161,8 @@ type kept struct {
 
 type sized struct{ n, size int64 }
 
-// add counts a new chunk, and returns the range of old chunks that must be dropped to make room.
+// add counts a new chunk of the given size, and returns the range of old chunks that must be
+// dropped so that the log does not exceed its limit.
 func (k *kept) add(size int64) (dropFrom, dropTo int64) {
 	n := k.next
 	k.next++

@@ -41,7 +41,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	return decode[T](data, "step", name)
 }
 
-// Do is like Step, for a function without a result.
+// Do is like Step, for a function that returns only an error.
 func Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...StepOption) error {
 	var o options
 	for _, opt := range opts {
@@ -57,7 +57,8 @@ func (o *options) of() run.StepOptions {
 	return run.StepOptions{Key: o.key, Retry: o.retry, Target: o.target}
 }
 
-// encode encodes a value as JSON. The words in what describe the value in the error.
+// encode encodes a value as JSON. In an error, the words of what describe the value, such as "input
+// of" and a name.
 func encode(v any, what ...string) (json.RawMessage, error) {
 	data, err := json.Marshal(v)
 	if err != nil {

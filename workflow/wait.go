@@ -16,9 +16,9 @@ func Sleep(ctx context.Context, name string, d time.Duration, key ...KeyOption) 
 
 // WaitSignal waits for a signal of that name and consumes it. If several have arrived, it takes the
 // oldest signal that no other wait has consumed; a signal that arrived before the wait began counts
-// too. With a [Timeout] it returns ErrTimeout when the time is over. The result of the wait is
-// saved and is the same in later runs. To wait for a signal of the same name again, give the wait a
-// [Key]; the key is not part of the signal's name.
+// too. If the option [Timeout] is given, it returns ErrTimeout when this time has passed without a
+// signal. The result of the wait is saved and is the same in later runs. To wait for a signal of
+// the same name again, give the wait a [Key]; the key is not part of the signal's name.
 func WaitSignal[T any](ctx context.Context, name string, opts ...WaitOption) (T, error) {
 	o := options{timeout: run.Forever}
 	for _, opt := range opts {
