@@ -23,15 +23,15 @@ const (
 	// claim and uses the next number. Until then the store counts the executions that the claim may
 	// have won as running, although no worker runs them.
 	claimRefusals = 3
-	// manySlots is larger than the number of slots of any worker.
+	// manySlots stands for no limit: it is larger than the number of slots of any worker.
 	manySlots = 1 << 20
 )
 
 // claims sends claims until ctx ends. It repeats a claim with the same number until a reply arrives
-// or it gives the number up, and marks these claims as repeats. If it gives a number up because the
-// claim got only errors, the next claim requests a single execution. Each successful claim after
-// that doubles the number of executions that the following claim requests. So if an execution makes
-// the reply fail, it is claimed alone, and the other executions can run.
+// or it gives the number up, and marks these claims as repeats. If every try of a claim failed,
+// claims gives the number up, and the next claim requests a single execution. Each claim that wins
+// executions then doubles the number that the next claim may request. So if one execution makes
+// every reply that contains it fail, this execution is soon claimed alone, and the others can run.
 func (s *session) claims(ctx context.Context) {
 	number, slots, repeat := int64(1), 0, false
 	refused, most := 0, manySlots
@@ -89,8 +89,8 @@ func (s *session) claims(ctx context.Context) {
 	}
 }
 
-// mayPass reports whether a repeated claim may succeed after this error, because the error does not
-// depend on the executions that the claim won.
+// mayPass reports whether the same claim may succeed later although it failed with err. That is so
+// if the cause of err cannot be the executions that the claim won.
 func mayPass(err error) bool {
 	code := belay.CodeOf(err)
 	return code == belay.CodeUnauthorized || code == belay.CodeForbidden || retry.Transient(err)

@@ -10,9 +10,9 @@ import (
 )
 
 // heartbeats sends a heartbeat at each interval until the session is over. It sends a heartbeat
-// earlier on request, or after the last heartbeat failed. The timer does not run while the machine
-// sleeps, but the alarm does. If the machine sleeps past the time of the next heartbeat, the alarm
-// requests a heartbeat at once after the sleep, so that no time of the lease is lost.
+// earlier on request, or after the last heartbeat failed. If the machine sleeps past the time of
+// the next heartbeat, the heartbeat is sent soon after the machine wakes: a timer would not count
+// the time of the sleep, but an alarm (package host) counts it.
 func (s *session) heartbeats() {
 	timer, alarm := time.NewTimer(s.beat), s.w.alarm(s.heartbeatSoon)
 	defer timer.Stop()
@@ -56,8 +56,8 @@ func (s *session) heartbeats() {
 	}
 }
 
-// alarmDelay is how much later than the timer the alarm is set, so that the alarm fires first only
-// if the machine slept.
+// alarmDelay is how much later than the timer the alarm is due. So the alarm fires before the timer
+// only if the machine slept.
 const alarmDelay = 100 * time.Millisecond
 
 // heartbeat sends a heartbeat and processes the reply. It ends the revoked runs before it renews
@@ -73,8 +73,9 @@ func (s *session) heartbeat() error {
 		s.lose(err)
 	case err != nil && !unknown(err) && s.w.o.Clock.Boottime()-s.acked >= s.ttl:
 		// If a server refuses the worker's API key, its reply does not show whether the session is
-		// over, and the worker would send heartbeats for ever. After lose, the worker tries to open
-		// another session; the server refuses this request too, and Run returns the error.
+		// over, and the worker would send heartbeats for ever. So the worker gives the session up
+		// and tries to open another session; the server refuses this request too, and Run returns
+		// the error.
 		s.lose(&belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "heartbeat",
 			Message: "the server refused every heartbeat for the whole TTL", Err: err})
 	}
@@ -106,7 +107,7 @@ func (s *session) beatNow() belay.Heartbeat {
 	return h
 }
 
-// carryOut passes the requests in a heartbeat's reply to the runs.
+// carryOut passes the requests and the news in the reply to a heartbeat on to the runs.
 func (s *session) carryOut(reply *belay.HeartbeatReply) {
 	for _, h := range reply.Revoked {
 		if r := s.find(h); r != nil {

@@ -108,8 +108,9 @@ func (s *session) won(number int64, assignments []belay.Assignment) {
 	}
 }
 
-// gaveUp records a claim as seen although its reply is missing. The next heartbeat names no runs of
-// that claim, so the store releases the executions that the claim may have won.
+// gaveUp records that the worker does not wait for the reply to a claim any more. The next
+// heartbeat reports the claim as seen and names no runs of the claim, so the store releases the
+// executions that the claim may have won.
 func (s *session) gaveUp(number int64) {
 	s.mu.Lock()
 	s.claimSeen = number
@@ -204,15 +205,15 @@ func (s *session) lose(why error) {
 	s.end(why)
 }
 
-// abandon closes the fence of a session that has ended, after the goroutine that sends heartbeats has
-// returned.
+// abandon closes the fence of a session that has ended, as soon as the goroutine that sends
+// heartbeats has returned.
 func (s *session) abandon() {
 	s.beats.Wait()
 	s.shared.Fence.Close()
 }
 
-// frozenTooLong ends the runs but not the session. If a later heartbeat reaches the store, it does
-// not name these runs any more, and the store releases their executions at once.
+// frozenTooLong ends the runs and keeps the session. If a later heartbeat reaches the store, it
+// does not name these runs any more, so the store releases their executions at once.
 func (s *session) frozenTooLong() {
 	why := &belay.Error{
 		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "worker " + s.w.o.Name,

@@ -66,8 +66,8 @@ func (s *session) leave() (left int) {
 
 var errStopped = errors.New("the worker has stopped")
 
-// tell calls the store to report the end of the session, and tries again for the duration of
-// farewell. If no try succeeds, the session ends in the store when it expires.
+// tell makes the call that reports the end of the session to the store, and repeats it for the
+// duration of farewell. If no try succeeds, the store ends the session when it expires.
 func (s *session) tell(ctx context.Context, call func(context.Context, belay.WorkerID) error) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()

@@ -48,8 +48,8 @@ const (
 )
 
 // Rule: a worker whose TTL has passed writes nothing, neither to the store nor to a file, and each
-// of its writers gets lease_lost. The test stops and continues a real process, so none of the
-// process's timers has fired when the process continues.
+// of its writers gets the error lease_lost. The test stops the worker's process (SIGSTOP) and lets
+// it continue after the TTL, so that no timer of the process has fired before it continues.
 func TestAStoppedAndContinuedProcessWritesNothingLate(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b := engine.New(memory.New(time.Now), engine.Options{Log: quiet})

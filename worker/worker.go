@@ -178,8 +178,9 @@ func (w *Worker) handler(a *belay.Assignment) run.Func {
 	}
 }
 
-// took adds runs to the counts of running and unsettled runs. While a run with Alone (an execution
-// that was lost several times) is younger than AloneFor, the worker claims no other execution.
+// took counts new runs as running and as not settled. For five seconds (AloneFor) after a run with
+// Alone began (a run of an execution that was lost several times), the worker claims no other
+// execution.
 func (w *Worker) took(runs []*run.Run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,8 +193,8 @@ func (w *Worker) took(runs []*run.Run) {
 	}
 }
 
-// joined ends the restriction that a run with Alone puts on its worker: the worker may claim other
-// executions again.
+// joined ends the time in which a run with Alone keeps its worker from claiming other executions: the
+// run has saved a checkpoint, has ended or has lasted for AloneFor.
 func (w *Worker) joined(id belay.RunID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -207,7 +208,7 @@ func (w *Worker) joined(id belay.RunID) {
 	}
 }
 
-// returned counts that a function has returned, and settled that a run is settled.
+// returned records that a function has returned; settled records that a run is settled.
 func (w *Worker) returned() { w.less(&w.running) }
 func (w *Worker) settled()  { w.less(&w.held) }
 
@@ -226,9 +227,10 @@ func (w *Worker) more() {
 	}
 }
 
-// free returns the number of runs that the worker can claim. A slot is free as soon as its function
-// has returned, so that the next run is claimed while the last run is being settled. At most
-// Concurrency runs may be waiting to be settled.
+// free returns the number of executions that the worker can claim. A slot is free as soon as the
+// function of its run has returned, so that the worker claims the next execution while the result
+// of the last run is being stored. At most Concurrency runs may wait for their results to be
+// stored.
 func (w *Worker) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

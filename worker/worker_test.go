@@ -77,8 +77,8 @@ func mustPanic(t *testing.T, text string, f func()) {
 	f()
 }
 
-// Rule: a session has exactly the worker's registered workflows and queues, its labels, its name
-// and its process.
+// Rule: a worker opens its session with exactly its registered workflows, queues and labels, and
+// with its name and process.
 func TestASessionNamesTheWorkflowsAndQueuesOfItsWorker(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	b := engine.New(memory.New(time.Now), engine.Options{Log: quiet})
