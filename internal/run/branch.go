@@ -42,8 +42,8 @@ func Go(ctx context.Context, name, key string, fn func(ctx context.Context) erro
 	return b, nil
 }
 
-// call calls fn. A panic in any branch fails the whole run, like a panic in any goroutine ends a
-// program.
+// call calls the branch's function. A panic in any branch fails the whole run, as a panic in any
+// goroutine ends a program.
 func (b *Branch) call(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -55,7 +55,7 @@ func (b *Branch) call(ctx context.Context, fn func(ctx context.Context) error) (
 	return fn(ctx)
 }
 
-// leave ends the branch and wakes the goroutines that are blocked in Wait for this branch.
+// leave records that the branch has ended, and wakes the branches that are blocked in Wait for it.
 func (b *Branch) leave() {
 	r := b.r
 	r.mu.Lock()
@@ -110,7 +110,7 @@ func (b *Branch) forget(w *wait) {
 	}
 }
 
-// fail ends the run with err. The result of the workflow function is ignored.
+// fail ends the run with err as its error, whatever the workflow function returns.
 func (r *Run) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,7 +27,9 @@ func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Exe
 	}
 	s.ID, s.ParentKey = belay.ChildID(r.a.Lease.Execution, r.a.Generation, full), full
 	if rec.Ended == endedChild {
-		// If the child failed, the record is only valid in the generation that started the child.
+		// The checkpoint of this wait says that the child has ended. If the child failed, the
+		// checkpoint only counts in the generation that started the child: in a later generation
+		// the child is started again.
 		if rec.Payload != nil {
 			return belay.Execution{ID: rec.Child, Workflow: s.Workflow, State: belay.Succeeded, Output: rec.Payload},
 				nil
@@ -70,7 +72,7 @@ func (r *Run) startChild(s belay.Submission) error {
 }
 
 // earlier returns a child of an earlier generation that succeeded under this name and whose end was
-// not saved in a checkpoint; zero if there is no such child.
+// not saved in a checkpoint; the zero id if there is no such child.
 func (r *Run) earlier(ctx context.Context, key string, now belay.ExecutionID) (belay.ExecutionID, error) {
 	for {
 		r.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/retry"
 )
 
-// maxInternal is how often a call is repeated after errors with CodeInternal.
+// maxInternal is how many times a call is repeated after an error with CodeInternal.
 const maxInternal = 3
 
 // tries counts the tries of a call to the Backend.
@@ -19,7 +19,8 @@ type tries struct {
 	internal int
 }
 
-// calls returns the context of a call that the run itself repeats, and the counter of its tries.
+// calls returns the context and the counter for a call that the run itself repeats. The context
+// tells package client not to repeat the call too.
 func (r *Run) calls(ctx context.Context) (context.Context, tries) {
 	return retry.Once(ctx), tries{delays: retry.NewDelays(r.s.IDs)}
 }

@@ -37,7 +37,8 @@ func (r *Run) Execute(fn Func) {
 }
 
 // close waits for branches that are still running when the workflow function returns. It ends their
-// contexts, unless the run gives its execution back: in this case the current steps may finish.
+// contexts, unless the run gives its execution back: in this case the steps that are being executed
+// may finish.
 func (r *Run) close() {
 	r.mu.Lock()
 	r.returned = true

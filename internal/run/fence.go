@@ -9,8 +9,8 @@ import (
 
 // Fence delays effects while it is not certain that the session is still open.
 //
-// All its times are readings of one clock, which also counts the time during which the machine
-// sleeps. Its methods are safe for concurrent use.
+// All times of a Fence are readings of one clock, which also counts the time during which the
+// machine sleeps. Its methods are safe for concurrent use.
 type Fence struct {
 	now       func() time.Duration
 	deadline  atomic.Int64 // the reading at which the fence closes

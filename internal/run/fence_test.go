@@ -30,8 +30,8 @@ func (f *fixture) sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// moment is how long the machine runs after a sleep before the test checks what the alarms have
-// done.
+// moment is how long the simulated machine runs after a sleep before the test checks which
+// functions the alarms have called.
 const moment = 500 * time.Millisecond
 
 const (
@@ -71,8 +71,8 @@ func entered(ok <-chan bool) bool {
 	}
 }
 
-// Rule: the fence lets effects happen until two thirds of the TTL have passed since the last
-// acknowledged heartbeat was sent. After that, effects wait.
+// Rule: the fence lets effects happen until two thirds of the TTL have passed since the worker sent
+// the last acknowledged heartbeat. After that, effects wait.
 func TestEffectsPassUpToTheFence(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		time.Sleep(10*time.Second - 1)
@@ -108,8 +108,9 @@ func TestAJumpOfTheClockClosesTheFence(t *testing.T) {
 	})
 }
 
-// Rule: if a machine wakes after the fence's deadline, the freeze functions are called soon, even
-// if no effect checks the fence. If the machine slept longer than maxFreeze, kill is called too.
+// Rule: if a machine wakes after the fence's deadline, the fence soon calls the freeze functions,
+// even if no effect checks the fence. If the machine slept longer than maxFreeze, the fence also
+// calls kill.
 func TestAMachineThatSleptFreezesWhenItWakes(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		froze := 0

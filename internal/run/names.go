@@ -20,7 +20,7 @@ type entry struct {
 }
 
 // take marks the name as used by this run and returns its entry. It refuses a name that this run
-// has already used, because the call would get the result of the earlier call.
+// has already used, because the second call would return the result of the first call.
 func (r *Run) take(op call, key string, kind belay.CheckpointKind) (entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

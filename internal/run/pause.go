@@ -28,8 +28,8 @@ const (
 	endedTimeout = "timeout"
 )
 
-// begin takes the name of a wait, and reads the checkpoint that earlier runs have saved for the
-// wait.
+// begin marks the name of a wait as used, and returns the checkpoint that earlier runs have saved
+// for the wait.
 func (r *Run) begin(op call, key string) (entry, record, error) {
 	var rec record
 	e, err := r.take(op, key, belay.KindWait)
@@ -50,8 +50,8 @@ func (r *Run) saveWait(key string, rec record, consumes int64) error {
 	return r.save(belay.KindWait, key, data, consumes)
 }
 
-// until returns the end of a wait of duration d, whose checkpoint had the given age when the
-// execution was claimed.
+// until returns the time at which a wait of duration d ends. age is how old the wait's first
+// checkpoint was, by the store's clock, when the execution was claimed.
 func (r *Run) until(d, age time.Duration) time.Time { return r.began.Add(d - age) }
 
 // Sleep waits until d has passed since the first run of the execution reached this sleep.

@@ -76,7 +76,7 @@ type Run struct {
 	result  result
 }
 
-// stop says why the run ends before its function has finished.
+// stop says why the run ends although its function has not finished.
 type stop uint8
 
 const (
@@ -256,7 +256,7 @@ func (r *Run) Asked() <-chan struct{} {
 	return r.askedCh
 }
 
-// Drain makes the run suspend as soon as all of its branches wait.
+// Drain makes the run suspend, without lingering, as soon as all of its branches wait.
 func (r *Run) Drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

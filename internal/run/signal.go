@@ -76,7 +76,8 @@ func (r *Run) has(want func(*belay.Signal) bool) bool {
 	return false
 }
 
-// putBack puts a signal back, because the checkpoint of its wait could not be saved.
+// putBack puts a signal back into the list, because the checkpoint that consumes it could not be
+// saved.
 func (r *Run) putBack(x belay.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// wait is a blocked call of a sleep, of a wait for a signal or child, or of Branch.Wait.
+// wait is a call of Sleep, WaitSignal, Child or Branch.Wait that blocks its branch.
 type wait struct {
 	b    *Branch
 	text string // description for people, such as: signal "approved"
 	// until is the time at which the wait times out; zero for never.
 	until time.Time
-	// wants reports whether a signal ends the wait; nil if no signal does.
+	// wants reports whether a signal ends the wait; nil if no signal can end it.
 	wants func(*belay.Signal) bool
 	// inner says that the wait is for another branch of the run.
 	inner bool
@@ -114,9 +114,8 @@ func (s *waits) next() time.Time {
 	return next
 }
 
-// suspendAt returns the time at which a run whose branches all wait should suspend. If the first
-// wait ends soon, it returns the end of that wait, and the run keeps its slot in the worker until
-// then.
+// suspendAt returns the time at which a run whose branches all wait should suspend; until then the
+// run keeps its slot in the worker. If the first wait ends soon, this is the end of that wait.
 func (r *Run) suspendAt(now, next time.Time) time.Time {
 	s := &r.waits
 	if s.idleSince.IsZero() {
