@@ -33,8 +33,8 @@ type bed struct {
 	here, there time.Duration
 }
 
-// newBed opens the database and calls prepare; then it starts the worker and the timers. For every
-// execution of "noop", the worker calls the function each.
+// newBed opens the database and calls prepare; then it starts the worker and the timers. The worker
+// calls the function each once for every execution of the workflow "noop".
 func newBed(b *testing.B, prepare func(*embedded.Backend), each func()) *bed {
 	b.Helper()
 	srv := pgtest.Shared(b)

@@ -27,7 +27,8 @@ type Option func(*settings)
 type settings struct {
 	engine  engine.Options
 	purpose string
-	// listen serves the socket of a data directory. If it is nil, there is no socket.
+	// listen starts to serve the socket of a data directory. It is nil without the option Listen;
+	// then there is no socket.
 	listen func(b *Backend, dir string, set *settings) error
 }
 
@@ -195,13 +196,13 @@ type Reader struct {
 	store store.Store
 }
 
-// readerPoll is the longest delay after which a Reader reads a write of another process.
+// readerPoll is the longest time after a write of another process until a Reader notices the write.
 const readerPoll = 200 * time.Millisecond
 
 // OpenReader opens a data directory, sqlite:DIR, or a database, postgres://…, for reading only: it
-// writes nothing and runs no migration. CodeNotFound if there is no Belay data, CodeForbidden if this
-// user may not read the directory, CodeUnavailable if the store is older than this Belay. No error
-// message contains the URL of a database.
+// writes nothing and runs no migration. It returns CodeNotFound if there is no Belay data,
+// CodeForbidden if this user may not read the directory, and CodeUnavailable if the schema of the
+// store is older than this Belay needs. No error message contains the URL of a database.
 func OpenReader(ctx context.Context, url string) (*Reader, error) {
 	kind, dir, _ := strings.Cut(url, ":")
 	if onPostgres(url) {

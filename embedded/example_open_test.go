@@ -58,7 +58,8 @@ func ExampleOpen() {
 	// 1 <nil> <nil>
 }
 
-// Another program uses the engine of a program that listens, as the belay command does.
+// One program opens an engine with the option Listen. Another program then uses this engine through
+// its socket, as the belay command does.
 func ExampleListen() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -84,9 +85,9 @@ func ExampleListen() {
 	// 1 <nil>
 }
 
-// The engine logs to the program's logger, keeps ended executions for a week, and removes the files
-// of a worker whose process on this machine has ended, before another worker continues its
-// executions.
+// The engine logs to the program's logger and keeps ended executions for a week. When a worker's
+// process on this machine has ended, the engine first removes the worker's files; then another
+// worker continues the worker's executions.
 func ExampleBury() {
 	ctx := context.Background()
 	dir, remove := folder()
@@ -155,7 +156,7 @@ func ExampleHolder() {
 	// Output: true <nil> false
 }
 
-// A program without an engine gets the time of the last write to the directory.
+// A program that has no engine finds out when the directory was last written to.
 func ExampleChanged() {
 	ctx := context.Background()
 	dir, remove := folder()

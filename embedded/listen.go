@@ -20,30 +20,30 @@ import (
 // socket has mode 0600. Only this user, the directory's owner and root can connect to it; processes
 // of jobs that belay runs cannot. Close removes the socket.
 //
-// If a belay command such as belay run has the directory's engine, that command hands the directory
-// over to this program and continues as a client of this program's engine. Open returns
+// If a belay command such as belay run has the directory's engine, that command stops its engine in
+// favour of this program, and continues as a client of this program's engine. Open returns
 // CodeForbidden if users other than this user and root may change the directory. Stores other than
 // a data directory have no socket: Listen has no effect on them.
 func Listen() Option { return func(s *settings) { s.listen = (*Backend).listen } }
 
-// judge returns the judge of the processes that connect to the socket: it refuses processes that
+// judge returns the peer.Judge that the socket uses: it refuses connections from processes that
 // belong to jobs.
 func judge() *peer.Judge { return &peer.Judge{InJob: process.InJob} }
 
 // How long a program with Listen waits for the lock of its directory while another process has the
-// lock: settling if that process does not answer, since it may be starting or stopping; leaving if
-// that process answered that it will hand the directory over.
+// lock: settling if that process gives no answer, since it may be starting or stopping; leaving if
+// that process has answered that it will release the directory.
 const (
 	settling = 2 * time.Second
 	leaving  = 10 * time.Second
 )
 
-// askEvery is the interval at which a program requests the process that has the lock to hand the
-// directory over. The program repeats the request, since another process may take the lock first.
+// askEvery is the interval at which a program requests the process that has the lock to release the
+// directory. The program repeats the request, because another process may take the lock first.
 const askEvery = 300 * time.Millisecond
 
 // takeOver takes the lock of a directory as acquire does. If another process has the lock, takeOver
-// requests that process to hand the directory over, and waits. If that process refuses, takeOver
+// requests that process to release the directory, and waits. If that process refuses, takeOver
 // returns the error of acquire at once.
 func takeOver(ctx context.Context, dir, purpose string) (*lock, error) {
 	until, ask := time.Now().Add(settling), time.Time{}

@@ -7,8 +7,9 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// committers is how many transactions an engine writes at a time: while the database commits one
-// transaction, the engine prepares the other. More than two transactions at a time are slower.
+// committers is the number of transactions that an engine writes at a time: while the database
+// commits one transaction, the engine prepares the next. More than two transactions at a time are
+// slower.
 const committers = 2
 
 // openPostgres opens a database, which any number of engines may share, so it needs no lock and no

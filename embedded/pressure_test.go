@@ -19,7 +19,7 @@ import (
 // if a defect delays its heartbeats, and so long that a busy machine alone does not cause a loss.
 const leaseTTL = 3 * time.Second
 
-// owner is a worker that owns executions and does nothing but renew their leases.
+// owner is a worker that owns executions and does nothing except renewing their leases.
 type owner struct {
 	t      *testing.T
 	b      *embedded.Backend
@@ -62,8 +62,8 @@ func own(t *testing.T, b *embedded.Backend, n int) *owner {
 	return o
 }
 
-// beats sends heartbeats on time until done closes. After CodeUnavailable it sends the next
-// heartbeat at once, as the SDK does. It fails the test if a run is revoked.
+// beats sends a heartbeat every fifth of the TTL until done is closed. After CodeUnavailable it
+// sends the next heartbeat at once, as the SDK does. It fails the test if a run is revoked.
 func (o *owner) beats(done <-chan struct{}) {
 	o.t.Helper()
 	for {
@@ -81,8 +81,8 @@ func (o *owner) beats(done <-chan struct{}) {
 	}
 }
 
-// renews sends heartbeats until done closes, while the runs end. Unlike beats, it accepts revoked
-// runs, since the replies report ended runs as revoked.
+// renews sends heartbeats until done is closed, while other calls end the runs. Unlike beats, it
+// accepts revoked runs, because the reply to a heartbeat reports an ended run as revoked.
 func (o *owner) renews(done <-chan struct{}) {
 	for {
 		next := time.NewTimer(leaseTTL / 5)

@@ -41,7 +41,7 @@ func submit(t *testing.T, b belay.Backend) belay.ExecutionID {
 	return out[0].ID
 }
 
-// hand is a worker: the test itself makes each call of the worker.
+// hand is a worker without the worker package: the test itself makes each call of the worker.
 type hand struct {
 	t *testing.T
 	belay.Backend
@@ -187,7 +187,8 @@ func crashed(t *testing.T, dir string, b *embedded.Backend) {
 	t.Helper()
 	kept := make(map[string][]byte)
 	for _, name := range []string{"belay.db", "belay.db-wal"} {
-		// closing a file releases SQLite's locks, which is harmless, since no process writes now
+		// Closing a file releases the locks that SQLite has on it in this process. That is harmless
+		// here, because no process writes now.
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)

@@ -24,19 +24,20 @@ type restoring struct {
 	replaces  bool // the data directory already has a database
 }
 
-// generation is the suffix of a file beside the database: the SQLite store creates it when the log
-// may have writes that the database file does not have.
+// generation is the suffix of the name of a file that the SQLite store creates beside the database
+// when the write-ahead log may have writes that the database file does not have.
 const generation = "-generation"
 
-// trace reports whether a data directory without a database may contain a file of this name.
+// trace reports whether a file of this name may be in a data directory that has no database, so
+// that the file does not prevent a restore.
 func trace(name string) bool {
 	return slices.Contains([]string{
 		"belay.lock", "belay.sock", ".gitignore", database + ".migrate", database + generation, "restoring",
 	}, name)
 }
 
-// look reads the directory, and returns an error if the directory is not empty and force is not
-// set.
+// look lists the files of the directory. It returns an error if the directory is not empty and
+// force is not set.
 func (r *restoring) look(force bool) error {
 	var err error
 	if r.entries, err = os.ReadDir(r.dir); err != nil {
@@ -83,8 +84,8 @@ func (r *restoring) run(ctx context.Context, o CopyOptions) (Restored, error) {
 	return done, nil
 }
 
-// known returns the highest epoch of the database in the directory and of all databases that were
-// set aside there. It ignores databases that it cannot read.
+// known returns the highest epoch of the databases that the directory has: the present database and
+// those that earlier restores have replaced and kept. It ignores databases that it cannot read.
 func (r *restoring) known(ctx context.Context) belay.Token {
 	folders := []string{"."}
 	for _, e := range r.entries {
@@ -153,7 +154,7 @@ func (r *restoring) handOver(aside string) error {
 // directory. The database file itself stays until the new file replaces it in one step, because an
 // engine would create an empty database if the file were missing for a moment. moveAside then
 // removes the log of the old database, because SQLite would apply that log to the new database and
-// destroy it.
+// so destroy the new database.
 func (r *restoring) moveAside() (string, error) {
 	aside := filepath.Join(r.dir, setAside+r.at.Format("20060102T150405.000Z"))
 	if err := os.Mkdir(aside, 0o700); err != nil {
