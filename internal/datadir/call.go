@@ -11,12 +11,12 @@ import (
 
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the data directory was closed"}
 
-// newsDelay is how long this process waits, after a call to another process has failed, for the
-// news that the other process is gone.
+// newsDelay is how long this process waits, after a call to the engine in another process has
+// failed, for the message that the other process has stopped or ended.
 const newsDelay = 250 * time.Millisecond
 
 // call makes one call on the engine, in whichever process the engine runs. If the engine ends
-// before it has answered, the call is repeated on the next engine, and marked as a repeat.
+// before it has answered, call calls f again with the next engine and with repeat set.
 func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) (T,
 	error)) (T, error) {
 	for repeat := false; ; repeat = true {
@@ -40,7 +40,7 @@ func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Ba
 	return err
 }
 
-// pass is like call, for a request that is the same in every try.
+// pass is like call, for a request that does not change when it is repeated.
 func pass[Q, A any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) (A, error), q Q) (A,
 	error) {
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (A, error) { return f(to, ctx, q) })
@@ -51,8 +51,8 @@ func tell[Q any](ctx context.Context, b *Backend, f func(belay.Backend, context.
 	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return f(to, ctx, q) })
 }
 
-// role returns the current role, by which this process reaches the engine. If there is none, it
-// waits for one, at most for Options.Patience.
+// role returns the current role, which is this process's way to the engine. If this process has no
+// role, role waits until it has one, for the time Options.Patience at most.
 func (b *Backend) role(ctx context.Context) (*role, error) {
 	if r, _, _ := b.current(); r != nil {
 		return r, nil
@@ -76,8 +76,8 @@ func (b *Backend) role(ctx context.Context) (*role, error) {
 	}
 }
 
-// current returns the current role. If r is nil, why is the reason, and changed is closed when
-// there is a role again.
+// current returns the current role. If this process has none, r is nil, why is the reason, and
+// changed is closed when the process has a role again.
 func (b *Backend) current() (r *role, changed <-chan struct{}, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,9 +89,9 @@ func unreached(why error) error {
 		RetryAfter: time.Second, Err: why}
 }
 
-// gone reports whether the role is lost. If the engine is in another process, the news that the
-// other process has ended may come after the error of a call, so gone waits for the news, up to
-// newsDelay.
+// gone reports whether the role is lost. If the engine is in another process, a call may fail
+// before the message arrives that the other process has ended; so gone waits for this message, for
+// the time newsDelay at most.
 func (r *role) gone(ctx context.Context) bool {
 	select {
 	case <-r.lost:
@@ -112,8 +112,8 @@ func (r *role) gone(ctx context.Context) bool {
 	return false
 }
 
-// left is the rest of a wait that began at the time began. A call that is repeated waits only for
-// the rest.
+// left returns how much of the time wait is left since began. A repeated call waits only for this
+// rest.
 func left(began time.Time, wait time.Duration) time.Duration {
 	return max(0, wait-time.Since(began))
 }

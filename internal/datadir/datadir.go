@@ -40,7 +40,7 @@ type Options struct {
 	Handler func(b *embedded.Backend, stopping <-chan struct{}) http.Handler
 	// InJob reports whether a process of this machine belongs to a job. The host does not serve a
 	// process of a job, and no process accepts a process of a job as its host. If InJob returns an
-	// error, the process is treated as one of a job. If InJob is nil, no process is checked.
+	// error, the process is treated as a process of a job. If InJob is nil, no process is checked.
 	InJob func(pid int) (bool, error)
 	// Log receives the messages for operators; nil means slog.Default().
 	Log *slog.Logger
@@ -115,7 +115,7 @@ func Open(ctx context.Context, dir string, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// set changes the role, and wakes the calls that wait for a role.
+// set sets the role to r, or to none if r is nil, and wakes the calls that wait for a role.
 func (b *Backend) set(r *role, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

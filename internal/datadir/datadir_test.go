@@ -18,7 +18,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// open opens the directory with a purpose, like one of several processes.
+// open opens the directory under the name purpose, as one of several processes would.
 func open(t *testing.T, dir, purpose string) *Backend {
 	t.Helper()
 	b, err := Open(t.Context(), dir, Options{Purpose: purpose, Patience: time.Minute, Log: quiet})
@@ -43,7 +43,7 @@ func submit(t *testing.T, b belay.Backend) belay.ExecutionID {
 	return out[0].ID
 }
 
-// sees checks that executions can be read and are pending.
+// sees checks that b can read the executions and that they are pending.
 func sees(t *testing.T, b belay.Backend, ids ...belay.ExecutionID) {
 	t.Helper()
 	for _, id := range ids {
@@ -100,7 +100,7 @@ func TestTheFirstProcessHostsAndTheOthersJoin(t *testing.T) {
 }
 
 // Rule: when the host ends, another process becomes the host. Calls that wait continue to wait, and
-// calls that begin in between are answered.
+// calls that begin while there is no host are answered later.
 func TestAnotherProcessTakesOver(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := open(t, dir, "a"), open(t, dir, "b"), open(t, dir, "c")
@@ -179,8 +179,8 @@ func (c counter) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// Rule: clients that read the name of the next host do not take the lock before it. So only one
-// host gives way, and no other client becomes the host in between.
+// Rule: the clients of a host that gives way read the name of the next host and leave the lock to
+// that process. So only one host gives way, and no other client becomes the host in the meantime.
 func TestClientsLeaveTheLockToTheNextHost(t *testing.T) {
 	dir := t.TempDir()
 	var gaveWay atomic.Int64

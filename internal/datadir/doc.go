@@ -16,9 +16,9 @@
 //
 // A process that needs the engine tries to take the lock. If it gets the lock, it is the host: it
 // opens the store, binds a socket under a temporary name and renames this socket to belay.sock. If
-// it does not get the lock, it dials the socket. If it can do neither, it starts over until its
-// patience has passed. It also starts over whenever it loses the lock or the host. So a process that
-// dies, starts or stops never blocks the others for long:
+// it does not get the lock, it dials the socket. If it can do neither, it tries again until its
+// patience has passed. It also begins anew whenever it loses the lock or the host. So a process
+// that dies, starts or stops never blocks the others for long:
 //
 //   - a dead host leaves a socket without a listener: it refuses connections at once, and the next
 //     host replaces it by the rename;
@@ -27,9 +27,9 @@
 //     moment later;
 //   - of two processes that start at the same time only one gets the lock.
 //
-// A host that stops says good-bye, ends the engine, so that calls that wait are answered, sends
-// these answers, closes the store and only then unlocks. It never unlinks the socket, which may
-// belong to the next host by then.
+// A host that stops tells its clients so in a last line (the good-bye; see HELLO). Then it ends the
+// engine, so that waiting calls are answered, sends these answers, closes the store and only then
+// releases the lock. It never unlinks the socket, which may belong to the next host by then.
 //
 // Sessions belong to the store, so workers continue with the next host. A call in flight when the
 // host ends is repeated with the same operation id, and the store finds the operation by this id if
@@ -38,16 +38,16 @@
 // # HELLO
 //
 // A client keeps one request open, GET /datadir/hello. The host answers with a line that names its
-// process, and with another line when it stops. When a process is killed, the kernel closes the
-// connection. So the second line, or the end of the connection, tells the client that its host is
-// gone, and the client does not have to wait for a call that never returns.
+// process, and with another line, the good-bye, when it stops. When a process is killed, the kernel
+// closes the connection. So the good-bye, or the end of the connection, tells the client that its
+// host is gone, and the client does not wait for a call that would never return.
 //
 // # Giving way
 //
 // POST /datadir/yield requests that the host give way to a process that serves for long: belay
 // serve, or a program that listens (embedded.Listen). A host with another purpose stops hosting,
-// names the next host in its good-bye, and continues as a client. Clients that read the name do not
-// take the lock for a moment. A host that does not give way answers with 409.
+// names the next host in its good-bye, and continues as a client. For two seconds, clients that
+// have read the name do not try to take the lock. A host that does not give way answers with 409.
 //
 // # Limits
 //

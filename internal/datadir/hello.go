@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// silent completes the error about a directory that another process uses: it adds that the other
-// process does not answer.
+// silent returns refused, an error which says that another process uses the directory, and adds to
+// its message that the other process does not answer.
 func silent(refused error) error {
 	var e *belay.Error
 	if !errors.As(refused, &e) {

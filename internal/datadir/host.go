@@ -73,7 +73,7 @@ const askEvery = 300 * time.Millisecond
 func purpose(o Options) string { return cmp.Or(o.Purpose, filepath.Base(os.Args[0])) }
 
 // host takes the lock, opens the store and serves the socket. It does not wait for the lock: if
-// another process has the lock, inUse is true for the error.
+// another process has the lock, host returns an error for which inUse is true.
 func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error) {
 	options := append([]embedded.Option{embedded.Purpose(purpose(o)), embedded.Logger(o.Log)}, o.Engine...)
 	b, err := embedded.Open(ctx, "sqlite:"+dir, options...)
@@ -115,8 +115,8 @@ func (h *Host) asked() <-chan string {
 	return h.server.Asked()
 }
 
-// Close stops hosting: it says good-bye, ends the engine, sends the last answers, closes the store
-// and unlocks.
+// Close stops hosting: it sends the clients the good-bye, ends the engine, sends the last answers,
+// closes the store and releases the lock.
 func (h *Host) Close() error {
 	h.once.Do(func() { h.closed = h.close() })
 	return h.closed

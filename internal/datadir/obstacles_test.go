@@ -32,7 +32,7 @@ func flock(t *testing.T, dir string) *os.File {
 	return f
 }
 
-// takeLock ends a host and takes the lock before any other process can take it.
+// takeLock ends a host and takes the lock before any client of the host can take it.
 func takeLock(t *testing.T, dir string, h *Host) *os.File {
 	t.Helper()
 	h.next = "the test" // clients that read this name leave the lock alone
@@ -148,7 +148,8 @@ func TestTheErrorNamesAnEngineThatIsNotShared(t *testing.T) {
 	}
 }
 
-// Rule: a process that waits for a data directory says soon for whom it waits, and how long at most.
+// Rule: a process that waits for a data directory soon logs which process has the directory, and
+// how long it will wait at most.
 func TestAWaitForTheDirectoryIsAnnounced(t *testing.T) {
 	dir := t.TempDir()
 	e, err := embedded.Open(t.Context(), "sqlite:"+dir, embedded.Purpose("a program"), embedded.Logger(quiet))
@@ -202,7 +203,8 @@ func TestTheErrorNamesAHostOfAnotherVersion(t *testing.T) {
 		}))
 		named, o := false, o
 		var err error
-		// On a busy machine the answer may take longer than the first patience.
+		// On a busy machine the answer of the pretended host may take longer than the first
+		// patience, so the test tries again with more patience.
 		for ; !named && o.Patience < time.Minute; o.Patience *= 2 {
 			_, err = Open(t.Context(), dir, o)
 			named = belay.CodeOf(err) == belay.CodeConflict &&
@@ -236,7 +238,8 @@ func TestAHostThatDoesNotAnswerIsNotWaitedForLonger(t *testing.T) {
 	if belay.CodeOf(err) != belay.CodeConflict && belay.CodeOf(err) != belay.CodeUnavailable {
 		t.Errorf("got %v", err)
 	}
-	// This patience is long enough to find out that the host does not answer.
+	// With this patience, Open and OpenHost wait long enough to find out that the host does not
+	// answer.
 	o := Options{Patience: socket.Greeting + 200*time.Millisecond, Log: quiet}
 	_, err = Open(t.Context(), dir, o)
 	_, hostErr := OpenHost(t.Context(), dir, o)

@@ -56,7 +56,7 @@ func (b *Backend) Workers(ctx context.Context) ([]belay.Worker, error) {
 	})
 }
 
-// Signals reads the signals that the execution has not consumed.
+// Signals reads the signals that no checkpoint has consumed yet.
 func (b *Backend) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
 	return pass(ctx, b, belay.Backend.Signals, q)
 }

@@ -19,10 +19,11 @@ type role struct {
 	end  func() error  // frees the role's resources, and returns when they are free
 }
 
-// yielded is how long this process leaves the lock to the process that was named as the next host.
+// yielded is how long this process does not try to take the lock after a good-bye has named the
+// next host.
 const yielded = 2 * time.Second
 
-// run finds a new role whenever one is lost, until ctx ends.
+// run finds a new role whenever this process has lost its role, until ctx ends.
 func (b *Backend) run(ctx context.Context, r *role) {
 	defer close(b.done)
 	for {
@@ -75,9 +76,9 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 	}
 }
 
-// find becomes the host or a client of the host, whichever succeeds first. Before the time leave it
-// does not try to take the lock. If the store cannot be opened, find returns the error if first is
-// set, which means that the process has had no role yet. Otherwise find tries again.
+// find becomes the host or a client of the host, whichever succeeds first. Before the time leave,
+// find does not try to take the lock. If the store cannot be opened, find returns the error when
+// first is set (the process has had no role yet), and tries again otherwise.
 func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
 	var refused error
 	warned, hostSilent := "", false // hostSilent: the process that has the engine does not answer
@@ -137,7 +138,7 @@ func (b *Backend) join(ctx context.Context) (*role, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The client does not repeat calls itself: package datadir does, on the next engine.
+	// This client does not repeat calls: package datadir repeats them with the next engine.
 	c, err := dialClient(ctx, b.dir, b.opt, 0)
 	if err != nil {
 		p.leave()

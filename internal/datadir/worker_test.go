@@ -59,8 +59,8 @@ func TestAWorkerOutlivesItsHosts(t *testing.T) {
 		}
 		handles = append(handles, h)
 	}
-	// The server ends while steps run. Another process becomes the host, and gives way
-	// to the next server.
+	// While steps run, the test ends the server again and again. Each time another process becomes
+	// the host and then gives way to the next server.
 	for i := range executions * steps {
 		at <- struct{}{}
 		if i%8 == 4 {
