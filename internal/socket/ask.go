@@ -21,13 +21,13 @@ var (
 	ErrSilent = fmt.Errorf("the host of the data directory did not answer within %s", Greeting)
 )
 
-// Greeting is how long a server may take to answer HELLO. A stopped process accepts connections and
-// does not answer.
+// Greeting is how long a server may take to answer HELLO. A process that is stopped (SIGSTOP)
+// accepts connections but does not answer.
 const Greeting = 2 * time.Second
 
-// AskToYield requests that the host give way to the process with the name next. The host puts this
-// name into its good-bye. The error is ErrRefused if the host does not give way, ErrSilent if it
-// does not answer, and ErrNobody if there is no host.
+// AskToYield requests that the host give way to the process with the name next. The host sends this
+// name to its clients in its last line ([Goodbye]). The error is ErrRefused if the host does not
+// give way, ErrSilent if the host does not answer, and ErrNobody if there is no host.
 func AskToYield(ctx context.Context, dir string, j *peer.Judge, next string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Greeting, ErrSilent)
 	defer cancel()

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// busy tracks which connections of a server have requests on them. It is used instead of
+// busy knows which connections of a server have requests in progress. It is used instead of
 // http.Server.Shutdown, which waits up to a second for idle HTTP/2 connections to close.
 type busy struct {
 	mu    sync.Mutex
@@ -34,7 +34,7 @@ func (b *busy) note(c net.Conn, state http.ConnState) {
 	}
 }
 
-// over returns a channel that is closed as soon as no connection has a request on it.
+// over returns a channel that is closed as soon as no connection has a request in progress.
 func (b *busy) over() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -54,7 +54,7 @@ func writeLine(w io.Writer, v any) error {
 	return err
 }
 
-// yield answers a process that requests that this one give way.
+// yield answers the request of another process that this process give way.
 func (s *Server) yield(w http.ResponseWriter, r *http.Request) {
 	next, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxLine))
 	if err != nil || len(next) == 0 {

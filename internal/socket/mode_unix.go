@@ -16,9 +16,9 @@ import (
 // ErrForeign means that a data directory belongs to another user.
 var ErrForeign = errors.New("the directory belongs to another user")
 
-// Check refuses a data directory that users other than this one and root own or may change. A
-// directory that does not exist is accepted. The error is a [belay.Error] with CodeForbidden that
-// says what to do; for a directory of another user it wraps [ErrForeign].
+// Check refuses a data directory whose owner is neither this user nor root, or that other users may
+// change. It accepts a directory that does not exist. The error is a [belay.Error] with
+// CodeForbidden that says what to do; for a directory of another user it wraps [ErrForeign].
 func Check(dir string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -98,9 +98,9 @@ func (s *Server) Serve(api http.Handler) {
 	}()
 }
 
-// Stop says good-bye and refuses new connections. next is the name of the next host, or "" if it is
-// not known. After Stop the caller must stop the engine, so that waiting calls are answered, and
-// then call Close.
+// Stop makes the server send [Goodbye] to each client and refuse new connections. next is the name
+// of the next host, or "" if it is not known. After Stop the caller must stop the engine, so that
+// waiting calls are answered, and then call Close.
 func (s *Server) Stop(next string) {
 	s.stop.Do(func() {
 		s.next = next
@@ -130,8 +130,9 @@ func (s *Server) Close() {
 }
 
 // Remove removes the socket from the directory if it is still the socket that Open made. The caller
-// must still have the lock, because without the lock another process may make its socket meanwhile.
-// A second call does nothing, because another process may have the lock by then.
+// must still have the lock, because without the lock another process may make its socket at the
+// same time. A second call of Remove does nothing, because the lock may belong to another process
+// by then.
 func (s *Server) Remove() {
 	s.remove.Do(func() {
 		path := filepath.Join(s.dir, Name)
