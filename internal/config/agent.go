@@ -8,7 +8,8 @@ import (
 )
 
 // agentKeys are the keys of the agent service, which runs if agent.command or agent.preset is set.
-// The keys about users, the sandbox and limits apply also to jobs of the workflow command.
+// The keys about users, the sandbox and limits also apply to jobs that other programs submit as
+// executions of the workflow "command".
 var agentKeys = []Key{
 	{Name: "agent.command", Doc: "The agent's command and its arguments. The prompt replaces {{prompt}} in an " +
 		"argument; if no argument has {{prompt}}, the command gets the prompt on standard input. The id of the " +
@@ -127,7 +128,7 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return places{&c.Agent.Egress} }},
 }
 
-// users is a range of user ids, or one of the words auto and none.
+// users is the kind of a value that is a range of user ids, or one of the words auto and none.
 type users struct{ to *string }
 
 func (k users) set(s string) bool {

@@ -34,8 +34,9 @@ func TestTheCommandOfAnAgentIsAListJSONOrWords(t *testing.T) {
 	}
 }
 
-// Rule: if an agent is configured, Belay reads the environment variables of the agent service that
-// it replaces, with times in seconds. Without an agent it ignores these variables.
+// Rule: if an agent is configured, Load also reads the environment variables that configured the
+// agent service before Belay replaced it, with times in seconds. Without an agent it ignores these
+// variables.
 func TestTheFormerVariablesOfTheAgentServiceAreRead(t *testing.T) {
 	former := []string{
 		"MAX_CONCURRENCY=2", "MAX_QUEUE_DEPTH=3", "JOB_TTL_SECONDS=90", "FETCH_DEBOUNCE_SECONDS=5",

@@ -58,8 +58,8 @@ type Agent struct {
 	Output        string   // auto, plain or stream-json
 	Repo          string
 	Repos         []string // other repositories that jobs may request; empty allows public ones over https
-	// Logins are the credentials from the URLs in Repo and Repos, by the URL without its
-	// credentials.
+	// Logins are the credentials from the URLs in Repo and Repos. The key of each login is its URL
+	// without the credentials.
 	Logins         map[string]Login
 	GitCredentials string        // a file
 	Prepare        time.Duration // how long it may take to make a workspace
@@ -123,7 +123,7 @@ func Default() *Config {
 	}
 }
 
-// Shared reports whether the store is a database that servers share.
+// Shared reports whether the store is a PostgreSQL database, which several servers may share.
 func (c *Config) Shared() bool { return isDatabase(c.Store) }
 
 // StoreURL is the URL of the store: the data directory, unless Store is set. It may contain a

@@ -68,8 +68,8 @@ func TestFlagsOutweighEnvironmentOutweighsFile(t *testing.T) {
 	}
 }
 
-// Rule: every key can be set by the file, the environment and a flag, and its value is shown in a
-// form that the key accepts.
+// Rule: every key can be set by the file, by the environment and by a flag. The value that Belay
+// shows for a key is a valid value of that key.
 func TestEveryKeyCanBeSetByFileEnvironmentAndFlag(t *testing.T) {
 	other := map[string]string{
 		"listen": "localhost:1", "store": "sqlite:x", "data": "d", "tls_cert": "c.pem", "tls_key": "k.pem",
@@ -156,7 +156,8 @@ func TestDurationsAndSizesAreRead(t *testing.T) {
 	}
 }
 
-// Rule: the store sqlite:DIR sets the data directory; another directory in data is an error.
+// Rule: if the key store is sqlite:DIR, DIR is the data directory; another directory in the key
+// data is then an error.
 func TestTheStoreIsTheDataDirectory(t *testing.T) {
 	c, err := config.Load(config.Sources{Flags: map[string]string{"store": "sqlite:here"}})
 	if err != nil || c.DataDir() != "here" || c.StoreURL() != "sqlite:here" {

@@ -73,7 +73,7 @@ func (f *file) document(n *yaml.Node) {
 	f.section("", n)
 }
 
-// section reads the keys of a section; the name "" stands for the whole file.
+// section reads the keys of one section of the file; the name "" stands for the whole file.
 func (f *file) section(name string, n *yaml.Node) {
 	if f.indirect(name, n) {
 		return
@@ -136,8 +136,8 @@ func (f *file) entry(section, full string, k, v *yaml.Node) {
 	f.all = append(f.all, setting{full, text, f.at(v.Line)})
 }
 
-// items returns a YAML list as the text that the method set of its kind reads: with commas between
-// the items, or as JSON if the items may be any text.
+// items converts a YAML list to the text that kind.set reads: with commas between the items, or as
+// JSON if the items may be any text.
 func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	var items []string
 	free := anyText(kind)
@@ -238,7 +238,7 @@ func article(word string) string {
 	return "a " + word
 }
 
-// example returns a line that would be correct in a section.
+// example returns a correct line of a section, for an error message.
 func example(section string) string {
 	for _, k := range keys {
 		if s, rest, ok := strings.Cut(k.Name, "."); ok && s == section {

@@ -13,8 +13,9 @@ type Key struct {
 	Doc string
 
 	of func(*Config) kind // returns the field of a Config that the key sets
-	// also is the name of the key's environment variable in the agent service that Belay replaces.
-	// It is read if agents are configured and the variable Env is not set.
+	// also names an environment variable for this key that the agent service had before Belay
+	// replaced it. Load reads this variable if agents are configured and the variable Env is not
+	// set.
 	also string
 }
 
@@ -95,7 +96,7 @@ func (k Key) Flag() string {
 	return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)
 }
 
-// Type is the type of the key's values in one word: address, bool, duration, list, number, size,
+// Type names the kind of the key's values in one word: address, bool, duration, list, number, size,
 // store or text.
 func (k Key) Type() string { return k.of(Default()).word() }
 

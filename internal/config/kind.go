@@ -21,9 +21,9 @@ type kind interface {
 	want() string
 	// show returns the value as text that set accepts.
 	show() string
-	// word is the type of the values in one word.
+	// word names the kind of the values in one word.
 	word() string
-	// tags are the YAML types that are accepted in a file.
+	// tags are the YAML types of the values that are accepted in a file.
 	tags() []string
 }
 

@@ -30,7 +30,7 @@ type Value struct {
 	From string `json:"from"`
 }
 
-// setting is the text of a key's value in a source.
+// setting is the text that a source (a line of the file, a variable or a flag) gives for a key.
 type setting struct {
 	key, text, from string
 }
@@ -92,7 +92,8 @@ func Load(s Sources) (*Config, error) {
 	return c, nil
 }
 
-// take sets a key to a value from a source, or adds an error to bad.
+// take sets the field of a key to the value of a setting, or adds an error to bad if the value is
+// not valid.
 func (c *Config) take(v setting, bad *problems) {
 	k, _ := find(v.key)
 	if kind := k.of(c); !kind.set(v.text) {
@@ -105,7 +106,8 @@ func (c *Config) take(v setting, bad *problems) {
 	c.values[v.key] = Value{Key: v.key, From: v.from}
 }
 
-// shown returns a value as an error may show it, without its password.
+// shown returns the text of a value for an error message, without the password that the value may
+// contain.
 func shown(k Key, text string) string {
 	if k.secretive(text) && Shown(text) == text {
 		return "the value"

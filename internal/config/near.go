@@ -12,7 +12,7 @@ func nearest(s string, names []string) string {
 }
 
 // distance is the edit distance of a and b: how many characters must be added, left out or changed
-// to turn a into b. The result is never greater than most.
+// to turn a into b. If the distance is most or greater, the result is most.
 func distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most

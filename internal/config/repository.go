@@ -32,7 +32,7 @@ func reveal(repo string) (bare string, login Login, ok bool) {
 	return u.String(), login, true
 }
 
-// keep stores the login of a repository.
+// keep stores the login of a repository, if it has one, under the URL without credentials.
 func (a *Agent) keep(bare string, l Login) {
 	if l == (Login{}) {
 		return
@@ -43,8 +43,8 @@ func (a *Agent) keep(bare string, l Login) {
 	a.Logins[bare] = l
 }
 
-// repository is a path or URL. Credentials in the URL are moved to Agent.Logins, so that Belay
-// neither shows nor stores them with the URL.
+// repository is the kind of a value that is the path or the URL of a repository. Credentials in the
+// URL are moved to Agent.Logins, so that Belay neither shows nor stores them with the URL.
 type repository struct{ agent *Agent }
 
 func (k repository) set(s string) bool {
@@ -63,8 +63,9 @@ func (k repository) show() string { return k.agent.Repo }
 func (repository) word() string   { return "text" }
 func (repository) tags() []string { return []string{"!!str"} }
 
-// repositories is a list of repositories and of patterns that end with *. Credentials in the URL of
-// a repository are moved to Agent.Logins. Credentials in a pattern are refused.
+// repositories is the kind of a value that is a list of repositories and of patterns that end with
+// *. Credentials in the URL of a repository are moved to Agent.Logins. Credentials in a pattern are
+// refused.
 type repositories struct{ agent *Agent }
 
 func (k repositories) set(s string) bool {
@@ -93,7 +94,7 @@ func (k repositories) show() string { return words{&k.agent.Repos, ""}.show() }
 func (repositories) word() string   { return "list" }
 func (repositories) tags() []string { return []string{"!!seq", "!!str"} }
 
-// paths is a list of absolute paths.
+// paths is the kind of a value that is a list of absolute paths.
 type paths struct{ to *[]string }
 
 func (k paths) set(s string) bool {
@@ -114,7 +115,8 @@ func (k paths) show() string { return words{k.to, ""}.show() }
 func (paths) word() string   { return "list" }
 func (paths) tags() []string { return []string{"!!seq", "!!str"} }
 
-// places is the list of names and addresses that jobs may reach, or the word none.
+// places is the kind of a value that is the list of names and addresses that jobs may reach over
+// the network, or the word none.
 type places struct{ to *[]string }
 
 func (k places) set(s string) bool {

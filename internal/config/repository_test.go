@@ -71,8 +71,8 @@ func TestRefusedCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 	}
 }
 
-// Rule: agent.hidden accepts absolute paths below /. agent.egress accepts names and addresses, or
-// the word none alone. Other values are refused.
+// Rule: the value of agent.hidden is a list of absolute paths below /. The value of agent.egress is
+// a list of names and addresses, or the word none alone. Other values are refused.
 func TestPathsAndPlacesOfTheNetworkAreChecked(t *testing.T) {
 	for key, values := range map[string]map[string]bool{
 		"agent.hidden": {`["/a/","/b/../c"]`: true, "/a /b": true, "/": false, "a": false, `["/a","b"]`: false,

@@ -7,7 +7,7 @@ import (
 
 const sqlitePrefix = "sqlite:"
 
-// store is the URL of a store.
+// store is the kind of a value that is the URL of a store.
 type store struct{ to *string }
 
 func (k store) set(s string) bool {

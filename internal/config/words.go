@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// words is a list whose items may be any text, such as the arguments of a command. In a flag or
-// variable the list is a JSON array, or words like in a shell: spaces separate the items, and items
-// with spaces have quotes around them.
+// words is the kind of a value that is a list whose items may be any text, such as the arguments of
+// a command. In a flag or variable the list is a JSON array, or words as in a shell: spaces
+// separate the items, and items with spaces have quotes around them.
 type words struct {
 	to   *[]string
 	what string
