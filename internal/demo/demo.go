@@ -40,8 +40,9 @@ const (
 
 // Options are the options of a demo.
 type Options struct {
-	// Out receives the story of the demo, or with JSON only the judgement. Terminal is the same
-	// output, but does not escape control characters, for colours.
+	// Out receives the story of the demo (a line for each event), or if JSON is set, only the
+	// judgement. Terminal writes to the same place as Out, but without escaping control characters,
+	// so that the demo can use colours.
 	Out, Terminal io.Writer
 	JSON          bool
 	// Data is the data directory, which the demo keeps; empty for a temporary directory.
@@ -52,8 +53,8 @@ type Options struct {
 	Version string
 	// Bury kills the remaining processes of a dead worker.
 	Bury func(ctx context.Context, c belay.Client, dead belay.Worker) error
-	// Worker returns the command of a worker process with a name, a queue and the data directory.
-	// The process calls [Work].
+	// Worker returns the command that starts a worker process with this name, for this queue and
+	// data directory. The process calls [Work].
 	Worker func(ctx context.Context, name, queue, dir string) (*exec.Cmd, error)
 }
 
@@ -107,7 +108,7 @@ func Run(ctx context.Context, o Options) error {
 	return d.judge()
 }
 
-// stopped returns err, or ctx's cause if ctx has ended.
+// stopped returns the cause of ctx if there is an error and ctx has ended, and otherwise err.
 func stopped(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -185,8 +186,9 @@ func (d *demo) waitForWorkers(ctx context.Context) error {
 	return nil
 }
 
-// follow handles notes and events until the execution has ended. It kills the worker in the middle
-// of the step victim, when a note reports that the step has written enough lines.
+// follow handles the workers' notes and the execution's events until the execution has ended. It
+// kills the worker in the middle of the step victim, when a note reports that the step has written
+// enough lines.
 func (d *demo) follow(ctx context.Context) error {
 	events, failed := d.watch(ctx)
 	for {

@@ -88,8 +88,8 @@ func (d *demo) kill(m *workerProcess) error {
 	return nil
 }
 
-// lateWrite saves the result of a step under the lease of the dead worker, while another worker
-// owns the execution: a worker that was only slow would do the same.
+// lateWrite tries to save the result of a step under the lease of the dead worker, while another
+// worker owns the execution. A worker that is not dead but only slow would send such a write.
 func (d *demo) lateWrite(ctx context.Context) {
 	var old *workerProcess
 	for _, m := range d.workers {
@@ -118,7 +118,7 @@ func (d *demo) lateWrite(ctx context.Context) {
 // errAccepted is the result of a late write that the store has accepted, which must never happen.
 var errAccepted = errors.New("it was accepted")
 
-// nameOf returns the name of the demo's worker with a session.
+// nameOf returns the name of the demo's worker whose session has the id.
 func (d *demo) nameOf(id belay.WorkerID) string {
 	for _, m := range d.workers {
 		if m.lease.Worker == id {

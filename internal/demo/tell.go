@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// byBelay stands in lines about the engine in place of a worker's name.
+// byBelay is written in place of a worker's name in lines about the engine.
 const byBelay = "belay"
 
 // teller writes the story of a demo: a line for each event, with the time since the beginning and
@@ -100,7 +100,8 @@ type judgement struct {
 	Events    []belay.Event `json:"events"`
 }
 
-// judge writes the result of the demo. It returns an error if a promise was broken.
+// judge compares the facts with the promises and writes the result of the demo. It returns an error
+// if Belay broke a promise.
 func (d *demo) judge() error {
 	f := &d.facts
 	breaches := f.breaches()

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// facts are the observations of a demo, from the store's history and from the ledger outside the
-// store.
+// facts are all observations that a demo has made, in the store's history and in the ledger outside
+// the store.
 type facts struct {
 	Execution belay.ExecutionID
 	State     belay.State

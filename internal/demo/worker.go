@@ -86,7 +86,7 @@ func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, o
 // spacesOf is the directory for the workspaces of a worker of the demo.
 func spacesOf(dir, name string) string { return filepath.Join(dir, "demo-"+name) }
 
-// reporter is the Backend of a worker that writes notes about its work.
+// reporter is the Backend of a worker, and writes notes about the worker's calls and steps.
 type reporter struct {
 	belay.Backend
 	mu   sync.Mutex
@@ -152,7 +152,7 @@ func (t *reporter) Wrote(_ bool, b []byte) {
 	}
 }
 
-// Ended writes a note how the step ended, with its last line.
+// Ended writes a note that says how the step ended and has the step's last line.
 func (t *reporter) Ended(s agent.StepResult) {
 	text := t.last
 	if s.ExitCode != 0 {
