@@ -3,7 +3,7 @@
 //
 // # Sources
 //
-// For a TCP connection, package peer requests the socket at the other end from the kernel, by the
+// For a TCP connection, package peer asks the kernel which socket is at the other end, by the
 // addresses of both ends. The kernel answers with the user who made the socket and with its inode;
 // /proc shows the processes that have this inode open. For a unix socket the kernel reports the
 // process at the other end. Since Linux 6.5 it also gives a descriptor of the process (a pidfd), so
@@ -17,7 +17,8 @@
 //
 // # Limits
 //
-// A process outside of all jobs that acts for other processes, such as a proxy or a bus that passes
-// descriptors on, is answered with its own rights. If jobs run as the user of the server, they can
-// use such a process to reach the server; requiring a key of every caller prevents that.
+// Some processes outside of all jobs send requests for other processes: a proxy, or a bus that
+// passes descriptors on. The server answers such a request as the process's own request. So jobs
+// that run as the user of the server can reach the server through such a process. A server that
+// requires a key of every caller prevents that.
 package peer

@@ -15,13 +15,14 @@ type Judge struct {
 	Users func(uid uint32) bool
 	// InJob reports whether a process belongs to a job, or returns an error if it cannot find out.
 	InJob func(pid int) (bool, error)
-	// Shared says that jobs also run as the user of this process, or as root.
+	// Shared says that jobs may also run as the user of this process, or as root. A connection
+	// whose process cannot be seen is then refused.
 	Shared bool
 
 	search search
 }
 
-// user judges a process by its user.
+// user refuses a process whose user belongs to jobs.
 func (j *Judge) user(uid uint32) error {
 	if j.Users != nil && j.Users(uid) {
 		return fmt.Errorf("%w: user %d", ErrJob, uid)
@@ -29,7 +30,8 @@ func (j *Judge) user(uid uint32) error {
 	return nil
 }
 
-// process judges a process by its number.
+// process refuses a process that belongs to a job, or of which InJob cannot find out whether it
+// does.
 func (j *Judge) process(pid int) error {
 	switch in, err := j.InJob(pid); {
 	case err != nil:

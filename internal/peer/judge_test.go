@@ -118,7 +118,7 @@ func job(t *testing.T, kind process.Isolation, args ...string) {
 	})
 }
 
-// outsider runs call in a process outside of all jobs, as another user if uid is not negative.
+// outsider runs call in a process that belongs to no job, as another user if uid is not negative.
 func outsider(t *testing.T, uid int, args ...string) {
 	t.Helper()
 	c := exec.Command("/proc/self/exe", "-test.run", "^TestOutsider$")
@@ -195,7 +195,7 @@ func TestUsersOfJobsAreRefused(t *testing.T) {
 }
 
 // Rule: a peer that sends a request and closes its socket at once cannot be identified and is
-// refused, even if another process listens on its port by then.
+// refused, even if another process has bound the peer's port in the meantime.
 func TestAClosedPeerIsRefused(t *testing.T) {
 	j := &Judge{InJob: process.InJob, Shared: true, Users: func(uint32) bool { return false }}
 	for _, host := range addresses(t) {

@@ -40,7 +40,7 @@ const (
 	diagPatience = 2 // seconds
 )
 
-// diagnose requests one socket from the kernel, by the addresses of both its ends.
+// diagnose asks the kernel for one socket, by the addresses of both its ends.
 func diagnose(local, remote netip.AddrPort) (Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -145,8 +145,9 @@ func bare(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone(""), a.Port())
 }
 
-// fromTables finds a socket in the tables of /proc/net. They have the same data as the netlink
-// answer, and reading them takes longer. A connection over IPv4 may be in the table of IPv6.
+// fromTables finds a socket in the tables of /proc/net. The tables have the same data as the
+// netlink answer, but reading them takes longer. A connection over IPv4 may be in the table of
+// IPv6.
 func fromTables(dir string, local, remote netip.AddrPort) (Socket, error) {
 	var none error
 	for _, name := range []string{"tcp", "tcp6"} {
