@@ -36,7 +36,8 @@ func NewAlarm(now func() time.Duration, fire func()) *Alarm {
 	return a
 }
 
-// Reset sets the alarm to go off after d. A call of fire for the old time may still be running.
+// Reset sets the alarm to call fire after the duration d. A call of fire for the time that was set
+// before may still be running.
 func (a *Alarm) Reset(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

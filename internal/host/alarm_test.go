@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// An alarm goes off at its time, each time it is set. If the machine sleeps past that time, the
-// alarm goes off within alarmPoll after the machine wakes. It does not go off after Stop.
+// An alarm calls its function at its time, each time it is set. If the machine sleeps past that
+// time, the alarm calls the function within alarmPoll after the machine wakes. After Stop it does
+// not call the function.
 func TestAnAlarmCountsTheTimeTheMachineSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64

@@ -19,7 +19,7 @@ type Process struct {
 	Start uint64 `json:"start"`
 }
 
-// String returns the number and host, for people to find the process.
+// String names the process for people, by its number and its host.
 func (p Process) String() string {
 	if p.PID == 0 {
 		return "unknown process"
@@ -84,8 +84,8 @@ type Status struct {
 	Parent int
 	// State is the kernel's letter: R, S, D, T (stopped), t (traced), Z (zombie), X.
 	State byte
-	// Threads is the kernel's count of the threads that still exist. The kernel may still count one
-	// for a zombie whose threads have all ended.
+	// Threads is the kernel's count of the threads that still exist. For a zombie whose threads
+	// have all ended, this count may still be 1.
 	Threads int
 	Start   uint64
 }

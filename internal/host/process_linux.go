@@ -13,7 +13,7 @@ import (
 )
 
 // Self returns the identity of the calling process. An error means that this process cannot prove
-// anything about other processes, because there is no /proc or it is the /proc of another PID
+// anything about other processes, because there is no /proc, or /proc belongs to another PID
 // namespace. The Process that comes with the error has only the host and the number, and
 // [Process.State] with it is always Unknown.
 func Self() (Process, error) {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestMain also lets the test binary run as the process under test, in a PID namespace of its own.
+// TestMain also lets the test binary run as the process that a test examines, in a PID namespace of
+// its own.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOST_TEST_IDENTIFY") != "" {
 		p, err := Self()
@@ -91,8 +92,8 @@ func TestStateFollowsAProcessToItsEnd(t *testing.T) {
 	}
 }
 
-// Rule: if another process has the number of a process, the former process is proven dead, and a
-// signal to it never reaches the new process.
+// Rule: if a process has ended and its number belongs to another process, State returns Dead for
+// the ended process, and a signal to it never reaches the other process.
 func TestAReusedNumberIsAnotherProcess(t *testing.T) {
 	me := self(t)
 	cmd := start(t)
@@ -113,8 +114,8 @@ func TestAReusedNumberIsAnotherProcess(t *testing.T) {
 	}
 }
 
-// Rule: in a PID namespace with the /proc of the outer namespace, /proc shows other processes under
-// the same numbers, so nothing is proven.
+// Rule: if a process in a PID namespace sees the /proc of the outer namespace, its State returns
+// Unknown, because /proc shows other processes under the same numbers.
 func TestProcOfAnotherNamespaceProvesNothing(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{"HOST_TEST_IDENTIFY=1"}
