@@ -74,7 +74,8 @@ func checkExample(t *testing.T, pkg string, fn *ast.FuncDecl, code []*ast.FuncDe
 		pkg, typ, name, typ, strings.Join(slices.Sorted(maps.Keys(examples)), ", "))
 }
 
-// covered reports whether an example shows how to use a type.
+// covered reports whether an example shows how to use the type typ: an example of the type or of a
+// method, or an example of a function that returns it.
 func covered(typ string, code []*ast.FuncDecl, examples map[string]bool) bool {
 	for name := range examples {
 		if name == typ || strings.HasPrefix(name, typ+"_") {

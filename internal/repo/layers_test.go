@@ -25,11 +25,11 @@ type layer struct {
 // A new package gets a row here. If it needs an import that its row does not allow, first check
 // whether the code is in the right package; an import of a higher layer is never allowed.
 var layers = map[string]layer{
-	// The nouns, the error codes and the Backend interface, which all packages share. It imports
-	// the standard library only.
+	// The types, the error codes and the Backend interface, which all packages share. This package
+	// imports the standard library only.
 	".": {},
 
-	// The rules. They have no side effects: see purity_test.go.
+	// The rules that decide each change of state. They have no side effects: see purity_test.go.
 	"internal/machine": {down: []string{"."}},
 
 	// The checkers of the promises, for tests. They use only data that clients can read, and do not
@@ -93,8 +93,8 @@ var layers = map[string]layer{
 	},
 
 	// The SDK, which knows the Backend and nothing below it. internal/run executes one attempt;
-	// workflow is the API of workflow functions, and worker starts attempts.
-	// internal/retry decides when each of them, and package client, repeats a call.
+	// workflow is the API of workflow functions, and worker starts attempts. internal/retry decides
+	// when these packages and package client repeat a call.
 	"internal/retry": {down: []string{"."}},
 	"internal/run":   {down: []string{".", "internal/retry"}},
 	"workflow":       {down: []string{".", "internal/run", "internal/uid"}},
@@ -110,7 +110,8 @@ var layers = map[string]layer{
 		".", "workflow", "worker", "internal/testkit/raced",
 	}, modules: []string{"github.com/google/go-cmp"}},
 
-	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
+	// The workflows that Belay itself contains: commands in isolated workspaces, run by an ordinary
+	// worker.
 	"internal/agent/process": {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
 	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/secret", "internal/agent/process"},
 		modules: []string{"golang.org/x/sys"}},
@@ -131,7 +132,7 @@ var layers = map[string]layer{
 		modules: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/time"},
 	},
 
-	// The socket of a data directory, and the decision which processes may use it.
+	// The socket of a data directory. It decides which processes may use it.
 	"internal/socket": {down: []string{".", "internal/peer", "internal/wire"}},
 
 	// Agents over HTTP: prompts as jobs and as chats, on any Backend.

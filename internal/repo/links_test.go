@@ -96,7 +96,8 @@ func unique(anchor string, seen map[string]int) string {
 	return anchor + "-" + string(rune('0'+n))
 }
 
-// Rule: a link between pages leads to a file of the repository and to an existing heading in it.
+// Rule: a link from a page to another page leads to a file that exists and to a heading that exists
+// in this file.
 func TestLinksResolve(t *testing.T) {
 	pages := markdown(t)
 	for name, p := range pages {

@@ -102,8 +102,9 @@ func TestDependenciesAreChosen(t *testing.T) {
 	}
 }
 
-// Rule: modernc.org/libc has the version for which modernc.org/sqlite was translated from C. The
-// combination with another version is untested, and such a combination has corrupted memory before.
+// Rule: modernc.org/libc has the version for which modernc.org/sqlite was translated from C. A
+// combination with another version of libc is untested, and such a combination has corrupted memory
+// before.
 func TestLibcMatchesSQLite(t *testing.T) {
 	const sqlite, libc = "modernc.org/sqlite", "modernc.org/libc"
 	m := goModAt(t, "go.mod")

@@ -48,8 +48,8 @@ func TestLinesFit(t *testing.T) {
 // longToken matches a line that is one string of data, in which a line break would change the data.
 var longToken = regexp.MustCompile(`^\s*(?:\S+ *[:=]+ *)?"(?:[^"\\]|\\.)*"\)?[,)]*(?: \+)?$`)
 
-// plainWords are words that make a sentence hard to understand at first reading, each with advice
-// for a better sentence.
+// plainWords are patterns for words that make a sentence hard to understand at first reading, each
+// with advice for a better sentence.
 var plainWords = []struct {
 	pattern *regexp.Regexp
 	mend    string
@@ -138,7 +138,8 @@ func TestWordsArePlain(t *testing.T) {
 	}
 }
 
-// tsComment matches a comment of TypeScript, and tsMarks the marks of its lines.
+// tsComment matches a comment of TypeScript, and tsMarks matches the comment signs in it, such as
+// // and *.
 var (
 	tsComment = regexp.MustCompile(`(?s)/\*.*?\*/|(?m:^\s*//[^\n]*(?:\n\s*//[^\n]*)*)`)
 	tsMarks   = regexp.MustCompile(`(?m)^\s*(?:/\*\*?|//|\*/|\*)[ \t]?|\s*\*/$`)

@@ -16,7 +16,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// The following code is the program of the README's tour, word for word.
+// The following code is the program in the section "A tour" of the README, word for word.
 
 type (
 	Change   struct{ Diff string }
@@ -92,7 +92,7 @@ func TestReadmeServes(t *testing.T) {
 		}
 	}
 	stop()
-	// the context may end while serve opens the store
+	// The error is the cause of ctx if ctx ended while serve was still opening the store.
 	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

@@ -33,8 +33,8 @@ type sourceFile struct {
 // files lists the files of the repository, as paths relative to the root with slashes: tracked
 // files, and new files that git does not ignore.
 var files = sync.OnceValues(func() ([]string, error) {
-	// In a container, for example, the checkout may belong to another user than the user that runs
-	// the tests.
+	// Without safe.directory, git refuses a checkout that belongs to another user than the user
+	// that runs the tests, for example in a container.
 	out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z", "--cached", "--others",
 		"--exclude-standard").Output()
 	if err != nil {

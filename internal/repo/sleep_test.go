@@ -20,8 +20,9 @@ var sleepers = map[string]string{
 
 // Rule: no code sleeps to wait for an event. A test that sleeps is slow or flaky, and mostly both;
 // it must instead wait for the event with a deadline, or run in a testing/synctest bubble, in which
-// sleeping takes no time (files that import synctest may sleep). Code that sleeps does not notice
-// the end of its context; it must instead select on a timer and the context.
+// sleeping takes no time (files that import synctest may sleep). Other code must not sleep either,
+// because it would not notice the end of its context; it must instead select on a timer and the
+// context.
 func TestNothingSleeps(t *testing.T) {
 	fset, sources := goFiles(t)
 	for _, f := range sources {
