@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// JSON returns a writer that passes JSON on and escapes hostile characters as \u and their number.
-// Such characters occur only in JSON strings, so the escaped JSON has the same value. Each Write
-// must end after a complete character.
+// JSON returns a writer that passes JSON on to another writer and escapes each hostile character
+// (see [Hostile]) as \u with the number of the character. Hostile characters occur only in JSON
+// strings, so the escaped JSON has the same value. Each Write must end after a complete character.
 func JSON(to io.Writer) io.Writer { return escaping{to} }
 
 type escaping struct{ to io.Writer }

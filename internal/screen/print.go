@@ -83,7 +83,8 @@ func Plural(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// Words joins arguments, with quotes, so that a shell splits the result into the same arguments.
+// Words joins arguments into a command line, with quotes where necessary, so that a shell splits it
+// into the same arguments again.
 func Words(argv []string) string {
 	words := make([]string, len(argv))
 	for i, a := range argv {

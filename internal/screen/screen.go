@@ -15,8 +15,8 @@ import (
 	"unicode/utf8"
 )
 
-// Hostile reports whether a character must not reach a screen: control characters (also those of
-// eight-bit character sets), marks of text direction, and invisible characters.
+// Hostile reports whether a character must not reach a terminal: a control character (also of an
+// eight-bit character set), a mark of text direction, or an invisible character.
 func Hostile(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
 }
@@ -31,7 +31,7 @@ func Line(s string) string {
 	}, Text(s))
 }
 
-// Text makes a text safe, which may have any number of lines.
+// Text makes a text of any number of lines safe.
 func Text(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool {
 		return r == utf8.RuneError || Hostile(r) && r != '\n' && r != '\t'
@@ -56,7 +56,7 @@ type Writer struct {
 	out  []byte
 }
 
-// state is the position of the next character in an escape sequence.
+// state says in which part of an escape sequence the next character is.
 type state int
 
 const (
@@ -76,7 +76,8 @@ const maxSequence = 4096
 // NewWriter makes a Writer.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
-// Write passes on the complete characters of p.
+// Write passes on the complete characters of p and keeps the beginning of an incomplete character
+// for the next Write.
 func (w *Writer) Write(p []byte) (int, error) {
 	b := p
 	if len(w.rest) > 0 {
@@ -95,7 +96,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), w.pass()
 }
 
-// Flush passes on an incomplete character at the end of the text as U+FFFD.
+// Flush ends the text: if the last character is incomplete, Flush writes U+FFFD in its place.
 func (w *Writer) Flush() error {
 	w.out = w.out[:0]
 	if len(w.rest) > 0 {
