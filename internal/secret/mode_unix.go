@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open opens a file for reading. If the file is a pipe, it does not wait for a writer.
+// open opens a file for reading. If the file is a named pipe, open does not wait until a process
+// opens the pipe for writing.
 func open(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// errOpen is the cause in an error about the mode of a file.
+// errOpen is the wrapped error of an error about the mode of a file.
 var errOpen = errors.New("other users have access to the file")
 
 // Read reads a file with a secret; most is the greatest size in bytes. The error is a [belay.Error]
@@ -39,8 +39,8 @@ func Read(path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// Check refuses a file that [Read] would refuse because of its mode. The warning is for a file that
-// Read accepts although other users can read it; "" if there is none.
+// Check refuses a file that [Read] would refuse because of its mode. It returns a warning about a
+// file that Read accepts although other users can read the file, and "" for every other file.
 func Check(path string) (warning string, err error) {
 	f, err := open(path)
 	if err != nil {
