@@ -16,14 +16,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The delay after the first try, and the longest delay.
+// Base is the delay after the first try (half of it is random), and Limit is the longest delay.
 const (
 	Base  = 50 * time.Millisecond
 	Limit = 2 * time.Second
 )
 
 // Transient reports whether a call that failed with err may succeed a moment later: the caller did
-// not reach the server, the server cannot serve at the moment, or it limits the rate of calls.
+// not reach the server, or the server cannot serve at the moment or limits the rate of calls.
 func Transient(err error) bool {
 	switch belay.CodeOf(err) {
 	case belay.CodeUnavailable, belay.CodeRateLimited:
@@ -32,7 +32,7 @@ func Transient(err error) bool {
 	return false
 }
 
-// Delays are the delays between the tries of one call.
+// Delays computes the delays between the tries of one call.
 type Delays struct {
 	random func() [16]byte
 	tries  int
@@ -84,7 +84,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 type onceKey struct{}
 
 // Once returns a context that makes package client try each call only once. It is for a caller that
-// repeats its calls itself.
+// repeats failed calls itself.
 func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
 
 // IsOnce reports whether ctx comes from [Once].
