@@ -14,7 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/peer"
 )
 
-// Jobs describes jobs that can send requests to a server. Without a key they may do nothing.
+// Jobs describes the jobs that can send requests to a server. The server refuses every request of a
+// job without a key.
 type Jobs struct {
 	// Judge tells processes of jobs on this machine from other processes; nil if no jobs run on
 	// this machine.
@@ -24,8 +25,8 @@ type Jobs struct {
 	Demand string
 }
 
-// jobs calls Options.Jobs. With insecure_no_auth every caller may do everything, so the result is
-// empty.
+// jobs calls Options.Jobs. With insecure_no_auth it returns no restrictions, because every caller
+// may do everything then.
 func (s *Server) jobs(ctx context.Context) (Jobs, error) {
 	if s.opt.Jobs == nil {
 		return Jobs{}, nil
@@ -77,8 +78,8 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// verdictKey is the key under which the context of a request has the verdict whether the caller of
-// its connection is a job.
+// verdictKey is the key under which the context of a request has the result of finding out whether
+// the connection comes from a job.
 type verdictKey struct{}
 
 // judgeConnections returns a function that finds out, in a goroutine of its own, whether a new
@@ -92,7 +93,8 @@ func judgeConnections(j *peer.Judge) func(context.Context, net.Conn) context.Con
 	}
 }
 
-// checkCaller refuses a request unless the kernel has shown that its caller is no job.
+// checkCaller refuses a request unless the kernel has shown that its caller does not belong to a
+// job.
 func (s *Server) checkCaller(r *http.Request) error {
 	verdict, ok := r.Context().Value(verdictKey{}).(func() error)
 	if !ok {

@@ -171,9 +171,9 @@ func TestAJobWithAUserOfItsOwnGetsNothingWithoutAKey(t *testing.T) {
 	}
 }
 
-// If the server cannot tell jobs from other callers, every caller needs a key. The refusal and the
-// log say why, and how to make a key. /healthz is answered without a key. With insecure_no_auth no
-// caller needs a key.
+// If the server cannot find out which callers are jobs, every caller needs a key. The refusal and
+// the log give the reason, and say how to make a key. The server answers /healthz without a key.
+// With insecure_no_auth no caller needs a key.
 func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
 	jobs := server.Jobs{Demand: "jobs cannot be recognised here"}
 	r := guarded(t, "127.0.0.1", jobs)

@@ -164,7 +164,8 @@ func (b *bounded) give(at netip.Addr) {
 
 const tooMany = `{"type":"urn:belay:error:rate_limited","title":"Too Many Requests","status":429,"detail":"too many connections from one address","code":"rate_limited"}` + "\n"
 
-// turnAway closes a connection. Without TLS it first sends an answer with status 429.
+// turnAway closes a connection that exceeds the share of its address. Without TLS it first sends an
+// answer with status 429.
 func (b *bounded) turnAway(c net.Conn) {
 	if !b.tls {
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the answer fits into the kernel's buffer
@@ -181,13 +182,14 @@ func (b *bounded) Close() error {
 	return b.Listener.Close()
 }
 
-// counted is a connection of a bounded listener; closing it lets the listener accept another.
+// counted is a connection of a bounded listener. When it is closed, the listener may accept another
+// connection.
 type counted struct {
 	net.Conn
 	leave func()
 }
 
-// Close closes the connection and lets the listener accept another.
+// Close closes the connection, so that the listener may accept another connection.
 func (c *counted) Close() error {
 	err := c.Conn.Close()
 	c.leave()

@@ -44,8 +44,9 @@ func file(t *testing.T, path string, data []byte, at time.Time) {
 	}
 }
 
-// The server uses a renewed certificate from the next check of its files on. If the files cannot be
-// used, the server logs the error once, and keeps the old certificate until the files are complete.
+// When the files of the certificate were replaced, the server uses the new certificate as soon as
+// it has checked the files again. If the new files cannot be used, the server logs the error once,
+// and keeps the old certificate until the files are complete.
 func TestABrokenCertificateChangesNothing(t *testing.T) {
 	now := time.Now()
 	reported := 0

@@ -47,8 +47,9 @@ type Options struct {
 	Services []func(context.Context) error
 	// Agents are the options of the API for agents; nil if the server does not offer this API.
 	Agents *agentapi.Options
-	// Admit has checks by the name of the workflow. A check runs before a submission of its
-	// workflow is stored. The service of Agents checks the submissions for agents.
+	// Admit maps the name of a workflow to a check of submissions. The server calls the check
+	// before it stores a submission of this workflow. The workflow of the agents needs no entry:
+	// the service of Agents checks its submissions.
 	Admit map[string]func(*belay.Submission) error
 	// Jobs describes the jobs that can reach the server. It is called once, before the server
 	// listens; nil means that there are no jobs.
@@ -77,8 +78,8 @@ type Server struct {
 	stopping chan struct{}    // closed when the server begins to stop
 	stop     sync.Once
 
-	// agents is the service of agents. All listeners share it, because its queue depth counts the
-	// jobs from all listeners together.
+	// agents is the service of agents. The port and the socket share it, because its queue depth
+	// must count the jobs from both together.
 	agents *agentapi.Service
 	made   sync.Once
 }
@@ -94,7 +95,7 @@ func New(cfg *config.Config, o Options) *Server {
 	}
 }
 
-// Engine returns the options for opening the engine.
+// Engine returns the options with which the program must open the engine for this server.
 func (s *Server) Engine() []embedded.Option {
 	retention := s.cfg.Retention
 	if retention == 0 {
@@ -111,7 +112,7 @@ func (s *Server) Local(b *embedded.Backend, stopping <-chan struct{}) http.Handl
 	return httpapi.New(b, o)
 }
 
-// api returns the options of the API that do not depend on the address.
+// api returns the options of the HTTP API that are the same for the port and for the socket.
 func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	rate := httpapi.Rate{PerSecond: float64(s.cfg.Limits.Rate), Burst: s.cfg.Limits.Burst}
 	if rate.PerSecond == 0 {

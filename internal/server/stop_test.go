@@ -179,7 +179,7 @@ func (r *running) hammer(all *sync.WaitGroup, clients int) *acks {
 	return a
 }
 
-// half opens a connection and sends a request whose body it does not complete.
+// half opens a connection and sends a request with only a part of its body.
 func (r *running) half() net.Conn {
 	r.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
