@@ -34,8 +34,8 @@ type Metrics struct {
 	counters  map[series]prometheus.Counter
 }
 
-// series is the key of a counter: its vector and labels. Looking a counter up in the map counters
-// takes a tenth of the time that a look-up in the vector takes.
+// series is the key of a counter: its CounterVec and its label values. Finding a counter in the map
+// counters takes a tenth of the time that finding it in the CounterVec takes.
 type series struct {
 	of   *prometheus.CounterVec
 	a, b string
@@ -121,8 +121,9 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// Request counts an HTTP request; it is meant for httpapi.Options.Requests. The route must be one
-// of the server's routes, so that the label has few values.
+// Request counts an HTTP request and, unless took is 0, records its time. It is meant for
+// httpapi.Options.Requests. The route must be one of the server's routes, so that the label has few
+// values.
 func (m *Metrics) Request(method, route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
 	if took > 0 {

@@ -230,7 +230,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: a scrape soon after another one does not count the store again.
+// Rule: a scrape within seconds of another scrape does not count the contents of the store again.
 func TestTheStoreIsNotReadForEveryScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, m := observed(t)
@@ -248,7 +248,7 @@ func TestTheStoreIsNotReadForEveryScrape(t *testing.T) {
 	})
 }
 
-// stuck is a source that does not answer until it is repaired.
+// stuck is a source whose Tally does not answer until repaired is set.
 type stuck struct{ repaired bool }
 
 func (s *stuck) Tally(ctx context.Context) (engine.Tally, error) {
@@ -287,8 +287,8 @@ func TestReasonsAreAClosedSet(t *testing.T) {
 	}
 }
 
-// Rule: after a failed count the store is soon counted again, so that the metrics do not report an
-// outage long after it has ended.
+// Rule: after a count of the store's contents has failed, the metrics soon count them again, so
+// that the metrics do not report an outage long after it has ended.
 func TestAnOutageOfTheStoreIsOverSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s := telemetry.New("1.2.3", "abc"), &stuck{}

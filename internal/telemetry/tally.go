@@ -23,12 +23,13 @@ type Living interface {
 
 const (
 	// fresh is the shortest time for which the metrics use the result of a count before they count
-	// the store again.
+	// the contents of the store again.
 	fresh = 5 * time.Second
 	// share limits the load of counting: the metrics use the result of a count for at least share
 	// times as long as the count took, so that counting takes at most 1/share of the time.
 	share = 20
-	// again is the longest time after a failed count before the metrics count the store again.
+	// again is the longest time after a failed count before the metrics count the contents of the
+	// store again.
 	again = 30 * time.Second
 	// patience is the timeout of a count.
 	patience = 10 * time.Second
@@ -84,8 +85,8 @@ func (v *vitals) Collect(ch chan<- prometheus.Metric) {
 	send(epoch, prometheus.GaugeValue, began)
 }
 
-// Watch adds the metrics about the contents of a store. A scrape counts the store again only if the
-// last count is too old; see fresh, share and again.
+// Watch adds the metrics about the contents of a store. A scrape counts these contents again only
+// if the last count is too old; see fresh, share and again.
 func (m *Metrics) Watch(s Source) { m.registry.MustRegister(&gauges{source: s, now: time.Now}) }
 
 // gauges are the metrics about the contents of a store.
@@ -120,8 +121,8 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. If the store cannot be read, its gauges are left out,
-// because their values would be wrong.
+// Collect implements prometheus.Collector. If the store cannot be read, Collect leaves out the
+// gauges of its contents, because their values would be wrong.
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	t, err := g.count()
 	send := func(d *prometheus.Desc, n int64, labels ...string) {
