@@ -48,7 +48,7 @@ type detail struct {
 	Period int
 }
 
-// term is a name and its value.
+// term is one line of a list of names and values.
 type term struct {
 	Name, Value string
 	Time        *moment
@@ -181,8 +181,8 @@ func place(p belay.Process) string {
 	return strings.Join(parts, " ")
 }
 
-// renewal decides whether the page reloads itself: the page does not if its address has live=off or
-// requests an older part of the history.
+// renewal decides whether the page reloads itself. It does not reload itself if its address
+// contains live=off or requests an older part of the history.
 func (d *detail) renewal(u *url.URL) {
 	q := u.Query()
 	if q.Get("after") != "" {

@@ -51,7 +51,7 @@ type state struct {
 	Class string
 }
 
-// count is the number of executions in a state, and the address of their list.
+// count is the number of executions in a state, with the address of the list of these executions.
 type count struct {
 	State   state
 	N       int
@@ -151,7 +151,8 @@ func parseFilter(q url.Values) (filter, error) {
 	return f, err
 }
 
-// with returns the address of the list with a changed filter. change gets a copy of f.
+// with returns the address of the list with a changed filter. change gets a copy of f and may
+// change it.
 func (f filter) with(change func(*filter)) string {
 	change(&f)
 	q := url.Values{}

@@ -33,7 +33,7 @@ func many(n int) []belay.Execution {
 }
 
 // listed makes a fake Backend that lists executions in pages. The cursor is the id of the last
-// execution on a page. Each query is added to asked.
+// execution on a page. The Backend appends each query to asked.
 func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
 	return &fake{list: func(q belay.Filter) (belay.Page, error) {
 		*asked = append(*asked, q)
@@ -160,7 +160,8 @@ func TestExecutionsArePaged(t *testing.T) {
 	}
 }
 
-// An empty list says what to do, and whether it is empty because of its filter.
+// The page of an empty list says what the reader can do, and shows whether the list is empty
+// because of a filter.
 func TestEmptyListsSayWhatToDo(t *testing.T) {
 	f := &fake{}
 	get(t, f, "/").says("Nothing has been submitted yet.", "belay run -- make test", "all 0")

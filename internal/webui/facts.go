@@ -21,8 +21,8 @@ func stateOf(e *belay.Execution) state {
 	return s
 }
 
-// about returns the most useful fact about an execution for a list: its error, the reason why it
-// waits, or the command that it runs.
+// about returns the fact about an execution that a list shows: its error, the reason why it waits,
+// or the command that it runs.
 func about(e *belay.Execution) string {
 	switch {
 	case e.Error != nil:

@@ -110,7 +110,7 @@ func workerName(id belay.WorkerID, names map[belay.WorkerID]string) string {
 	return id.String()
 }
 
-// kindClass is the CSS class of an event's kind, which sets its colour.
+// kindClass returns the CSS class for the kind of an event; the class sets the colour.
 func kindClass(kind string) string {
 	switch kind {
 	case "succeeded", "failed", "cancelled", "lost":

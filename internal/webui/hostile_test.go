@@ -55,7 +55,7 @@ func poisoned(s string) *fake {
 }
 
 // checkTame fails the test if a page contains an element, an attribute or a character that only a
-// hostile text can have put there.
+// hostile text can have put into the page.
 func checkTame(t *testing.T, a *answer) {
 	t.Helper()
 	for _, r := range a.body {
@@ -106,7 +106,7 @@ func TestHostileTextIsText(t *testing.T) {
 	}
 }
 
-// percent escapes every byte for an address.
+// percent returns the text with every byte percent-encoded, for use in an address.
 func percent(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s[:min(len(s), 500)]) {

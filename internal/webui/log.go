@@ -21,8 +21,8 @@ type logTail struct {
 }
 
 // tail reads the end of the log; nil if the execution has no log. Chunks are numbered from 0, and
-// chunks in the middle may be missing, so tail searches for the number of the last chunk: for a log
-// of n chunks it reads about 2·log n single chunks.
+// chunks in the middle may be missing, so tail first searches for the number of the last chunk. For
+// a log of n chunks, this search reads about 2·log n single chunks.
 func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error) {
 	from := func(n int64, limit int) ([]belay.StoredChunk, error) {
 		return p.backend.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: outputLog, From: n, Limit: limit})

@@ -201,8 +201,8 @@ func id(n byte) belay.ExecutionID { return belay.ExecutionID{1, 2, 3, 4, 5, 6, 0
 
 var owning = belay.WorkerID{1, 2, 3, 4, 5, 6, 0x70, 8, 0x80, 15: 9}
 
-// running is a Backend with one execution, whose first owner was lost and whose second owner has
-// saved another step.
+// running returns a Backend with one execution. The execution's first owner was lost; its second
+// owner has saved another step.
 func running() *fake {
 	lost := belay.WorkerID{1, 2, 3, 15: 1}
 	return &fake{

@@ -48,8 +48,8 @@ func visible(page []byte) []byte {
 	return out
 }
 
-// steers reports whether a character is invisible and can hide or move other characters. The
-// joiners in scripts and emoji do not count.
+// steers reports whether a character is invisible and can hide or move other characters. It returns
+// false for the joiners that some scripts and emoji need.
 func steers(r rune) bool {
 	const joiner, nonJoiner = 0x200d, 0x200c
 	if r == joiner || r == nonJoiner {
@@ -107,7 +107,7 @@ func unescape(s string) string {
 	return plain.Replace(s)
 }
 
-// block is a text of several lines; nil for an empty text.
+// block prepares a text of several lines for a page; nil for an empty text.
 func block(s string) *payload {
 	if s == "" {
 		return nil
@@ -122,7 +122,7 @@ func bounded(s string, whole int) *payload {
 	return &payload{Text: excerpt(s, maxPayload-utf8.UTFMax), Cut: bytesOf(whole)}
 }
 
-// depth is how deep brackets are nested. Brackets in strings count too.
+// depth returns how deep the brackets in a JSON text are nested. Brackets in strings count too.
 func depth(raw []byte) int {
 	deepest, now := 0, 0
 	for _, c := range raw {

@@ -60,8 +60,8 @@ func (a axis) bar(from, to time.Time, title string) bar {
 	return bar{X: min(x, axisWidth-width), Width: width, Title: title}
 }
 
-// timelineOf draws the runs in a part of the history; nil if the part has no run. newest says that
-// the part ends with the newest event.
+// timelineOf draws the runs that a part of the history contains; nil if it contains no run. newest
+// says that this part ends with the newest event.
 func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.WorkerID]string, newest bool,
 	now time.Time) *timeline {
 	if len(events) == 0 {
@@ -91,7 +91,7 @@ func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.Worker
 	return t
 }
 
-// drawing is the state while a timeline is drawn.
+// drawing is the state of timelineOf while it goes through the events.
 type drawing struct {
 	axis
 	names map[belay.WorkerID]string

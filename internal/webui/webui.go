@@ -26,7 +26,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// readTimeout is the timeout of all reads for one page.
+// readTimeout is the timeout of all reads from the Backend for one page together.
 const readTimeout = 10 * time.Second
 
 // pages has the handlers of the pages, and the data that all of them use.
@@ -98,7 +98,8 @@ type view struct {
 	Style, Icon, Version string
 }
 
-// page makes a handler that renders the view that build returns, or a page about its error.
+// page makes a handler. The handler renders the view that build returns or, if build returns an
+// error, the page of this error.
 func (p *pages) page(build func(context.Context, *http.Request) (view, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
