@@ -22,15 +22,16 @@ const (
 )
 
 // HeaderOnly with the value OnlySubmits is a header of a Batch whose operations all submit
-// executions without a parent. A server under too much load refuses such a Batch without reading
-// it. An older server, which does not know this header, reads the Batch.
+// executions without a parent. A server under too much load can refuse such a Batch without reading
+// its body. An older server does not know this header and reads the body.
 const (
 	HeaderOnly  = "Belay-Only"
 	OnlySubmits = "submit"
 )
 
-// Batch is the writes that a client has to send at the same time. Each operation succeeds or fails
-// independently, in no order, and usually all are in the same commit.
+// Batch has the writes that a client sends together in one request. Each operation succeeds or
+// fails independently of the others; the operations have no order, and the store usually writes all
+// of them in one commit.
 type Batch struct {
 	Ops []Op `json:"ops"`
 }

@@ -83,8 +83,8 @@ type Act struct {
 	GraceMS int64 `json:"grace_ms,omitempty" minimum:"0" doc:"grace in milliseconds."`
 }
 
-// Grant is the grace of a cancel. The error is CodeInvalid if the text and the milliseconds of the
-// grace differ.
+// Grant returns the grace period of a cancel. The error is CodeInvalid if the text and the
+// milliseconds of the grace period differ.
 func (w *Act) Grant() (belay.Duration, error) {
 	d := w.Grace
 	err := eachDuration(millis{"grace", &d, w.GraceMS})

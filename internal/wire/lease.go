@@ -9,8 +9,8 @@ import (
 )
 
 // LeaseID is the secret part of a lease as text, which proves ownership. It contains the id of the
-// session, so that the server need not search for the session. The lock id of an outside owner is a
-// LeaseID too.
+// session, so that the server need not search for the session. The lock id of an owner that is no
+// worker is a LeaseID too.
 type LeaseID struct {
 	Worker belay.WorkerID
 	Secret belay.Secret
@@ -75,8 +75,8 @@ func Duration(ms int64) time.Duration {
 	return time.Duration(max(-most, min(ms, most))) * time.Millisecond
 }
 
-// OpOf is the operation id of an Idempotency-Key. A key in the form of an operation id is the id
-// itself; any other text is hashed.
+// OpOf returns the operation id for the value of the header Idempotency-Key. If the value has the
+// form of an operation id, it is that id; any other text is hashed.
 func OpOf(key string) belay.OpID {
 	var op belay.OpID
 	if key == "" || op.UnmarshalText([]byte(key)) == nil {

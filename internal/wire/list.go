@@ -27,7 +27,7 @@ type Keys struct {
 	Keys []belay.Key `json:"keys"`
 }
 
-// Token is what another system must know to refuse a stale writer.
+// Token has the token that another system needs to refuse a writer with an older token.
 type Token struct {
 	Token belay.Token `json:"token" doc:"The newest token of the execution: a writer with a lower token is no longer the owner."`
 	State belay.State `json:"state"`

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// PolicyFields are the fields of a policy in requests. The type has no methods, so that a struct that
-// embeds it is marshalled with all of its fields.
+// PolicyFields are the fields of a policy in requests. The type has no methods, so that the JSON of
+// a struct that embeds it contains the struct's other fields too.
 type PolicyFields belay.Policy
 
 // PolicyMS are the durations of a policy in milliseconds, for programs that do not read Go's durations.
@@ -24,7 +24,8 @@ type PolicyMS struct {
 	LockDelayMS        int64 `json:"lock_delay_ms,omitempty" minimum:"0" doc:"lock_delay in milliseconds."`
 }
 
-// policy returns a policy whose durations are given as text, in milliseconds, or in both forms alike.
+// policy returns a policy. The request may give each duration as text, in milliseconds, or in both
+// forms with the same value.
 func (w *PolicyMS) policy(fields PolicyFields) (belay.Policy, error) {
 	p := belay.Policy(fields)
 	err := eachDuration(
@@ -53,8 +54,8 @@ func (w *WorkerSpec) Spec() (belay.WorkerSpec, error) {
 	return s, err
 }
 
-// millis is a duration of a request, which the field name gives as text and the field name_ms in
-// milliseconds. A field that is 0 is not given.
+// millis is a duration in a request: the field with this name gives it as text, and the field with
+// _ms after the name gives it in milliseconds. A field that is 0 was not given.
 type millis struct {
 	name string
 	text *belay.Duration

@@ -6,9 +6,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// StateKey is the key of a checkpoint that is saved without a key: the state of an execution. A new
-// state replaces the state before it. A checkpoint with another key is a step and replaces no
-// checkpoint of other keys.
+// StateKey is the key of a checkpoint that is saved without a key: the free-form state of an
+// execution. A new state replaces the old state. A checkpoint with any other key is a step; it
+// replaces only a checkpoint with the same key.
 const StateKey = "state"
 
 // Progress saves a checkpoint of a run. The headers Lease-Id and Lease-Token have the lease, and
@@ -38,7 +38,7 @@ func (w *Progress) Save(l belay.Lease, op belay.OpID) belay.Save {
 	return s
 }
 
-// Saved is the answer to a checkpoint.
+// Saved is the answer to a request that saves a checkpoint.
 type Saved struct {
 	Seq int64 `json:"seq" doc:"The checkpoint's number in the history."`
 }
@@ -95,7 +95,7 @@ func (w *Release) Settlement(l belay.Lease, op belay.OpID) (belay.Settlement, er
 	}, err
 }
 
-// Steal takes an execution from its owner.
+// Steal requests the steal action: to take an execution away from its owner.
 type Steal struct {
 	Reason string `json:"reason" minLength:"1" maxLength:"200" doc:"The reason, which the history shows."`
 	Actor  string `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
@@ -126,7 +126,7 @@ func RenewalOf(r belay.HeartbeatReply) Renewal {
 	return w
 }
 
-// Reply converts the renewal from the wire; the lease is the renewed one.
+// Reply converts the renewal of the lease l from the wire.
 func (w *Renewal) Reply(l belay.Lease) belay.HeartbeatReply {
 	run := belay.Held{Execution: l.Execution, Token: l.Token}
 	r := belay.HeartbeatReply{ExpiresIn: Duration(w.ExpiresInMS), Drain: w.Drain}

@@ -50,7 +50,7 @@ type Checkpoint struct {
 	AgeMS int64                `json:"age_ms,omitempty" doc:"How long ago the checkpoint was saved."`
 }
 
-// Resumed is part of what an owner needs to continue an execution.
+// Resumed is one part of the data that an owner needs to continue an execution.
 type Resumed struct {
 	Input       json.RawMessage `json:"input,omitempty" doc:"The execution's input, if after is 0."`
 	Checkpoints []Checkpoint    `json:"checkpoints,omitempty" doc:"The newest checkpoint of each key, if it counts, in order of seq."`
@@ -58,12 +58,12 @@ type Resumed struct {
 	More        bool            `json:"more,omitempty" doc:"There is more: repeat the request with after set to the highest seq of this answer."`
 }
 
-// ResumedOf converts a part for the wire.
+// ResumedOf converts the answer to a belay.ResumeQuery for the wire.
 func ResumedOf(r belay.Resumed) Resumed {
 	return Resumed{Input: r.Input, Checkpoints: CheckpointsOf(r.Checkpoints), Signals: r.Signals, More: r.More}
 }
 
-// Resumed converts the part from the wire.
+// Resumed converts the answer to a belay.ResumeQuery from the wire.
 func (w *Resumed) Resumed() belay.Resumed {
 	return belay.Resumed{Input: w.Input, Checkpoints: checkpoints(w.Checkpoints), Signals: w.Signals, More: w.More}
 }
@@ -158,7 +158,7 @@ func (w *Heartbeat) Heartbeat(id belay.WorkerID) belay.Heartbeat {
 	return belay.Heartbeat{Worker: id, Holds: held(w.Holds), ClaimSeen: w.ClaimSeen}
 }
 
-// HeartbeatReply says what the worker must do with its runs.
+// HeartbeatReply says which of its runs the worker must end, give back or inform of signals.
 type HeartbeatReply struct {
 	ExpiresInMS int64        `json:"expires_in_ms" doc:"How long the lease lives, counted from the sending of the heartbeat."`
 	Revoked     []Held       `json:"revoked,omitempty" doc:"Runs in the heartbeat that the worker does not own: end them."`
