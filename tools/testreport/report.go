@@ -19,7 +19,7 @@ type event struct {
 	Elapsed float64 // seconds, for packages and tests that have ended
 }
 
-// key names a test, or with an empty test a package.
+// key names a test, or a package if test is empty.
 type key struct{ pkg, test string }
 
 // report collects events and prints and counts their results. Subtests are not counted: a table
@@ -119,8 +119,8 @@ func (r *report) endPackage(e event) {
 	if e.Action != "skip" { // skip means that the package has no tests
 		r.packages++
 	}
-	// A panic or a timeout ends a package while tests are still running. Their output shows the
-	// cause.
+	// If a panic or a timeout ends a package, some of its tests have not ended. The output of these
+	// tests shows the cause.
 	var open []key
 	for k := range r.pending {
 		if k.pkg == e.Package {
@@ -145,8 +145,8 @@ func (r *report) flush(k key) {
 	}
 }
 
-// bookkeeping reports whether a line comes from `go test -v` itself and says nothing about a
-// result.
+// bookkeeping reports whether go test -v itself wrote a line that says nothing about a result, such
+// as === RUN.
 func bookkeeping(text string) bool {
 	text = strings.TrimLeft(text, " ")
 	return strings.HasPrefix(text, "=== ") || strings.HasPrefix(text, "--- PASS")

@@ -73,8 +73,9 @@ func unchecked(out io.Writer, db string, why error) error {
 	return err
 }
 
-// reach reads from the database the time of its last change. A page that a network shows in place
-// of the database (captive portal) does not have this time.
+// reach checks that the database of vulnerabilities can be reached: it reads the time of the
+// database's last change. A page that a network shows in place of the database (captive portal)
+// does not have this time.
 func reach(ctx context.Context, patience time.Duration, db string) error {
 	if strings.HasPrefix(db, "file:") {
 		return nil

@@ -24,7 +24,8 @@ func database(w http.ResponseWriter, r *http.Request) {
 	_ = z.Close()
 }
 
-// tool makes a program that replaces govulncheck: it prints its arguments and exits with a code.
+// tool writes a script that replaces govulncheck: the script prints its arguments, runs the given
+// commands and exits with the given code.
 func tool(t *testing.T, code int, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "govulncheck")
