@@ -154,7 +154,7 @@ type GateInfo struct {
 	Rate    *GatePace    `json:"rate,omitempty"`
 	Breaker *Breaker     `json:"breaker,omitempty"`
 	// Held is the number of the gate's places that are taken, and Waiting the number of executions
-	// that wait at the gate, counted up to 101. In lists both are left out.
+	// that wait at the gate, counted up to 101. Lists of gates leave out Held and Waiting.
 	Held    int `json:"held,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
 	// UpdatedAt is the time of the newest change, by an operator or by the engine. UpdatedBy names
@@ -173,8 +173,8 @@ type GatePaused struct {
 }
 
 // GateLimited is a limit. Named is the limit that the executions name, Set is the limit that an
-// operator has set, and Max is the limit that applies: Set if an operator has set one, otherwise
-// Named.
+// operator has set, and Max is the limit that applies: Set if an operator has set a limit,
+// otherwise Named.
 type GateLimited struct {
 	Max   int `json:"max"`
 	Named int `json:"named,omitempty"`

@@ -53,11 +53,11 @@ func (k Key) Allows(s Scope) bool {
 // KeySpec describes a key to create.
 type KeySpec struct {
 	// Name tells people which program or person uses the key. In actions that are carried out with
-	// the key, Name is the actor. It has at most MaxName bytes.
+	// the key, Name is the actor. Name has at most MaxName bytes.
 	Name   string  `json:"name"`
 	Scopes []Scope `json:"scopes"`
 	// Actor is the person or program that creates the key, for the audit log. Over HTTP, it is the
-	// name of the key with which the request was sent, if there was one.
+	// name of the key with which the request was sent, if the request had a key.
 	Actor string `json:"actor,omitempty"`
 }
 
@@ -65,7 +65,7 @@ type KeySpec struct {
 type Revocation struct {
 	Key KeyID `json:"key"`
 	// Actor is the person or program that revokes the key, for the audit log. Over HTTP, it is the
-	// name of the key with which the request was sent, if there was one.
+	// name of the key with which the request was sent, if the request had a key.
 	Actor string `json:"actor,omitempty"`
 }
 

@@ -123,9 +123,9 @@ type Policy struct {
 	// CancelGrace is how long a cancelled run may take to end by itself;
 	// 0 means DefaultCancelGrace.
 	CancelGrace Duration `json:"cancel_grace,omitempty"`
-	// LockDelay is how long after the loss of its owner the execution cannot be claimed. It gives
-	// the lost owner time to stop, for workflows that act on systems which cannot check a fencing
-	// token.
+	// LockDelay is the time after the loss of an owner in which the execution cannot be claimed. In
+	// this time the lost owner can stop. It is for workflows that act on systems which cannot check
+	// a fencing token.
 	LockDelay Duration `json:"lock_delay,omitempty"`
 
 	OnLost    OnLost    `json:"on_lost,omitempty"`

@@ -168,8 +168,8 @@ type Assignment struct {
 	Remaining time.Duration `json:"-"`
 }
 
-// ResumeQuery requests the checkpoints and signals after a seq. With 0, it requests all of them and
-// the input.
+// ResumeQuery requests the checkpoints and signals after a seq. If After is 0, the query requests
+// all checkpoints and signals, and the input.
 type ResumeQuery struct {
 	Lease Lease
 	After int64
