@@ -124,7 +124,7 @@ func (k *Kit) start() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	k.wire = &wire{Backend: k.Backend, crashed: make(chan struct{}), die: func(session belay.WorkerID) {
-		// The error does not matter: Bury returns one if the session has already ended.
+		// An error of Bury does not matter: it means that the session has already ended.
 		_ = k.engine.Bury(context.Background(), session, "the test made the worker crash")
 		stop()
 	}}

@@ -90,8 +90,8 @@ func TestACrashedWorkerIsReplacedAtOnceAndWritesNothing(t *testing.T) {
 	})
 }
 
-// Rule: if the workflow of a child is not registered, the parent fails with an error that says what
-// to do. It does not wait for ever.
+// Rule: if the workflow of a child is not registered, the parent does not wait for ever: it fails
+// with an error that says what to do.
 func TestAChildOfAnUnregisteredWorkflowFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := belaytest.Open(func(w *worker.Worker) {
