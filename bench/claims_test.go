@@ -40,7 +40,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Rule: if a count must be zero and is one, the verdict is that it is below its floor (the worst
+// Rule: a count that must be zero and is one gets the verdict that it is below its floor (the worst
 // accepted value). A claim without an aim gets the verdict "compared", whatever the result is.
 func TestZeroCountsAndClaimsWithoutAnAim(t *testing.T) {
 	none, open := claim{Bound: true, Floor: .5}, claim{Open: true}

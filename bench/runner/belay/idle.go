@@ -9,7 +9,7 @@ import (
 )
 
 // usage is the resource usage of a server: memory in MB, percent of a core, and the store's
-// transactions per second, all of them and those that write.
+// transactions per second: all transactions, and those that write.
 type usage struct{ memory, cpu, transactions, writes float64 }
 
 // usage measures the server for the duration long.

@@ -99,7 +99,8 @@ func (o *crowded) settled(ctx context.Context, s trial.Sample) (trial.Sample, er
 	return s, nil
 }
 
-// connectAll gives each producer its own connection to the server, if there is one.
+// connectAll gives each producer its own connection to the server. If the engine runs in this
+// process, all producers use this engine.
 func (o *crowded) connectAll(ctx context.Context) error {
 	for range trial.Submitters {
 		b := o.calls
