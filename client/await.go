@@ -142,7 +142,8 @@ func (a *awaiter) take() *group {
 }
 
 // leave removes a waiter whose caller does not wait any more. If the waiter's request has no other
-// waiters, leave ends the request. It does nothing if the waiter was answered at the same moment.
+// waiters, leave ends the request. If the waiter was answered at the same moment, leave does
+// nothing.
 func (a *awaiter) leave(w *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// conns is the set of open connections. Close needs it to close all of them, because an
-// http.Transport can close only its idle connections.
+// conns is the set of open connections. Client.Close uses this set to close all connections,
+// because an http.Transport can close only its idle connections.
 type conns struct {
 	mu     sync.Mutex
 	open   map[*conn]bool

@@ -61,7 +61,7 @@ func listen(t *testing.T, network, address string) net.Listener {
 	return l
 }
 
-// Dial supports each form of address, and uses HTTP/2 with all of them unless the option HTTP1 is
+// Dial supports each form of address, and uses HTTP/2 with each form unless the option HTTP1 is
 // given.
 func TestDialSupportsEachFormOfAddress(t *testing.T) {
 	l := listen(t, "tcp", "127.0.0.1:0")

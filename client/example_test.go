@@ -81,7 +81,7 @@ func ExampleDial() {
 	// <nil>
 }
 
-// A server that has keys answers only requests that carry one.
+// A server that has API keys answers only requests that contain a key.
 func ExampleKey() {
 	s, stop := serving()
 	defer stop()
