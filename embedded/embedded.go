@@ -238,7 +238,7 @@ func (r *Reader) Close() error { return r.store.Close() }
 
 // Check checks the whole database file for damage. It returns SQLite's version and a list of the
 // faults, which is empty if there is no damage. For a PostgreSQL database, which checks its files
-// itself, both are empty.
+// itself, version and damage are empty.
 func (r *Reader) Check(ctx context.Context) (version string, damage []string, err error) {
 	s, ok := r.store.(*sqlite.Store)
 	if !ok {

@@ -21,9 +21,9 @@ type Migration struct {
 
 // Migrate brings the schema of a store, sqlite:DIR or postgres://…, up to date and returns the
 // migrations that it carried out. With dryRun, it carries out no migration and returns the pending
-// ones. An engine migrates in the same way when it opens a store. Concurrent migrations of one
-// store run one after the other; no process may use a data directory during its migration. Migrate
-// refuses a schema that is newer than this Belay with CodeInternal, unless the schema of a
+// migrations. An engine migrates in the same way when it opens a store. Concurrent migrations of
+// one store run one after the other; no process may use a data directory during its migration.
+// Migrate refuses a schema that is newer than this Belay with CodeInternal, unless the schema of a
 // PostgreSQL database records that this Belay may use it: then there is nothing to do.
 func Migrate(ctx context.Context, url string, dryRun bool) ([]Migration, error) {
 	if onPostgres(url) {
