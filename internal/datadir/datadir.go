@@ -81,10 +81,10 @@ type Backend struct {
 
 var _ belay.Backend = (*Backend)(nil)
 
-// Open finds the engine of a data directory, or starts one in this process. It makes the directory
-// if it does not exist. Open waits at most for Options.Patience. After this time the error is
-// CodeConflict if another process runs the engine of the directory and does not share it, and
-// otherwise the error of the last try. Close closes the Backend, and ends the engine if this
+// Open finds the engine of a data directory, or starts an engine in this process. Open makes the
+// directory if it does not exist. Open waits at most for Options.Patience. After this time the
+// error is CodeConflict if another process runs the engine of the directory and does not share it,
+// and otherwise the error of the last try. Close closes the Backend, and ends the engine if this
 // process runs it.
 //
 // A directory that other users may change is refused; see [socket.Check]. In a directory of another

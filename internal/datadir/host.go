@@ -28,8 +28,9 @@ type Host struct {
 }
 
 // OpenHost hosts the engine of a data directory, for a process that serves for long. It requests
-// that the present host give way, and waits for that at most for Options.Patience. If the host does
-// not give way, the error is CodeConflict and names the host.
+// that the present host give way, and waits until the host has done so, for the time
+// Options.Patience at most. If the host does not give way, the error is CodeConflict and names the
+// host.
 func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	o = o.withDefaults()
 	dir, err := filepath.Abs(dir)
