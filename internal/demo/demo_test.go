@@ -131,8 +131,8 @@ func TestTheDemoFindsEachBreach(t *testing.T) {
 	}
 }
 
-// Rule: the exit code is 0 if Belay kept every promise and 70 if Belay broke one, with output as
-// text and as JSON.
+// Rule: the exit code is 0 if Belay kept every promise and 70 if Belay broke a promise, with output
+// as text and as JSON.
 func TestTheExitCodeOfTheDemo(t *testing.T) {
 	for _, output := range []string{"text", "json"} {
 		var out bytes.Buffer
