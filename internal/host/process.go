@@ -36,10 +36,10 @@ func (p Process) State(self Process) Liveness {
 	return probe(p.PID, p.Start)
 }
 
-// Signal sends sig to p and to no other process. It checks the identity immediately before, and
-// uses a process handle if the kernel offers one, so that the signal cannot reach a new process
-// with the same number. It returns [os.ErrProcessDone] if p has ended, and an error wrapping
-// [ErrForeign] if p belongs to another boot or PID namespace.
+// Signal sends sig to p and to no other process. It checks the identity of p immediately before it
+// sends sig, and uses a process handle if the kernel offers this, so that sig cannot reach a new
+// process with the same number. It returns [os.ErrProcessDone] if p has ended, and an error
+// wrapping [ErrForeign] if p belongs to another boot or PID namespace.
 func (p Process) Signal(self Process, sig syscall.Signal) error {
 	if !p.comparable(self) {
 		return fmt.Errorf("signal %s: %w", p, ErrForeign)
