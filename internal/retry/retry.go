@@ -16,7 +16,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Base is the delay after the first try (half of it is random), and Limit is the longest delay.
+// Base is the delay after the first try (up to half of it is random), and Limit is the longest
+// delay.
 const (
 	Base  = 50 * time.Millisecond
 	Limit = 2 * time.Second
