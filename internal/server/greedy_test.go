@@ -15,8 +15,9 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// A client that opens thousands of streams, each on a connection of its own, gets its share of
-// streams and otherwise the status 429. Another client still gets answers and a stream.
+// A client that opens thousands of streams, each on a connection of its own, gets only its share of
+// the streams; the server answers its other requests with the status 429. Another client still gets
+// answers and a stream.
 func TestOneClientDoesNotBlockOthers(t *testing.T) {
 	const waiting, connections, greed = 50, 200, 2000
 	r := start(t, setup{cfg: func(c *config.Config) { c.Limits.Connections, c.Limits.Waiting = connections, waiting }})
