@@ -14,8 +14,8 @@ import (
 
 // Options are the options of a Server.
 type Options struct {
-	// Version is the version of the program. Purpose says in one line what the process does. Both
-	// are shown to people.
+	// Version is the version of the program. Purpose says in one line what the process does.
+	// Version and Purpose are for people to read.
 	Version, Purpose string
 	// Yields makes the server accept requests to give way: it sends the name of the requesting
 	// process on Asked. Without Yields the server refuses such requests.
