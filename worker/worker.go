@@ -91,7 +91,7 @@ func (w *Worker) register(r belay.Registration, fn run.Func) {
 // Run claims and runs executions until ctx ends or an operator drains the worker, and then stops
 // gracefully, as the package comment describes. It returns nil after a graceful stop, and an error
 // if the store refuses the worker or a function did not return in time. While the store is
-// unavailable, Run tries again. It can be called only once.
+// unavailable, Run tries again. Run can be called only once.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
