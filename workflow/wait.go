@@ -64,9 +64,10 @@ func Child[T any](ctx context.Context, name, workflow string, input any, opts ..
 	return decode[T](data, "child", name)
 }
 
-// Checkpoint saves a free-form state, as JSON of at most belay.MaxPayload bytes. It replaces the
-// state saved before. It may be called anywhere, even inside a step. It works even after ctx has
-// ended, as long as the run owns its execution, so that a cancelled function can save its progress.
+// Checkpoint saves a free-form state, as JSON of at most belay.MaxPayload bytes. The new state
+// replaces the state saved before. Checkpoint may be called anywhere, even inside a step. It works
+// even after ctx has ended, as long as the run owns its execution, so that a cancelled function can
+// save its progress.
 func Checkpoint(ctx context.Context, state any) error {
 	r := run.From(ctx)
 	if r == nil {
