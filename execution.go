@@ -58,7 +58,7 @@ type Execution struct {
 	// Gate is the gate (a condition such as a limit) that keeps this execution from workers until
 	// the gate opens. It is empty if no gate does so.
 	Gate GateID `json:"gate,omitempty"`
-	// Seq counts the transitions of the execution; it is the number of its newest event.
+	// Seq counts the transitions of the execution; the newest event has this seq.
 	Seq        int64 `json:"seq"`
 	Token      Token `json:"token"`
 	Generation int   `json:"generation"`

@@ -126,8 +126,8 @@ type ClaimRequest struct {
 // ClaimReply has the executions that a claim won.
 type ClaimReply struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
-	// Attention says that the worker should send a heartbeat now, since a message waits for the
-	// worker in the reply to its next heartbeat.
+	// Attention says that the worker should send a heartbeat now, because the engine has a message
+	// for the worker and sends it in the reply to a heartbeat.
 	Attention bool `json:"attention,omitempty"`
 }
 
@@ -297,7 +297,7 @@ type Held struct {
 }
 
 // Heartbeat renews a session and all leases under it. The engine also compares the worker's list of
-// its runs with the store's list, so that it notices when a reply was lost.
+// its runs with the store's list, so that the engine notices when a reply was lost.
 type Heartbeat struct {
 	Worker WorkerID `json:"worker"`
 	Holds  []Held   `json:"holds,omitempty"`
@@ -340,8 +340,8 @@ type Signalled struct {
 	SignalSeq int64 `json:"signal_seq"`
 }
 
-// SignalQuery requests the signals of an execution after a seq, except for those that a checkpoint
-// has consumed.
+// SignalQuery requests the signals of an execution whose seq is greater than After and that no
+// checkpoint has consumed.
 type SignalQuery struct {
 	Execution ExecutionID
 	After     int64
