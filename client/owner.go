@@ -116,7 +116,8 @@ func (c *Client) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Sign
 	return reply.Signals, err
 }
 
-// Resume reads a part of the input, checkpoints and signals from which an owner continues.
+// Resume reads one part of the input, checkpoints and signals that an owner needs to continue an
+// execution.
 func (c *Client) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
 	var reply wire.Resumed
 	r := request{
