@@ -142,7 +142,8 @@ func unused(ctx context.Context, s store.Store) error {
 
 // endSessions ends all sessions that are open now as lost, with the given reason.
 func endSessions(ctx context.Context, s store.Store, why string) (n int, err error) {
-	// This engine only ends sessions, and endSessions returns its errors, so it needs no log.
+	// This engine only ends sessions, and endSessions returns the engine's errors, so the engine
+	// needs no log.
 	e := engine.New(s, engine.Options{Retention: -1, Log: slog.New(slog.DiscardHandler)})
 	defer func() { err = errors.Join(err, e.Close()) }()
 	for began, more := s.Now().Time(), true; more; {
