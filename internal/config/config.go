@@ -97,7 +97,7 @@ func (c *Config) Agents() bool { return len(c.Agent.Command) > 0 || c.Agent.Pres
 // noPreset is the value of Agent.Preset that stands for no preset.
 const noPreset = "none"
 
-// Default returns the configuration if nothing is set.
+// Default returns the configuration that applies if nothing is set.
 func Default() *Config {
 	return &Config{
 		Listen:    "127.0.0.1:7420",
