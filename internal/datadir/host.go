@@ -134,7 +134,7 @@ func (h *Host) close() error {
 }
 
 // leaveTo stops hosting in favour of another process. The good-bye has the name of that process, so
-// that clients leave the lock to it.
+// that the clients leave the lock to that process.
 func (h *Host) leaveTo(next string) error {
 	h.once.Do(func() {
 		h.next = next
