@@ -25,8 +25,9 @@ type look struct {
 	err    error
 }
 
-// holders lists the processes that have the socket open and that this process may see. The look
-// begins after the call, so that it finds every process that opened the socket before the call.
+// holders lists the processes that have the socket open and that this process may see. The scan of
+// /proc begins after the call, so that it finds every process that opened the socket before the
+// call.
 func (s *search) holders(inode uint32) ([]int, error) {
 	s.mu.Lock()
 	l := s.next
