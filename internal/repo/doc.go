@@ -17,5 +17,5 @@
 //   - sleep_test.go: no test sleeps to wait
 //
 // The package has no code of its own. Each failure says what to change and, if there may be
-// exceptions, where to enter one.
+// exceptions, where to enter an exception.
 package repo

@@ -52,7 +52,7 @@ var layers = map[string]layer{
 		down:    []string{".", "internal/machine", "internal/store", "internal/store/table"},
 		modules: []string{"github.com/jackc/pgx/v5", "github.com/pressly/goose/v3"},
 	},
-	// A private PostgreSQL for tests, from the binaries of this machine.
+	// A private PostgreSQL server for tests, started from the programs installed on this machine.
 	"internal/testkit/pgtest": {modules: []string{"golang.org/x/sys"}},
 	"internal/store/storetest": {
 		down: []string{

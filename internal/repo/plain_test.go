@@ -62,8 +62,8 @@ var plainWords = []struct {
 	{regexp.MustCompile(`(?i)\b(whoever|whomever)\b`), "name the actor"},
 }
 
-// plainAllowed lists sentences that use one of plainWords on purpose: the file, a colon, and the
-// words found, with the reason.
+// plainAllowed lists sentences that use one of plainWords on purpose. The key is the file, a colon,
+// and the words found; the value is the reason.
 var plainAllowed = map[string]string{}
 
 // plainLater lists the folders whose texts have not been revised for plain words yet.
