@@ -33,7 +33,8 @@ func checkHost(j *peer.Judge, c net.Conn) error {
 	}
 }
 
-// refusedKey is the key of a connection's context for the reason why the connection is refused.
+// refusedKey is the key under which the context of a refused connection has the reason for the
+// refusal.
 type refusedKey struct{}
 
 // judgeConnections returns a ConnContext function that judges each new connection once.
