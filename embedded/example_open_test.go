@@ -58,7 +58,7 @@ func ExampleOpen() {
 	// 1 <nil> <nil>
 }
 
-// One program opens an engine with the option Listen. Another program then uses this engine through
+// A program opens an engine with the option Listen. Another program then uses this engine through
 // its socket, as the belay command does.
 func ExampleListen() {
 	ctx := context.Background()
