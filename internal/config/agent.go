@@ -8,8 +8,7 @@ import (
 )
 
 // agentKeys are the keys of the agent service, which runs if agent.command or agent.preset is set.
-// The keys about users, the sandbox and limits also apply to jobs that other programs submit as
-// executions of the workflow "command".
+// The keys about users, the sandbox and limits also apply to the jobs of the workflow "command".
 var agentKeys = []Key{
 	{Name: "agent.command", Doc: "The agent's command and its arguments. The prompt replaces {{prompt}} in an " +
 		"argument; if no argument has {{prompt}}, the command gets the prompt on standard input. The id of the " +
