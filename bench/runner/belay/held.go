@@ -21,7 +21,7 @@ const (
 	heldTTL  = 3 * time.Second
 )
 
-// holding is the state of the workers that hold executions.
+// holding is the state of the workers that own executions during the whole trial.
 type holding struct {
 	crews   []*crew
 	ends    []func() error
