@@ -80,10 +80,11 @@ func Guard(ctx context.Context) error {
 
 // OnFreeze registers two functions until remove is called. The worker calls freeze when it has not
 // reached the store for so long that the lease may be lost, and thaw when it learns that the lease
-// is still valid. Between the two calls, stop everything that has its own effects, such as a child
-// process (SIGSTOP). Both functions must be quick and must not call functions of this package. If
-// the lease is lost, ctx ends and thaw is not called; the stopped processes must then be killed. If
-// ctx belongs to no run, neither function is called.
+// is still valid. Between the two calls, nothing may have effects on other systems: freeze must
+// stop, for example, a child process (SIGSTOP), and thaw lets it continue. Both functions must be
+// quick and must not call functions of this package. If the lease is lost, ctx ends and thaw is not
+// called; the stopped processes must then be killed. If ctx belongs to no run, neither function is
+// called.
 func OnFreeze(ctx context.Context, freeze, thaw func()) (remove func()) {
 	if r := run.From(ctx); r != nil {
 		return r.OnFreeze(freeze, thaw)
