@@ -69,3 +69,29 @@ func TestOnlyTheRunThatRepeatedAWriteIsLookedUp(t *testing.T) {
 		t.Errorf("the write after a repetition looks up %v", ops)
 	}
 }
+
+// Guarantee G2 (no stale write): the delayed first try of a repeated write is refused if another run
+// has begun, also if it has begun in the same batch.
+func TestADelayedFirstTryIsRefusedAfterTheNextRunBegan(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		s := newStage(t)
+		w := s.worker("w")
+		l := s.run(w)
+		first := s.save(l, belay.KindStep, "a")
+		again := &Save{Save: first.Save}
+		again.Repeat = true
+		s.do(again)
+		s.do(s.settle(l, belay.OutcomeReleased))
+		schedule := &Schedule{Execution: l.Execution, Worker: w, Secret: belay.Secret{5}}
+		var r []Reply
+		if together {
+			_, r = s.batch(schedule, first)
+		} else {
+			s.do(schedule)
+			_, r = s.batch(first)
+		}
+		if err := r[len(r)-1].Err; belay.CodeOf(err) != belay.CodeLeaseLost {
+			t.Errorf("in one batch %t: it was answered with %v", together, err)
+		}
+	}
+}
