@@ -15,7 +15,7 @@ type Places uint8
 // The places that an execution may have: one for each kind of gate.
 const (
 	PlaceLimit    Places = 1 << iota // kept from the first run to the end of the execution
-	PlaceRate                        // a token that was taken for the next run
+	PlaceRate                        // a token is kept for the next run
 	PlaceTarget                      // the run is a probe of its target
 	PlaceQueue                       // kept for one run
 	PlaceWorkflow                    // kept for one run
@@ -123,7 +123,7 @@ func (w *world) ask(e *Execution, priority int) asks {
 			continue
 		}
 		g := w.own(e, p)
-		if g == nil || g.Limit != nil && !g.counted {
+		if g == nil || (g.Limit != nil || g.Rate != nil) && !g.counted {
 			return unknown
 		}
 		if why, _ := g.shut(w.Now); why == "" && g.line == 0 {
@@ -201,12 +201,13 @@ func (w *world) enter(e *Execution) {
 		switch {
 		case p == PlaceLimit && !has:
 			w.occupy(e, p)
-		case p == PlaceRate && !has:
+		case p == PlaceRate:
 			g := w.own(e, p)
 			g.Rate.take(w.Now)
 			g.dirty = true
-		case p == PlaceRate: // its token was taken when the gate let the execution through
-			w.leave(e, p)
+			if has { // its place has kept the token
+				w.vacatePlace(e, p)
+			}
 		}
 	}
 	for _, p := range [...]Places{PlaceQueue, PlaceWorkflow} {
@@ -253,18 +254,23 @@ func (w *world) leave(e *Execution, places Places) {
 		if e.Places&places&p == 0 {
 			continue
 		}
-		id := e.gateOf(p)
-		e.Places &^= p
-		w.changed(e)
-		// An execution that names a limit keeps its row in the limit's gate, without a place, until
-		// the execution has ended.
-		w.place(Place{Gate: id, Execution: e.ID, Gone: p != PlaceLimit || e.State.Terminal()})
-		if g := w.gate(id); g != nil {
-			g.held--
+		w.vacatePlace(e, p)
+		if p == PlaceLimit || p == PlaceRate || p == PlaceTarget {
+			w.follow(&Admit{Gate: e.gateOf(p), Heads: 1})
 		}
-		if p == PlaceLimit || p == PlaceTarget {
-			w.follow(&Admit{Gate: id, Heads: 1})
-		}
+	}
+}
+
+// vacatePlace takes a place away from an execution.
+func (w *world) vacatePlace(e *Execution, p Places) {
+	id := e.gateOf(p)
+	e.Places &^= p
+	w.changed(e)
+	// An execution that names a limit keeps its row in the limit's gate, without a place, until
+	// the execution has ended.
+	w.place(Place{Gate: id, Execution: e.ID, Gone: p != PlaceLimit || e.State.Terminal()})
+	if g := w.gate(id); g != nil {
+		g.held--
 	}
 }
 
@@ -393,8 +399,6 @@ func (w *world) admit(e *Execution, g *gate) {
 	case belay.GateLimit:
 		w.occupy(e, PlaceLimit)
 	case belay.GateRate:
-		g.Rate.take(w.Now)
-		g.dirty = true
 		w.occupy(e, PlaceRate)
 	case belay.GateTarget:
 		if !e.names(g.id) { // a step of it will ask the breaker again

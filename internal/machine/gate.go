@@ -120,7 +120,7 @@ func (g *gate) shut(now Time) (why string, until Time) {
 	case g.Limit != nil && g.held >= g.Limit.max():
 		return fmt.Sprintf("all of its %d places are taken", g.Limit.max()), 0
 	case g.Rate != nil:
-		if next := g.Rate.next(now); next > now {
+		if next := g.Rate.next(now, g.kept()); next != now {
 			pace := g.Rate.pace()
 			return fmt.Sprintf("its rate of %d per %s is used up", pace.Max, pace.Per.D()), next
 		}
@@ -145,9 +145,18 @@ func (g *gate) room(now Time) int {
 		n = min(n, g.Limit.max()-g.held)
 	}
 	if g.Rate != nil {
-		n = min(n, g.Rate.tokens(now))
+		n = min(n, g.Rate.tokens(now)-g.kept())
 	}
 	return max(0, n)
+}
+
+// kept is the number of tokens of a rate that are kept for executions that the gate has let through.
+// In gates of other kinds, places keep no tokens.
+func (g *gate) kept() int {
+	if g.id.Kind() == belay.GateRate {
+		return g.held
+	}
+	return 0
 }
 
 // lineLook is the longest time between two checks of a gate at which executions wait. The checks

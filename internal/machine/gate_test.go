@@ -280,11 +280,43 @@ func TestARateLetsRunsStartAtItsPace(t *testing.T) {
 	}
 }
 
+// Rule: a run takes the token of its rate when it starts. An execution that the gate has let through
+// and that no worker claims in time loses no token.
+func TestATokenIsTakenByTheRunThatStarts(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	for range 4 {
+		s.submit(rate("api", 1, time.Second))
+	}
+	if won := s.all(w); len(won) != 1 {
+		t.Fatalf("%d runs began at once", len(won))
+	}
+	for range 3 { // the gate lets one execution through, and no worker claims it
+		s.pass(time.Second)
+		s.sweepGates()
+	}
+	var begun int
+	for range 3 {
+		begun += len(s.all(w))
+		s.sweepGates()
+	}
+	if begun != 1 {
+		t.Errorf("%d runs began at the same time", begun)
+	}
+	g, err := ReadGate(s.objects[GateRef("rate:api")])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if full := s.now.Add(time.Second); g.Rate.Full != full {
+		t.Errorf("the bucket is full in %s", g.Rate.Full.Sub(s.now))
+	}
+}
+
 // Rule: if the clock is set back by an hour, a rate lets the next run start after the time of one
 // token, and not only after the hour.
 func TestARateWorksAfterTheClockIsSetBack(t *testing.T) {
 	r := &Rate{Named: &Pace{5, belay.Duration(time.Second)}, Full: began.Add(time.Hour)}
-	if n, next := r.tokens(began), r.next(began); n != 0 || next != began.Add(200*time.Millisecond) {
+	if n, next := r.tokens(began), r.next(began, 0); n != 0 || next != began.Add(200*time.Millisecond) {
 		t.Errorf("%d tokens, the next at %s", n, next.Sub(began))
 	}
 	if n := r.tokens(began.Add(2 * time.Hour)); n != 5 {

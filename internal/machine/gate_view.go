@@ -27,7 +27,9 @@ func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.Gat
 		v.Limit = &belay.GateLimited{Max: l.max(), Named: l.Named, Set: l.Set}
 	}
 	if r := g.Rate; r != nil {
-		v.Rate = &belay.GatePace{Max: r.pace().Max, Per: r.pace().Per, Set: r.Set != nil, Tokens: r.tokens(now)}
+		v.Rate = &belay.GatePace{
+			Max: r.pace().Max, Per: r.pace().Per, Set: r.Set != nil, Tokens: max(0, r.tokens(now)-g.kept()),
+		}
 	}
 	if b := g.Breaker; b != nil {
 		v.Breaker = &belay.Breaker{

@@ -6,8 +6,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rate is a bucket of tokens. Each run that starts takes a token, so that in any duration d at most
-// Max + Max·d/Per runs start.
+// Rate is a bucket of tokens. Each run takes a token when it starts, so that in any duration d at
+// most Max + Max·d/Per runs start. An execution that the gate has let through has a place, which
+// keeps one of the tokens for its run.
 type Rate struct {
 	Named *Pace `json:"named,omitempty"` // by the executions that name it
 	Set   *Pace `json:"set,omitempty"`   // by an operator; applies instead of Named unless nil
@@ -45,12 +46,17 @@ func (r *Rate) full(now Time) Time { return min(max(r.Full, now), now+r.each()*T
 // tokens is the number of tokens in the bucket.
 func (r *Rate) tokens(now Time) int { return r.pace().Max - int((r.full(now)-now+r.each()-1)/r.each()) }
 
-// next is when the bucket will have a token; now if it has a token already.
-func (r *Rate) next(now Time) Time {
-	if r.tokens(now) > 0 {
+// next is when the bucket will have a token beside those that are kept; now if it has one already,
+// and 0 if all tokens of a full bucket are kept.
+func (r *Rate) next(now Time, kept int) Time {
+	switch most := r.pace().Max; {
+	case r.tokens(now) > kept:
 		return now
+	case kept >= most:
+		return 0
+	default:
+		return r.full(now) - r.each()*Time(most-1-kept)
 	}
-	return r.full(now) - r.each()*Time(r.pace().Max-1)
 }
 
 // take takes a token.
