@@ -46,7 +46,8 @@ type Breaker struct {
 	LastFailedAt Time   `json:"last_failure_at,omitzero"`
 	OpenedAt     Time   `json:"opened_at,omitzero"`
 	// NextRetryAt is, while the breaker is open, the time at which it will let probes through;
-	// while it is half open, the time by which the running probes must have ended.
+	// while it is half open, the time by which the running probes must have ended. A later probe
+	// has as much time as the first.
 	NextRetryAt Time `json:"next_retry_at,omitzero"`
 	// Probes are the calls by steps that are running as probes.
 	Probes []stepProbe `json:"probes,omitempty"`
@@ -103,16 +104,21 @@ func (b *Breaker) succeeded() {
 func (b *Breaker) close() { *b = Breaker{State: BreakerClosed, LastFailedAt: b.LastFailedAt} }
 
 // pass applies the change that is due by now: an open breaker becomes half open, and a half-open
-// breaker opens again if a probe has taken too long. It reports whether the breaker changed.
-func (b *Breaker) pass(now Time) bool {
+// breaker opens again if one of the held probes that are running has taken too long. It reports
+// whether the breaker changed.
+func (b *Breaker) pass(now Time, held int) bool {
 	if b.Forced || !b.NextRetryAt.over(now) {
 		return false
 	}
 	switch b.State {
 	case BreakerOpen:
 		b.State, b.Successes, b.NextRetryAt, b.Probes = BreakerHalfOpen, 0, 0, nil
-	case BreakerHalfOpen: // a probe has not ended in time
-		b.failed(now)
+	case BreakerHalfOpen:
+		if held+len(b.Probes) == 0 { // all probes have ended
+			b.NextRetryAt = 0
+		} else {
+			b.failed(now)
+		}
 	case BreakerClosed:
 		return false
 	}

@@ -119,14 +119,16 @@ const (
 // execution in the gate's line. priority is the priority of the execution's lane.
 func (w *world) ask(e *Execution, priority int) asks {
 	for _, p := range e.ownGates() {
-		if e.Places&p != 0 {
+		g := w.own(e, p)
+		if e.Places&p != 0 && (e.admitted()&p == 0 || g != nil && !g.closed(w.Now)) {
 			continue
 		}
-		g := w.own(e, p)
 		if g == nil || (g.Limit != nil || g.Rate != nil) && !g.counted {
 			return unknown
 		}
-		if why, _ := g.shut(w.Now); why == "" && g.line == 0 {
+		if e.Places&p != 0 { // the gate has shut since it let the execution through
+			w.leave(e, p)
+		} else if why, _ := g.shut(w.Now); why == "" && g.line == 0 {
 			continue
 		}
 		w.park(e, g, priority)
@@ -136,8 +138,14 @@ func (w *world) ask(e *Execution, priority int) asks {
 }
 
 // park puts a due execution in the line of a gate. The time since which the execution is due does
-// not change.
+// not change. An execution that waits for its target keeps no other gate busy, and a probe of a
+// target does not wait for another gate.
 func (w *world) park(e *Execution, g *gate, priority int) {
+	if g.id.Kind() == belay.GateTarget {
+		w.leave(e, e.admitted())
+	} else {
+		w.leave(e, e.admitted()&PlaceTarget)
+	}
 	e.Gate, e.GateRank, e.AdmitBy = g.id, -priority, 0
 	w.changed(e)
 	g.line++
@@ -172,10 +180,10 @@ func (w *world) mayEnter(op string, e *Execution) error {
 		return err
 	}
 	for _, p := range e.ownGates() {
-		if e.Places&p != 0 {
+		g := w.own(e, p)
+		if e.Places&p != 0 && (e.admitted()&p == 0 || g != nil && !g.closed(w.Now)) {
 			continue
 		}
-		g := w.own(e, p)
 		if g == nil || !g.counted {
 			return refuse(belay.CodeInternal, op, "the gate %s of %s was not read", e.gateOf(p), e.ID)
 		}
@@ -407,9 +415,7 @@ func (w *world) admit(e *Execution, g *gate) {
 		}
 		if b := g.Breaker; b != nil && b.State == BreakerHalfOpen {
 			w.occupy(e, PlaceTarget)
-			if b.NextRetryAt == 0 {
-				b.NextRetryAt, g.dirty = w.Now.Add(breakerOpenFor), true
-			}
+			b.NextRetryAt, g.dirty = w.Now.Add(breakerOpenFor), true
 		}
 	}
 	e.AdmitBy = w.Now.Add(admitFor)

@@ -128,6 +128,13 @@ func (g *gate) shut(now Time) (why string, until Time) {
 	return "", 0
 }
 
+// closed reports whether the gate is shut for an execution that it has let through and that has not
+// started a run since.
+func (g *gate) closed(now Time) bool {
+	return g.err != nil || g.paused(now) || g.Breaker != nil && g.Breaker.State == BreakerOpen ||
+		g.id.Kind() == belay.GateRate && g.Rate != nil && g.Rate.tokens(now) < 1
+}
+
 func (g *gate) paused(now Time) bool {
 	return g.Pause != nil && (g.Pause.Until == 0 || g.Pause.Until > now)
 }
@@ -172,7 +179,7 @@ func (g *gate) pass(now Time) {
 	if g.Pause != nil && !g.paused(now) {
 		g.Pause, g.dirty = nil, true
 	}
-	if g.Breaker != nil && g.Breaker.pass(now) {
+	if g.Breaker != nil && g.Breaker.pass(now, g.held) {
 		g.dirty = true
 	}
 }

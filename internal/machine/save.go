@@ -90,10 +90,10 @@ func (c *Save) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// overtaken reports whether a repetition has written a checkpoint of the present run. Then a write that is
-// not marked as a repetition may be the delayed first try of that checkpoint: the owner repeated
-// the write on another connection or server, and has written newer checkpoints since. If the first
-// try were carried out too, it would restore an older state.
+// overtaken reports whether a repetition has written a checkpoint of the present run. Then a write
+// that is not marked as a repetition may be the delayed first try of that checkpoint: the owner
+// repeated the write on another connection or server, and has written newer checkpoints since. If
+// the first try were carried out too, it would restore an older state.
 func (w *world) overtaken(l belay.Lease) bool {
 	e := w.execs[l.Execution]
 	return e != nil && e.Repeated != 0 && e.Repeated == l.Token && e.Token == l.Token

@@ -86,9 +86,7 @@ func (c *CallTarget) begin(w *world, g *gate, b Breaker, probe stepProbe) (Reply
 		return c.shut(w, 0, "its circuit breaker is half open, and other calls try it"), nil
 	}
 	b.Probes = append(b.Probes, probe)
-	if b.NextRetryAt == 0 {
-		b.NextRetryAt = w.Now.Add(breakerOpenFor)
-	}
+	b.NextRetryAt = w.Now.Add(breakerOpenFor)
 	w.setBreaker(g, b)
 	return Reply{Target: belay.TargetAnswer{Open: true, Probe: true}}, nil
 }
@@ -108,7 +106,7 @@ func (g *gate) breaker(now Time) Breaker {
 		b = *g.Breaker
 		b.Probes = slices.Clone(b.Probes)
 	}
-	b.pass(now)
+	b.pass(now, g.held)
 	return b
 }
 

@@ -1,0 +1,140 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+)
+
+// Rule: a breaker that opens again, or a gate that is paused, starts no run of the executions that it
+// has let through. They join the line again.
+func TestAGateThatShutsStopsWhatItHasLetThrough(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		gate belay.GateID
+		with func(*belay.Submission)
+		shut func(*stage)
+	}{
+		{"a probe fails", "target:x", target("x"), func(s *stage) {
+			s.do(&Outcome{Target: "x", Failed: true, Probe: true})
+		}},
+		{"a target is paused", "target:x", target("x"), func(s *stage) { s.do(s.set("target:x", belay.GatePause)) }},
+		{"a limit is paused", "limit:x", limit("x", 1), func(s *stage) { s.do(s.set("limit:x", belay.GatePause)) }},
+		{"a rate is paused", "rate:x", rate("x", 1, time.Second), func(s *stage) {
+			s.do(s.set("rate:x", belay.GatePause))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			w := s.worker("w", ttl(time.Hour))
+			s.do(s.set(c.gate, belay.GatePause))
+			id := s.submit(c.with)
+			s.all(w)
+			if c.gate == "target:x" {
+				for range breakerFailures {
+					s.do(&Outcome{Target: "x", Failed: true})
+				}
+				s.pass(breakerOpenFor)
+			}
+			s.settled(s.set(c.gate, belay.GateResume))
+			s.sweepGates()
+			if e := s.row(id); e.AdmitBy == 0 || e.Places == 0 {
+				t.Fatalf("it was not let through: %+v", *e)
+			}
+			c.shut(s)
+			if won := s.all(w); len(won) > 0 {
+				t.Errorf("its run began")
+			}
+			if e := s.row(id); e.Gate != c.gate || e.Places != 0 {
+				t.Errorf("it waits at %q with the places %b", e.Gate, e.Places)
+			}
+		})
+	}
+}
+
+// Rule: an execution that waits for its target has no unused place in another gate, and a probe does
+// not wait at another gate.
+func TestAnExecutionWaitsForItsTargetWithoutPlaces(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	l := s.run(w, limit("x", 1))
+	both := s.submit(limit("x", 1), target("t"))
+	s.all(w)
+	s.settled(s.settle(l, belay.OutcomeSucceeded))
+	if e := s.row(both); e.Places != PlaceLimit {
+		t.Fatalf("the limit did not let it through: %+v", *e)
+	}
+	for range breakerFailures {
+		s.do(&Outcome{Target: "t", Failed: true})
+	}
+	other := s.submit(limit("x", 1))
+	won := executionsOf(s.all(w))
+	if e := s.row(both); e.Gate != "target:t" || e.Places != 0 {
+		t.Errorf("it waits at %q with the places %b", e.Gate, e.Places)
+	}
+	if cmp.Diff([]belay.ExecutionID{other}, won) != "" {
+		t.Errorf("the next execution of the limit did not start: %v", won)
+	}
+	s.pass(breakerOpenFor)
+	s.sweepGates()
+	if e := s.row(both); e.Places != PlaceTarget {
+		t.Fatalf("it is no probe: %+v", *e)
+	}
+	s.all(w)
+	if e := s.row(both); e.Gate != "limit:x" || e.Places != 0 {
+		t.Errorf("it waits at %q with the places %b", e.Gate, e.Places)
+	}
+}
+
+// Rule: a half-open breaker opens again because of the time only if a probe is running. Each probe
+// has the whole time.
+func TestOnlyARunningProbeIsLate(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	failures(breakerFailures, (*stage).halfOpen)(s, w)
+	breaker := func() *Breaker {
+		t.Helper()
+		g, err := ReadGate(s.objects[GateRef("target:x")])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Breaker
+	}
+	won := s.all(w)
+	if len(won) != 2 {
+		t.Fatalf("%d probes started", len(won))
+	}
+	for _, l := range won {
+		s.settled(s.settle(l, belay.OutcomeReleased))
+	}
+	s.pass(breakerOpenFor)
+	s.sweepGates()
+	if b := breaker(); b.State != BreakerHalfOpen {
+		t.Fatalf("probes that had ended have opened it: %+v", *b)
+	}
+	s.all(w)
+	s.sweepGates()
+	if won = s.all(w); len(won) != 2 {
+		t.Fatalf("%d probes started again", len(won))
+	}
+	s.settled(s.settle(won[0], belay.OutcomeReleased))
+	s.pass(breakerOpenFor - time.Second)
+	s.all(w)
+	s.sweepGates()
+	if again := s.all(w); len(again) != 1 {
+		t.Fatalf("%d probes started beside the first", len(again))
+	}
+	s.pass(time.Second)
+	s.sweepGates()
+	if b := breaker(); b.State != BreakerHalfOpen {
+		t.Errorf("a probe of one second has opened it: %+v", *b)
+	}
+	s.pass(breakerOpenFor)
+	s.sweepGates()
+	if b := breaker(); b.State != BreakerOpen {
+		t.Errorf("late probes have not opened it: %+v", *b)
+	}
+}
