@@ -276,7 +276,7 @@ func (b *book) publicStory(s *story) {
 	s.Story = promise.NewStory(&promise.Tale{
 		Execution: machine.View(s.written), Events: machine.Events(s.written, 0, 1<<30),
 	})
-	s.Letters, s.Ops = s.letters, s.ops
+	s.Letters, s.Ops, s.Gates = s.letters, s.ops, s.rows[0].Gates
 	s.When = func(ev *belay.Event) time.Time { return b.w.zero.Add(s.wrote[ev.Seq].real) }
 	if len(s.specs) > 0 {
 		s.Submitted = s.specs[0].Input
@@ -290,7 +290,7 @@ func (b *book) publicStory(s *story) {
 // public returns the history that the public API shows.
 func (b *book) public() *promise.History {
 	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker), Told: b.entries(), Seen: b.seen,
-		Name: short, Sometimes: b.sometimes}
+		Name: short, Sometimes: b.sometimes, Changed: b.changedGates()}
 	for _, s := range b.stories {
 		h.Stories = append(h.Stories, s.Story)
 	}

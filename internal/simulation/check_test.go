@@ -32,6 +32,7 @@ var checks = []check{
 	{"G11", "orderly ends of workers", promise.G11, g11},
 	{"G12", "claims, in order", nil, g12},
 	{"G15", "events, without a gap", promise.G15, nil},
+	{"G16", "places, claims and rows of gates", promise.G16, g16},
 	{"retention", "ends, deleted when their retention was over", nil, retention},
 }
 

@@ -175,7 +175,13 @@ func (c *client) submit(ctx context.Context) {
 			s.Policy.OnLost = belay.Requeue
 		}
 	}
+	if c.w.plan.gates {
+		s.Gates = writeGates(c.rng)
+	}
 	s.Input = c.input(s.Workflow)
+	if s.Target != "" && s.Workflow == "play" {
+		s.Input = c.failing(s.Input)
+	}
 	if c.rng.IntN(10) == 0 {
 		s.DueAt = c.w.clock().Add(between(c.rng, 0, 2*time.Second))
 	}

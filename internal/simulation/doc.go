@@ -19,6 +19,10 @@
 // and its answer is lost; or it waits longer. So only one thing happens at a time, in an order that
 // the seed gives, and the same seed gives the same history down to the last decision.
 //
+// This gate has nothing to do with the gates of Belay, which decide whether a due execution may
+// start a run. In half of the plans, submissions name limits, rates and targets, and an operator
+// changes gates; the type gateRows reads from the commits how the gates of Belay have changed.
+//
 // This requires that the code between two decisions does not depend on the scheduler of goroutines.
 // The code would depend on the scheduler through a select with several ready cases (so each timer
 // gets a duration that no other timer has), through the order in which goroutines queue (so the
@@ -50,7 +54,7 @@
 // A checker reads only the history of a run: the answers to callers, every commit, and the store's
 // rows at the end. The history in the form that the checkers need is a book; it has a story for
 // each execution and a shift for each session. Each promise has a checker: internal/testkit/promise
-// checks the public history, and the files g2 to g12 of this package check commits and rows. A
+// checks the public history, and the files g2 to g16 of this package check commits and rows. A
 // promise has the number that docs/guarantees.md gives it, such as G2. Mutants are planted bugs:
 // each changes the data that passes a seam (a call, a reply, the rows of a fold), and the checker
 // of the promise that the mutant breaks must find it.

@@ -26,6 +26,7 @@ func g5(f *finding) {
 			g5check(f, s, r, until)
 		}
 	}
+	g5parked(f)
 	if f.w.plan.calm() {
 		g5idle(f)
 	}

@@ -23,7 +23,7 @@ type slotUse struct {
 // faults: a due execution does not wait while a worker that could claim it has a free slot. If a hint
 // between nodes is lost, a poll must find the execution.
 func g5idle(f *finding) {
-	workers := f.slotUse()
+	workers, shut := f.slotUse(), f.laneShut()
 	for _, s := range f.stories {
 		for i, r := range s.rows {
 			due := r.Ready()
@@ -42,6 +42,8 @@ func g5idle(f *finding) {
 			case len(f.w.nodes) > 1:
 				within += f.w.plan.slowPoll
 			}
+			from = afterShut(from, within, shut[belay.Gate(belay.GateQueue, r.Queue)],
+				shut[belay.Gate(belay.GateWorkflow, r.Workflow)])
 			if until-from <= within {
 				f.OK()
 				continue
@@ -54,6 +56,21 @@ func g5idle(f *finding) {
 			}
 		}
 	}
+}
+
+// afterShut returns the first moment, not before from, from which no span lies within a duration.
+func afterShut(from, within time.Duration, shut ...[]span) time.Duration {
+	for again := true; again; {
+		again = false
+		for _, spans := range shut {
+			for _, x := range spans {
+				if x.from < from+within && x.to > from {
+					from, again = x.to, true
+				}
+			}
+		}
+	}
+	return from
 }
 
 func (f *finding) slotUse() []*slotUse {

@@ -40,6 +40,9 @@ func (w *world) heal() {
 	for _, c := range w.clients {
 		c.stop()
 	}
+	if w.operator != nil {
+		w.operator.stop()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	healer := w.newLink("healer", 0)
@@ -100,6 +103,9 @@ func (w *world) helpAll(ctx context.Context, l *link) {
 				w.help(ctx, l, x, n)
 			}
 		}
+		if w.plan.gates {
+			w.openGates(ctx, l)
+		}
 		timer := time.NewTimer(w.unlike("healer", 300*time.Millisecond))
 		select {
 		case <-timer.C:
@@ -157,6 +163,9 @@ func (w *world) stop() {
 		defer close(all)
 		for _, c := range w.clients {
 			<-c.done
+		}
+		if w.operator != nil {
+			<-w.operator.done
 		}
 		w.watches.cancel()
 		w.watches.wg.Wait()

@@ -44,6 +44,9 @@ func (w *world) planNemesis() {
 	w.everySoOften(p.cut, w.cutOff)
 	w.everySoOften(p.clockStep, w.stepClock)
 	w.everySoOften(p.epoch, w.raiseEpoch)
+	if p.clockLeap > 0 {
+		w.later(p.clockLeap, func() { w.setClockBy(31 * time.Second) })
+	}
 	w.later(400*time.Millisecond, w.restaff)
 }
 
@@ -115,7 +118,10 @@ func (w *world) cutOff() {
 
 // stepClock sets the store's clock, forwards or backwards.
 func (w *world) stepClock() {
-	by := between(w.rng, -w.plan.clockJump, w.plan.clockJump)
+	w.setClockBy(between(w.rng, -w.plan.clockJump, w.plan.clockJump))
+}
+
+func (w *world) setClockBy(by time.Duration) {
 	kind := "clock set forwards"
 	if by < 0 {
 		kind = "clock set backwards"

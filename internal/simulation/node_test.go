@@ -221,6 +221,12 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("progress %x %d", c.Execution, c.Token)
 	case *machine.CancelChild:
 		return fmt.Sprintf("cancel child %x", c.Execution)
+	case *machine.SetGate:
+		return fmt.Sprintf("set gate %s %s %x", c.Gate, c.Action, c.Op)
+	case *machine.Admit:
+		return fmt.Sprintf("admit %s %d", c.Gate, c.Heads)
+	case *machine.Outcome:
+		return fmt.Sprintf("outcome %s %t %t", c.Target, c.Failed, c.Probe)
 	default:
 		return fmt.Sprintf("%T", c)
 	}

@@ -18,6 +18,10 @@ type plan struct {
 	pulse                         bool          // heartbeats are committed beside all other batches
 	proves                        bool          // a node can prove that a process on its host has died
 	hints                         bool          // nodes send hints to each other
+	gates                         bool          // submissions name gates, and an operator changes gates
+	// clockLeap is when the clock is set forwards, so that an open circuit breaker lets probes through
+	// while there are still faults; 0 for never.
+	clockLeap time.Duration
 
 	// The probability of each fault of a call.
 	storeFails, storeUnheard, storeSlow float64
@@ -89,6 +93,9 @@ func newPlan(r *rand.Rand) plan {
 		p.withRetention(between(r, leastRetention, mostRetention))
 	}
 	p.ttl = func(r *rand.Rand) time.Duration { return ttls[r.IntN(len(ttls))] }
+	if p.gates = r.IntN(2) == 0; p.gates && p.retention < 0 && !p.calm() && r.IntN(2) == 0 {
+		p.clockLeap = between(r, p.safety/3, p.safety)
+	}
 	return p
 }
 

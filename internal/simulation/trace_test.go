@@ -58,6 +58,12 @@ func (w *world) traceCommit(c *commit) {
 	for _, x := range c.changes.Workers {
 		fmt.Fprintf(&b, " %s:%s", x.Spec.Name, x.State)
 	}
+	for _, p := range c.changes.Places {
+		fmt.Fprintf(&b, " %s@%s:%t/%t", short(p.Execution), p.Gate, p.Held, p.Gone)
+	}
+	for _, o := range c.changes.Objects {
+		fmt.Fprintf(&b, " %s=%s next %d", o.Name, o.Body, o.NextAt)
+	}
 	if c.changes.Grace != 0 {
 		fmt.Fprintf(&b, " grace %s", c.changes.Grace)
 	}

@@ -37,6 +37,8 @@ type world struct {
 	workers []*workerSlot
 	clients []*client
 	watches *watches
+	// operator changes gates; nil in plans without gates.
+	operator *operator
 
 	epoch             belay.Token
 	pids              int
@@ -84,6 +86,9 @@ func (w *world) populate() {
 	w.watches = newWatches(w)
 	for i := range w.plan.clients {
 		w.clients = append(w.clients, newClient(w, fmt.Sprintf("c%d", i)))
+	}
+	if w.plan.gates {
+		w.operator = newOperator(w)
 	}
 	w.planNemesis()
 }

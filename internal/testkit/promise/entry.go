@@ -62,6 +62,7 @@ type Entry struct {
 	Replayed bool              `json:"replayed,omitempty"`
 	Revoked  int               `json:"revoked,omitempty"`
 	Delay    time.Duration     `json:"delay,omitempty"` // the delay that a settlement requested
+	Gates    belay.Gates       `json:"gates,omitzero"`  // the gates that a submission names
 }
 
 // won reports whether the entry is a claim or a lock, with which a caller became the owner of an
@@ -148,7 +149,8 @@ func submissions(began Entry, all []belay.Submission, reply any, err error) []En
 	for i := range all {
 		e, s := began, &all[i]
 		e.Execution, e.Name, e.Key, e.Data = s.ID, s.Workflow, s.IdempotencyKey, s.Input
-		e.Terms = fmt.Sprintf("%d %v %v", s.Priority, s.Policy, s.DueAt.UTC())
+		gates, _ := json.Marshal(s.Gates)
+		e.Terms, e.Gates = fmt.Sprintf("%d %v %v %s", s.Priority, s.Policy, s.DueAt.UTC(), gates), s.Gates
 		if s.Parent != nil {
 			e.Parent, e.Token = s.Parent.Execution, s.Parent.Token
 		}

@@ -19,6 +19,9 @@ type History struct {
 	Skew time.Duration
 	// Pruned says that ended executions may have been deleted.
 	Pruned bool
+	// Changed are the gates whose limit or rate an operator has changed, or that executions named
+	// with different limits or rates.
+	Changed map[belay.GateID]bool
 	// NoLetters says that the history does not contain the dead letters.
 	NoLetters bool
 	// Name formats the execution in a violation. If it is nil, violations have the execution's id.
@@ -77,7 +80,7 @@ type Check struct {
 // Checks lists all checkers in the order of the promises.
 var Checks = []Check{
 	{"G1", G1}, {"G2", G2}, {"G3", G3}, {"G4", G4}, {"G7", G7}, {"G8", G8}, {"G9", G9}, {"G10", G10}, {"G11", G11},
-	{"G15", G15},
+	{"G15", G15}, {"G16", G16},
 }
 
 // Judge runs every checker, and returns the violations that the checkers found.

@@ -35,6 +35,12 @@ func G9(f *Finding) {
 		if e.Code == belay.CodeRateLimited {
 			return // the server was overloaded
 		}
+		if e.Code == belay.CodeConflict && e.Gates.Concurrency != nil {
+			if e.Gates.Concurrency.WhenFull == belay.RejectWhenFull {
+				f.Count("submission rejected at a full limit")
+			}
+			return // the limit is full, or other executions have named it with another number
+		}
 		if e.Code != belay.CodeIdempotencyMismatch {
 			f.Violation(nil, "%s was refused a submission: %s", e.Who, e.Text)
 			return

@@ -25,6 +25,8 @@ type Story struct {
 	Letters []Letter
 	Script  []Op // nil if the execution's workflow is not the player of scripts
 
+	// Gates are the gates that the submission named, nil if it named none.
+	Gates *belay.Gates
 	// Submitted is the input of the submission. It must be set if a requeue has replaced the
 	// execution's input after the submission.
 	Submitted json.RawMessage
