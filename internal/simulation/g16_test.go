@@ -111,8 +111,11 @@ func (f *finding) g16row(g *gateRows, e *machine.Execution, c *commit) {
 		return
 	}
 	for kind, id := range gates {
-		if e.Places&kind != 0 && !g.row(id).places[e.ID] {
+		switch has := g.row(id).places[e.ID]; {
+		case e.Places&kind != 0 && !has:
 			f.violation(s, c, "it has the place of %s, and the gate has no row of it", id)
+		case e.Places&kind == 0 && has:
+			f.violation(s, c, "it has a place of %s, and its row says that it has none", id)
 		}
 	}
 	for kind := machine.PlaceLimit; kind <= machine.PlaceWorkflow; kind <<= 1 {

@@ -45,6 +45,7 @@ type mutantState struct {
 	rng     *rand.Rand
 	letters []*machine.DeadLetter
 	worker  belay.WorkerID
+	place   machine.Place
 }
 
 // in returns a copy of the mutant with a state of its own for one simulation.

@@ -12,7 +12,9 @@ import (
 )
 
 // mutants are the planted bugs, at least one for each promise that is checked.
-var mutants = []*mutant{
+var mutants = slices.Concat(otherMutants, gateMutants)
+
+var otherMutants = []*mutant{
 	{name: "tokens go back", meant: "G1", after: func(_ *world, m *mutantState, _ *machine.Rows,
 		c *machine.Changes) bool {
 		for _, r := range c.Runs {
@@ -27,7 +29,7 @@ var mutants = []*mutant{
 	}},
 	{name: "no token check", meant: "G2", plan: func(p *plan) {
 		p.calmDown()
-		p.bare, p.workers, p.workerFreeze = 2, 2, time.Second
+		p.bare, p.workers, p.workerFreeze, p.gates = 2, 2, time.Second, false
 		p.ttl = func(*rand.Rand) time.Duration { return time.Second }
 	}, request: func(w *world, request any) {
 		switch r := request.(type) {
