@@ -81,9 +81,13 @@ func (e *Execution) ownGates() []Places {
 }
 
 // own returns a gate that the execution names, with the limit or rate that the execution names. An
-// operator's limit or rate stays in force. own returns nil if the fold has not read the gate.
+// operator's limit or rate stays in force. own returns nil if the fold has not read the gate. A rule
+// that only looks at the gate calls forgetTerms afterwards.
 func (w *world) own(e *Execution, p Places) *gate {
 	g := w.gate(e.gateOf(p))
+	if g != nil {
+		w.looked = append(w.looked, gateTerms{g, g.Limit, g.Rate, g.terms})
+	}
 	switch {
 	case g == nil:
 	case p == PlaceLimit && (g.Limit == nil || g.Limit.Named == 0):
@@ -106,6 +110,26 @@ func (w *world) own(e *Execution, p Places) *gate {
 	return g
 }
 
+// gateTerms is the limit and the rate of a gate before own has replaced them.
+type gateTerms struct {
+	gate  *gate
+	limit *Limit
+	rate  *Rate
+	terms bool
+}
+
+// forgetTerms restores the limits and rates of the gates that own has returned since the last
+// forgetTerms, except for the gate keep. An execution changes the terms of a gate only when it gets a
+// place or waits there.
+func (w *world) forgetTerms(keep *gate) {
+	for _, l := range slices.Backward(w.looked) {
+		if l.gate != keep {
+			l.gate.Limit, l.gate.Rate, l.gate.terms = l.limit, l.rate, l.terms
+		}
+	}
+	w.looked = w.looked[:0]
+}
+
 // asks is the result of ask: whether the gates let a due execution through.
 type asks uint8
 
@@ -118,12 +142,14 @@ const (
 // ask checks the gates that a due execution names. At the first gate that is shut, ask puts the
 // execution in the gate's line. priority is the priority of the execution's lane.
 func (w *world) ask(e *Execution, priority int) asks {
+	w.looked = w.looked[:0]
 	for _, p := range e.ownGates() {
 		g := w.own(e, p)
 		if e.Places&p != 0 && (e.admitted()&p == 0 || g != nil && !g.closed(w.Now)) {
 			continue
 		}
 		if g == nil || (g.Limit != nil || g.Rate != nil) && !g.counted {
+			w.forgetTerms(nil)
 			return unknown
 		}
 		if e.Places&p != 0 { // the gate has shut since it let the execution through
@@ -132,8 +158,10 @@ func (w *world) ask(e *Execution, priority int) asks {
 			continue
 		}
 		w.park(e, g, priority)
+		w.forgetTerms(g)
 		return parked
 	}
+	w.forgetTerms(nil)
 	return open
 }
 
@@ -171,6 +199,8 @@ func (w *world) unpark(e *Execution) {
 // mayEnter checks the gates of an execution that is to be given to a chosen owner. If a gate is
 // shut, mayEnter refuses, and RetryAfter of the error says when the gate may open.
 func (w *world) mayEnter(op string, e *Execution) error {
+	w.looked = w.looked[:0]
+	defer w.forgetTerms(nil)
 	closed := func(g *gate, why string, until Time) error {
 		err := refuse(belay.CodeConflict, op, "%s waits for its gate %s: %s", e.ID, g.id, why)
 		err.RetryAfter = lineLook
@@ -208,6 +238,7 @@ func (w *world) enter(e *Execution) {
 		has := e.Places&p != 0
 		switch {
 		case p == PlaceLimit && !has:
+			w.own(e, p)
 			w.occupy(e, p)
 		case p == PlaceRate:
 			g := w.own(e, p)

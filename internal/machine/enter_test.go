@@ -138,3 +138,20 @@ func TestOnlyARunningProbeIsLate(t *testing.T) {
 		t.Errorf("late probes have not opened it: %+v", *b)
 	}
 }
+
+// Rule: an execution changes the terms of a rate only when it starts or waits there. A lock that is
+// refused changes nothing for the commands after it in the same batch.
+func TestARefusedLockChangesNoTerms(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	s.submit(rate("r", 1, time.Hour))
+	id := s.submit(rate("r", 1, time.Hour))
+	other := s.submit(rate("r", 5, time.Hour), func(b *belay.Submission) { b.External = true })
+	if won := s.all(w); len(won) != 1 || s.row(id).Gate != "rate:r" {
+		t.Fatalf("%d runs began, and the gate of the other is %q", len(won), s.row(id).Gate)
+	}
+	_, replies := s.batch(s.lock(belay.WorkerID(s.id()), other), &Admit{Gate: "rate:r", Heads: MaxHeads})
+	if replies[0].Err == nil || s.row(id).Gate != "rate:r" {
+		t.Errorf("the lock got %v, and %s waits at %q", replies[0].Err, id, s.row(id).Gate)
+	}
+}

@@ -25,7 +25,8 @@ type world struct {
 	dirtyRuns    map[*Run]bool
 	dirtyWorkers []*Worker
 	gates        map[belay.GateID]*gate
-	gateOrder    []*gate // in the order of their first use
+	looked       []gateTerms // see forgetTerms
+	gateOrder    []*gate     // in the order of their first use
 	lines        map[belay.GateID][]*Execution
 	unasked      map[*Execution]bool // due executions of which the fold has not read a gate
 	following    []Command           // commands that follow from the present command
