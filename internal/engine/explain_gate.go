@@ -103,8 +103,8 @@ func (x *explainer) broken(g *belay.GateDetail) {
 
 // full names the command that changes a limit whose places are taken.
 func (x *explainer) full(g *belay.GateDetail) {
-	switch name := gateWord(g); {
-	case g.Limit.Set == 0:
+	switch name := gateWord(g); g.Limit.Set {
+	case 0:
 		x.fact("the executions that name the limit set it to %d; `belay limits set %s MAX` allows more", g.Limit.Max, name)
 	default:
 		x.fact("an operator set the limit to %d; `belay limits set %s MAX` allows more, `belay limits rm %s` removes it",
