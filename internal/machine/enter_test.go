@@ -144,9 +144,9 @@ func TestOnlyARunningProbeIsLate(t *testing.T) {
 func TestARefusedLockChangesNoTerms(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
-	s.submit(rate("r", 1, time.Hour))
-	id := s.submit(rate("r", 1, time.Hour))
-	other := s.submit(rate("r", 5, time.Hour), func(b *belay.Submission) { b.External = true })
+	s.submit(rate("r", 1, 10*time.Second))
+	id := s.submit(rate("r", 1, 10*time.Second))
+	other := s.submit(rate("r", 5, 100*time.Second), func(b *belay.Submission) { b.External = true })
 	if won := s.all(w); len(won) != 1 || s.row(id).Gate != "rate:r" {
 		t.Fatalf("%d runs began, and the gate of the other is %q", len(won), s.row(id).Gate)
 	}
