@@ -40,20 +40,40 @@ func TestChaos(t *testing.T) {
 		reportVerdict(t, r, *judgeFlag)
 		return
 	}
+	var together pace
+	var beside []func()
 	for store, length := range shares(*storeFlag, *forFlag) {
-		t.Run(store, func(t *testing.T) {
-			w := newWorld(t, store, *seedFlag)
-			r := &record{Store: store, Servers: len(w.servers), Seed: *seedFlag, For: length}
-			if store == onPostgres && w.disk == nil {
-				r.Cannot = append(r.Cannot, "database's disk full")
-			}
-			if store == onPostgres && w.pooler == nil {
-				r.Cannot = append(r.Cannot, "pooler killed")
-			}
-			w.run(t.Context(), r)
-			reportVerdict(t, r, filepath.Join(w.dir, "history.json.gz"))
-		})
+		m := together.join()
+		world := func() {
+			defer m.leave()
+			t.Run(store, func(t *testing.T) { runWorld(t, store, length, m) })
+		}
+		if short() {
+			beside = append(beside, world)
+		} else {
+			world()
+		}
 	}
+	var all sync.WaitGroup
+	for _, world := range beside {
+		all.Go(world)
+	}
+	all.Wait()
+}
+
+// runWorld runs one world and reports the verdict.
+func runWorld(t *testing.T, store string, length time.Duration, m *member) {
+	t.Helper()
+	w := newWorld(t, store, *seedFlag)
+	r := &record{Store: store, Servers: len(w.servers), Seed: *seedFlag, For: length}
+	if store == onPostgres && w.disk == nil {
+		r.Cannot = append(r.Cannot, "database's disk full")
+	}
+	if store == onPostgres && w.pooler == nil {
+		r.Cannot = append(r.Cannot, "pooler killed")
+	}
+	w.run(t.Context(), r, m)
+	reportVerdict(t, r, filepath.Join(w.dir, "history.json.gz"))
 }
 
 // shares divides the time between the stores: PostgreSQL gets twice as much time as SQLite, since
@@ -100,8 +120,9 @@ func reportVerdict(t *testing.T, r *record, file string) {
 	}
 }
 
-// run carries out the whole run and reads the results into the record.
-func (w *world) run(ctx context.Context, r *record) {
+// run carries out the whole run, in step with the other worlds, and reads the results into the
+// record.
+func (w *world) run(ctx context.Context, r *record, m *member) {
 	w.t.Helper()
 	took := stages{began: time.Now()}
 	defer func() { w.t.Logf("%s took %s", w.store, took.text()) }()
@@ -111,7 +132,9 @@ func (w *world) run(ctx context.Context, r *record) {
 			w.t.Fatal(err)
 		}
 	}
-	r.Load.Measured = c.measure(ctx, min(warming, r.For/15), min(measuring, r.For/10))
+	m.measure(func() {
+		r.Load.Measured = c.measure(ctx, min(warming, r.For/15), min(measuring, r.For/10))
+	})
 	r.Load.Asked = min(r.Load.Measured/2, mostAsked)
 	if short() {
 		r.Load.Asked = min(r.Load.Asked, fewAsked)
@@ -142,6 +165,8 @@ func (w *world) run(ctx context.Context, r *record) {
 	took.end("settling")
 	w.probe(ctx, r)
 	took.end("probes")
+	m.calm()
+	took.end("wait for the other world")
 	time.AfterFunc(settling/4, over) // a watcher needs less time than that to receive the end of its execution
 	c.lives.Wait()
 	beside.Wait()

@@ -31,10 +31,21 @@ func TestMain(m *testing.M) {
 	if *seedFlag == 0 {
 		*seedFlag = uint64(time.Now().UnixNano()) % 1_000_000
 	}
-	os.Exit(m.Run())
+	var err error
+	if buildDir, err = os.MkdirTemp("", "belay-chaos-build-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(buildDir)
+	os.Exit(code)
 }
 
-// short reports whether the run is no longer than a minute, as in make test.
+// buildDir is the directory of the belay under test.
+var buildDir string
+
+// short reports whether the run is no longer than a minute, as in make test. A short run runs its
+// worlds at the same time.
 func short() bool { return *forFlag <= time.Minute }
 
 // needsLong skips a test that takes too long for a short run.

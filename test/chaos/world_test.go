@@ -56,7 +56,7 @@ func newWorld(t *testing.T, store string, seed uint64) *world {
 	return w
 }
 
-// emptyWorld makes the directory and builds the real belay.
+// emptyWorld makes the directory of a world, and builds the real belay unless another world has.
 func emptyWorld(t *testing.T, store string, seed uint64) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "belay-chaos-")
@@ -71,7 +71,9 @@ func emptyWorld(t *testing.T, store string, seed uint64) *world {
 		}
 		_ = os.RemoveAll(dir)
 	})
-	w.binary = w.build()
+	if w.binary, err = binary(); err != nil {
+		t.Fatal(err)
+	}
 	return w
 }
 
@@ -102,17 +104,16 @@ func (w *world) startAll() {
 	w.jobs = w.newJobs()
 }
 
-// build builds the real belay.
-func (w *world) build() string {
-	w.t.Helper()
-	path := filepath.Join(w.dir, "belay")
-	cmd := exec.CommandContext(w.t.Context(), "go", "build", "-buildvcs=false", "-o", path, "../../cmd/belay")
+// binary builds the real belay in buildDir when it is called first, and returns its path.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(buildDir, "belay")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", path, "../../cmd/belay")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		w.t.Fatalf("build belay: %v\n%s", err, out)
+		return "", fmt.Errorf("build belay: %w\n%s", err, out)
 	}
-	return path
-}
+	return path, nil
+})
 
 // proxy starts a proxy in front of an address, which runs until the test ends.
 func (w *world) proxy(target, name string) *faultproxy.Proxy {
