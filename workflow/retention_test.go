@@ -23,7 +23,7 @@ func TestARetryFindsTheOutputsOfItsChildren(t *testing.T) {
 	for name, size := range map[string]int{"a small output": 10, "a large output": 20 << 10} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const retention = 10 * time.Hour
+				const retention = time.Hour
 				quiet := slog.New(slog.DiscardHandler)
 				b := engine.New(memory.New(time.Now), engine.Options{Log: quiet, Retention: retention})
 				defer b.Close()
