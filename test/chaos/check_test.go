@@ -43,10 +43,10 @@ type finding struct {
 	*promise.Finding
 }
 
-// inspect runs every checker on a book.
-func (b *book) inspect() []*finding {
-	out, public := make([]*finding, len(checks)), b.public()
-	for i, c := range checks {
+// inspect runs the given checkers on a book.
+func (b *book) inspect(by ...check) []*finding {
+	out, public := make([]*finding, len(by)), b.public()
+	for i, c := range by {
 		out[i] = &finding{b, &promise.Finding{History: public, Promise: c.promise}}
 		if c.shared != nil {
 			c.shared(out[i].Finding)

@@ -24,11 +24,11 @@ func plant(r *record) planted {
 	if err != nil {
 		panic(err) // the text was just made by Marshal
 	}
-	before := found(part, nil)
+	before := found(part, nil, checks...)
 	var p planted
 	for _, m := range mutantsOn(r.Store) {
 		done := false
-		after := found(part, func(p *planting) { done = m.plant(p) })
+		after := found(part, func(p *planting) { done = m.plant(p) }, checkOf(m.meant))
 		switch {
 		case !done:
 			p.without = append(p.without, m.name)
@@ -41,8 +41,13 @@ func plant(r *record) planted {
 	return p
 }
 
-// found returns the violations that the checkers find in a history, by promise.
-func found(text []byte, change func(*planting)) map[string][]string {
+// checkOf returns the checker of a promise.
+func checkOf(promise string) check {
+	return checks[slices.IndexFunc(checks, func(c check) bool { return c.promise == promise })]
+}
+
+// found returns the violations that the given checkers find in a history, by promise.
+func found(text []byte, change func(*planting), by ...check) map[string][]string {
 	r := &record{}
 	if err := json.Unmarshal(text, r); err != nil {
 		panic(err)
@@ -51,7 +56,7 @@ func found(text []byte, change func(*planting)) map[string][]string {
 		change(&planting{r, newBook(r)})
 	}
 	out := make(map[string][]string)
-	for _, f := range newBook(r).inspect() {
+	for _, f := range newBook(r).inspect(by...) {
 		out[f.Promise] = f.Violated
 	}
 	return out

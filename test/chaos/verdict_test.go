@@ -50,7 +50,7 @@ type verdict struct {
 func judge(r *record) *verdict {
 	v := &verdict{book: newBook(r), planted: plant(r)}
 	maps.Copy(v.sometimes, r.Times)
-	v.findings = v.inspect()
+	v.findings = v.inspect(checks...)
 	for _, f := range v.findings {
 		v.violated = append(v.violated, f.Violated...)
 	}
