@@ -38,6 +38,7 @@ var situations = map[string]func(telling){
 // Rule: in each situation /readyz, doctor, explain and the metrics contain the phrases that the
 // table in docs/operations.md quotes.
 func TestSituations(t *testing.T) {
+	t.Parallel()
 	rows := make(map[string][]string)
 	page := read(t, "../docs/operations.md")
 	_, page, _ = strings.Cut(page, "| situation |")
