@@ -50,8 +50,9 @@ HEAVY := ReadersOfLogsShareTheirMemory ThousandWatchers ManyReadersOfAJob ManyLa
 # Tests that make unit runs only without the race detector. In the conformance suite of a store one call follows the
 # other (the tests beside it, engine, embedded and sdktest call stores concurrently, and run with the detector);
 # TestHTTPSQLite combines two parts that TestHTTPMemory and TestSQLite run with the detector; TestWithoutRoot repeats
-# tests as another user.
-UNRACED := Store HTTPSQLite WithoutRoot
+# tests as another user. TestHistoryWithDataIsBounded reads 40 MB, and TestBadRequestsAreRefused sends 4,309 requests,
+# one after the other; the latter has shorter time limits, and a limit of memory, without the detector.
+UNRACED := Store HTTPSQLite WithoutRoot HistoryWithDataIsBounded BadRequestsAreRefused
 
 # Packages whose tests make unit runs without the race detector. Package machine starts no goroutines. Tests of process
 # and workspace start thousands of processes of the test binary, which take up to 2.5 times as long with the detector
@@ -197,7 +198,7 @@ repository: $(REPORT)
 .PHONY: unit raced plain unit-long
 unit: $(REPORT) ## unit and conformance tests, with the race detector where code runs concurrently
 	@scripts/need.sh $(NEEDED)
-	@$(MAKE) -j2 raced plain
+	@scripts/inmemory.sh $(MAKE) -j2 raced plain
 
 raced:
 	@{ bad=; \
@@ -237,7 +238,7 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the history wh
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
 	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql
-	@BELAY_TEST_REQUIRE=1 $(TEST) -parallel 4 -count=1 -timeout 15m ./test | $(REPORT)
+	@BELAY_TEST_REQUIRE=1 scripts/inmemory.sh $(TEST) -parallel 4 -count=1 -timeout 15m ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)

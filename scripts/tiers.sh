@@ -10,7 +10,8 @@
 # if every target passed.
 set -uo pipefail
 
-work=$(mktemp -d)
+mkdir -p bin # in /tmp, scripts/inmemory.sh would hide the directory from some targets
+work=$(mktemp -d "$PWD/bin/tiers.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 # tier runs one target, with a command in front of make if one is given, and writes its row of the summary, and a mark
