@@ -74,10 +74,10 @@ unit unit-long raced plain: export BELAY_TEST_REQUIRE := 1
 # All modules: the patterns of the main module do not match packages of the others.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod test/openapi/go.mod))
 
-# make test runs make check beside the chaos and the simulation beside the black-box tests, both with the lowest
-# priority: they compute and have no bound of time, and chaos and black-box tests often wait. make unit computes all the
-# time; it runs first, so that chaos and check find what it compiled.
-TIERS      := unit chaos-short+check blackbox+simulation
+# make test runs make check and the simulation beside the chaos and the black-box tests, with the lowest priority: they
+# compute and have no bound of time, and chaos and black-box tests often wait. make unit computes all the time; it runs
+# first, so that chaos and check find what it compiled.
+TIERS      := unit chaos-short,blackbox+check,simulation
 LONG_TIERS := check unit-long fuzz simulation-long blackbox-long chaos-long
 
 .PHONY: help

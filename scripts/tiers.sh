@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs make targets one after another, continues when one fails, and ends with a summary.
 #
-#   scripts/tiers.sh TARGET[+TARGET]...
+#   scripts/tiers.sh TARGET[,TARGET]...[+TARGET[,TARGET]...]...
 #
-# Targets joined by + run at the same time. The first gets the processors when it needs them: the others have the lowest
-# priority, and their output is printed when all have ended. A target that runs Go tests pipes them through
-# tools/testreport, which writes its counts to the file that BELAY_TALLY names and its slowest tests to the file that
-# BELAY_SLOWEST names; the summary shows the counts, and the ten slowest tests of all targets. The exit status is 0 only
-# if every target passed.
+# Lists joined by + run at the same time, and the targets of a list run one after another. The first list gets the
+# processors when it needs them: the others have the lowest priority, and their output is printed when all have ended.
+# A target that runs Go tests pipes them through tools/testreport, which writes its counts to the file that BELAY_TALLY
+# names and its slowest tests to the file that BELAY_SLOWEST names; the summary shows the counts, and the ten slowest
+# tests of all targets. The exit status is 0 only if every target passed.
 set -uo pipefail
 
 mkdir -p bin # in /tmp, scripts/inmemory.sh would hide the directory from some targets
@@ -32,18 +32,28 @@ tier() {
     "$(paste -sd ';' "$work/$target.tally" | sed 's/;/; /g')" >"$work/$target.row"
 }
 
+# list runs the targets of a list, with a command in front of make if one is given.
+list() {
+  local targets target
+  IFS=, read -ra targets <<<"$1"
+  for target in "${targets[@]}"; do
+    tier "$target" "${@:2}"
+  done
+}
+
 targets=() failed=() began=$SECONDS
 for group in "$@"; do
-  IFS=+ read -ra together <<<"$group"
-  for target in "${together[@]:1}"; do
-    tier "$target" nice -n 19 >"$work/$target.log" 2>&1 &
+  IFS=+ read -ra lists <<<"$group"
+  for beside in "${lists[@]:1}"; do
+    list "$beside" nice -n 19 >"$work/$beside.log" 2>&1 &
   done
-  tier "${together[0]}"
+  list "${lists[0]}"
   wait
-  for target in "${together[@]:1}"; do
-    cat "$work/$target.log"
+  for beside in "${lists[@]:1}"; do
+    cat "$work/$beside.log"
   done
-  targets+=("${together[@]}")
+  IFS=+, read -ra lists <<<"$group"
+  targets+=("${lists[@]}")
 done
 
 printf '\n== summary ==\n'
