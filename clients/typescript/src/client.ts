@@ -5,6 +5,7 @@ import { accepted, answer, type Api } from "./call.js";
 import { chat, chatStream, type ChatOptions, type ChatRequest, type Completion } from "./chat.js";
 import { unreadable } from "./error.js";
 import { patient, type Fetch } from "./fetch.js";
+import { Gates } from "./gates.js";
 import { newExecutionId, newKey } from "./id.js";
 import { Jobs } from "./jobs.js";
 import { Lock, type Owner } from "./lock.js";
@@ -59,6 +60,8 @@ const longestTryMs = 90_000;
 export class Belay {
   /** Every route, typed: `belay.api.GET("/v1/workers")`. A refusal is the `error` of the result there. */
   readonly api: Api;
+  /** The gates: limits, rates, circuit breakers and pauses. */
+  readonly gates: Gates;
   /** The jobs of the agent service. */
   readonly jobs: Jobs;
   readonly #source: Source;
@@ -85,6 +88,7 @@ export class Belay {
       pathSerializer: fill,
       fetch: patient(fetch, patience),
     });
+    this.gates = new Gates(this.api);
     this.jobs = new Jobs(this.api, this.#source);
   }
 

@@ -17,6 +17,7 @@ const outputs: Record<string, RegExp> = {
   many: /^(ex_\w+ cancelled\n){3}$/,
   agent: /^say hello\ncompleted\nsay hello/,
   outside: /^$/,
+  gates: /^queue:reports it is paused\n$/,
   workers: /^\d+\n$/,
 };
 
