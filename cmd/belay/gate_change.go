@@ -46,7 +46,7 @@ func (a *app) gateCommand(use, brief, long, kind string, action belay.GateAction
 	}
 	c := &cobra.Command{
 		Use: use, Short: brief, Long: long, Args: exactly(append([]string{arg}, more...)...),
-		ValidArgsFunction: a.completeGates(""),
+		ValidArgsFunction: a.completeGates(kind, func(g *belay.GateInfo) bool { return changeable(g, action) }),
 		RunE: func(c *cobra.Command, args []string) error {
 			change := belay.GateChange{Gate: gateOf(args[0], kind), Action: action, Reason: reason}
 			if fill != nil {
@@ -60,6 +60,24 @@ func (a *app) gateCommand(use, brief, long, kind string, action belay.GateAction
 	c.Flags().StringVar(&reason, "reason", "", "the reason, which the audit keeps")
 	_ = c.RegisterFlagCompletionFunc("reason", cobra.NoFileCompletions)
 	return c
+}
+
+// changeable reports whether the shell offers a gate for an action.
+func changeable(g *belay.GateInfo, action belay.GateAction) bool {
+	switch lane := g.Kind == belay.GateQueue || g.Kind == belay.GateWorkflow; action {
+	case belay.GateSetLimit:
+		return lane || g.Kind == belay.GateLimit
+	case belay.GateUnsetLimit:
+		return g.Limit != nil && g.Limit.Set > 0
+	case belay.GateSetRate:
+		return lane || g.Kind == belay.GateRate
+	case belay.GateUnsetRate:
+		return g.Rate != nil && g.Rate.Set
+	case belay.GateAutomatic:
+		return g.Breaker != nil && g.Breaker.Forced
+	default:
+		return g.Kind == belay.GateTarget
+	}
 }
 
 func (a *app) limitsCommand() *cobra.Command {
@@ -160,6 +178,7 @@ After a while a few of them try, and if these succeed the breaker closes.
 			"Let the circuit breaker of a target work by itself again. It begins closed, with no failure counted.",
 			belay.GateTarget, belay.GateAutomatic, nil))
 	run := get.RunE
+	get.ValidArgsFunction = a.completeGates(belay.GateTarget, nil)
 	get.Use, get.Short, get.Args = "get TARGET", "Show a circuit breaker and what waits for it", exactly("a target")
 	get.Long = "Show the circuit breaker of a target, and the executions that wait for it."
 	get.RunE = func(c *cobra.Command, args []string) error {

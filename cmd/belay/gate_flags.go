@@ -12,7 +12,7 @@ import (
 // ownGates are the flags for the gates that an execution names itself.
 type ownGates struct{ concurrency, whenFull, rate, target string }
 
-func (f *ownGates) register(c *cobra.Command) {
+func (f *ownGates) register(a *app, c *cobra.Command) {
 	c.Flags().StringVar(&f.concurrency, "concurrency", "",
 		"let at most MAX executions with the same NAME be under way, as `NAME=MAX`")
 	c.Flags().StringVar(&f.whenFull, "when-full", "",
@@ -22,9 +22,10 @@ func (f *ownGates) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.target, "target", "",
 		"the `name` of what the execution calls, like payments:charge; the execution waits while the circuit breaker "+
 			"of the target is open")
-	for _, flag := range []string{"concurrency", "rate", "target"} {
+	for _, flag := range []string{"concurrency", "rate"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
+	_ = c.RegisterFlagCompletionFunc("target", a.completeNames(belay.GateTarget, false))
 	_ = c.RegisterFlagCompletionFunc("when-full", cobra.FixedCompletions([]string{"wait", "reject", "replace"},
 		cobra.ShellCompDirectiveNoFileComp))
 }

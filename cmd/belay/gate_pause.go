@@ -14,11 +14,11 @@ type gateFlags struct {
 	until string
 }
 
-func (f *gateFlags) register(c *cobra.Command, verb string) {
+func (f *gateFlags) register(a *app, c *cobra.Command, action belay.GateAction) {
 	f.names = make(map[string]*string)
 	for _, kind := range gateKinds {
-		f.names[kind] = c.Flags().String(kind, "", verb+" the "+kind+" of this `name` in place of an execution")
-		_ = c.RegisterFlagCompletionFunc(kind, cobra.NoFileCompletions)
+		f.names[kind] = c.Flags().String(kind, "", c.Name()+" the "+kind+" of this `name` in place of an execution")
+		_ = c.RegisterFlagCompletionFunc(kind, a.completeNames(kind, action == belay.GateResume))
 	}
 }
 
@@ -40,7 +40,7 @@ func (f *gateFlags) gate(c *cobra.Command) (id belay.GateID, err error) {
 
 // orGate lets a command on an execution also act on the gate that flags select.
 func (a *app) orGate(c *cobra.Command, f *gateFlags, action belay.GateAction) *cobra.Command {
-	f.register(c, c.Name())
+	f.register(a, c, action)
 	one, onExecution := c.Args, c.RunE
 	c.Use = c.Name() + " ID | --queue NAME | --workflow NAME | --target NAME | …"
 	c.Args = func(c *cobra.Command, args []string) error {

@@ -195,7 +195,7 @@ func (a *app) gatesGetCommand() *cobra.Command {
 		Long: "Show a gate, the executions that have one of its places, and those that wait at it, the next one\n" +
 			"first; a hundred of each at most. GATE is a kind, a colon and a name, as in queue:default or\n" +
 			"target:payments:charge.",
-		ValidArgsFunction: a.completeGates(""),
+		ValidArgsFunction: a.completeGates("", nil),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.reading(c.Context(), func(r reader) error {
 				g, err := r.Gate(c.Context(), belay.GateID(args[0]))
@@ -267,21 +267,4 @@ func setBy(operator bool) string {
 		return "; set by an operator"
 	}
 	return ""
-}
-
-// completeGates offers to the shell the gates of a kind, or all gates.
-func (a *app) completeGates(kind string) cobra.CompletionFunc {
-	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		var ids []string
-		if len(args) == 0 {
-			_ = a.reading(c.Context(), func(r reader) error {
-				page, err := r.Gates(c.Context(), belay.GateFilter{Kind: kind})
-				for i := range page.Gates {
-					ids = append(ids, string(page.Gates[i].ID)+"\t"+gateState(&page.Gates[i]))
-				}
-				return err
-			})
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
-	}
 }

@@ -127,3 +127,50 @@ func TestPauseStillPausesAnExecution(t *testing.T) {
 		}
 	}
 }
+
+// Rule: the shell completes each command with the gates that the command can change or show, and with the
+// queues and workflows that may be paused. It offers no name that the terminal would show otherwise.
+func TestTheShellCompletesGates(t *testing.T) {
+	dir := t.TempDir() + "/data"
+	for _, line := range []string{
+		"submit report --queue night", "submit w --concurrency crawler=2", "pause --queue mail", "pause --queue -x",
+		"pause --queue evil\u202e", "limits set queue:mail 5", "limits set target: 1", "limits set tests 1",
+		"rates set mail 1/s", "breakers open payments:charge", "breakers open queue:publish",
+		"breakers open target:target:x", "breakers auto idle",
+	} {
+		code, _, errs := belayIn(t, dir, strings.Split(line, " ")...)
+		if refused := line == "limits set target: 1"; refused != (code != 0) {
+			t.Fatalf("belay %s: %d %s", line, code, errs)
+		}
+	}
+	for line, want := range map[string]string{
+		"gates get": "limit:crawler limit:tests queue:-x queue:mail rate:mail target:idle target:payments:charge " +
+			"target:queue:publish target:target:x",
+		"breakers get":      "idle payments:charge queue:publish target:target:x",
+		"breakers open":     "idle payments:charge queue:publish target:target:x",
+		"breakers auto":     "payments:charge queue:publish target:target:x",
+		"limits set":        "crawler tests queue:-x queue:mail",
+		"limits rm":         "tests queue:mail",
+		"rates set":         "queue:-x queue:mail mail",
+		"rates rm":          "mail",
+		"pause --queue":     "-x mail default night",
+		"resume --queue":    "-x mail",
+		"pause --workflow":  "report w",
+		"resume --workflow": "",
+		"pause --target":    "idle payments:charge queue:publish target:x",
+		"resume --limit":    "",
+		"pause --rate":      "mail",
+		"submit --target":   "idle payments:charge queue:publish target:x",
+	} {
+		code, out, errs := belayIn(t, dir, append([]string{"__complete"}, append(strings.Split(line, " "), "")...)...)
+		var words []string
+		for _, w := range strings.Split(strings.TrimSpace(out), "\n") {
+			if w, _, _ := strings.Cut(w, "\t"); w != ":4" {
+				words = append(words, w)
+			}
+		}
+		if got := strings.Join(words, " "); got != want || code != 0 {
+			t.Errorf("belay %s: offers %q, want %q; exit code %d: %s", line, got, want, code, errs)
+		}
+	}
+}

@@ -93,7 +93,7 @@ system user of its own.`,
 	c.Flags().StringArrayVar(&f.steps, "step", nil,
 		"a durable step, as `name=command`, which sh runs; may be repeated; replaces COMMAND")
 	c.Flags().StringSliceVar(&f.env, "env", nil, "pass on the environment variable `NAME`; its value is not stored")
-	f.own.register(c)
+	f.own.register(a, c)
 	_ = c.MarkFlagDirname("repo")
 	return c
 }

@@ -87,7 +87,7 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 	c.Flags().StringSliceVar(&f.job.env, "env", nil,
 		"with a COMMAND: pass the worker's environment variable `NAME` to the command; the worker's agent.env must "+
 			"list it")
-	f.own.register(c)
+	f.own.register(a, c)
 	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return c
