@@ -60,5 +60,5 @@ func (e *Engine) pruneOnce(ctx context.Context) (some, more bool) {
 		_, err := e.do(ctx, &machine.Forget{Execution: id, Before: before})
 		p.More = p.More || err == nil
 	}
-	return p.Executions+p.Sessions+p.Keys > 0, p.More
+	return p.Executions+p.Sessions+p.Keys+p.Gates > 0, p.More
 }

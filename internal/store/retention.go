@@ -8,8 +8,8 @@ import (
 
 // Pruned is the result of a call of Prune.
 type Pruned struct {
-	// Executions, Sessions and Keys count the deleted rows.
-	Executions, Sessions, Keys int
+	// Executions, Sessions, Keys and Gates count the deleted rows.
+	Executions, Sessions, Keys, Gates int
 	// Large are roots whose retention is over and whose trees are too large for one commit. After
 	// a [machine.Forget] they are deleted in several commits.
 	Large []belay.ExecutionID

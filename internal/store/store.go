@@ -79,10 +79,11 @@ type Store interface {
 	// that work.
 	Tally(ctx context.Context) (Tally, error)
 
-	// Prune deletes three kinds of rows. It deletes whole trees of executions that ended before the
+	// Prune deletes four kinds of rows. It deletes whole trees of executions that ended before the
 	// given time, with all their rows; sessions that ended before that time and own no execution;
-	// and idempotency keys whose execution was deleted at least KeyLife ago. It deletes at most
-	// limit of each kind, and a limited number of rows.
+	// idempotency keys whose execution was deleted at least KeyLife ago; and gates that have not
+	// changed since that time, that no operator has set, and in which no execution has a place or
+	// waits. It deletes at most limit of each kind, and a limited number of rows.
 	Prune(ctx context.Context, before machine.Time, limit int) (Pruned, error)
 
 	// Now is the store's clock.

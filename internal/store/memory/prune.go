@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"github.com/belaydev/belay"
@@ -45,8 +46,28 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 			p.Keys++
 		}
 	}
-	p.More = p.More || limit > 0 && (p.Sessions == limit || p.Keys == limit)
+	more := s.pruneGates(&p, before, now, limit)
+	p.More = p.More || more || limit > 0 && (p.Sessions == limit || p.Keys == limit)
 	return p, nil
+}
+
+// pruneGates deletes idle gates, and reports whether there are more gates to check.
+func (s *Store) pruneGates(p *store.Pruned, before, now machine.Time, limit int) (more bool) {
+	f := store.Query{Limit: store.GateStride, Bytes: math.MaxInt}.Fill()
+	s.listObjects(store.Query{Kind: machine.GateObject, After: s.gates.After()}, f)
+	idle, more := s.gates.Pick(f.Objects, before, now, limit)
+	for _, o := range idle {
+		gate := belay.GateID(o.Name)
+		used := len(s.parked(gate)) > 0
+		for key := range s.places {
+			used = used || key.gate == gate
+		}
+		if !used {
+			delete(s.objects, o.ObjectRef)
+			p.Gates++
+		}
+	}
+	return more
 }
 
 // forget deletes an execution. Its idempotency key stays until it expires.

@@ -22,7 +22,8 @@ type Store struct {
 
 	mu      sync.Mutex
 	closed  bool
-	walk    store.Walk // the position of Prune
+	walk    store.Walk  // the position of Prune
+	gates   store.Gates // the position of Prune among the gates
 	epoch   belay.Token
 	mark    machine.Time
 	beat    time.Duration // written with the mark

@@ -71,7 +71,8 @@ type Store struct {
 	seen      store.Seen
 	parents   parents
 	laneCache laneCache
-	walk      store.Walk // position of Prune
+	walk      store.Walk  // position of Prune
+	gates     store.Gates // position of Prune among the gates
 	floors    floors
 	front     front
 	outbox    outbox

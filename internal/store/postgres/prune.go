@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -25,6 +26,8 @@ type prunable struct {
 	store.Felled
 	sessions []belay.WorkerID
 	keys     bool // some keys have expired
+	gates    []*machine.Object
+	more     bool // there are more gates to check
 }
 
 // Prune implements store.Store. It searches for deletable rows on a reading connection, so that the
@@ -37,8 +40,8 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	if err != nil {
 		return store.Pruned{}, classify(op, err)
 	}
-	done := store.Pruned{Large: p.Large, More: s.walk.Went(stretch, &p.Felled)}
-	if p.Nothing() && len(p.sessions) == 0 && !p.keys {
+	done := store.Pruned{Large: p.Large, More: s.walk.Went(stretch, &p.Felled) || p.more}
+	if p.Nothing() && len(p.sessions) == 0 && !p.keys && len(p.gates) == 0 {
 		return done, nil
 	}
 	if s.options.ReadOnly {
@@ -68,8 +71,9 @@ func (s *Store) prunable(ctx context.Context, stretch store.Stretch, before mach
 	if p.Felled, err = store.Fell(forest{s, ctx, int64(before)}, stretch, limit); err != nil {
 		return p, err
 	}
+	var gates []*machine.Object
 	err = s.query(ctx, func(q *pipe) {
-		p.sessions = nil
+		p.sessions, gates = nil, nil
 		q.add(selectEnded, func(r columns) error {
 			p.sessions = append(p.sessions, r.id(0))
 			return nil
@@ -78,7 +82,11 @@ func (s *Store) prunable(ctx context.Context, stretch store.Stretch, before mach
 			p.keys = r.bool(0)
 			return nil
 		}).int(int64(s.Now()))
+		q.add(listGates, into(table.Objects, &gates)).string(s.gates.After()).int(store.GateStride)
 	})
+	if err == nil {
+		p.gates, p.more = s.gates.Pick(gates, before, s.Now(), limit)
+	}
 	return p, err
 }
 
@@ -121,6 +129,31 @@ WITH old AS (
 SELECT count(*) FROM gone`
 )
 
+var listGates = selecting(table.Objects) + " WHERE kind = 'gate' AND name > $1::text ORDER BY name LIMIT $2::bigint"
+
+const (
+	// The gates are locked before the statement that deletes them, which so sees the places that other
+	// transactions took under the lock. A gate that another transaction has locked is in use.
+	lockGates = `
+SELECT name FROM objects
+WHERE kind = 'gate' AND name = ANY($1::text[])
+ORDER BY name
+FOR UPDATE SKIP LOCKED`
+
+	// A gate stays if it has changed since it was read, or if an execution has a row of places in it
+	// or waits at it.
+	deleteGates = `
+WITH gone AS (
+    DELETE FROM objects o
+    USING (SELECT unnest($1::text[]) AS name, unnest($2::bigint[]) AS version) u
+    WHERE o.kind = 'gate' AND o.name = u.name AND o.version = u.version
+      AND NOT EXISTS (SELECT 1 FROM places WHERE gate = u.name)
+      AND NOT EXISTS (SELECT 1 FROM executions WHERE gate = u.name)
+    RETURNING 1
+)
+SELECT count(*) FROM gone`
+)
+
 // errBusy reports that another server is deleting.
 var errBusy = errors.New("another server prunes")
 
@@ -154,6 +187,7 @@ func (s *Store) delete(ctx context.Context, c *slot, p *prunable, done *store.Pr
 			named = append(named, members...)
 		}
 		mine, ended := false, make(map[belay.ExecutionID]bool, len(named))
+		locked := make(map[string]bool, len(p.gates))
 		q := c.pipe()
 		q.add("BEGIN", nil)
 		q.add(tryPrune, func(r columns) error {
@@ -165,6 +199,12 @@ func (s *Store) delete(ctx context.Context, c *slot, p *prunable, done *store.Pr
 			ended[r.id(0)] = r.bool(1)
 			return nil
 		}).int(int64(before)), append(named, p.Leaves...))
+		if len(p.gates) > 0 {
+			texts(q.add(lockGates, func(r columns) error {
+				locked[r.text(0)] = true
+				return nil
+			}), p.gates, func(o *machine.Object) string { return o.Name })
+		}
 		s.readTime(q)
 		if err := q.run(ctx); err != nil {
 			return err
@@ -172,6 +212,7 @@ func (s *Store) delete(ctx context.Context, c *slot, p *prunable, done *store.Pr
 		if !mine {
 			return errBusy
 		}
+		p.gates = slices.DeleteFunc(p.gates, func(o *machine.Object) bool { return !locked[o.Name] })
 		going := append(stillOver(p.Trees, ended), p.Leaves...)
 		return s.deleteRows(ctx, c, p, going, done, limit)
 	})
@@ -181,7 +222,7 @@ func (s *Store) delete(ctx context.Context, c *slot, p *prunable, done *store.Pr
 func (s *Store) deleteRows(ctx context.Context, c *slot, p *prunable, going []belay.ExecutionID, done *store.Pruned,
 	limit int) error {
 	now := s.Now()
-	done.Executions, done.Sessions, done.Keys = len(going), 0, 0
+	done.Executions, done.Sessions, done.Keys, done.Gates = len(going), 0, 0, 0
 	q := c.pipe()
 	k := q.add(expireKeys, nil)
 	idList(k, going)
@@ -203,6 +244,14 @@ func (s *Store) deleteRows(ctx context.Context, c *slot, p *prunable, going []be
 		done.Keys = int(r.int(0))
 		return nil
 	}).int(int64(now)).int(boundOf(limit))
+	if len(p.gates) > 0 {
+		d := q.add(deleteGates, func(r columns) error {
+			done.Gates = int(r.int(0))
+			return nil
+		})
+		texts(d, p.gates, func(o *machine.Object) string { return o.Name })
+		ints(d, int8s, p.gates, func(o *machine.Object) int64 { return o.Version })
+	}
 	q.add("COMMIT", nil)
 	return q.run(ctx)
 }

@@ -11,6 +11,7 @@ import (
 
 var (
 	selectObjects = selecting(table.Objects)
+	listObjects   = selectObjects + " WHERE kind = ? AND name > ? ORDER BY name LIMIT ?"
 	insertObjects = insertInto(table.Objects)
 	changeObject  = change(table.Objects, "version, next_at, updated_at, updated_by, body",
 		"kind, name").and("version = ?")
@@ -95,7 +96,7 @@ func (c *conn) list(ctx context.Context, q store.Query, last *machine.Audit, f *
 		c.args.text(string(q.Kind))
 		c.args.text(q.After)
 		c.args.int(limit)
-		return c.query(ctx, selectObjects+" WHERE kind = ? AND name > ? ORDER BY name LIMIT ?", func(r columns) error {
+		return c.query(ctx, listObjects, func(r columns) error {
 			o, err := table.Scan(table.Objects, r)
 			if err == nil && !f.Object(o, int64(len(o.Body))) {
 				err = errFull

@@ -52,9 +52,10 @@ type Store struct {
 	cache     cache
 	log       log
 	gen       generation
-	walk      store.Walk // position of Prune
-	readers   chan *conn // nil stands for a connection that is not open yet
-	vital     chan *conn // for reads of the engine and of owners
+	walk      store.Walk  // position of Prune
+	gates     store.Gates // position of Prune among the gates
+	readers   chan *conn  // nil stands for a connection that is not open yet
+	vital     chan *conn  // for reads of the engine and of owners
 	connector driver.Connector
 
 	mu     sync.Mutex

@@ -28,6 +28,8 @@ type prunable struct {
 	sessions []belay.WorkerID
 	keys     int64 // number of expired keys
 	servers  bool  // some rows of servers are old
+	gates    []*machine.Object
+	more     bool // there are more gates to check
 }
 
 // Prune implements store.Store. It searches for deletable rows on a reading connection, so that the
@@ -43,13 +45,16 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	if err != nil {
 		return store.Pruned{}, classify(op, err)
 	}
-	done := store.Pruned{Large: found.Large, More: s.walk.Went(stretch, &found.Felled)}
-	if found.Nothing() && len(found.sessions) == 0 && found.keys == 0 && !found.servers {
+	done := store.Pruned{Large: found.Large, More: s.walk.Went(stretch, &found.Felled) || found.more}
+	if found.Nothing() && len(found.sessions) == 0 && found.keys == 0 && !found.servers && len(found.gates) == 0 {
 		return done, nil
 	}
 	err = s.write(ctx, op, func(t *tx) (bool, error) {
 		var err error
 		done.Executions, done.Sessions, done.Keys, err = t.prune(&found, before, limit)
+		if err == nil {
+			done.Gates, err = t.pruneGates(found.gates)
+		}
 		return err == nil, err
 	})
 	if err != nil {
@@ -74,7 +79,35 @@ func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, be
 		p.keys, p.servers = r.int(0), r.int(1) != 0
 		return nil
 	})
-	return p, err
+	if err != nil {
+		return p, err
+	}
+	var gates []*machine.Object
+	c.args.text(string(machine.GateObject)).text(s.gates.After()).int(store.GateStride)
+	if err := c.query(ctx, listObjects, into(table.Objects, &gates)); err != nil {
+		return p, err
+	}
+	p.gates, p.more = s.gates.Pick(gates, before, s.Now(), limit)
+	return p, nil
+}
+
+// deleteGate deletes a gate, unless it has changed since it was read, or an execution has a row of
+// places in it or waits at it.
+const deleteGate = `
+DELETE FROM objects
+WHERE kind = 'gate' AND name = ?1 AND version = ?2 AND NOT EXISTS (SELECT 1 FROM places WHERE gate = ?1)
+  AND NOT EXISTS (SELECT 1 FROM executions WHERE gate = ?1)`
+
+func (t *tx) pruneGates(gates []*machine.Object) (gone int, err error) {
+	for _, o := range gates {
+		t.args.text(o.Name).int(o.Version)
+		n, err := t.exec(t.ctx, deleteGate)
+		if err != nil {
+			return 0, err
+		}
+		gone += int(n)
+	}
+	return gone, nil
 }
 
 // most returns a limit for a statement. A limit of 0 means no limit.

@@ -114,8 +114,8 @@ func pruneAll(ctx context.Context, s store.Store, before machine.Time, limit int
 			if err != nil {
 				return all, err
 			}
-			all.Executions, all.Sessions, all.Keys = all.Executions+p.Executions, all.Sessions+p.Sessions,
-				all.Keys+p.Keys
+			all.Executions, all.Sessions = all.Executions+p.Executions, all.Sessions+p.Sessions
+			all.Keys, all.Gates = all.Keys+p.Keys, all.Gates+p.Gates
 			for _, id := range p.Large {
 				if _, err := fold(ctx, s,
 					[]machine.Command{&machine.Forget{Execution: id, Before: before}}); err != nil {

@@ -29,8 +29,8 @@ type Reopener interface {
 
 // Run runs the suite on a store.
 func Run(t *testing.T, open Open) {
-	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, outsideCases,
-		objectCases, gateCases)
+	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, idleCases,
+		outsideCases, objectCases, gateCases)
 	if _, keeps := open(t, NewClock()).(Reopener); keeps {
 		cases = append(cases, durableCases...)
 	}

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"sync"
+
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// GateStride is the number of gates that one call of Prune reads.
+const GateStride = 200
+
+// Gates is the position of a store's search for gates that Prune deletes. The search goes through all
+// gates in the order of their names.
+type Gates struct {
+	mu    sync.Mutex
+	after string
+}
+
+// After is the name after which the search continues.
+func (s *Gates) After() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.after
+}
+
+// Pick chooses at most limit gates for deletion; a limit of 0 means no limit. list are the next
+// GateStride gates, or all gates that are left. more says that the search is not at its end.
+func (s *Gates) Pick(list []*machine.Object, before, now machine.Time, limit int) (idle []*machine.Object, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range list {
+		if limit > 0 && len(idle) == limit {
+			return idle, true
+		}
+		s.after = o.Name
+		if o.Idle(before, now) {
+			idle = append(idle, o)
+		}
+	}
+	if more = len(list) >= GateStride; !more {
+		s.after = ""
+	}
+	return idle, more
+}
