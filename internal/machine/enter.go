@@ -166,14 +166,15 @@ func (w *world) ask(e *Execution, priority int) asks {
 }
 
 // park puts a due execution in the line of a gate. The time since which the execution is due does
-// not change. An execution that waits for its target keeps no other gate busy, and a probe of a
-// target does not wait for another gate.
+// not change. The execution gives back the unused places in other gates, so that it keeps none of
+// them busy and no two executions wait for each other's places; only the place of its limit it keeps
+// while it waits for a rate.
 func (w *world) park(e *Execution, g *gate, priority int) {
-	if g.id.Kind() == belay.GateTarget {
-		w.leave(e, e.admitted())
-	} else {
-		w.leave(e, e.admitted()&PlaceTarget)
+	unused := e.admitted()
+	if g.id.Kind() == belay.GateRate {
+		unused &^= PlaceLimit
 	}
+	w.leave(e, unused)
 	e.Gate, e.GateRank, e.AdmitBy = g.id, -priority, 0
 	w.changed(e)
 	g.line++

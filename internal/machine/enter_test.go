@@ -155,3 +155,27 @@ func TestARefusedLockChangesNoTerms(t *testing.T) {
 		t.Errorf("the lock got %v, and %s waits at %q", replies[0].Err, id, s.row(id).Gate)
 	}
 }
+
+// Rule: an execution that waits for its limit keeps no token of a rate. Otherwise an execution with
+// the place, which waits for that token, and the execution with the token would wait for ever.
+func TestAnExecutionWaitsForItsLimitWithoutAToken(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	both := func(b *belay.Submission) { limit("x", 1)(b); rate("r", 1, time.Second)(b) }
+	s.do(s.set("rate:r", belay.GatePause))
+	id := s.submit(both)
+	s.all(w)
+	l := s.run(w, limit("x", 1))
+	s.settled(s.set("rate:r", belay.GateResume))
+	if e := s.row(id); e.Places != PlaceRate {
+		t.Fatalf("the rate did not let it through: %+v", *e)
+	}
+	s.all(w)
+	if e := s.row(id); e.Gate != "limit:x" || e.Places != 0 {
+		t.Errorf("it waits at %q with the places %b", e.Gate, e.Places)
+	}
+	s.settled(s.settle(l, belay.OutcomeSucceeded))
+	if won := executionsOf(s.all(w)); cmp.Diff([]belay.ExecutionID{id}, won) != "" {
+		t.Errorf("then %v started, want %s", won, id)
+	}
+}

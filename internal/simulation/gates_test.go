@@ -187,9 +187,16 @@ func (r *gateRow) opens(now machine.Time) machine.Time {
 		return 0
 	}
 	if p := paceOf(g); p.Max > 0 {
-		// The bucket has a token when it is at most as empty as after max - 1 tokens were taken.
-		each := (machine.At(time.Unix(0, 0).Add(p.Per.D())) + machine.Time(p.Max) - 1) / machine.Time(p.Max)
-		at = max(at, min(g.Rate.Full, now+each*machine.Time(p.Max))-each*machine.Time(p.Max-1))
+		free := p.Max
+		if r.id.Kind() == belay.GateRate {
+			free -= r.held // tokens that are kept for executions that were let through
+		}
+		if free <= 0 {
+			return 0
+		}
+		// The bucket has one more token when it is at most as empty as after free - 1 tokens were taken.
+		each := machine.Time(0).Add((p.Per.D() + time.Duration(p.Max) - 1) / time.Duration(p.Max))
+		at = max(at, min(g.Rate.Full, now+each*machine.Time(p.Max))-each*machine.Time(free-1))
 	}
 	return at
 }
