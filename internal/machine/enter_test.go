@@ -179,3 +179,11 @@ func TestAnExecutionWaitsForItsLimitWithoutAToken(t *testing.T) {
 		t.Errorf("then %v started, want %s", won, id)
 	}
 }
+
+// Rule: a rate whose time is no whole number of microseconds is not exceeded.
+func TestTheTimeOfATokenIsRoundedUp(t *testing.T) {
+	r := &Rate{Named: &Pace{1, belay.Duration(time.Second + time.Nanosecond)}}
+	if got := r.each(); got != Time(1_000_001) {
+		t.Errorf("a token comes in %d µs", got)
+	}
+}

@@ -34,8 +34,8 @@ func (r *Rate) pace() Pace {
 // never exceeded.
 func (r *Rate) each() Time {
 	pace := r.pace()
-	per, n := Time(pace.Per.D()/time.Microsecond), Time(pace.Max)
-	return max(1, (per+n-1)/n)
+	many := time.Duration(pace.Max) * time.Microsecond
+	return max(1, Time((pace.Per.D()+many-1)/many))
 }
 
 // full is when the bucket will be full. If Full is later than the time at which a bucket that is
