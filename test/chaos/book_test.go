@@ -64,6 +64,8 @@ func newBook(r *record) *book {
 	slices.SortStableFunc(r.Told, func(x, y entry) int { return x.At.Compare(y.At) })
 	for i := range r.Told {
 		switch e := &r.Told[i]; {
+		case e.Kind == "submit" && !e.Gates.IsZero() && b.byID[e.Execution] != nil:
+			b.byID[e.Execution].Gates = &e.Gates
 		case e.Kind == "heartbeat" && e.End == ok:
 			b.beats[e.Worker] = append(b.beats[e.Worker], e)
 		case e.Kind == "poison":

@@ -30,6 +30,7 @@ var checks = []check{
 	{"G10", "roots, dead letters in balance", promise.G10, g10},
 	{"G11", "orderly ends of workers", promise.G11, nil},
 	{"G15", "events, seen without a gap", promise.G15, nil},
+	{"G16", "runs and looks at gates, none beyond their limits", promise.G16, g16},
 	{"poison", "losses, none held against a neighbour", nil, poison},
 	{"pickup", "first claims, prompt where a worker was idle", nil, pickup},
 	{"retention", "executions, deleted whole", nil, retention},

@@ -49,8 +49,9 @@
 // or all servers were down, or a server that was cut off in the middle of a batch had row locks, or
 // the machine itself stood still.
 //
-// In addition to the load there are large payloads, submissions over many lanes, and poison:
-// executions that kill every worker that runs them.
+// In addition to the load there are executions under a limit and a rate that all servers share,
+// large payloads, submissions over many lanes, and poison: executions that kill every worker that
+// runs them.
 //
 // Other tests of this package check two more faults: power cuts, by copies of a file system in a
 // loop device, and the promotion of two standbys of one primary, one after the other. A test cannot

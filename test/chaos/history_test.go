@@ -13,6 +13,7 @@ type history struct {
 	told    []entry
 	seen    []promise.Sighting
 	looks   []look
+	gates   []gateLook
 	faults  map[string]int
 	times   map[string]int // how often other events happened
 	trouble []span
@@ -95,6 +96,7 @@ func (h *history) into(r *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r.Told, r.Seen, r.Looks = append(r.Told, h.told...), h.seen, h.looks
+	r.Gates = h.gates
 	r.Harm = h.harm
 	r.Faults, r.Trouble, r.Deaths, r.Bad, r.Passed, r.Times = h.faults, h.trouble, h.deaths, h.bad, h.passed, h.times
 }

@@ -20,7 +20,7 @@ type mutant struct {
 
 // mutantsOn returns the planted bugs for a store.
 func mutantsOn(store string) []mutant {
-	return slices.DeleteFunc(slices.Concat(mutants, lateMutants, retentionMutants), func(m mutant) bool {
+	return slices.DeleteFunc(slices.Concat(mutants, lateMutants, retentionMutants, gateMutants), func(m mutant) bool {
 		return m.on != "" && m.on != store
 	})
 }

@@ -47,6 +47,9 @@ func (w *world) probe(ctx context.Context, r *record) {
 func pickup(f *finding) {
 	for _, s := range f.stories {
 		due, claimed, first := pickedUp(s)
+		if s.Gates != nil { // it may wait at a gate
+			continue
+		}
 		if !first || !f.idle(s, due, claimed) {
 			continue
 		}

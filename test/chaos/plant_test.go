@@ -123,6 +123,9 @@ func (b *book) kindsOf(s *story) []string {
 	if due, claimed, first := pickedUp(s); first && b.idle(s, due.Add(-pickedUpBy-pickedUpBy/1000), claimed) {
 		kinds = append(kinds, "picked up long after the last fault")
 	}
+	if s.Gates != nil {
+		kinds = append(kinds, "under a gate")
+	}
 	if retried(s) != nil {
 		kinds = append(kinds, "claimed after its failure")
 	}

@@ -30,6 +30,8 @@ type record struct {
 	States   map[belay.State]int64 `json:"states"` // the number of executions by state, counted in the store
 	// The open executions at some moments of the run.
 	Looks []look `json:"looks"`
+	// Gates is the limit that all servers share, at some moments of the run and in the end.
+	Gates []gateLook `json:"gates"`
 
 	// The faults.
 	Faults  map[string]int `json:"faults"`

@@ -21,11 +21,12 @@ const (
 // have broken a promise, the run proves nothing about that promise.
 var sometimes = []string{
 	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed",
-	"dead letter", "death proven", "grace written",
+	"dead letter", "death proven", "execution found waiting at the limit", "grace written",
 	"key with another body refused", "large checkpoint kept", "loss seen by a watcher", "picked up by an idle worker",
 	"picked up by the only worker that can", "released", "repeated write answered", "resumed from checkpoints",
 	"poison failed", "retried", "run again", "run lost",
-	"session expired", "stale write refused", "submission over more than 100 lanes", "submission replayed",
+	"run under the limit", "session expired", "stale write refused",
+	"submission over more than 100 lanes", "submission replayed",
 	"unknown, and it had happened", "unknown, and it had not",
 	"watch broken off and resumed", "worker ended in order",
 }
