@@ -29,6 +29,9 @@ type Failure struct {
 	// ClassCircuitOpen may have it: the execution then waits until the breaker lets calls through.
 	// The target is not stored with the run.
 	Target string `json:"target,omitempty"`
+	// FailedBy is the part of Belay that ended the run or execution. It is empty if the owner reported
+	// the failure itself; the Backend ignores it in a Settlement.
+	FailedBy FailedBy `json:"failed_by,omitempty"`
 }
 
 // Trigger is the kind of source that started an execution.

@@ -128,6 +128,38 @@ func (c *Class) UnmarshalText(b []byte) error {
 	return err
 }
 
+// FailedBy is the part of Belay that ended a run or an execution as failed. It is zero if the owner
+// of the run reported the failure itself.
+type FailedBy uint8
+
+// The parts of Belay that end executions. The words of the first and the last are those of systems
+// that push work to their workers.
+const (
+	// FailedByMonitor: a time limit of the policy was over.
+	FailedByMonitor FailedBy = iota + 1
+	// FailedByReaper: the session of the owner was lost.
+	FailedByReaper
+	// FailedByDispatcher: no worker that could take the execution was connected.
+	FailedByDispatcher
+	// FailedByDeadLetterHandler: the message about the execution expired in the queue of a worker.
+	FailedByDeadLetterHandler
+)
+
+var failedByNames = [...]string{"", "execution_timeout_monitor", "reaper", "dispatcher", "dead_letter_handler"}
+
+// String returns the part as one word.
+func (f FailedBy) String() string { return name(failedByNames[:], int(f)) }
+
+// MarshalText writes the part as one word.
+func (f FailedBy) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads the part from its word.
+func (f *FailedBy) UnmarshalText(b []byte) error {
+	i, err := index("part of Belay that ends executions", failedByNames[:], string(b))
+	*f = FailedBy(i)
+	return err
+}
+
 func name(names []string, i int) string {
 	if i < len(names) {
 		return names[i]

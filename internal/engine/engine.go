@@ -98,7 +98,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
 	e.sweeper, e.localReaper = newSweeper(e), newLocalReaper(e)
-	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, &e.keyring}
+	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, &e.keyring, &witness{log: e.log}}
 	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
 	e.committer.claims = e.dispatcher.join
 	e.committer.beat, e.committer.sweep = e.sweeper.beat, e.sweeper.nudge

@@ -126,6 +126,9 @@ func (x *explainer) ended(e *machine.Execution) {
 	}
 	if e.Class != 0 {
 		x.fact("the error is %s: %s", e.Class, e.Message)
+		if e.FailedBy != 0 {
+			x.fact("it was ended by the %s of Belay, not by its owner", e.FailedBy)
+		}
 		if e.State == belay.Failed {
 			x.fact("`belay retry %s` runs it again; finished steps keep their results", e.ID)
 		}

@@ -35,6 +35,7 @@ type (
 	code           struct{}
 	gateID         struct{}
 	whenFull       struct{}
+	failedBy       struct{}
 )
 
 func (executionID) Schema(huma.Registry) *huma.Schema { return idSchema("ex_", digits16) }
@@ -58,6 +59,7 @@ func (duration) Schema(huma.Registry) *huma.Schema {
 func (state) Schema(huma.Registry) *huma.Schema          { return words[belay.State](1, 8) }
 func (outcome) Schema(huma.Registry) *huma.Schema        { return words[belay.Outcome](1, 8) }
 func (class) Schema(huma.Registry) *huma.Schema          { return words[belay.Class](1, 5) }
+func (failedBy) Schema(huma.Registry) *huma.Schema       { return words[belay.FailedBy](1, 4) }
 func (checkpointKind) Schema(huma.Registry) *huma.Schema { return words[belay.CheckpointKind](1, 3) }
 func (workerState) Schema(huma.Registry) *huma.Schema    { return words[belay.WorkerState](1, 5) }
 
@@ -111,6 +113,7 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.State]():          reflect.TypeFor[state](),
 	reflect.TypeFor[belay.Outcome]():        reflect.TypeFor[outcome](),
 	reflect.TypeFor[belay.Class]():          reflect.TypeFor[class](),
+	reflect.TypeFor[belay.FailedBy]():       reflect.TypeFor[failedBy](),
 	reflect.TypeFor[belay.CheckpointKind](): reflect.TypeFor[checkpointKind](),
 	reflect.TypeFor[belay.WorkerState]():    reflect.TypeFor[workerState](),
 	reflect.TypeFor[belay.Trigger]():        reflect.TypeFor[trigger](),

@@ -200,7 +200,7 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	e.Attempts = 0
 	e.setLosses(0)
 	e.StartedAt, e.FinishedAt, e.ProgressAt = 0, 0, 0
-	e.Class, e.Message = 0, ""
+	e.Class, e.Message, e.FailedBy = 0, "", 0
 	if len(c.Input) > 0 {
 		c.newInput(w, e)
 	}

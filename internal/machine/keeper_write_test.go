@@ -151,7 +151,7 @@ func (k *keeper) writeRun(run *Run) error {
 			}
 			x.EndedSeq, x.EndedAt, x.Outcome, x.Final = run.EndedSeq, run.EndedAt, run.Outcome, run.Final
 			x.Op, x.Output, x.Cost = run.Op, bytes.Clone(run.Output), run.Cost
-			x.Class, x.Message, x.Stack = run.Class, run.Message, run.Stack
+			x.Class, x.Message, x.Stack, x.FailedBy = run.Class, run.Message, run.Stack, run.FailedBy
 			return nil
 		})
 	})

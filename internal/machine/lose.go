@@ -84,7 +84,9 @@ func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 		p.OnLost = belay.Fail
 	}
 	how := ended{
-		outcome: belay.OutcomeLost, failure: belay.Failure{Class: belay.ClassLost, Message: clip(text, maxMessage)},
+		outcome: belay.OutcomeLost, failure: belay.Failure{
+			Class: belay.ClassLost, Message: clip(text, maxMessage), FailedBy: belay.FailedByReaper,
+		},
 	}
 	if blamed || !e.Suspect() {
 		e.setLosses(e.Losses + 1)

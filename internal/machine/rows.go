@@ -73,8 +73,9 @@ type Execution struct {
 	PauseRequested bool
 	Preempting     bool
 
-	Class   belay.Class // of the failure; 0 if the execution has not failed
-	Message string
+	Class    belay.Class // of the failure; 0 if the execution has not failed
+	Message  string
+	FailedBy belay.FailedBy // the part of Belay that ended it; 0 if its owner reported the failure
 
 	// New marks a row that is not in the store yet.
 	New bool
@@ -261,6 +262,7 @@ type Run struct {
 	Class        belay.Class
 	Message      string
 	Stack        string
+	FailedBy     belay.FailedBy
 	Cost         int64
 	InputHash    []byte
 	ConfigHash   []byte
@@ -319,6 +321,7 @@ type DeadLetter struct {
 	Reason     string      // max_retries, permanent_error, lost, timeout
 	Class      belay.Class
 	Message    string
+	FailedBy   belay.FailedBy
 	At         Time
 	Resolution string // empty while open; requeued, fixed, discarded
 	ResolvedBy string

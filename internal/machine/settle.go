@@ -174,7 +174,7 @@ func (c *Settle) failure() belay.Failure {
 	if f.Class == 0 || f.Class >= belay.ClassLost { // an owner that reports its failure is not lost
 		f.Class = belay.ClassTransient
 	}
-	f.Message, f.Stack = clip(f.Message, maxMessage), clip(f.Stack, maxStack)
+	f.Message, f.Stack, f.FailedBy = clip(f.Message, maxMessage), clip(f.Stack, maxStack), 0
 	return f
 }
 
@@ -198,6 +198,7 @@ func (w *world) end(e *Execution, how ended) {
 		r := w.run(e)
 		r.EndedSeq, r.EndedAt, r.Outcome, r.Worker = e.Seq, w.Now, how.outcome, e.Worker
 		r.Class, r.Message, r.Stack = how.failure.Class, how.failure.Message, how.failure.Stack
+		r.FailedBy = how.failure.FailedBy
 	}
 	if how.deed != "" {
 		d := w.deed(e, how.deed, how.actor, how.reason, how.op, how.sum)
@@ -226,12 +227,12 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 	e.State, e.FinishedAt = state, w.Now
 	e.DueAt, e.CancelBy, e.PauseRequested, e.PausedFrom = 0, 0, false, 0
 	w.leaveAll(e)
-	e.Reason, e.ReasonText, e.Class, e.Message = "", "", 0, ""
+	e.Reason, e.ReasonText, e.Class, e.Message, e.FailedBy = "", "", 0, "", 0
 	if how.deed != "" {
 		w.out.Deeds[len(w.out.Deeds)-1].Final = true
 	}
 	if state == belay.Failed {
-		e.Class, e.Message = how.failure.Class, how.failure.Message
+		e.Class, e.Message, e.FailedBy = how.failure.Class, how.failure.Message, how.failure.FailedBy
 		w.writeDeadLetter(e, ran)
 	}
 	w.tellParent(e)
@@ -244,7 +245,8 @@ func (w *world) writeDeadLetter(e *Execution, ran bool) {
 		return
 	}
 	d := &DeadLetter{
-		Execution: e.ID, Generation: e.Generation, Seq: e.Seq, Class: e.Class, Message: e.Message, At: w.Now, New: true,
+		Execution: e.ID, Generation: e.Generation, Seq: e.Seq, Class: e.Class, Message: e.Message,
+		FailedBy: e.FailedBy, At: w.Now, New: true,
 		Reason: map[belay.Class]string{
 			belay.ClassPermanent: "permanent_error", belay.ClassLost: "lost", belay.ClassTimeout: "timeout",
 		}[e.Class],

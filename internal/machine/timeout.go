@@ -6,6 +6,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
+// notPickedUp begins the error of an execution that no worker began in time. Programs that watch for
+// this text need not know which time limit was over.
+const notPickedUp = "Execution timeout: worker did not pick up task within timeout"
+
 // System is the actor of actions that Belay carries out by itself.
 const System = "belay"
 
@@ -80,7 +84,9 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	}
 	t, p, was := e.times(), e.policy(), *e
 	timeout := func(format string, args ...any) belay.Failure {
-		return belay.Failure{Class: belay.ClassTimeout, Message: fmt.Sprintf(format, args...)}
+		return belay.Failure{
+			Class: belay.ClassTimeout, Message: fmt.Sprintf(format, args...), FailedBy: belay.FailedByMonitor,
+		}
 	}
 	owner := w.holder(e)
 	switch {
@@ -96,18 +102,18 @@ func (c *Tick) apply(w *world) (Reply, error) {
 		w.totalTimeout(e, timeout("not finished within its timeout of %s", p.Timeout.D()))
 	case t.run.over(w.Now):
 		w.attemptFailed(e, ended{
-			outcome: belay.OutcomeTimedOut, failure: timeout("the run lasted longer than %s", p.RunTimeout.D()),
+			outcome: belay.OutcomeTimedOut, failure: timeout("run timeout: the run lasted longer than %s", p.RunTimeout.D()),
 		}, 0, c.Jitter)
 	case t.idle.over(w.Now):
 		w.attemptFailed(e, ended{
-			outcome: belay.OutcomeTimedOut, failure: timeout("no progress for %s", p.IdleTimeout.D()),
+			outcome: belay.OutcomeTimedOut, failure: timeout("idle timeout: no progress for %s", p.IdleTimeout.D()),
 		}, 0, c.Jitter)
 	case t.admit.over(w.Now):
 		w.lapse(e)
 	case t.scheduled.over(w.Now):
 		w.scheduleTimeout(e, p)
 	case t.start.over(w.Now):
-		f := timeout("no worker started it within %s", p.StartTimeout.D())
+		f := timeout(notPickedUp+": no worker started it within %s", p.StartTimeout.D())
 		w.finish(e, belay.Failed, ended{deed: "start_timeout", actor: System, reason: f.Message, failure: f})
 	case e.CheckAt != checkAt(e):
 		w.changed(e) // the end of the fold writes the row with the right CheckAt
@@ -127,10 +133,10 @@ func (w *world) totalTimeout(e *Execution, f belay.Failure) {
 }
 
 func (w *world) scheduleTimeout(e *Execution, p belay.Policy) {
-	text := fmt.Sprintf("its worker did not accept it within %s", p.ScheduledTimeout.D())
+	text := fmt.Sprintf(notPickedUp+": its worker did not accept it within %s", p.ScheduledTimeout.D())
 	how := ended{
 		outcome: belay.OutcomeReleased, deed: "schedule_timeout", actor: System, reason: text,
-		failure: belay.Failure{Class: belay.ClassTimeout, Message: text},
+		failure: belay.Failure{Class: belay.ClassTimeout, Message: text, FailedBy: belay.FailedByMonitor},
 	}
 	if p.OnExpired == belay.FailExpired {
 		w.finish(e, belay.Failed, how)

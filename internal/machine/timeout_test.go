@@ -190,7 +190,7 @@ func TestTimeoutsAreExplainedInHistory(t *testing.T) {
 	events := Events(s.records[id].history(), 0, 100)
 	last := events[len(events)-1]
 	if last.Kind != "start_timeout" || !last.Final || last.Actor != System ||
-		last.Text != "no worker started it within 1m0s" {
+		last.Text != "Execution timeout: worker did not pick up task within timeout: no worker started it within 1m0s" {
 		t.Errorf("%+v", last)
 	}
 }

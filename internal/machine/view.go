@@ -47,7 +47,7 @@ func View(r *Record) belay.Execution {
 		}
 	}
 	if e.Class != 0 {
-		v.Error = &belay.Failure{Class: e.Class, Message: e.Message}
+		v.Error = &belay.Failure{Class: e.Class, Message: e.Message, FailedBy: e.FailedBy}
 	}
 	if s := r.Spec; s != nil {
 		v.Input, v.Labels, v.WorkerLabels, v.Priority = s.Input, s.Labels, s.WorkerLabels, s.Priority
@@ -153,7 +153,7 @@ func runEvents(run *Run, put func(belay.Event)) {
 	}
 	ev.Seq, ev.Kind, ev.At, ev.Data = run.EndedSeq, run.Outcome.String(), run.EndedAt.Time(), run.Output
 	if run.Class != 0 {
-		ev.Error = &belay.Failure{Class: run.Class, Message: run.Message, Stack: run.Stack}
+		ev.Error = run.failure()
 	}
 	ev.Final = run.Final
 	put(ev)
@@ -195,9 +195,13 @@ func RunView(r *Run) belay.RunRecord {
 		Output:  r.Output, CostTokens: r.Cost,
 	}
 	if r.Class != 0 {
-		v.Error = &belay.Failure{Class: r.Class, Message: r.Message, Stack: r.Stack}
+		v.Error = r.failure()
 	}
 	return v
+}
+
+func (r *Run) failure() *belay.Failure {
+	return &belay.Failure{Class: r.Class, Message: r.Message, Stack: r.Stack, FailedBy: r.FailedBy}
 }
 
 // WorkerView is a session as the public API shows it, without the number of its runs.

@@ -1674,6 +1674,8 @@ export interface components {
         Failure: {
             /** @enum {string} */
             class: "transient" | "permanent" | "timeout" | "circuit_open" | "lost";
+            /** @enum {string} */
+            failed_by?: "execution_timeout_monitor" | "reaper" | "dispatcher" | "dead_letter_handler";
             message: string;
             stack?: string;
         };

@@ -92,7 +92,7 @@ func (t *tx) writeRuns(runs []*machine.Run) error {
 			}
 			next.EndedSeq, next.EndedAt, next.Outcome, next.Final = run.EndedSeq, run.EndedAt, run.Outcome, run.Final
 			next.Op, next.OpSum, next.Output, next.Cost = run.Op, run.OpSum, slices.Clone(run.Output), run.Cost
-			next.Class, next.Message, next.Stack = run.Class, run.Message, run.Stack
+			next.Class, next.Message, next.Stack, next.FailedBy = run.Class, run.Message, run.Stack, run.FailedBy
 			return next
 		})
 		if !ok {

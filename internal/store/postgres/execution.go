@@ -31,7 +31,7 @@ var updates = []shape{
 		table.RunSeq, table.Cost,
 		table.Attempts, table.Losses, table.RunAt, table.FinishedAt, table.Reason, table.ReasonText, table.Worker,
 		table.Secret,
-		table.Class, table.Message)), // the end of a run
+		table.Class, table.Message, table.FailedBy)), // the end of a run
 	updating(everything),
 }
 

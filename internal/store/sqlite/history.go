@@ -10,7 +10,7 @@ import (
 // error, and startColumns only if the change has a start.
 const (
 	endColumns   = "ended_seq, ended_at, outcome, final, op, op_sum, cost, output"
-	errorColumns = ", class, message, stack"
+	errorColumns = ", class, message, stack, failed_by"
 	startColumns = ", started_seq, started_at"
 	theRun       = "execution, token"
 )

@@ -82,8 +82,9 @@ var writeCases = []testCase{
 		want.New = false
 		want.EndedSeq, want.EndedAt, want.Outcome, want.Final, want.Op, want.OpSum = end.EndedSeq, end.EndedAt,
 			end.Outcome, end.Final, end.Op, end.OpSum
-		want.Output, want.Class, want.Message, want.Stack, want.Cost = end.Output, end.Class, end.Message, end.Stack,
-			end.Cost
+		want.Output, want.Class, want.Message, want.Stack, want.FailedBy = end.Output, end.Class, end.Message, end.Stack,
+			end.FailedBy
+		want.Cost = end.Cost
 		got := e.read(store.Read{Execution: begun.Execution, Run: true}).Runs
 		e.same("ended", []*machine.Run{&want}, got)
 		end.StartedSeq = 77

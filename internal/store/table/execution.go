@@ -80,6 +80,7 @@ const (
 	Places
 	AdmitBy
 	Repeated
+	FailedBy
 	RunSeq // only in PostgreSQL: the seq at which the present run began, if the table of runs has no row for it
 	Ints   // the number of integer columns; the columns from here on are not integers
 )
@@ -117,7 +118,8 @@ var Hot = [HotCount]Column[machine.Execution]{
 		Lean),
 	GateRank: number("gate_rank", Int4, Lean), Places: number("places", Int2, Lean),
 	AdmitBy: number("admit_by", Int8, Null), Repeated: number("repeated", Int8, Lean),
-	RunSeq: number("run_seq", Int8, Null),
+	FailedBy: number("failed_by", Int2, Lean),
+	RunSeq:   number("run_seq", Int8, Null),
 
 	Reason:     text("reason", Null, func(e *machine.Execution) *string { return &e.Reason }),
 	ReasonText: text("reason_text", Null, func(e *machine.Execution) *string { return &e.ReasonText }),
@@ -152,7 +154,7 @@ func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 		ProgressAt: int64(e.ProgressAt), FinishedAt: int64(e.FinishedAt), CancelBy: int64(e.CancelBy),
 		PauseRequested: Number(e.PauseRequested), Preempting: Number(e.Preempting), Class: int64(e.Class),
 		Parted: e.Parted, GateRank: int64(e.GateRank), Places: int64(e.Places), AdmitBy: int64(e.AdmitBy),
-		Repeated: int64(e.Repeated), RunSeq: runSeq,
+		Repeated: int64(e.Repeated), FailedBy: int64(e.FailedBy), RunSeq: runSeq,
 	}
 }
 
@@ -222,7 +224,7 @@ func ScanExecution[C Row](row C, policy *belay.Policy, gates *belay.Gates) (*mac
 	e.Reason, e.ReasonText, e.Message = row.Word(fixed+Reason), row.Text(fixed+ReasonText), row.Text(fixed+Message)
 	e.Gate = belay.GateID(row.Word(fixed + Gate))
 	e.GateRank, e.Places, e.AdmitBy = int(number(GateRank)), machine.Places(number(Places)), at(AdmitBy)
-	e.Repeated = belay.Token(number(Repeated))
+	e.Repeated, e.FailedBy = belay.Token(number(Repeated)), belay.FailedBy(number(FailedBy))
 	copy(e.Worker[:], row.Raw(fixed+Worker))
 	copy(e.Secret[:], row.Raw(fixed+Secret))
 	return e, number(RunSeq)
