@@ -78,7 +78,10 @@ type OnLost string
 // ScheduledTimeout.
 type OnExpired string
 
-// The values of OnLost and OnExpired. The empty string means the first value of each type, with one
+// OnNoWorker is the policy for an execution that is due while no connected worker can take it.
+type OnNoWorker string
+
+// The values of OnLost, OnExpired and OnNoWorker. The empty string means the first value of each type, with one
 // exception: if the owner is a program that called Backend.Lock, an empty OnLost means Fail, since
 // only that program can continue the execution.
 const (
@@ -87,6 +90,13 @@ const (
 
 	Reschedule  OnExpired = "reschedule"
 	FailExpired OnExpired = "fail"
+
+	WaitForWorker OnNoWorker = "wait" // the execution waits until a worker claims it
+	// FailNoWorker makes the execution fail with the error "no workers available". The engine looks for
+	// workers when the execution becomes due, and again whenever a session has ended or is drained. A
+	// worker can take the execution if its session is open and it has registered the workflow, the queue
+	// and the required labels; it need not have a free slot.
+	FailNoWorker OnNoWorker = "fail"
 )
 
 // Policy sets the retries, timeouts and other limits of one execution. The zero value means the
@@ -130,6 +140,8 @@ type Policy struct {
 
 	OnLost    OnLost    `json:"on_lost,omitempty"`
 	OnExpired OnExpired `json:"on_expired,omitempty"`
+	// OnNoWorker says whether the execution waits or fails if no connected worker can take it.
+	OnNoWorker OnNoWorker `json:"on_no_worker,omitempty"`
 	// NoDeadLetters makes the failed execution leave no dead letter.
 	NoDeadLetters bool `json:"no_dead_letters,omitempty"`
 	// Abandon lets the execution continue when its parent ends.

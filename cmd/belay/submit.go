@@ -21,7 +21,7 @@ import (
 // submitFlags are the flags of belay submit.
 type submitFlags struct {
 	input, key, queue, version, due string
-	onLost                          string
+	onLost, onNoWorker              string
 	priority, attempts              int
 	labels, workerLabels            []string
 	timeout                         time.Duration
@@ -78,6 +78,8 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 	c.Flags().StringVar(&f.onLost, "on-lost", "",
 		"the policy if the owner of the execution crashes: `requeue`, so that another owner continues from the last "+
 			"checkpoint, or fail; by default requeue, with --external fail")
+	c.Flags().StringVar(&f.onNoWorker, "on-no-worker", "",
+		"the policy if no connected worker can run the execution: `wait` for one, or fail; by default wait")
 	c.Flags().BoolVar(&f.external, "external", false,
 		"let no worker run the execution: an owner from outside (a program that is no worker) locks it")
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait until the execution has ended, and print its output")
@@ -88,6 +90,8 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 		"with a COMMAND: pass the worker's environment variable `NAME` to the command; the worker's agent.env must "+
 			"list it")
 	f.own.register(a, c)
+	_ = c.RegisterFlagCompletionFunc("on-no-worker", cobra.FixedCompletions([]string{"wait", "fail"},
+		cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -109,6 +113,7 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 		IdempotencyKey: f.key, External: f.external,
 		Policy: belay.Policy{
 			MaxAttempts: f.attempts, Timeout: belay.Duration(f.timeout), OnLost: belay.OnLost(f.onLost),
+			OnNoWorker: belay.OnNoWorker(f.onNoWorker),
 		},
 	}
 	if f.external && f.onLost == "" {

@@ -214,6 +214,10 @@ func (x *explainer) queued(e *machine.Execution) {
 	if len(x.workers) == maxExplained {
 		x.fact("more workers are connected than were searched: only the newest %d were", maxExplained)
 	}
+	if e.NeedsWorker() {
+		x.fact("it fails with %q as soon as no connected worker can take it, since its policy says on_no_worker: fail",
+			machine.NoWorkers)
+	}
 	switch {
 	case living == 0:
 		x.fact("no worker is connected")

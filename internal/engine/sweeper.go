@@ -24,6 +24,8 @@ type sweeper struct {
 	wake   chan struct{}
 	shared bool // several servers use the store, and each sweeps
 
+	understaffed understaffed
+
 	mu       sync.Mutex
 	next     machine.Time  // time of the next planned sweep
 	marked   machine.Time  // time of the last mark that was written
@@ -34,7 +36,8 @@ type sweeper struct {
 }
 
 func newSweeper(e *Engine) *sweeper {
-	return &sweeper{engine: e, wake: make(chan struct{}, 1), next: math.MaxInt64}
+	return &sweeper{engine: e, wake: make(chan struct{}, 1), next: math.MaxInt64,
+		understaffed: understaffed{engine: e}}
 }
 
 // marksPerTTL is the number of marks of life in the shortest TTL. A stall counts as an outage after
@@ -150,6 +153,11 @@ func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 	s.mu.Unlock()
 	s.engine.committer.health.beats(due.MinTTL / marksPerTTL)
 	commands := s.commands(due)
+	alone, err := s.understaffed.look(ctx, now)
+	if err != nil {
+		return retry, false
+	}
+	commands = append(commands, alone...)
 	if n, ok, away := s.send(ctx, commands); n > 0 {
 		if ok == n {
 			return s.engine.store.Now(), true // the store may have more due work, which these commands may have caused
@@ -157,7 +165,7 @@ func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 		return retry, !away
 	}
 	at := s.engine.store.Now().Add(s.engine.opt.SlowPoll)
-	for _, t := range []machine.Time{due.NextWorker, due.NextCheck, due.NextObject} {
+	for _, t := range []machine.Time{due.NextWorker, due.NextCheck, due.NextObject, s.understaffed.next()} {
 		if t != 0 {
 			at = min(at, t)
 		}
@@ -314,6 +322,7 @@ func (s *sweeper) observe(b *batch) {
 	for _, o := range c.Objects {
 		at(o.NextAt)
 	}
+	at(s.understaffed.observe(b))
 	if sooner {
 		s.nudge()
 	}

@@ -21,7 +21,8 @@ func TestAnExecutionThatTimeOrALossEndedIsLogged(t *testing.T) {
 		var log bytes.Buffer
 		e := engine.New(memory.New(time.Now), engine.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		start := belay.Policy{StartTimeout: belay.Duration(time.Minute)}
-		late := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "late", Policy: start}))[0].ID
+		slow := belay.Submission{Workflow: "late", Policy: start}
+		late := must[[]belay.Submitted](t)(e.Submit(t.Context(), slow))[0].ID
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
 		x := must[belay.Execution](t)(e.Execution(t.Context(), late))
@@ -30,7 +31,9 @@ func TestAnExecutionThatTimeOrALossEndedIsLogged(t *testing.T) {
 			t.Errorf("its error is %+v", x.Error)
 		}
 
-		s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 3}))
+		s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "w", Workflows: noop, Capacity: 3,
+		}))
 		must[[]belay.Submitted](t)(e.Submit(t.Context(),
 			belay.Submission{Workflow: "w", Policy: belay.Policy{OnLost: belay.Fail}},
 			belay.Submission{Workflow: "w"}, belay.Submission{Workflow: "w", Policy: belay.Policy{MaxAttempts: 1}}))

@@ -31,6 +31,7 @@ type (
 	trigger        struct{}
 	onLost         struct{}
 	onExpired      struct{}
+	onNoWorker     struct{}
 	scope          struct{}
 	code           struct{}
 	gateID         struct{}
@@ -68,6 +69,9 @@ func (trigger) Schema(huma.Registry) *huma.Schema {
 		belay.TriggerQueue)
 }
 func (onLost) Schema(huma.Registry) *huma.Schema { return listed(belay.Requeue, belay.Fail) }
+func (onNoWorker) Schema(huma.Registry) *huma.Schema {
+	return listed(belay.WaitForWorker, belay.FailNoWorker)
+}
 func (onExpired) Schema(huma.Registry) *huma.Schema {
 	return listed(belay.Reschedule, belay.FailExpired)
 }
@@ -119,6 +123,7 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.Trigger]():        reflect.TypeFor[trigger](),
 	reflect.TypeFor[belay.OnLost]():         reflect.TypeFor[onLost](),
 	reflect.TypeFor[belay.OnExpired]():      reflect.TypeFor[onExpired](),
+	reflect.TypeFor[belay.OnNoWorker]():     reflect.TypeFor[onNoWorker](),
 	reflect.TypeFor[belay.Scope]():          reflect.TypeFor[scope](),
 	reflect.TypeFor[belay.Code]():           reflect.TypeFor[code](),
 	reflect.TypeFor[belay.Policy]():         reflect.TypeFor[wire.Policy](),

@@ -13,7 +13,7 @@ import (
 
 // policies are the policies of the submitted executions.
 var policies = []belay.Policy{
-	{}, {}, {MaxAttempts: 2}, {MaxLosses: 2}, {OnLost: belay.Fail}, {Abandon: true},
+	{}, {OnNoWorker: belay.FailNoWorker}, {MaxAttempts: 2}, {MaxLosses: 2}, {OnLost: belay.Fail}, {Abandon: true},
 	{RunTimeout: within(5 * time.Second), CancelGrace: within(time.Second), MaxAttempts: 2},
 	{IdleTimeout: within(3 * time.Second)}, {Timeout: within(20 * time.Second), CancelGrace: within(2 * time.Second)},
 	{StartTimeout: within(10 * time.Second)}, {ScheduledTimeout: within(4 * time.Second), OnExpired: belay.FailExpired},
@@ -362,6 +362,10 @@ func (p *player) sweep() {
 			(parent.State.Terminal() || parent.CancelBy != 0 || e.ParentGen != parent.Generation) {
 			p.send(&CancelChild{e.ID})
 		}
+	}
+	needing := func(e *Execution) bool { return e.NeedsWorker() && e.Ready() <= p.now && e.ID[15]%4 == 0 }
+	for _, e := range p.where(needing) {
+		p.send(&NoWorker{e.ID, e.Seq})
 	}
 	for _, e := range p.where(func(e *Execution) bool { return e.Parting() != 0 }) {
 		p.send(&Part{e.ID, e.Parting()})

@@ -136,6 +136,7 @@ func Defaults(p belay.Policy) belay.Policy {
 	setDefault(&p.CancelGrace, belay.DefaultCancelGrace)
 	setDefault(&p.OnLost, belay.Requeue)
 	setDefault(&p.OnExpired, belay.Reschedule)
+	setDefault(&p.OnNoWorker, belay.WaitForWorker)
 	return p
 }
 
@@ -318,7 +319,7 @@ type DeadLetter struct {
 	Generation int
 	Seq        int64
 	Token      belay.Token // of the run that failed, 0 if there was none
-	Reason     string      // max_retries, permanent_error, lost, timeout
+	Reason     string      // max_retries, permanent_error, lost, timeout, no_worker
 	Class      belay.Class
 	Message    string
 	FailedBy   belay.FailedBy

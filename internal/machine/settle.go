@@ -251,7 +251,10 @@ func (w *world) writeDeadLetter(e *Execution, ran bool) {
 			belay.ClassPermanent: "permanent_error", belay.ClassLost: "lost", belay.ClassTimeout: "timeout",
 		}[e.Class],
 	}
-	if d.Reason == "" {
+	switch {
+	case e.FailedBy == belay.FailedByDispatcher:
+		d.Reason = "no_worker"
+	case d.Reason == "":
 		d.Reason = "max_retries"
 	}
 	if ran {

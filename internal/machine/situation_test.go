@@ -117,6 +117,9 @@ var situations = []situation{
 	{"pending/delayed", "due in an hour", func(x *subject) {
 		x.submitted(belay.Policy{}, func(s *belay.Submission) { s.DueAt = x.now.Add(hour).Time() })
 	}},
+	{"pending/needing", "due, and fails without a worker", func(x *subject) {
+		x.submitted(belay.Policy{OnNoWorker: belay.FailNoWorker})
+	}},
 	{"pending/external", "owned from outside only", func(x *subject) {
 		x.submitted(belay.Policy{}, func(s *belay.Submission) { s.External = true })
 	}},

@@ -191,6 +191,10 @@ func (c *Submit) check() error {
 	if err := checkPolicy(op, c.Policy); err != nil {
 		return err
 	}
+	if c.External && c.Policy.OnNoWorker == belay.FailNoWorker {
+		return refuse(belay.CodeInvalid, op,
+			"on_no_worker fail is for executions that workers run; an external execution waits for its owner")
+	}
 	if err := c.checkGates(op); err != nil {
 		return err
 	}

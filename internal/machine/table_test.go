@@ -67,6 +67,14 @@ func tableCommands() []tableCommand {
 		{"lose", func(x *subject) Command { return &Lose{x.id, x.lease.Token, x.owner, false, true, false} }},
 		{"release", func(x *subject) Command { return &Release{x.id, x.lease.Token, x.owner} }},
 		{"tick", func(x *subject) Command { return &Tick{Execution: x.id, Jitter: 0.5} }},
+		{"no worker", func(x *subject) Command {
+			seq := int64(1)
+			if e := x.records[x.id].execution; e != nil {
+				seq = e.Seq
+			}
+			return &NoWorker{x.id, seq}
+		}},
+		{"no worker, seen before its last change", func(x *subject) Command { return &NoWorker{x.id, 0} }},
 		{"forget", func(x *subject) Command { return x.forget() }},
 		{"part", func(x *subject) Command { return &Part{x.id, 5} }},
 		{"cancel child", func(x *subject) Command { return &CancelChild{x.id} }},

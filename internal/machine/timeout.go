@@ -102,7 +102,8 @@ func (c *Tick) apply(w *world) (Reply, error) {
 		w.totalTimeout(e, timeout("not finished within its timeout of %s", p.Timeout.D()))
 	case t.run.over(w.Now):
 		w.attemptFailed(e, ended{
-			outcome: belay.OutcomeTimedOut, failure: timeout("run timeout: the run lasted longer than %s", p.RunTimeout.D()),
+			outcome: belay.OutcomeTimedOut,
+			failure: timeout("run timeout: the run lasted longer than %s", p.RunTimeout.D()),
 		}, 0, c.Jitter)
 	case t.idle.over(w.Now):
 		w.attemptFailed(e, ended{

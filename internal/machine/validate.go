@@ -127,6 +127,9 @@ func checkPolicy(op string, p belay.Policy) error {
 	if p.OnExpired != "" && p.OnExpired != belay.Reschedule && p.OnExpired != belay.FailExpired {
 		return refuse(belay.CodeInvalid, op, "on_expired is %q; it can be reschedule or fail", p.OnExpired)
 	}
+	if p.OnNoWorker != "" && p.OnNoWorker != belay.WaitForWorker && p.OnNoWorker != belay.FailNoWorker {
+		return refuse(belay.CodeInvalid, op, "on_no_worker is %q; it can be wait or fail", p.OnNoWorker)
+	}
 	return nil
 }
 

@@ -219,6 +219,8 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("tick %x", c.Execution)
 	case *machine.Progress:
 		return fmt.Sprintf("progress %x %d", c.Execution, c.Token)
+	case *machine.NoWorker:
+		return fmt.Sprintf("no worker %x", c.Execution)
 	case *machine.CancelChild:
 		return fmt.Sprintf("cancel child %x", c.Execution)
 	case *machine.SetGate:

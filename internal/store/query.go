@@ -23,6 +23,13 @@ const (
 	// OneGate is the gate named by Query.Gate, with up to Limit executions that have a place in it
 	// and up to Limit executions that wait for a place. This list has one part.
 	OneGate
+	// NeedingLanes lists the lanes that have a ready execution which fails without a worker
+	// (machine.Execution.NeedsWorker), with the earliest time at which such an execution is ready, in the
+	// order of the lanes' ids. This list has one part.
+	NeedingLanes
+	// Needing lists such executions of the lane Query.Lane that are due, the longest due first. This list
+	// has one part.
+	Needing
 )
 
 // Query asks for one part of a list.
@@ -30,6 +37,7 @@ type Query struct {
 	Of   Listing
 	Kind machine.ObjectKind
 	Gate belay.GateID
+	Lane machine.LaneID
 	// After is the cursor from the previous part, empty for the first part.
 	After string
 	// Limit is the largest number of rows in the part: 100 if it is 0, and never more than 1,000.
@@ -43,6 +51,8 @@ type Found struct {
 	Objects []*machine.Object
 	Trail   []*machine.Audit
 	Gate    GateRow
+	Lanes   []LaneHint
+	Needing []machine.NoWorker
 	// Next is the cursor for the next part, empty at the end of the list.
 	Next string
 }
@@ -121,7 +131,7 @@ func auditCursor(a *machine.Audit) string {
 // others.
 func (q Query) Start() (*machine.Audit, error) {
 	switch {
-	case q.Of == Objects || q.Of == OneGate:
+	case q.Of == Objects, q.Of == OneGate, q.Of == NeedingLanes, q.Of == Needing:
 		return nil, nil
 	case q.Of != Trail:
 		return nil, &belay.Error{

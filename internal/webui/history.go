@@ -115,7 +115,7 @@ func kindClass(kind string) string {
 	switch kind {
 	case "succeeded", "failed", "cancelled", "lost":
 		return kind
-	case "timed_out", "timeout", "start_timeout":
+	case "timed_out", "timeout", "start_timeout", "no_worker":
 		return "failed"
 	case "started":
 		return "running"

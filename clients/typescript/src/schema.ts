@@ -2102,6 +2102,8 @@ export interface components {
             on_expired?: "reschedule" | "fail";
             /** @enum {string} */
             on_lost?: "requeue" | "fail";
+            /** @enum {string} */
+            on_no_worker?: "wait" | "fail";
             /** @example 90s */
             run_timeout?: string;
             /**
@@ -2521,6 +2523,8 @@ export interface components {
             on_expired?: "reschedule" | "fail";
             /** @enum {string} */
             on_lost?: "requeue" | "fail";
+            /** @enum {string} */
+            on_no_worker?: "wait" | "fail";
             /** @description The lease of the run that starts this execution as its child. */
             parent?: components["schemas"]["Lease"];
             parent_key?: string;

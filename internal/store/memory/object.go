@@ -66,8 +66,12 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 		s.listObjects(q, f)
 		return f.Found, nil
 	}
-	if q.Of == store.OneGate {
+	switch q.Of {
+	case store.OneGate:
 		s.showGate(q, f)
+		return f.Found, nil
+	case store.NeedingLanes, store.Needing:
+		s.listNeeding(q, f)
 		return f.Found, nil
 	}
 	for _, a := range slices.Backward(s.audit) {

@@ -106,8 +106,15 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	limit++ // to find out whether there is a next page
 	err = s.query(ctx, func(p *pipe) {
 		f = q.Fill()
-		if q.Of == store.OneGate {
+		switch q.Of {
+		case store.OneGate:
 			showGate(p, q, f, limit-1)
+			return
+		case store.NeedingLanes:
+			listNeedingLanes(p, f, limit-1)
+			return
+		case store.Needing:
+			listNeeding(p, q, f, s.Now(), limit-1)
 			return
 		}
 		full := false

@@ -79,6 +79,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	f := q.Fill()
 	limit, _ := q.Bounds()
 	err = s.read(ctx, func(ctx context.Context, c *conn) error {
+		if q.Of == store.NeedingLanes || q.Of == store.Needing {
+			return c.listNeeding(ctx, q, f, s.Now(), limit)
+		}
 		err := c.list(ctx, q, last, f, limit+1) // reads one row more, to find out whether there is a next page
 		if errors.Is(err, errFull) {
 			return nil

@@ -101,7 +101,7 @@ func (w *walker) policy() belay.Policy {
 		OnExpired:  one(w, "", belay.Reschedule, belay.FailExpired),
 		RunTimeout: one(w, 0, 0, 5*second), IdleTimeout: one(w, 0, 4*second),
 		StartTimeout: one(w, 0, 0, 8*second), Timeout: one(w, 0, 0, 20*second),
-		LockDelay: one(w, 0, 2*second),
+		LockDelay: one(w, 0, 2*second), OnNoWorker: one(w, "", "", belay.WaitForWorker, belay.FailNoWorker),
 	}
 }
 

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -64,6 +66,47 @@ var dueCases = []testCase{
 		if lost := e.due(2).Lost; len(lost) != 2 {
 			e.Errorf("%d lost with a limit of 2", len(lost))
 		}
+	}},
+	{"due executions that fail without a worker are found, lane by lane, the longest due first", func(e *env) {
+		alone := policy(belay.Policy{OnNoWorker: belay.FailNoWorker})
+		other := func(s *belay.Submission) { s.Queue = "other" }
+		e.submit()
+		e.submit(policy(belay.Policy{OnNoWorker: belay.WaitForWorker}))
+		if f := e.query(store.Query{Of: store.NeedingLanes}); len(f.Lanes) != 0 {
+			e.Errorf("lanes %+v without such an execution", f.Lanes)
+		}
+		second, first := e.submit(alone), e.submit(alone)
+		e.clock.Advance(time.Second)
+		third, elsewhere := e.submit(alone), e.submit(alone, other)
+		late := e.submit(alone, func(s *belay.Submission) { s.DueAt = e.store.Now().Add(time.Hour).Time() })
+		gone := e.submit(alone)
+		e.control(gone, belay.ActionCancel)
+		lane, there := e.row(first).Lane, e.row(elsewhere).Lane
+		hints := []store.LaneHint{{Lane: lane, At: e.row(first).DueAt}, {Lane: there, At: e.row(elsewhere).DueAt}}
+		slices.SortFunc(hints, func(a, b store.LaneHint) int { return cmp.Compare(a.Lane, b.Lane) })
+		e.same("lanes", hints, e.query(store.Query{Of: store.NeedingLanes}).Lanes)
+		e.same("the first lane", hints[:1], e.query(store.Query{Of: store.NeedingLanes, Limit: 1}).Lanes)
+		found := func(ids ...belay.ExecutionID) (all []machine.NoWorker) {
+			for _, id := range ids {
+				all = append(all, machine.NoWorker{Execution: id, Seq: e.row(id).Seq})
+			}
+			return all
+		}
+		q := store.Query{Of: store.Needing, Lane: lane}
+		e.same("executions", found(ordered([]belay.ExecutionID{second, first}, []belay.ExecutionID{third})...),
+			e.query(q).Needing)
+		q.Limit = 2
+		e.same("the first two", found(ordered([]belay.ExecutionID{second, first})...), e.query(q).Needing)
+		e.same("elsewhere", found(elsewhere), e.query(store.Query{Of: store.Needing, Lane: there}).Needing)
+		e.clock.Advance(time.Hour)
+		q.Limit = 0
+		if all := e.query(q).Needing; len(all) != 4 || all[3].Execution != late {
+			e.Errorf("an hour later %+v", all)
+		}
+		for _, c := range e.query(q).Needing {
+			e.ok(&c)
+		}
+		e.same("afterwards", []machine.NoWorker(nil), e.query(q).Needing)
 	}},
 	{"open children of parents that ended, are being cancelled or were reopened are due", func(e *env) {
 		worker := e.open()

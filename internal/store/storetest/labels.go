@@ -20,6 +20,7 @@ var labels = []string{
 	"repeated cancel",
 	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key",
 	"repeated revoke key", "submit with gates", "set gate", "repeated set gate", "admit", "outcome", "call target",
+	"no worker",
 }
 
 // label names the kind of a command.
@@ -78,6 +79,8 @@ func label(c machine.Command) string {
 		return "signal"
 	case *machine.CancelChild:
 		return "cancel child"
+	case *machine.NoWorker:
+		return "no worker"
 	case *machine.Part:
 		return "part"
 	case *machine.Tick:

@@ -55,6 +55,10 @@ func (w *walker) sweep(rt *rapid.T) {
 	for _, id := range due.Children {
 		commands = append(commands, &machine.CancelChild{Execution: id})
 	}
+	needing := w.needing(rt)
+	for i := range needing[:min(len(needing), 2)] {
+		commands = append(commands, &needing[i])
+	}
 	for _, ref := range due.Objects {
 		commands = append(commands, &machine.Admit{Gate: belay.GateID(ref.Name), Heads: w.number(1, 3)})
 	}
@@ -62,6 +66,24 @@ func (w *walker) sweep(rt *rapid.T) {
 		rt.Skip("nothing is due")
 	}
 	w.send(rt, commands)
+}
+
+// needing returns the due executions that fail without a worker, of the first lane that has one.
+func (w *walker) needing(rt *rapid.T) []machine.NoWorker {
+	lanes, err := w.oracle.Query(w.t.Context(), store.Query{Of: store.NeedingLanes})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	for _, l := range lanes.Lanes {
+		found, err := w.oracle.Query(w.t.Context(), store.Query{Of: store.Needing, Lane: l.Lane})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if len(found.Needing) > 0 {
+			return found.Needing
+		}
+	}
+	return nil
 }
 
 // time lets time pass, or sets the clock back.

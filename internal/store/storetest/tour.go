@@ -266,6 +266,8 @@ func (g *guide) sessions(worker belay.WorkerID) {
 	g.must(accept)
 	g.must(&machine.Drain{Worker: worker})
 	g.must(&machine.End{Worker: worker})
+	alone := g.submitted(belay.Policy{OnNoWorker: belay.FailNoWorker})
+	g.must(&machine.NoWorker{Execution: alone, Seq: 1})
 	g.must(&machine.Lose{Execution: id, Token: scheduled.Token, Worker: worker})
 	for _, dead := range []string{"its process is gone", ""} {
 		w := belay.WorkerID(g.fresh())

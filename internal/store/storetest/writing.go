@@ -82,8 +82,8 @@ var writeCases = []testCase{
 		want.New = false
 		want.EndedSeq, want.EndedAt, want.Outcome, want.Final, want.Op, want.OpSum = end.EndedSeq, end.EndedAt,
 			end.Outcome, end.Final, end.Op, end.OpSum
-		want.Output, want.Class, want.Message, want.Stack, want.FailedBy = end.Output, end.Class, end.Message, end.Stack,
-			end.FailedBy
+		want.Output, want.Class, want.Message, want.Stack = end.Output, end.Class, end.Message, end.Stack
+		want.FailedBy = end.FailedBy
 		want.Cost = end.Cost
 		got := e.read(store.Read{Execution: begun.Execution, Run: true}).Runs
 		e.same("ended", []*machine.Run{&want}, got)

@@ -34,6 +34,37 @@ var stops = []testCase{
 		}
 	}},
 
+	{"an execution with on_no_worker fail ends if no connected worker can take it, now or later", func(e *env) {
+		start := func() belay.ExecutionID {
+			out, err := e.b.Submit(e.ctx, belay.Submission{
+				Workflow: "w", Policy: belay.Policy{OnNoWorker: belay.FailNoWorker},
+			})
+			if err != nil || out[0].Err != nil {
+				e.Fatal(err, out)
+			}
+			return out[0].ID
+		}
+		failed := func(id belay.ExecutionID) {
+			e.Helper()
+			x, err := e.b.Await(e.ctx, id, time.Minute)
+			if err != nil || x.State != belay.Failed || x.Error.Message != "no workers available" ||
+				x.Error.FailedBy != belay.FailedByDispatcher {
+				e.Errorf("it is %s with %+v, %v", x.State, x.Error, err)
+			}
+		}
+		failed(start())
+		c := e.hire(register("w", func(ctx context.Context, in any) (string, error) {
+			return work(ctx, "done", 20*time.Second)
+		}), func(o *worker.Options) { o.Concurrency = 1 })
+		e.settle()
+		first, second := start(), start() // the worker has one slot
+		e.sleep(5 * time.Second)
+		c.stop()
+		want(e, first, "done")
+		<-c.done
+		failed(second)
+	}},
+
 	{"an execution that does not finish within the grace period is released, and no attempt is charged", func(e *env) {
 		var cause error
 		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
