@@ -39,6 +39,15 @@ func Logger(l *slog.Logger) Option { return func(s *settings) { s.engine.Log = l
 // The default is 30 days.
 func Retention(d time.Duration) Option { return func(s *settings) { s.engine.Retention = d } }
 
+// Defaults sets the values of policy fields that submissions to this engine leave out, for the fields
+// MaxAttempts, BackoffBase, BackoffCap, ScheduledTimeout, StartTimeout and OnNoWorker. An execution
+// keeps the values of its submission. Submissions with SubmitTx do not get them.
+func Defaults(p belay.Policy) Option { return func(s *settings) { s.engine.Defaults = p } }
+
+// CheckInterval sets how often the engine looks for work that is due although no timer and no message
+// has reported it. The default is 30 s.
+func CheckInterval(d time.Duration) Option { return func(s *settings) { s.engine.SlowPoll = d } }
+
 // Purpose describes this process in one line. The line is part of the error that another process
 // gets when it opens the data directory.
 func Purpose(line string) Option { return func(s *settings) { s.purpose = line } }

@@ -36,10 +36,10 @@ type builtins struct {
 	// configuration names. Jobs do not see these files.
 	secrets []string
 
-	queues        []string
-	labels        map[string]string
-	ttl           time.Duration
-	grace, unwind time.Duration
+	queues         []string
+	labels         map[string]string
+	ttl, heartbeat time.Duration
+	grace, unwind  time.Duration
 
 	ofCommands, ofAgents *jobs // nil if this process runs no jobs of that kind
 }
@@ -99,7 +99,8 @@ func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Wor
 
 func (b *builtins) worker(name string, most int) *worker.Worker {
 	return worker.New(newReported(b.backend, b.log), worker.Options{
-		Name: name, Version: version, Concurrency: most, Queues: b.queues, Labels: b.labels, TTL: b.ttl,
+		Name: name, Version: version, Concurrency: most, Queues: b.queues, Labels: b.labels,
+		TTL: b.ttl, Heartbeat: b.heartbeat,
 		Grace: b.grace, Unwind: b.unwind, Log: b.log,
 	})
 }

@@ -49,15 +49,15 @@ second Ctrl-C or SIGTERM stops everything at once.`
 
 // workerOptions are the flags of belay worker and the state that the command derives from them.
 type workerOptions struct {
-	file, name  string
-	check       bool
-	concurrency int
-	queues      []string
-	labels      map[string]string
-	ttl, grace  time.Duration
-	cfg         *config.Config
-	warnings    []string
-	log         *slog.Logger
+	file, name            string
+	check                 bool
+	concurrency           int
+	queues                []string
+	labels                map[string]string
+	ttl, grace, heartbeat time.Duration
+	cfg                   *config.Config
+	warnings              []string
+	log                   *slog.Logger
 }
 
 // ofServers are the configuration keys about agents that only a server uses.
@@ -113,6 +113,8 @@ func (a *app) workerCommand() *cobra.Command {
 		"a name of the worker that people can read; by default the host name and the process id")
 	f.DurationVar(&o.ttl, "ttl", 0, "the time without a heartbeat after which the server gives the worker's "+
 		"executions to other workers; 0 means 15s")
+	f.DurationVar(&o.heartbeat, "heartbeat", 0, "the interval between the worker's heartbeats; 0 means a third of "+
+		"--ttl; with a heartbeat and without --ttl, the ttl is three heartbeats")
 	f.DurationVar(&o.grace, "grace", worker.DefaultGrace, "how long runs may take to finish when the worker stops")
 	f.StringVar(&o.file, "config", envOr("BELAY_CONFIG", ""),
 		"the configuration `file`, in YAML; it may be the file of a server")
@@ -217,7 +219,8 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	}
 	all := &builtins{
 		backend: b, cfg: o.cfg, dir: dir, log: o.log, name: o.name,
-		secrets: []string{a.keyFile}, queues: o.queues, labels: o.labels, ttl: o.ttl, grace: o.grace,
+		secrets: []string{a.keyFile}, queues: o.queues, labels: o.labels, ttl: o.ttl,
+		heartbeat: o.heartbeat, grace: o.grace,
 		unwind: time.Minute,
 	}
 	var setup *agent.Setup

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/belaydev/belay"
 )
 
 // Config is the configuration of a server. The zero value is not valid; see Default.
@@ -19,6 +21,8 @@ type Config struct {
 	Retention      time.Duration // 0 keeps everything
 	Grace          time.Duration
 	Concurrency    int
+	CheckInterval  time.Duration
+	Defaults       Defaults
 	Log            Log
 	Limits         Limits
 	Agent          Agent
@@ -27,6 +31,37 @@ type Config struct {
 	File string
 
 	values map[string]Value // the source of each key's value, by the name of the key
+}
+
+// Defaults are the values of policy fields that submissions leave out.
+type Defaults struct {
+	MaxAttempts                                             int
+	BackoffBase, BackoffCap, StartTimeout, ScheduledTimeout time.Duration
+	OnNoWorker                                              string // wait or fail
+}
+
+// Policy returns the defaults that differ from those of Belay.
+func (d Defaults) Policy() belay.Policy {
+	p := belay.Policy{StartTimeout: belay.Duration(d.StartTimeout)}
+	if d.MaxAttempts != belay.DefaultMaxAttempts {
+		p.MaxAttempts = d.MaxAttempts
+	}
+	for _, x := range []struct {
+		to          *belay.Duration
+		d, standard belay.Duration
+	}{
+		{&p.BackoffBase, belay.Duration(d.BackoffBase), belay.DefaultBackoffBase},
+		{&p.BackoffCap, belay.Duration(d.BackoffCap), belay.DefaultBackoffCap},
+		{&p.ScheduledTimeout, belay.Duration(d.ScheduledTimeout), belay.DefaultScheduled},
+	} {
+		if x.d != x.standard {
+			*x.to = x.d
+		}
+	}
+	if w := belay.OnNoWorker(d.OnNoWorker); w != belay.WaitForWorker {
+		p.OnNoWorker = w
+	}
+	return p
 }
 
 // Log is the configuration of the log.
@@ -100,11 +135,17 @@ const noPreset = "none"
 // Default returns the configuration that applies if nothing is set.
 func Default() *Config {
 	return &Config{
-		Listen:    "127.0.0.1:7420",
-		Data:      "belay-data",
-		Retention: 30 * 24 * time.Hour,
-		Grace:     30 * time.Second,
-		Log:       Log{Level: slog.LevelInfo, Format: "text"},
+		Listen:        "127.0.0.1:7420",
+		Data:          "belay-data",
+		Retention:     30 * 24 * time.Hour,
+		Grace:         30 * time.Second,
+		CheckInterval: 30 * time.Second,
+		Defaults: Defaults{
+			MaxAttempts: belay.DefaultMaxAttempts, BackoffBase: belay.DefaultBackoffBase.D(),
+			BackoffCap: belay.DefaultBackoffCap.D(), ScheduledTimeout: belay.DefaultScheduled.D(),
+			OnNoWorker: string(belay.WaitForWorker),
+		},
+		Log: Log{Level: slog.LevelInfo, Format: "text"},
 		Limits: Limits{
 			Headers: 64 << 10, Rate: 10_000, Burst: 20_000, Connections: 4096, Streams: 1000, Waiting: 2000,
 			HeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,

@@ -96,7 +96,9 @@ func TestEveryKeyCanBeSetByFileEnvironmentAndFlag(t *testing.T) {
 		"agent.readable": `["/opt/x"]`,
 		"agent.egress":   "api.example.org,10.20.0.0/16:5432",
 		"limits.streams": "11", "limits.waiting": "12", "limits.header_timeout": "3s", "limits.read_timeout": "4s",
-		"limits.idle_timeout": "5s",
+		"limits.idle_timeout": "5s", "timeout_check_interval": "45s", "defaults.max_attempts": "5",
+		"defaults.backoff_base": "2s", "defaults.backoff_cap": "40s", "defaults.start_timeout": "5m",
+		"defaults.scheduled_timeout": "4m", "defaults.on_no_worker": "fail",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]

@@ -53,6 +53,29 @@ var keys = append([]Key{
 	{Name: "concurrency", Doc: "How many executions of the built-in workflow \"command\" this process runs at " +
 		"the same time; 0 for none.",
 		of: func(c *Config) kind { return number{&c.Concurrency, 0, 10_000} }},
+	{Name: "timeout_check_interval", Doc: "How often the engine looks for time limits that are over although " +
+		"no timer has reported them. Timers report them at once, so a look finds something only after a crash " +
+		"or a lost message.",
+		of: func(c *Config) kind { return duration{&c.CheckInterval, time.Second, time.Hour} }},
+	{Name: "defaults.max_attempts", Doc: "The number of failed attempts after which an execution fails, for " +
+		"submissions that leave max_attempts out. This key and the other defaults apply when an execution is " +
+		"submitted to this server; set them alike on all servers of a database.",
+		of: func(c *Config) kind { return number{&c.Defaults.MaxAttempts, 1, 1_000_000} }},
+	{Name: "defaults.backoff_base", Doc: "The delay after the first failed attempt, for submissions that leave " +
+		"backoff_base out.",
+		of: func(c *Config) kind { return duration{&c.Defaults.BackoffBase, time.Millisecond, maxDuration} }},
+	{Name: "defaults.backoff_cap", Doc: "The longest delay between two attempts, for submissions that leave " +
+		"backoff_cap out.",
+		of: func(c *Config) kind { return duration{&c.Defaults.BackoffCap, time.Millisecond, maxDuration} }},
+	{Name: "defaults.start_timeout", Doc: "How long an execution may be due until a worker starts it, for " +
+		"submissions that leave start_timeout out; after that time it fails. 0 for no limit.",
+		of: func(c *Config) kind { return duration{&c.Defaults.StartTimeout, 0, maxDuration} }},
+	{Name: "defaults.scheduled_timeout", Doc: "How long the worker to which an execution is scheduled may take " +
+		"to accept it, for submissions that leave scheduled_timeout out.",
+		of: func(c *Config) kind { return duration{&c.Defaults.ScheduledTimeout, time.Millisecond, maxDuration} }},
+	{Name: "defaults.on_no_worker", Doc: "The policy for an execution that no connected worker can take, for " +
+		"submissions that leave on_no_worker out: wait, or fail.",
+		of: func(c *Config) kind { return choice{&c.Defaults.OnNoWorker, []string{"wait", "fail"}} }},
 	{Name: "log.level", Doc: "The level of the least severe messages that are logged: debug, info, warn or " +
 		"error.",
 		of: func(c *Config) kind { return level{&c.Log.Level} }},

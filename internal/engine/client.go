@@ -43,7 +43,7 @@ func (e *Engine) enqueue(ctx context.Context, calls []*call, s []belay.Submissio
 	}
 	queued := make([]*call, 0, len(s))
 	for i := range s {
-		k := newCall(&machine.Submit{Submission: s[i]})
+		k := newCall(&machine.Submit{Submission: s[i], Defaults: e.opt.Defaults})
 		if k.class == clientWork && crowded != nil {
 			continue
 		}

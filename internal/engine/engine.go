@@ -28,6 +28,10 @@ type Options struct {
 	HintPoll time.Duration
 	// Retention is how long an ended execution is kept; 0 means 30 days, below 0 means for ever.
 	Retention time.Duration
+	// Defaults are the values of policy fields that submissions to this engine leave out. The engine
+	// uses the fields MaxAttempts, BackoffBase, BackoffCap, ScheduledTimeout, StartTimeout and
+	// OnNoWorker.
+	Defaults belay.Policy
 	// Log receives the messages for operators; nil means slog.Default().
 	Log *slog.Logger
 	// IDs makes ids; nil means UUIDv7.

@@ -16,7 +16,11 @@ type Submit struct {
 	// Joined says that the submission is written in a transaction of its application. That
 	// transaction may stay open for long, so the submission must not lock the gates that it names.
 	Joined bool
-	judged *judged // nil before Judge
+	// Defaults are the values of policy fields that the submission leaves out: attempts,
+	// backoff, the scheduled and the start timeout, and OnNoWorker. They do not belong to the
+	// submission: its repetition may come with other defaults.
+	Defaults belay.Policy
+	judged   *judged // nil before Judge
 }
 
 // Judge checks the submission and computes its hash.
@@ -143,11 +147,24 @@ func (c *Submit) execution(lane LaneID, now Time) *Execution {
 		g := c.Gates
 		e.Gates = &g
 	}
-	if c.Policy != (belay.Policy{}) {
-		p := c.Policy
+	if p := c.policy(); p != (belay.Policy{}) {
 		e.Policy = &p
 	}
 	return e
+}
+
+// policy is the policy of the submission with the defaults of the server.
+func (c *Submit) policy() belay.Policy {
+	p, d := c.Policy, c.Defaults
+	setDefault(&p.MaxAttempts, d.MaxAttempts)
+	setDefault(&p.BackoffBase, d.BackoffBase)
+	setDefault(&p.BackoffCap, d.BackoffCap)
+	setDefault(&p.ScheduledTimeout, d.ScheduledTimeout)
+	setDefault(&p.StartTimeout, d.StartTimeout)
+	if !c.External { // no worker runs it
+		setDefault(&p.OnNoWorker, d.OnNoWorker)
+	}
+	return p
 }
 
 func (c *Submit) check() error {

@@ -101,7 +101,10 @@ func (s *Server) Engine() []embedded.Option {
 	if retention == 0 {
 		retention = -1 // for ever
 	}
-	return []embedded.Option{embedded.Logger(s.log), embedded.Retention(retention), embedded.Observe(s.metrics.Observe)}
+	return []embedded.Option{
+		embedded.Logger(s.log), embedded.Retention(retention), embedded.Observe(s.metrics.Observe),
+		embedded.Defaults(s.cfg.Defaults.Policy()), embedded.CheckInterval(s.cfg.CheckInterval),
+	}
 }
 
 // Local returns the handler for the unix socket of the data directory. It has the same routes as
