@@ -170,8 +170,9 @@ func (c *committer) dueLocked() bool {
 	return c.batches < c.most && n > 0 && (2*n >= c.load || c.stopped)
 }
 
-// countLocked is the number of commands that the next batch may take, without the commands of the
-// pulse.
+// countLocked is the number of queued commands that wait for the batches of run. Requests of clients
+// count at most up to the number that the quota allows for the next batch. If the pulse runs,
+// commands that keep sessions alive do not count, because the pulse commits them.
 func (c *committer) countLocked() int {
 	n := c.queue.len - len(c.queue.calls[clientWork])
 	if c.pulse {

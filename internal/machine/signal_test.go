@@ -52,8 +52,8 @@ func TestSuspendAfterSeeingTheSignal(t *testing.T) {
 	s.is(l.Execution, "waiting(signal due)")
 }
 
-// A signal wakes only executions that wait for a signal: an execution that is not due for another
-// reason does not become due by a signal, even while it is paused.
+// A signal makes only waiting executions due: a pending execution with a later due time keeps that
+// due time when a signal arrives, also if the execution is paused at that moment.
 func TestASignalWakesOnlyWaitingExecutions(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(func(b *belay.Submission) { b.DueAt = s.now.Add(hour).Time() })

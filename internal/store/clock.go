@@ -117,8 +117,12 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	return c.last
 }
 
-// followLocked returns the Clock's time after a new reading of the other clock: the Clock's own time
-// since the last reading, corrected by the new reading.
+// followLocked returns the Clock's time after a new reading of the other clock. The reading is at,
+// and was made at the steady time now; shown is a time that another server has already used in this
+// store, or 0. followLocked adds the steady time since the last reading to the Clock's last time,
+// then corrects the sum by at: it runs a little slower or faster if the difference is at most
+// maxDrift, follows at if the other clock was set forwards, and ignores at if it was set back. The
+// result is at least shown.
 func (c *Clock) followLocked(at, shown machine.Time, now time.Duration) machine.Time {
 	pace := c.paceLocked(now)
 	switch off := at.Sub(pace); {
