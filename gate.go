@@ -187,7 +187,8 @@ type GatePace struct {
 	Per Duration `json:"per"`
 	// Set says whether an operator has set the rate.
 	Set bool `json:"set,omitempty"`
-	// Tokens is the number of runs that may start at this moment.
+	// Tokens is the number of runs that may start at this moment, besides those of executions that the
+	// rate has already let through.
 	Tokens int `json:"tokens"`
 }
 

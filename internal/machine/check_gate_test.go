@@ -70,6 +70,13 @@ func (k *keeper) checkEntered(f *faults, e *Execution, next map[belay.GateID]Tim
 			f.add("G16", "%s is not among the members of its limit", e.ID)
 		}
 	}
+	unused := e.admitted()
+	if e.Gate.Kind() == belay.GateRate {
+		unused &^= PlaceLimit
+	}
+	if e.Gate != "" && unused != 0 {
+		f.add("G16", "%s waits at %s and keeps the unused places %b", e.ID, e.Gate, unused)
+	}
 	rests := e.State == belay.Pending || e.State == belay.Waiting
 	switch {
 	case owned && e.Gates != nil && e.Gates.Concurrency != nil && e.Places&PlaceLimit == 0:
