@@ -2,15 +2,43 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/wire"
 )
 
+// gateKinds are the kinds of gates.
+var gateKinds = []string{belay.GateLimit, belay.GateRate, belay.GateTarget, belay.GateQueue, belay.GateWorkflow}
+
+// checkGate refuses an id that cannot be the id of a gate, as a Backend without a server does. In a path
+// such an id could lead to another route.
+func checkGate(op string, id belay.GateID) error {
+	name := id.Name()
+	if slices.Contains(gateKinds, id.Kind()) && name != "" && len(name) <= belay.MaxName && utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, unicode.IsControl) {
+		return nil
+	}
+	return &belay.Error{Code: belay.CodeInvalid, Op: op, Message: fmt.Sprintf("%q is not the id of a gate: an id is a "+
+		"kind (%s), a colon and a name of at most %d bytes without control characters", id,
+		strings.Join(gateKinds, ", "), belay.MaxName)}
+}
+
 // Gates lists gates.
 func (c *Client) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error) {
+	if f.Kind != "" && !slices.Contains(gateKinds, f.Kind) {
+		return belay.GatePage{}, &belay.Error{
+			Code: belay.CodeInvalid, Op: "list gates", Message: fmt.Sprintf(
+				"there is no kind %q of gates; the kinds are %s", f.Kind, strings.Join(gateKinds, ", ")),
+		}
+	}
+	f.Limit = min(max(f.Limit, 0), 1000)
 	q := url.Values{}
 	set(q, "kind", f.Kind)
 	set(q, "cursor", f.Cursor)
@@ -20,11 +48,17 @@ func (c *Client) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage,
 
 // Gate reads one gate.
 func (c *Client) Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, error) {
+	if err := checkGate("read gate", id); err != nil {
+		return belay.GateDetail{}, err
+	}
 	return get[belay.GateDetail](ctx, c, "read gate "+string(id), gatePath(id), nil)
 }
 
 // ChangeGate changes a gate. It makes an operation id if the change has none.
 func (c *Client) ChangeGate(ctx context.Context, g belay.GateChange) (belay.GateDetail, error) {
+	if err := checkGate(string(g.Action)+" gate", g.Gate); err != nil {
+		return belay.GateDetail{}, err
+	}
 	if g.Op.IsZero() {
 		g.Op = belay.OpID(c.set.ids())
 	}

@@ -47,7 +47,7 @@ func (r *Reader) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage,
 	page := belay.GatePage{Gates: []belay.GateInfo{}}
 	q := store.Query{Of: store.Objects, Kind: machine.GateObject, After: f.Cursor, Limit: f.Limit}
 	if f.Kind != "" {
-		if err := machine.CheckGate("list gates", belay.Gate(f.Kind, "any")); err != nil {
+		if err := machine.CheckGateKind("list gates", f.Kind); err != nil {
 			return page, err
 		}
 		q.After = max(q.After, f.Kind+":")

@@ -208,6 +208,14 @@ func CheckGate(op string, id belay.GateID) error {
 	return checkName(op, "the gate's name", id.Name(), true)
 }
 
+// CheckGateKind refuses a word that is not a kind of gates.
+func CheckGateKind(op, kind string) error {
+	if !slices.Contains(gateKinds, kind) {
+		return refuse(belay.CodeInvalid, op, "there is no kind %q of gates; the kinds are %s", kind, oneOf(gateKinds))
+	}
+	return nil
+}
+
 func oneOf(words []string) string {
 	text := words[0]
 	for i, w := range words[1:] {

@@ -205,6 +205,29 @@ var gates = []testCase{
 		e.within("end", time.Since(e.began), 2*time.Minute, 4*time.Minute)
 	}},
 
+	{"ids that no gate has are refused", func(e *env) {
+		for _, id := range []belay.GateID{
+			"", "/", ".", "..", "x", "queue:", ":x", "Queue:x", "queue:\a", "queue:\x00", "queue:\xff", "resource:x",
+			belay.Gate(belay.GateQueue, strings.Repeat("n", belay.MaxName+1)), "../keys", "queue",
+		} {
+			_, err := e.b.Gate(e.ctx, id)
+			e.refused(fmt.Sprintf("read %q", id), err, belay.CodeInvalid, "")
+			_, err = e.b.ChangeGate(e.ctx, belay.GateChange{Gate: id, Action: belay.GatePause})
+			e.refused(fmt.Sprintf("pause %q", id), err, belay.CodeInvalid, "")
+		}
+		for _, kind := range []string{"x", "Queue", "queue:", "*"} {
+			_, err := e.b.Gates(e.ctx, belay.GateFilter{Kind: kind})
+			e.refused(fmt.Sprintf("list %q", kind), err, belay.CodeInvalid, "")
+		}
+		e.changed("queue:..", belay.GatePause)
+		for _, limit := range []int{-1, 0, 5000} {
+			page, err := e.b.Gates(e.ctx, belay.GateFilter{Limit: limit})
+			if err != nil || len(page.Gates) != 1 || page.Gates[0].ID != "queue:.." {
+				e.Errorf("limit %d: %+v, %v", limit, page, err)
+			}
+		}
+	}},
+
 	{"changes that no gate allows are refused", func(e *env) {
 		for _, c := range []belay.GateChange{
 			{Gate: "target:x", Action: belay.GateSetLimit, Max: 5}, {Gate: "queue:q", Action: belay.GateForceOpen},
