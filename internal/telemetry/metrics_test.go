@@ -137,6 +137,7 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 			`belay_dead_letters{reason="timeout"}`:                               1,
 			`belay_dead_letters{reason="permanent_error"}`:                       0,
 			`belay_dead_letters{reason="max_retries"}`:                           0,
+			`belay_dead_letters{reason="no_worker"}`:                             0,
 			`belay_dead_letters{reason="lost"}`:                                  0,
 			`belay_workers{state="open"}`:                                        0,
 			`belay_executions_overdue{state="running"}`:                          0,
@@ -281,6 +282,7 @@ func TestReasonsAreAClosedSet(t *testing.T) {
 		`belay_dead_letters{reason="lost"}`: 2, `belay_dead_letters{reason="other"}`: 7,
 		`belay_dead_letters{reason="timeout"}`:     0,
 		`belay_dead_letters{reason="max_retries"}`: 0, `belay_dead_letters{reason="permanent_error"}`: 0,
+		`belay_dead_letters{reason="no_worker"}`: 0,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
