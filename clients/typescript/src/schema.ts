@@ -1066,6 +1066,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runs/{id}/target": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask whether a run may call a target, or report how the call ended
+         * @description A target is an external service with a circuit breaker. Before a call, the answer says whether the breaker lets the call through. If it does not, end the run with fail and the class circuit_open, and name the target in the error: the execution then waits until the target is called again, and no attempt is charged.
+         */
+        post: operations["callTarget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stream-tokens": {
         parameters: {
             query?: never;
@@ -1344,6 +1364,8 @@ export interface components {
             next_retry_at?: string;
             /** Format: date-time */
             opened_at?: string;
+            /** Format: int64 */
+            probes?: number;
             reason?: string;
             state: string;
             /** Format: int64 */
@@ -1453,6 +1475,8 @@ export interface components {
             opened_at?: string;
             /** @description A pause by an operator, which shuts the target whatever the state of its circuit breaker is. */
             paused?: components["schemas"]["GatePaused"];
+            /** Format: int64 */
+            probes?: number;
             reason?: string;
             state: string;
             /** Format: int64 */
@@ -1678,6 +1702,7 @@ export interface components {
             failed_by?: "execution_timeout_monitor" | "reaper" | "dispatcher" | "dead_letter_handler";
             message: string;
             stack?: string;
+            target?: string;
         };
         GateBreaker: {
             /** @description The name of the actor, if the request needs no key. */
@@ -2592,6 +2617,30 @@ export interface components {
             wait_ms?: number;
             /** @description What the run waits for. A text that begins with signal or child is shown as the reason of the wait; otherwise the reason is timer or signal. */
             wait_text?: string;
+        };
+        TargetAnswer: {
+            /** @description Whether the target may be called now; false after the end of a call. */
+            open: boolean;
+            /** @description The call tries a target that has failed before. If its end is not reported within 30 seconds, the call counts as failed. */
+            probe?: boolean;
+            /**
+             * Format: int64
+             * @description The time after which the circuit breaker lets calls through by itself, if that is known.
+             */
+            retry_after_ms?: number;
+            /** @description The reason for which the target must not be called. */
+            why?: string;
+        };
+        TargetCall: {
+            /**
+             * @description How the call ended; without it, the call is about to begin. failed: the target is to blame. released: the call failed, and the target is not to blame. The end of a probe must be reported, and the end of another call only if it is failed.
+             * @enum {string}
+             */
+            outcome?: "succeeded" | "failed" | "released";
+            /** @description Distinguishes calls that the run makes at the same time. */
+            step?: string;
+            /** @description The external service, such as payments:charge. */
+            target: string;
         };
         Token: {
             /** @enum {string} */
@@ -6110,6 +6159,63 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Execution"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            428: components["responses"]["PreconditionRequired"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    callTarget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the write: a repeat with the same key is answered like the first request. */
+                "Idempotency-Key"?: string;
+                /** @description The field lease_id of the claim. Without the header the status is 428. */
+                "Lease-Id"?: string;
+                /** @description The token of the run; it may be left out. */
+                "Lease-Token"?: number;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "target": "payments:charge",
+                 *       "step": "charge the card"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TargetCall"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TargetAnswer"];
                 };
             };
             400: components["responses"]["BadRequest"];
