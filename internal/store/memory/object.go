@@ -62,21 +62,18 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 		return store.Found{}, err
 	}
 	f := q.Fill()
-	if q.Of == store.Objects {
-		s.listObjects(q, f)
-		return f.Found, nil
-	}
 	switch q.Of {
+	case store.Objects:
+		s.listObjects(q, f)
 	case store.OneGate:
 		s.showGate(q, f)
-		return f.Found, nil
 	case store.NeedingLanes, store.Needing:
 		s.listNeeding(q, f)
-		return f.Found, nil
-	}
-	for _, a := range slices.Backward(s.audit) {
-		if compareAudit(a, last) < 0 && !f.Audit(copyOf(a)) {
-			break
+	case store.Trail:
+		for _, a := range slices.Backward(s.audit) {
+			if compareAudit(a, last) < 0 && !f.Audit(copyOf(a)) {
+				break
+			}
 		}
 	}
 	return f.Found, nil

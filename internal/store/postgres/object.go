@@ -106,31 +106,27 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	limit++ // to find out whether there is a next page
 	err = s.query(ctx, func(p *pipe) {
 		f = q.Fill()
+		full := false
 		switch q.Of {
 		case store.OneGate:
 			showGate(p, q, f, limit-1)
-			return
 		case store.NeedingLanes:
 			listNeedingLanes(p, f, limit-1)
-			return
 		case store.Needing:
 			listNeeding(p, q, f, s.Now(), limit-1)
-			return
-		}
-		full := false
-		if q.Of == store.Objects {
+		case store.Objects:
 			p.add(listObjects, func(r columns) error {
 				o, err := table.Scan(table.Objects, r)
 				full = full || err == nil && !f.Object(o, r.int(7)-store.RowBytes)
 				return err
 			}).string(string(q.Kind)).string(q.After).int(limit).int(bytes)
-			return
+		case store.Trail:
+			p.add(listAudit, func(r columns) error {
+				a, err := table.Scan(table.Trail, r)
+				full = full || err == nil && !f.Audit(a)
+				return err
+			}).int(int64(last.At)).string(string(last.Kind)).string(last.Name).int(last.Version).int(limit)
 		}
-		p.add(listAudit, func(r columns) error {
-			a, err := table.Scan(table.Trail, r)
-			full = full || err == nil && !f.Audit(a)
-			return err
-		}).int(int64(last.At)).string(string(last.Kind)).string(last.Name).int(last.Version).int(limit)
 	})
 	if err != nil {
 		return store.Found{}, classify("list", err)
