@@ -60,11 +60,11 @@ func decodeStrict(t *testing.T, name string, each func(kind string) any) {
 }
 
 // flagsOf returns the flags of a command, as its help lists them.
-func (p *place) flagsOf(command string) []string {
+func (p *place) flagsOf(command ...string) []string {
 	p.t.Helper()
 	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)`).FindAllStringSubmatch(p.belay(command,
-		"--help").want(0).out, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)`).FindAllStringSubmatch(
+		p.belay(append(slices.Clone(command), "--help")...).want(0).out, -1) {
 		names = append(names, m[1])
 	}
 	if len(names) < 5 {

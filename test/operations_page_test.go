@@ -14,11 +14,11 @@ func TestTheOperationsPage(t *testing.T) {
 	page := read(t, "../docs/operations.md")
 	flags := make(map[string][]string)
 	lines := 0
-	for _, m := range regexp.MustCompile("(?:`|(?m:^)|/)belay ([a-z]+)((?: [^`\n#]*)?)").FindAllStringSubmatch(page,
-		-1) {
+	commands := regexp.MustCompile("(?:`|(?m:^)|/)belay ([a-z]+(?: (?:open|close|auto|set|rm)\\b)?)((?: [^`\n#]*)?)")
+	for _, m := range commands.FindAllStringSubmatch(page, -1) {
 		command := m[1]
 		if flags[command] == nil {
-			flags[command] = p.flagsOf(command)
+			flags[command] = p.flagsOf(strings.Fields(command)...)
 		}
 		for _, f := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(m[2], -1) {
 			if !slices.Contains(flags[command], f[1]) {
