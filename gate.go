@@ -70,7 +70,8 @@ type Concurrency struct {
 }
 
 // Rate limits how fast the runs of executions with the same Name start: within any period of the
-// length d, at most Max + Max·d/Per runs start, by the store's clock.
+// length d, at most Max + Max·d/Per runs start, by the store's clock. If executions give different
+// numbers under one Name, those of the newest one count, but not before all that wait have started.
 type Rate struct {
 	// Name is the name of the rate. The rate counts the runs of all executions with this name. The
 	// name has at most MaxName bytes.

@@ -81,8 +81,10 @@ func (e *Execution) ownGates() []Places {
 }
 
 // own returns a gate that the execution names, with the limit or rate that the execution names. An
-// operator's limit or rate stays in force. own returns nil if the fold has not read the gate. A rule
-// that only looks at the gate calls forgetTerms afterwards.
+// operator's limit or rate stays in force, and so does a rate under which other executions wait: a
+// later execution with another rate of the same name must not let them through faster. own returns
+// nil if the fold has not read the gate. A rule that only looks at the gate calls forgetTerms
+// afterwards.
 func (w *world) own(e *Execution, p Places) *gate {
 	g := w.gate(e.gateOf(p))
 	if g != nil {
@@ -98,12 +100,13 @@ func (w *world) own(e *Execution, p Places) *gate {
 		g.Limit, g.terms = &l, true
 	case p == PlaceRate:
 		named := Pace{e.Gates.Rate.Max, e.Gates.Rate.Per}
-		if g.Rate != nil && g.Rate.Named != nil && *g.Rate.Named == named {
+		if g.Rate != nil && g.Rate.Named != nil && (*g.Rate.Named == named || g.line > 0) {
 			break
 		}
 		r := Rate{Named: &named}
 		if g.Rate != nil { // tokens that were taken stay taken
 			r.Set, r.Full = g.Rate.Set, g.Rate.Full
+			r.limit(w.Now)
 		}
 		g.Rate, g.terms = &r, true
 	}

@@ -98,6 +98,7 @@ func (w *world) gate(id belay.GateID) *gate {
 		body, err := ReadGate(g.row)
 		if g.err = err; err == nil {
 			g.Gate = *body
+			g.dirty = g.Rate != nil && g.Rate.limit(w.Now)
 		}
 	} else if !g.counted {
 		return nil

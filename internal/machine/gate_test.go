@@ -312,6 +312,45 @@ func TestATokenIsTakenByTheRunThatStarts(t *testing.T) {
 	}
 }
 
+// Rule: while executions wait at a rate, an execution that names the rate with other numbers waits too
+// and does not change the rate.
+func TestARateStaysWhileExecutionsWait(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(24*time.Hour))
+	for range 3 {
+		s.submit(rate("api", 1, time.Hour))
+	}
+	if won := s.all(w); len(won) != 1 {
+		t.Fatalf("%d runs began", len(won))
+	}
+	fast := s.submit(rate("api", belay.MaxRate, time.Millisecond))
+	for range 5 {
+		s.pass(time.Second)
+		s.sweepGates()
+		if won := s.all(w); len(won) > 0 {
+			t.Fatalf("%d more runs began within seconds", len(won))
+		}
+	}
+	if e := s.row(fast); e.Gate != "rate:api" {
+		t.Errorf("it does not wait: %+v", *e)
+	}
+	for range 3 {
+		s.pass(time.Hour)
+		s.sweepGates()
+		if won := s.all(w); len(won) != 1 {
+			t.Fatalf("%d runs began in an hour", len(won))
+		}
+	}
+	s.submit(rate("api", 5, time.Second)) // nothing waits any more: the new numbers count
+	if won := s.all(w); len(won) != 1 {
+		s.pass(time.Second)
+		s.sweepGates()
+		if won = s.all(w); len(won) != 1 {
+			t.Errorf("%d runs began at the new rate", len(won))
+		}
+	}
+}
+
 // Rule: if the clock is set back by an hour, a rate lets the next run start after the time of one
 // token, and not only after the hour.
 func TestARateWorksAfterTheClockIsSetBack(t *testing.T) {
@@ -321,6 +360,40 @@ func TestARateWorksAfterTheClockIsSetBack(t *testing.T) {
 	}
 	if n := r.tokens(began.Add(2 * time.Hour)); n != 5 {
 		t.Errorf("%d tokens when it is full", n)
+	}
+}
+
+// Rule: if an operator makes a rate faster that was used up for a long time, the next runs start at the
+// new rate.
+func TestARateThatBecomesFasterOpensSoon(t *testing.T) {
+	for _, gate := range []belay.GateID{"rate:api", "queue:default", "workflow:job"} {
+		s := newStage(t)
+		w := s.worker("w", ttl(time.Hour))
+		pace := func(n int, per time.Duration) {
+			change := func(c *belay.GateChange) { c.Max, c.Per = n, belay.Duration(per) }
+			s.settled(s.set(gate, belay.GateSetRate, change))
+		}
+		pace(2, 24*time.Hour)
+		for range 6 {
+			s.submit(func(b *belay.Submission) {
+				if gate.Kind() == belay.GateRate {
+					rate(gate.Name(), 1, time.Hour)(b)
+				}
+			})
+		}
+		if won := s.all(w); len(won) != 2 {
+			t.Fatalf("%s: %d runs began", gate, len(won))
+		}
+		pace(1, time.Second)
+		begun := 0
+		for range 6 {
+			s.pass(time.Second)
+			s.sweepGates()
+			begun += len(s.all(w))
+		}
+		if begun != 4 {
+			t.Errorf("%s: %d of 4 began in six seconds", gate, begun)
+		}
 	}
 }
 

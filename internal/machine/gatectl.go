@@ -187,6 +187,8 @@ func (c *SetGate) change(w *world, op string, g *Gate) error {
 		}
 		if r.Set == nil && r.Named == nil {
 			g.Rate = nil
+		} else {
+			r.limit(w.Now)
 		}
 	case belay.GateForceOpen, belay.GateForceClosed, belay.GateAutomatic:
 		b := Breaker{State: BreakerClosed}

@@ -43,6 +43,16 @@ func (r *Rate) each() Time {
 // empty.
 func (r *Rate) full(now Time) Time { return min(max(r.Full, now), now+r.each()*Time(r.pace().Max)) }
 
+// limit moves Full to the time at which an empty bucket will be full, if Full is later: the clock was
+// set back, or the rate has become faster. Without it the bucket would stay empty until the old time.
+func (r *Rate) limit(now Time) (changed bool) {
+	full := r.full(now)
+	if changed = full < r.Full; changed {
+		r.Full = full
+	}
+	return changed
+}
+
 // tokens is the number of tokens in the bucket.
 func (r *Rate) tokens(now Time) int { return r.pace().Max - int((r.full(now)-now+r.each()-1)/r.each()) }
 
