@@ -72,6 +72,11 @@ type Owner interface {
 	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)
 	// Drain makes the worker claim nothing more. Its current runs continue.
 	Drain(ctx context.Context, id WorkerID) error
+	// Cordon makes the worker claim nothing until it is cordoned no more (c.Off). Its current runs
+	// continue. A cordon belongs to the session: it outlives restarts of the server, and ends with the
+	// session, so that a program that is started again is not cordoned. Cordon returns CodeConflict if
+	// the worker is draining, and CodeLeaseLost if the session has ended.
+	Cordon(ctx context.Context, c Cordon) error
 	// CloseWorker ends a session normally. Executions that the session still owns are released:
 	// another worker claims them, and their retry budget is not charged.
 	CloseWorker(ctx context.Context, id WorkerID) error

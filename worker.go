@@ -48,19 +48,25 @@ type WorkerSpec struct {
 // WorkerState is the state of a worker's session.
 type WorkerState uint8
 
-// The states of a session. The last three are final.
+// The states of a session. Closed, drained and lost are final.
 const (
 	WorkerOpen WorkerState = iota + 1
 	WorkerDraining
 	WorkerClosed
 	WorkerDrained
 	WorkerLost
+	// WorkerCordoned: an operator has stopped the worker from claiming, until the operator allows it
+	// again. The worker keeps its runs.
+	WorkerCordoned
 )
 
-var workerStateNames = [...]string{"", "open", "draining", "closed", "drained", "lost"}
+var workerStateNames = [...]string{"", "open", "draining", "closed", "drained", "lost", "cordoned"}
 
 // Ended reports whether the session has ended. An ended session stays ended.
-func (s WorkerState) Ended() bool { return s >= WorkerClosed }
+func (s WorkerState) Ended() bool { return s >= WorkerClosed && s <= WorkerLost }
+
+// Claims reports whether a worker in this state may claim executions now.
+func (s WorkerState) Claims() bool { return s == WorkerOpen }
 
 // String returns the state as one word.
 func (s WorkerState) String() string { return name(workerStateNames[:], int(s)) }
@@ -73,6 +79,13 @@ func (s *WorkerState) UnmarshalText(b []byte) error {
 	i, err := index("worker state", workerStateNames[:], string(b))
 	*s = WorkerState(i)
 	return err
+}
+
+// Cordon stops a worker from claiming executions, or with Off allows it again. A Cordon that changes
+// nothing is no error.
+type Cordon struct {
+	Worker WorkerID
+	Off    bool
 }
 
 // Worker is the session of a worker, read from the store at one moment.

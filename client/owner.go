@@ -59,6 +59,17 @@ func (c *Client) Drain(ctx context.Context, id belay.WorkerID) error {
 	})
 }
 
+// Cordon makes a worker claim nothing, or allows its claims again.
+func (c *Client) Cordon(ctx context.Context, r belay.Cordon) error {
+	verb := "cordon"
+	if r.Off {
+		verb = "uncordon"
+	}
+	return c.retry(ctx, &request{
+		op: verb + " " + r.Worker.String(), method: http.MethodPost, path: workerPath(r.Worker) + "/" + verb,
+	})
+}
+
 // CloseWorker ends a session normally.
 func (c *Client) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	return c.once(ctx, &request{op: "close " + id.String(), method: http.MethodDelete, path: workerPath(id)})

@@ -16,12 +16,14 @@ import (
 
 func (a *app) workersCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "workers", Short: "List workers, or drain a worker", Args: none,
+		Use: "workers", Short: "List, drain or cordon workers", Args: none,
 		Long: "List the workers, and the owners from outside (programs that are no workers and have locked an\n" +
-			"execution); or drain a worker, so that it claims nothing more, finishes its runs and ends.",
+			"execution); or drain a worker, so that it claims nothing more, finishes its runs and ends; or\n" +
+			"cordon a worker, so that it claims nothing until it is uncordoned.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.workersLsCommand(), a.workersDrainCommand())
+	c.AddCommand(a.workersLsCommand(), a.workersDrainCommand(), a.workersCordonCommand(false),
+		a.workersCordonCommand(true))
 	return c
 }
 
@@ -121,6 +123,42 @@ func (a *app) workersDrainCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// workersCordonCommand returns the command that cordons a worker, or with off uncordons it.
+func (a *app) workersCordonCommand(off bool) *cobra.Command {
+	c := &cobra.Command{
+		Use: "cordon NAME", Short: "Let a worker claim nothing for now", Args: exactly("the name or id of a worker"),
+		Long: "Cordon a worker: it claims nothing until belay workers uncordon, and keeps its runs. A cordon outlives\n" +
+			"restarts of the server. It ends with the worker's session: a worker that is started again is not\n" +
+			"cordoned. Executions with on_no_worker fail count a cordoned worker as connected. NAME is the worker's\n" +
+			"name, its id, or the last characters of the id.",
+		ValidArgsFunction: a.completeWorkers,
+	}
+	state := belay.WorkerCordoned
+	if off {
+		c.Use, c.Short, state = "uncordon NAME", "Let a cordoned worker claim again", belay.WorkerOpen
+		c.Long = "Let a cordoned worker claim executions again, at once. NAME is the worker's name, its id, or the last\n" +
+			"characters of the id."
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx := named(c)
+		id, err := a.workerID(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.writing(ctx, func(b belay.Backend) error {
+			if err := b.Cordon(ctx, belay.Cordon{Worker: id, Off: off}); err != nil {
+				return err
+			}
+			if a.output == "json" {
+				return screen.PrintJSON(a.out, map[string]any{"id": id, "state": state})
+			}
+			fmt.Fprintf(a.out, "%s is %s\n", id, state)
+			return nil
+		})
+	}
+	return c
 }
 
 // workerID returns the id of the worker that an argument names. The argument is a whole id or, for

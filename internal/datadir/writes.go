@@ -93,6 +93,11 @@ func (b *Backend) Drain(ctx context.Context, id belay.WorkerID) error {
 	return tell(ctx, b, belay.Backend.Drain, id)
 }
 
+// Cordon stops the claims of a worker for a while.
+func (b *Backend) Cordon(ctx context.Context, c belay.Cordon) error {
+	return tell(ctx, b, belay.Backend.Cordon, c)
+}
+
 // CloseWorker ends a session.
 func (b *Backend) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	return tell(ctx, b, belay.Backend.CloseWorker, id)

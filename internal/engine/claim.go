@@ -63,7 +63,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 				d.won(c, sent, r.Claims)
 				return r, err
 			}
-			if d.answered(c, r.Heartbeat.Drain); r.Heartbeat.Drain {
+			if d.answered(c, r); r.Heartbeat.Drain {
 				return &machine.Reply{}, nil // another server has drained the session
 			}
 			continue
@@ -113,7 +113,7 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	case over && !first:
 		d.unparkLocked(c)
 		return timeOver, nil
-	case gone || repeat || d.mayWinLocked(c, d.engine.store.Now()):
+	case gone || repeat || first && c.session.cordoned || d.mayWinLocked(c, d.engine.store.Now()):
 		c.sent = d.engine.committer.send(d.commandLocked(c, nil))
 		return awaitAnswer, c.sent
 	}
@@ -134,12 +134,13 @@ func (d *dispatcher) won(c *claim, sent *call, won []machine.Claimed) {
 	}
 }
 
-// answered makes a claim that has won nothing wait again. draining says that the reply to its
-// command reported the worker as draining.
-func (d *dispatcher) answered(c *claim, draining bool) {
+// answered makes a claim that has won nothing wait again. The reply to its command says whether the
+// worker is draining or cordoned.
+func (d *dispatcher) answered(c *claim, r *machine.Reply) {
 	d.mu.Lock()
 	c.sent = nil
-	c.session.draining = c.session.draining || draining
+	c.session.draining = c.session.draining || r.Heartbeat.Drain
+	c.session.cordoned = r.Cordoned
 	d.mu.Unlock()
 }
 

@@ -146,9 +146,11 @@ func (c *claim) notifyClaim() {
 	}
 }
 
-// wants reports whether the claim may win executions: it has free slots, and its worker is not
-// draining.
-func (c *claim) wants() bool { return c.request.Slots > 0 && !c.session.draining }
+// wants reports whether the claim may win executions: it has free slots, and its worker is
+// neither draining nor cordoned.
+func (c *claim) wants() bool {
+	return c.request.Slots > 0 && !c.session.draining && !c.session.cordoned
+}
 
 // mayWinLocked reports whether any lane of the claim may have an execution that is due.
 func (d *dispatcher) mayWinLocked(c *claim, now machine.Time) bool {

@@ -225,7 +225,7 @@ func (x *explainer) queued(e *machine.Execution) {
 		x.fact("none of the %d connected workers takes workflow %q%s from queue %q%s", living, e.Workflow, version(e),
 			e.Queue, labels(lane))
 	case free == 0:
-		x.fact("all %d workers that could run it have no free slot or are draining", able)
+		x.fact("all %d workers that could run it have no free slot, are draining or are cordoned", able)
 	default:
 		x.fact("%d of the %d workers that can run it have a free slot: it starts within moments", free, able)
 	}

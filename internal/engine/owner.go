@@ -30,6 +30,12 @@ func (e *Engine) Drain(ctx context.Context, id belay.WorkerID) error {
 	return err
 }
 
+// Cordon makes a worker claim nothing, or allows its claims again.
+func (e *Engine) Cordon(ctx context.Context, c belay.Cordon) error {
+	_, err := e.do(ctx, &machine.Cordon{Cordon: c})
+	return err
+}
+
 // CloseWorker ends a session on its worker's request. It wakes the sweeper, which releases the
 // executions of the session.
 func (e *Engine) CloseWorker(ctx context.Context, id belay.WorkerID) error {

@@ -16,6 +16,7 @@ type session struct {
 	lanes     []*lane // lanes that the session may claim from, highest priority first
 	attention bool    // the worker should send a heartbeat, because the reply contains news for it
 	draining  bool    // the session may claim nothing
+	cordoned  bool    // the session may claim nothing for now; each new claim finds out again
 	waiting   *claim
 	won       int          // number of executions that the session's last claim won
 	turn      string       // queue of the last execution that the session won
@@ -108,7 +109,7 @@ func (d *dispatcher) opened(spec belay.WorkerSpec, state belay.WorkerState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.openedLocked(spec)
-	s.draining = s.draining || state == belay.WorkerDraining
+	s.draining, s.cordoned = s.draining || state == belay.WorkerDraining, state == belay.WorkerCordoned
 }
 
 func (d *dispatcher) openedLocked(spec belay.WorkerSpec) *session {
@@ -131,6 +132,9 @@ func (d *dispatcher) changedLocked(w *machine.Worker) {
 		return
 	}
 	s := d.openedLocked(w.Spec)
+	if s.cordoned = w.State == belay.WorkerCordoned; !s.cordoned && s.waiting != nil {
+		s.waiting.notifyClaim()
+	}
 	if w.State == belay.WorkerDraining {
 		s.draining = true
 		d.attendLocked(w.ID)

@@ -62,6 +62,8 @@ var scopes = map[string][]belay.Scope{
 	"DELETE /v1/workers/{id}":         {belay.ScopeWorker},
 	"POST /v1/workers/{id}/claim":     {belay.ScopeWorker},
 	"POST /v1/workers/{id}/drain":     {belay.ScopeWorker, belay.ScopeOperate},
+	"POST /v1/workers/{id}/cordon":    {belay.ScopeOperate},
+	"POST /v1/workers/{id}/uncordon":  {belay.ScopeOperate},
 	"POST /v1/workers/{id}/heartbeat": {belay.ScopeWorker},
 
 	"GET /v1/gates":                     {belay.ScopeRead},

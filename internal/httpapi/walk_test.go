@@ -177,6 +177,8 @@ func (w *walker) worker() {
 	w.step(200, "POST", "/v1/await", `{"executions": ["`+id+`", "ex_0000000000000000000000000b"]}`)
 	w.step(422, "POST", "/v1/await", `{"executions": []}`)
 	w.step(200, "GET", "/v1/workers", "")
+	w.step(204, "POST", session+"/cordon", "")
+	w.step(204, "POST", session+"/uncordon", "")
 	w.step(204, "POST", session+"/drain", "")
 	w.step(204, "DELETE", session, "")
 }

@@ -56,6 +56,23 @@ func (a *api) workers() {
 		scopes:  []belay.Scope{belay.ScopeWorker, belay.ScopeOperate},
 		status:  http.StatusNoContent, errors: []int{http.StatusPreconditionFailed},
 	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.Drain(ctx, in.ID) })
+	for _, off := range []bool{false, true} {
+		r := route{
+			id: "cordonWorker", method: http.MethodPost, path: "/v1/workers/{id}/cordon", tag: "workers",
+			summary: "Let a worker claim nothing for now",
+			doc: "The worker keeps its runs. The cordon ends with the session, or when it is lifted; restarts of the " +
+				"server do not end it. A worker that is draining cannot be cordoned (409).",
+			scopes: []belay.Scope{belay.ScopeOperate}, status: http.StatusNoContent,
+			errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+		}
+		if off {
+			r.id, r.path, r.summary = "uncordonWorker", "/v1/workers/{id}/uncordon", "Let a cordoned worker claim again"
+			r.doc = "It claims again at once. A worker that is draining stays so (409)."
+		}
+		add(a, r, func(ctx context.Context, in *workerAt) (*struct{}, error) {
+			return nil, a.b.Cordon(ctx, belay.Cordon{Worker: in.ID, Off: off})
+		})
+	}
 	add(a, route{
 		id: "closeWorker", method: http.MethodDelete, path: "/v1/workers/{id}", tag: "workers",
 		summary: "End a session in order",

@@ -94,8 +94,11 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	if c.Number == x.ClaimNo {
 		return c.again(w)
 	}
-	if x.State == belay.WorkerDraining {
+	switch x.State {
+	case belay.WorkerDraining:
 		return Reply{Heartbeat: belay.HeartbeatReply{Drain: true}}, nil
+	case belay.WorkerCordoned:
+		return Reply{Cordoned: true}, nil
 	}
 	won := c.pick(w, x)
 	if len(won) > 0 {

@@ -210,6 +210,8 @@ type Reply struct {
 	Heartbeat belay.HeartbeatReply
 	Object    *Object // a copy, in its state after the command
 	Target    belay.TargetAnswer
+	// Cordoned says that a claim won nothing because its worker is cordoned.
+	Cordoned bool
 	// Shut are the lanes of a claim whose queue or workflow has a shut gate.
 	Shut []ShutLane
 	// Follow are commands that change other rows as a consequence of this command. If this process

@@ -73,7 +73,8 @@ func requiredEvents() []string {
 		"Lock refused: lease_lostexpired",
 		"Lock refused: idempotency_mismatch", "Renew", "Vacate", "Vacate repeated", "Vacate refused: conflict",
 		"reopened by a lock", "lost outside",
-		"letter lost", "letter max_retries", "letter permanent_error", "letter timeout", "letter no_worker", "NoWorker",
+		"letter lost", "letter max_retries", "letter permanent_error", "letter timeout",
+		"letter no_worker", "NoWorker", "Cordon",
 	}
 	for _, c := range []string{"Save", "Settle", "Renew"} {
 		if all = append(all, c); c != "Renew" {

@@ -158,8 +158,8 @@ func (c *Release) apply(w *world) (Reply, error) {
 // not name in its heartbeat; empty if the worker may still run it.
 func unclaimed(e *Execution, x *Worker) string {
 	switch {
-	case e.State == belay.Scheduled && x.State == belay.WorkerDraining:
-		return "its worker is draining and will not accept it"
+	case e.State == belay.Scheduled && (x.State == belay.WorkerDraining || x.State == belay.WorkerCordoned):
+		return "its worker is " + x.State.String() + " and will not accept it"
 	case e.State == belay.Running && e.ClaimNo != 0 && e.ClaimNo <= x.ClaimFloor:
 		return "the reply to its claim never reached the worker"
 	}

@@ -337,8 +337,8 @@ func (p *player) session() {
 		}})
 	default:
 		p.send([]Command{
-			&Drain{w}, &End{Worker: w}, &End{Worker: w, Dead: "it is dead"}, &Expire{w}, &Mark{}, &Mark{}, &Expire{w},
-			&Expire{w},
+			&Drain{w}, &End{Worker: w}, &End{Worker: w, Dead: "it is dead"}, &Expire{w}, &Mark{},
+			&Cordon{belay.Cordon{Worker: w}}, &Expire{w}, &Cordon{belay.Cordon{Worker: w, Off: true}},
 		}[p.n(8)])
 	}
 }

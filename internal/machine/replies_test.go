@@ -258,7 +258,7 @@ func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []C
 		f.add("sessions", "%s is gone", was.ID)
 	case was.State.Ended() && !reflect.DeepEqual(was, is):
 		f.add("sessions", "%s had ended as %s and is %s", was.ID, was.State, is.State)
-	case is.ClaimNo < was.ClaimNo || is.ClaimFloor < was.ClaimFloor || is.State < was.State:
+	case is.ClaimNo < was.ClaimNo || is.ClaimFloor < was.ClaimFloor || rank(is.State) < rank(was.State):
 		f.add("sessions", "%s went back: %+v, was %+v", was.ID, *is, *was)
 	case !is.State.Ended() && after.mark == before.now && is.ExpiresAt < min(before.expires(was),
 		before.now.Add(is.ttl())):
@@ -279,4 +279,13 @@ func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []C
 			f.add("G6", "%s was given up %s early", was.ID, before.expires(was).Sub(before.now))
 		}
 	}
+}
+
+// rank is the position of a session's state in the order in which states follow each other. A worker
+// may be cordoned and uncordoned while its session is open.
+func rank(s belay.WorkerState) belay.WorkerState {
+	if s == belay.WorkerCordoned {
+		return belay.WorkerOpen
+	}
+	return s
 }

@@ -29,8 +29,8 @@ func (c *Schedule) apply(w *world) (Reply, error) {
 	if x.Spec.External {
 		return Reply{}, refuseExternal(op, x)
 	}
-	if x.State == belay.WorkerDraining {
-		return Reply{}, refuse(belay.CodeConflict, op, "worker %s is draining", c.Worker)
+	if !x.State.Claims() {
+		return Reply{}, refuse(belay.CodeConflict, op, "worker %s is %s", c.Worker, x.State)
 	}
 	if !e.Ready().over(w.Now) {
 		return Reply{}, w.illegal(op, e, "it is not due")
@@ -79,7 +79,7 @@ func (c *Accept) apply(w *world) (Reply, error) {
 	if mine && e.State == belay.Running {
 		return Reply{Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil
 	}
-	if !mine || e.State != belay.Scheduled || x.State == belay.WorkerDraining {
+	if !mine || e.State != belay.Scheduled || !x.State.Claims() {
 		return Reply{}, w.illegal(op, e, "it is not scheduled to this worker with this token")
 	}
 	w.advance(e)

@@ -283,17 +283,11 @@ func (c *Drain) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	if x.State == belay.WorkerOpen {
+	if x.State != belay.WorkerDraining {
 		x.State = belay.WorkerDraining
 		w.changedWorker(x)
 	}
-	var r Reply
-	for _, e := range w.held(x.ID) {
-		if e.State == belay.Scheduled {
-			r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID})
-		}
-	}
-	return r, nil
+	return Reply{Follow: w.unscheduled(x)}, nil
 }
 
 // End ends a session because the worker closed it, or because a process on the worker's host has

@@ -20,6 +20,11 @@ var sessionSituations = []struct {
 	{"missing", nil},
 	{"open", func(*stage, belay.WorkerID) {}},
 	{"open/overdue", func(s *stage, _ belay.WorkerID) { s.pass(time.Minute) }},
+	{"cordoned", func(s *stage, id belay.WorkerID) { s.do(&Cordon{belay.Cordon{Worker: id}}) }},
+	{"cordoned/overdue", func(s *stage, id belay.WorkerID) {
+		s.do(&Cordon{belay.Cordon{Worker: id}})
+		s.pass(time.Minute)
+	}},
 	{"draining", func(s *stage, id belay.WorkerID) { s.do(&Drain{id}) }},
 	{"draining/overdue", func(s *stage, id belay.WorkerID) {
 		s.do(&Drain{id})
@@ -61,6 +66,8 @@ var sessionCommands = []sessionCommand{
 	}},
 	{"heartbeat", func(s *stage, id belay.WorkerID) Command { return s.beat(id) }},
 	{"drain", func(_ *stage, id belay.WorkerID) Command { return &Drain{id} }},
+	{"cordon", func(_ *stage, id belay.WorkerID) Command { return &Cordon{belay.Cordon{Worker: id}} }},
+	{"uncordon", func(_ *stage, id belay.WorkerID) Command { return &Cordon{belay.Cordon{Worker: id, Off: true}} }},
 	{"end", func(_ *stage, id belay.WorkerID) Command { return &End{Worker: id} }},
 	{"end by a proof of death", func(_ *stage, id belay.WorkerID) Command {
 		return &End{Worker: id, Dead: "no such process"}

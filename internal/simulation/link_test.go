@@ -251,6 +251,14 @@ func (l *link) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heartbea
 	})
 }
 
+// Cordon implements belay.Owner.
+func (l *link) Cordon(ctx context.Context, c belay.Cordon) error {
+	_, err := one[struct{}](ctx, l, "cordon", "", c, func(ctx context.Context, b belay.Backend) error {
+		return b.Cordon(ctx, c)
+	})
+	return err
+}
+
 // Drain implements belay.Owner.
 func (l *link) Drain(ctx context.Context, id belay.WorkerID) error {
 	_, err := one[struct{}](ctx, l, "drain", "", id, func(ctx context.Context, b belay.Backend) error {

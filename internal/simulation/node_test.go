@@ -191,6 +191,8 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("claim %x %d", c.Worker, c.Number)
 	case *machine.Heartbeat:
 		return fmt.Sprintf("heartbeat %x %d", c.Worker, c.ClaimSeen)
+	case *machine.Cordon:
+		return fmt.Sprintf("cordon %x %v", c.Worker, c.Off)
 	case *machine.Drain:
 		return fmt.Sprintf("drain %x", c.Worker)
 	case *machine.End:

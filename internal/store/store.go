@@ -11,7 +11,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -238,7 +237,10 @@ func (q WorkerQuery) Of(rows []WorkerRow) []WorkerRow {
 	})
 	slices.SortFunc(rows, func(a, b WorkerRow) int {
 		if a.State.Ended() != b.State.Ended() {
-			return cmp.Compare(a.State, b.State) // the states of living sessions come before the others
+			if a.State.Ended() {
+				return 1
+			}
+			return -1
 		}
 		return slices.Compare(b.ID[:], a.ID[:])
 	})

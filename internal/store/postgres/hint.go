@@ -64,7 +64,9 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 		}
 	}
 	for _, x := range c.Workers {
-		if x.State != belay.WorkerOpen {
+		// A cordoned worker need not send a heartbeat at once; a server that does not know of the cordon
+		// learns of it from the reply to the worker's next claim.
+		if x.State != belay.WorkerOpen && x.State != belay.WorkerCordoned {
 			t.worker(x.ID)
 		}
 		if x.New {

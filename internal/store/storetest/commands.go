@@ -325,7 +325,12 @@ func (w *walker) end() machine.Command {
 	return &machine.End{Worker: w.worker()}
 }
 
-func (w *walker) drain() machine.Command { return &machine.Drain{Worker: w.worker()} }
+func (w *walker) drain() machine.Command {
+	if w.chance(2) {
+		return &machine.Cordon{Cordon: belay.Cordon{Worker: w.worker(), Off: w.chance(2)}}
+	}
+	return &machine.Drain{Worker: w.worker()}
+}
 
 func (w *walker) heartbeat() machine.Command {
 	h := belay.Heartbeat{Worker: w.worker(), ClaimSeen: int64(w.number(0, 4))}

@@ -20,7 +20,7 @@ var labels = []string{
 	"repeated cancel",
 	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key",
 	"repeated revoke key", "submit with gates", "set gate", "repeated set gate", "admit", "outcome", "call target",
-	"no worker",
+	"no worker", "cordon", "uncordon",
 }
 
 // label names the kind of a command.
@@ -71,6 +71,11 @@ func label(c machine.Command) string {
 		return "lose"
 	case *machine.Expire:
 		return "expire"
+	case *machine.Cordon:
+		if c.Off {
+			return "uncordon"
+		}
+		return "cordon"
 	case *machine.Drain:
 		return "drain"
 	case *machine.Heartbeat:

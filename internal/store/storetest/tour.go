@@ -264,6 +264,8 @@ func (g *guide) sessions(worker belay.WorkerID) {
 	accept := &machine.Accept{Worker: worker, Execution: id, Token: scheduled.Token}
 	g.must(accept)
 	g.must(accept)
+	g.must(&machine.Cordon{Cordon: belay.Cordon{Worker: worker}})
+	g.must(&machine.Cordon{Cordon: belay.Cordon{Worker: worker, Off: true}})
 	g.must(&machine.Drain{Worker: worker})
 	g.must(&machine.End{Worker: worker})
 	alone := g.submitted(belay.Policy{OnNoWorker: belay.FailNoWorker})

@@ -34,6 +34,45 @@ var stops = []testCase{
 		}
 	}},
 
+	{"a cordoned worker keeps its run and claims nothing until it is uncordoned", func(e *env) {
+		e.hire(register("w", func(ctx context.Context, in any) (string, error) {
+			return work(ctx, "done", 20*time.Second)
+		}))
+		first := e.start(nil)
+		e.sleep(5 * time.Second)
+		all, err := e.b.Workers(e.ctx)
+		if err != nil || len(all) != 1 {
+			e.Fatal(err, all)
+		}
+		cordon := belay.Cordon{Worker: all[0].ID}
+		for range 2 { // the second changes nothing
+			if err := e.b.Cordon(e.ctx, cordon); err != nil {
+				e.Fatal(err)
+			}
+		}
+		second := e.start(nil)
+		want(e, first, "done")
+		e.sleep(10 * time.Minute)
+		e.wantState(second, belay.Pending)
+		if all, err = e.b.Workers(e.ctx); err != nil || len(all) != 1 || all[0].State != belay.WorkerCordoned {
+			e.Errorf("%+v, %v", all, err)
+		}
+		cordon.Off = true
+		if err := e.b.Cordon(e.ctx, cordon); err != nil {
+			e.Fatal(err)
+		}
+		lifted := time.Now()
+		want(e, second, "done")
+		e.within("start again", time.Since(lifted), 20*time.Second, 21*time.Second)
+		if err := e.b.Drain(e.ctx, cordon.Worker); err != nil {
+			e.Fatal(err)
+		}
+		if err := e.b.Cordon(e.ctx, cordon); belay.CodeOf(err) != belay.CodeConflict &&
+			belay.CodeOf(err) != belay.CodeLeaseLost { // it drains, or has ended already
+			e.Errorf("a draining worker was uncordoned: %v", err)
+		}
+	}},
+
 	{"an execution with on_no_worker fail ends if no connected worker can take it, now or later", func(e *env) {
 		start := func() belay.ExecutionID {
 			out, err := e.b.Submit(e.ctx, belay.Submission{

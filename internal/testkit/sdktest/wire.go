@@ -106,6 +106,11 @@ func (w *wire) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heartbea
 	return through(ctx, w, "heartbeat", h, w.Backend.Heartbeat)
 }
 
+func (w *wire) Cordon(ctx context.Context, c belay.Cordon) error {
+	_, err := through(ctx, w, "cordon", c, none(w.Backend.Cordon))
+	return err
+}
+
 func (w *wire) Drain(ctx context.Context, id belay.WorkerID) error {
 	_, err := through(ctx, w, "drain", id, none(w.Backend.Drain))
 	return err
