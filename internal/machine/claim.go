@@ -94,10 +94,10 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	if c.Number == x.ClaimNo {
 		return c.again(w)
 	}
-	switch x.State {
-	case belay.WorkerDraining:
+	if x.State == belay.WorkerDraining {
 		return Reply{Heartbeat: belay.HeartbeatReply{Drain: true}}, nil
-	case belay.WorkerCordoned:
+	}
+	if x.State == belay.WorkerCordoned {
 		return Reply{Cordoned: true}, nil
 	}
 	won := c.pick(w, x)
