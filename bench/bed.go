@@ -85,13 +85,13 @@ func source(ctx context.Context, dir string) (string, error) {
 	return repo, err
 }
 
-// any reports whether the function like returns true for at least one requested trial whose store
+// any reports whether the function match returns true for at least one requested trial whose store
 // is available.
-func (b *bed) any(o options, like func(planned) bool) bool {
-	return slices.ContainsFunc(o.wanted(plan(o)), func(p planned) bool { return b.without[p.store] == nil && like(p) })
+func (b *bed) any(o options, match func(planned) bool) bool {
+	return slices.ContainsFunc(o.wanted(plan(o)), func(p planned) bool { return b.without[p.store] == nil && match(p) })
 }
 
-// needs reports whether a requested trial measures the contender who.
+// needs reports whether a requested trial measures the given contender.
 func (b *bed) needs(who string, o options) bool {
 	return b.any(o, func(p planned) bool { return p.Contender == who })
 }

@@ -12,7 +12,7 @@ import (
 // planned is a trial of the plan, without the address of its store.
 type planned struct {
 	trial.Request
-	store string // postgres, sqlite, or repo: files, and a store that the contender makes itself
+	store string // postgres, sqlite, or repo: the repository of the jobs; the contender makes its own store
 	once  bool   // the trial runs only in the first round, because it takes long and varies little
 }
 
