@@ -18,9 +18,10 @@ const pauses = 4
 // None is the prompt of a job that does nothing.
 const None = "none"
 
-// Agent returns the command of all agents, whose prompt is the number of a job, or None. A job
-// waits for its model for the duration think in all. The command contains the script itself and not
-// the path of a file in /tmp, because a job sees only its own files in /tmp.
+// Agent returns the command of all agents. The prompt that takes the place of {{prompt}} is the
+// number of a job, or None. A job waits for its model for the duration think in total. The command
+// contains the script itself and not the path of a file in /tmp, because a job sees only its own
+// files in /tmp.
 func Agent(think time.Duration) []string {
 	return []string{"sh", "-ec", script, "agent", fmt.Sprintf("%.3f", (think / pauses).Seconds()), "{{prompt}}"}
 }

@@ -23,6 +23,6 @@
 // # Disk
 //
 // The disk space below the trial's directory is counted in blocks, each file once even if it has
-// several names. It is measured from time to time while jobs run. The space before the first job,
-// which the clone or base takes, is subtracted.
+// several names. It is measured from time to time while jobs run. The space that is taken before
+// the first job, by the clone from which the jobs' work trees are made, is subtracted.
 package jobs

@@ -23,7 +23,7 @@ type Runner interface {
 	Run(ctx context.Context, i int) (said string, err error)
 	// Stop waits until no job runs; when ctx ends, it ends the running jobs. It returns for how
 	// long each job had the set-up lock (under which workspaces are made one at a time), or nil if
-	// the Runner has no such lock.
+	// the Runner does not measure these times.
 	Stop(ctx context.Context) (*trial.Times, error)
 	// Fetch fetches the branch of each job into the clone that is checked.
 	Fetch(ctx context.Context, clone string) error
