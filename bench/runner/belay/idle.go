@@ -12,7 +12,7 @@ import (
 // transactions per second: all transactions, and those that write.
 type usage struct{ memory, cpu, transactions, writes float64 }
 
-// usage measures the server for the duration long.
+// usage measures the server for the given duration.
 func (b *bed) usage(ctx context.Context, long time.Duration) (u usage, err error) {
 	var o *dbCounter
 	var before, after dbCounts

@@ -191,7 +191,7 @@ func (b *bed) connect(ctx context.Context) (_ belay.Backend, end func() error, _
 	return c, c.Close, nil
 }
 
-// observe measures the writes to the store and the resources of the server for the duration long,
+// observe measures the writes to the store and the resources of the server for the given duration,
 // in which the workers only send heartbeats.
 func (b *bed) observe(ctx context.Context, long time.Duration) (trial.Sample, error) {
 	s := trial.Sample{Values: make(map[string]float64)}

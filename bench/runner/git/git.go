@@ -162,7 +162,8 @@ func (w *worktrees) add(ctx context.Context, dir string, said *strings.Builder) 
 	return w.git(ctx, said, "worktree", "add", "--quiet", "--detach", dir, "origin/main")
 }
 
-// Stop returns for how long each job had the set-up lock.
+// Stop returns for how long each job had the set-up lock, under which worktrees are prepared and
+// removed one at a time.
 func (w *worktrees) Stop(context.Context) (*trial.Times, error) { return trial.TimesOf(w.held), nil }
 
 // tree lets all jobs work in the clone itself, one after the other.
@@ -185,5 +186,6 @@ func (t tree) Run(ctx context.Context, i int) (string, error) {
 	return said.String(), err
 }
 
-// Stop returns no times, because each job has the set-up lock until it ends.
+// Stop returns nil instead of the times for which the jobs had the set-up lock: in one tree a job
+// has this lock during all of its work, so these times would only show how long the jobs take.
 func (t tree) Stop(context.Context) (*trial.Times, error) { return nil, nil }

@@ -34,7 +34,7 @@ type holder struct {
 // Timeout returns -1: the job has no timeout.
 func (*holder) Timeout(*river.Job[held]) time.Duration { return -1 }
 
-// Work waits for the release.
+// Work runs until the job is released or ctx ends.
 func (h *holder) Work(ctx context.Context, _ *river.Job[held]) error {
 	if h.running.Add(1) == heldJobs {
 		close(h.all)
