@@ -14,8 +14,8 @@ const (
 	Tenfold       = 10 // the offered load, as a multiple of the best rate
 	Flood         = 5  // the length of the overload, in multiples of Request.For
 	tick          = 10 * time.Millisecond
-	maxUnanswered = 300 // the most calls of a producer without an answer: the calls of three seconds
-	Sampled       = 16  // the time is measured of one execution in Sampled
+	maxUnanswered = 300 // how many calls of a producer may be unanswered: the calls of three seconds
+	Sampled       = 16  // the time until the start is measured for every 16th execution
 	firstRows     = 100 // rows of one call while the best rate is searched
 )
 
@@ -31,8 +31,8 @@ var depths = []int64{2 * InFlight, 10 * InFlight}
 // wait, it waits, and drops the executions that become due during the wait. It also drops
 // executions that become due while 300 of its calls have no answer.
 type Crowd struct {
-	// Submit submits the executions from first on. It returns how many were accepted and, if some
-	// were not, how long the producer must wait.
+	// Submit submits as many executions as rows says, numbered from first on. It returns how many
+	// were accepted and, if some were not, how long the producer must wait.
 	Submit func(ctx context.Context, producer, first, rows int) (accepted int, wait time.Duration, err error)
 	// Ended counts the executions whose ends were acknowledged.
 	Ended Meter
@@ -130,7 +130,7 @@ func (c *Crowd) fill(ctx context.Context, producer int, depth int64) error {
 	return err
 }
 
-// flood lets the producers submit, all together at the given rate, for the duration long.
+// flood lets the producers submit, all together at the given rate, for the given duration.
 func (c *Crowd) flood(ctx context.Context, rate float64, long time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -179,7 +179,8 @@ func (p *producer) run(ctx context.Context, long time.Duration) {
 	}
 }
 
-// hand submits rows executions in one call. The end of the flood does not cancel the call.
+// hand submits the given number of executions in one call. The end of the flood does not cancel the
+// call.
 func (p *producer) hand(ctx context.Context, rows int) {
 	defer p.open.Add(-1)
 	c := p.crowd
@@ -200,7 +201,7 @@ func (p *producer) hand(ctx context.Context, rows int) {
 		c.answered(time.Since(begin))
 	default:
 		c.starts.Forget(first, rows)
-		wait += rand.N(wait/4 + 1) //nolint:gosec // as clients do, so as not to come back together
+		wait += rand.N(wait/4 + 1) //nolint:gosec // clients add a random wait too, to spread their retries
 		p.quiet.Store(time.Now().Add(wait).UnixNano())
 	}
 }

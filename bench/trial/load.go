@@ -82,10 +82,10 @@ func (m *Meter) read(to *reading, r Request) {
 	*to = reading{m.n.Load(), Now(r)}
 }
 
-// Loop lets several callers call do concurrently, first during a warm-up and then for r.For. Each
-// caller calls do again as soon as its last call has returned; i numbers the calls from 0. The
-// first error ends the loop. Loop returns the rate of m after the warm-up, and the number of all
-// calls.
+// Loop calls the function do from several concurrent callers, first during a warm-up and then for
+// r.For. Each caller repeats its call as soon as the last one has returned; i numbers the calls
+// from 0. The first error ends the loop. Loop returns the rate of m after the warm-up, and the
+// number of all calls.
 func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx context.Context, i int) error) (Done,
 	error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -121,8 +121,9 @@ func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx con
 	return d, nil
 }
 
-// Pace calls do rate times a second, at equal intervals, for the given time, whether or not earlier
-// calls have returned. Then it waits for all calls.
+// Pace calls the function do for the given duration, at equal intervals: rate is the number of
+// calls in a second. It does not wait for a call to return before the next call. At the end it
+// waits for all calls.
 func Pace(ctx context.Context, rate int, long time.Duration, do func(ctx context.Context, i int) error) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -150,8 +151,8 @@ func Pace(ctx context.Context, rate int, long time.Duration, do func(ctx context
 	return total, context.Cause(ctx)
 }
 
-// Bursts lets several callers call do concurrently, with at most BulkRows rows in a call, until n
-// rows are written.
+// Bursts calls the function do from several concurrent callers, with at most BulkRows rows in a
+// call, until n rows are written.
 func Bursts(ctx context.Context, r Request, callers, n int, do func(ctx context.Context, first, rows int) error) (Done,
 	error) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -29,7 +29,7 @@ const (
 	Loaded   Measure = "loaded"   // Drain in a store with many ended and many waiting executions
 	Hold     Measure = "hold"     // the cost of idle executions that have an owner
 	Idle     Measure = "idle"     // the cost of an idle server
-	Lease    Measure = "lease"    // a lone lease compared with a lone commit
+	Lease    Measure = "lease"    // the time to lock one execution, compared with one commit
 	Overload Measure = "overload" // ten times the best rate
 	Jobs     Measure = "jobs"     // coding agents at once on one repository
 )
