@@ -135,8 +135,8 @@ func grouped(pid int) (bool, error) {
 	return groupedAs(string(own), string(theirs)), nil
 }
 
-// groupedAs reports whether the process with the cgroups theirs is in the cgroup of a run that a
-// process with the cgroups own has started. Both texts have lines of the form
+// groupedAs reports whether one process is in the cgroup of a run that another process has started.
+// theirs lists the cgroups of the first process and own those of the second, in lines of the form
 // "number:controllers:path".
 func groupedAs(own, theirs string) bool {
 	places := make(map[string]string)

@@ -152,7 +152,7 @@ func (r *rules) allowFiles(o *order) error {
 	}
 	var hidden []string
 	if o.Isolation == Subreaper {
-		hidden = o.Hidden // in a mount namespace, mounts already hide them
+		hidden = o.Hidden // only Landlock hides them; in a mount namespace, mounts do
 	}
 	for _, root := range append([]string{"/"}, o.Readable...) {
 		rights := base

@@ -75,18 +75,18 @@ func survey(o *order, f facts) (Walls, *report) {
 	return w, lack
 }
 
-// mean is one means that can enforce a wall, such as mounts; the field is says whether this means
-// was applied.
+// mean is a means that can enforce a wall, such as mounts. applied says whether it enforces the
+// wall in this run.
 type mean struct {
-	is   bool
-	name string
+	applied bool
+	name    string
 }
 
 // joinMeans joins the names of the means that were applied.
 func joinMeans(all ...mean) string {
 	var names []string
 	for _, m := range all {
-		if m.is {
+		if m.applied {
 			names = append(names, m.name)
 		}
 	}

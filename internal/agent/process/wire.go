@@ -99,8 +99,7 @@ func newWire(conn net.Conn) *wire {
 	return &wire{conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn)}
 }
 
-// send sends a message. It returns an error if the message cannot be written within the duration
-// within.
+// send sends a message. It returns an error if it cannot write the message in the given time.
 func (w *wire) send(message any, within time.Duration) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(within)); err != nil {
 		return err
