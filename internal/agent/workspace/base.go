@@ -193,7 +193,7 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	closeAll(e.files) // the peer gets an end of file only after every copy of the line is closed
+	closeAll(e.files) // the peer gets an end of file only after every copy of the socket is closed
 	e.files = nil
 	a, err := t.wait()
 	if err != nil {

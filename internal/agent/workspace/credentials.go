@@ -68,9 +68,9 @@ func lookUp(text []byte, repo string) (found Login, ok bool, err error) {
 	return found, ok, nil
 }
 
-// below reports whether path equals the directory other or lies below it.
-func below(path, other string) bool {
-	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(other, "/"))
+// below reports whether path equals the directory dir or lies below it.
+func below(path, dir string) bool {
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
 	return ok && (rest == "" || rest[0] == '/')
 }
 

@@ -46,8 +46,8 @@
 //
 //   - The reader reads a local source as the user who owns it, and a source of root as the keeper.
 //     It may write nothing. It gets a descriptor of the source's directory, which this process
-//     opened by a checked path without symbolic links. It starts an upload-pack for each line on
-//     which a keeper speaks.
+//     opened by a checked path without symbolic links. It starts an upload-pack for each line that
+//     a keeper uses.
 //   - The keeper (Manager.Keeper) reads one base and fetches into it: over lines that lead to the
 //     reader, or to an ssh that this process starts with its own user's keys, or by https. It has
 //     the network and the credential only to fetch by https.

@@ -24,7 +24,7 @@ const hello = "\n"
 // peer is the process that answers a git fetch for a source. A keeper (the helper that fetches)
 // reaches it over lines, which are sockets.
 type peer interface {
-	// line makes a new line to the peer and returns the end of the line for the keeper.
+	// line makes a new line (a socket) to the peer and returns the end that the keeper gets.
 	line() (*os.File, error)
 	// end ends the peer and waits for it. It returns the peer's error output, or the reason why the
 	// peer did not answer.
@@ -177,7 +177,8 @@ func (p *readerPeer) line() (*os.File, error) {
 	return f, nil
 }
 
-// hangUp closes the lines that no keeper uses, so that the reader can end.
+// hangUp closes the lines (sockets) that no keeper uses, so that the reader stops waiting for a
+// message on them and can end.
 func (p *readerPeer) hangUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -68,10 +68,10 @@ func (s *salvage) differences(ctx context.Context, from, to string) ([]differing
 	return all, nil
 }
 
-// withoutLargest returns a copy of the tree to in which the files with the largest changes are as
-// in the tree from. The remaining changes have at most room bytes together.
-func (s *salvage) withoutLargest(ctx context.Context, from, to string, room int64) (string, error) {
-	all, err := s.differences(ctx, from, to)
+// withoutLargest returns a copy of newTree in which the files with the largest changes are as in
+// oldTree. The remaining changes have at most room bytes together.
+func (s *salvage) withoutLargest(ctx context.Context, oldTree, newTree string, room int64) (string, error) {
+	all, err := s.differences(ctx, oldTree, newTree)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +90,7 @@ func (s *salvage) withoutLargest(ctx context.Context, from, to string, room int6
 			fmt.Fprintf(&info, "%s %s\t%s\x00", d.was.mode, d.was.object, d.name)
 		}
 	}
-	return s.proof.writeTree(ctx, filepath.Join(s.proof.dir, "less.index"), to, info.String())
+	return s.proof.writeTree(ctx, filepath.Join(s.proof.dir, "less.index"), newTree, info.String())
 }
 
 // overhead is the estimated number of bytes that a file takes in a patch in addition to its content
@@ -120,9 +120,10 @@ func (s *salvage) sizes(ctx context.Context, all []differing) error {
 	return nil
 }
 
-// nameMissing records as lost each file that differs between the trees less and to.
-func (s *salvage) nameMissing(ctx context.Context, less, to string) error {
-	all, err := s.differences(ctx, less, to)
+// nameMissing records as lost each file that differs between newTree and partTree, the tree with
+// only a part of the changes.
+func (s *salvage) nameMissing(ctx context.Context, partTree, newTree string) error {
+	all, err := s.differences(ctx, partTree, newTree)
 	names := make([]string, 0, len(all))
 	for _, d := range all {
 		names = append(names, d.name)

@@ -148,10 +148,10 @@ func (p *private) find(ctx context.Context, names []string) (map[string]object, 
 	return found, nil
 }
 
-// writeTree changes the tree from and returns the resulting tree. info lists the changes in the
-// format of git update-index.
-func (p *private) writeTree(ctx context.Context, index, from, info string) (string, error) {
-	if _, err := p.git(ctx, command{index: index, args: []string{"read-tree", from}}); err != nil {
+// writeTree applies the changes in info to oldTree and returns the resulting tree. The changes are
+// in the format of git update-index.
+func (p *private) writeTree(ctx context.Context, index, oldTree, info string) (string, error) {
+	if _, err := p.git(ctx, command{index: index, args: []string{"read-tree", oldTree}}); err != nil {
 		return "", err
 	}
 	if err := p.updateIndex(ctx, index, info); err != nil {

@@ -131,12 +131,13 @@ func nonBlocking(line *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "line"), nil
 }
 
-// answer waits until a keeper (the helper that fetches) has sent hello on a line, and then runs git
-// upload-pack on that line.
+// answer waits until a keeper (the helper that fetches) sends the message hello on a line (a socket
+// from the keeper), and then runs git upload-pack with this socket as its standard input and
+// output.
 func (r *reader) answer(ctx context.Context, line *os.File) {
 	defer line.Close()
 	if _, err := io.ReadFull(line, make([]byte, len(hello))); err != nil {
-		return // the keeper closed the line without using it
+		return // the keeper closed the socket without using it
 	}
 	_ = unix.SetNonblock(int(line.Fd()), false) // git expects a blocking descriptor
 	cmd := exec.CommandContext(ctx, r.g.bin, "upload-pack", "--strict", r.name)

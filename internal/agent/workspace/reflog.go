@@ -19,13 +19,13 @@ const (
 // logEntry is a line of a reflog: the previous object, the new object, and the rest of the line.
 type logEntry struct{ was, object, rest string }
 
-// withPrevious returns the entry e with was as its previous object. If was is "", the entry gets a
-// name of zeros as its previous object, which in a reflog means that there was no object.
-func (e logEntry) withPrevious(was string) logEntry {
-	if was == "" {
-		was = strings.Repeat("0", len(e.object))
+// withPrevious returns a copy of the entry with another previous object. If previous is "", this
+// object is a name of zeros, which in a reflog means that there was no object.
+func (e logEntry) withPrevious(previous string) logEntry {
+	if previous == "" {
+		previous = strings.Repeat("0", len(e.object))
 	}
-	return logEntry{was, e.object, e.rest}
+	return logEntry{previous, e.object, e.rest}
 }
 
 var logForm = regexp.MustCompile(`^([0-9a-f]{40,64}) ([0-9a-f]{40,64}) ([^\t]*<[^\t]*> [0-9]{1,12} [+-][0-9]{4}(?:\t.*)?)$`)

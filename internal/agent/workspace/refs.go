@@ -195,7 +195,7 @@ func (r *repository) text() []byte {
 	return b.Bytes()
 }
 
-// refsOf parses the output of text.
+// refsOf parses refs in the format that the method text writes.
 func refsOf(text []byte) (refs, links map[string]string) {
 	refs, links = make(map[string]string), make(map[string]string)
 	for line := range strings.SplitSeq(string(text), "\n") {

@@ -195,10 +195,10 @@ func (s *salvage) list(ctx context.Context, p *private, tree string) (map[string
 	return all, err
 }
 
-// count counts the changes between the commit that was checked out and the tree to.
-func (s *salvage) count(ctx context.Context, to string) error {
+// count counts the changes between the commit that was checked out and the given tree.
+func (s *salvage) count(ctx context.Context, tree string) error {
 	out, err := s.proof.git(ctx, command{args: []string{
-		"diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", s.at.Commit, to,
+		"diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", s.at.Commit, tree,
 	}})
 	if err != nil {
 		return err

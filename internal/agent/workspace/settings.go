@@ -156,8 +156,8 @@ func settings(ctx context.Context, p *private, repo *repository, lost *losses) [
 	return keepNow
 }
 
-// withSettings returns the configuration current, in which the settings that Salvage keeps have the
-// values in restored.
+// withSettings returns the current configuration, but with the restored values of all settings that
+// Salvage keeps.
 func withSettings(current, restored []setting) []byte {
 	all := slices.DeleteFunc(slices.Clone(current), func(s setting) bool { return keptSettings.MatchString(s.key) })
 	keep, _ := kept(restored) // restored is checked again, because it may come from an attacker

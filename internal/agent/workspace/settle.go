@@ -15,9 +15,9 @@ import (
 // a workspace.
 const settlePause = 20 * time.Millisecond
 
-// Settle salvages and removes every dead workspace for which mine returns true. If another process
-// is salvaging such a workspace, Settle waits for it, while Sweep would not wait. After Settle the
-// work of these workspaces is in [Manager.Kept].
+// Settle salvages and removes every dead workspace for which the function mine returns true. If
+// another process is salvaging such a workspace, Settle waits for it, while Sweep would not wait.
+// After Settle the work of these workspaces is in [Manager.Kept].
 func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {

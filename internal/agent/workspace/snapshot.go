@@ -42,9 +42,10 @@ func (s *salvage) saveFiles(ctx context.Context, index []leaf) error {
 	return s.count(ctx, to)
 }
 
-// snapshot returns a tree of the files that are now in the work tree: the files in the tree from or
-// in the index that still exist, and the new files that no .gitignore names. It passes each path to
-// git by name, so that git does not search the work tree, where it would find nested repositories.
+// snapshot returns a tree of the files that are now in the work tree: the known files (those in the
+// given tree or in the index) that still exist, and the new files that no .gitignore names. It
+// passes each path to git by name, so that git does not search the work tree, where it would find
+// nested repositories.
 func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (string, error) {
 	tracked, err := s.list(ctx, s.proof, from)
 	if err != nil {

@@ -48,8 +48,9 @@ func (p *sshPeer) line() (*os.File, error) {
 	return near, nil
 }
 
-// answer waits until a keeper (the helper that fetches) has sent hello on a line, and then starts
-// ssh for that line.
+// answer serves one line (a socket): far is one end of the socket, and a keeper (the helper that
+// fetches) has the other end. answer waits until the keeper sends the message hello, and then
+// starts ssh with far as its standard input and output.
 func (p *sshPeer) answer(far *os.File) {
 	defer far.Close()
 	if _, err := io.ReadFull(far, make([]byte, len(hello))); err != nil {

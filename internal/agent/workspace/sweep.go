@@ -166,8 +166,8 @@ func free(lock string) bool {
 	return f.Close() == nil
 }
 
-// whileLocked locks the file lock and calls do. If another process has the lock, whileLocked does
-// not call do and returns nil.
+// whileLocked calls the function do while this process has the lock on the given file. If another
+// process has the lock, whileLocked returns nil and does not call do.
 func whileLocked(lock string, do func() error) error {
 	f, err := tryLock(lock)
 	if err != nil {
