@@ -325,9 +325,9 @@ func (b *book) entries() []promise.Entry {
 	return out
 }
 
-// deadline returns the latest time at which a node must have done the work that becomes due at the
-// time due. The node whose commit c wrote this time does the work promptly, except while faults
-// prevent it. Another node finds the work with its next slow poll.
+// deadline returns the time by which a node must have done work that becomes due at the given time.
+// The node that set this time, in the commit c, does the work promptly, except while faults prevent
+// it. Another node finds the work with its next slow poll.
 func (b *book) deadline(due time.Duration, c *commit) time.Duration {
 	latest := time.Duration(1<<63 - 1)
 	for _, n := range b.w.nodes {
@@ -345,6 +345,6 @@ func (b *book) deadline(due time.Duration, c *commit) time.Duration {
 	return latest
 }
 
-// real returns the virtual time, since the simulation began, at which the store's clock first showed
-// the time at.
+// real returns the virtual time, since the simulation began, at which the store's clock first
+// showed the given time.
 func (b *book) real(at machine.Time) time.Duration { return b.clockShows(at, b.w.zero) }

@@ -148,12 +148,13 @@ func (g *rig) persist(call func(context.Context) error) error {
 	}
 }
 
-// auto calls do, and carries out without a fault every call that do causes, until do has returned.
-func (g *rig) auto(do func()) {
+// auto calls the function act. Until act has returned, every call that act makes is carried out
+// without a fault.
+func (g *rig) auto(act func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		do()
+		act()
 	}()
 	g.healing.Store(true)
 	g.drainGate(done)

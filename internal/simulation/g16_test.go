@@ -292,7 +292,8 @@ func g5parked(f *finding) {
 	}
 }
 
-// g5late finds a gate that had room and a line for too long by the given moment.
+// g5late finds a gate that had room while executions waited in its line, for longer than allowed at
+// the given moment.
 func (f *finding) g5late(r *gateRow, now time.Duration) {
 	if r.room == 0 || now <= r.room {
 		return

@@ -58,19 +58,20 @@ func g5idle(f *finding) {
 	}
 }
 
-// afterShut returns the first moment, not before from, from which no span lies within a duration.
-func afterShut(from, within time.Duration, shut ...[]span) time.Duration {
+// afterShut returns the beginning of the first period of the given length that does not begin before
+// earliest and that no span overlaps.
+func afterShut(earliest, length time.Duration, shut ...[]span) time.Duration {
 	for again := true; again; {
 		again = false
 		for _, spans := range shut {
 			for _, x := range spans {
-				if x.from < from+within && x.to > from {
-					from, again = x.to, true
+				if x.from < earliest+length && x.to > earliest {
+					earliest, again = x.to, true
 				}
 			}
 		}
 	}
-	return from
+	return earliest
 }
 
 func (f *finding) slotUse() []*slotUse {

@@ -11,8 +11,8 @@ import (
 // the owner's last accepted heartbeat, and the last recovery of the store or of all servers that a
 // commit recorded. A lost session ends between t+TTL and t+TTL+1s, and never earlier, except after
 // a death that its own host has proven. After a gap in the marks of life (times that each engine
-// writes at short intervals), no session expires before a commit has extended all sessions. Watchers
-// receive a loss within a second.
+// writes at short intervals), no session expires before a commit has extended all sessions.
+// Watchers receive the event of the loss within a second.
 func g6(f *finding) {
 	for _, x := range f.shifts {
 		for i := 1; i < len(x.versions); i++ {
@@ -74,8 +74,9 @@ func g6silent(f *finding, x *shift) {
 	}
 }
 
-// g6watchers checks that watchers receive a loss within a second if no fault delays it. A watcher
-// of another node receives the loss with that node's next slow poll, if the hint is lost.
+// g6watchers checks that watchers receive the event of a loss (an execution has lost its owner)
+// within a second if no fault delays it. If the hint is lost, a watcher of another node receives
+// the event with that node's next slow poll.
 func g6watchers(f *finding) {
 	lost := make(map[belay.ExecutionID]map[int64]time.Duration)
 	for _, s := range f.stories {

@@ -115,13 +115,13 @@ func (g *gate) remove(t *ticket) bool {
 	return i >= 0
 }
 
-// those returns the waiting calls for which holds returns true, sorted by name.
-func (g *gate) those(holds func(*ticket) bool) []*ticket {
+// those returns the waiting calls for which the function wanted returns true, sorted by name.
+func (g *gate) those(wanted func(*ticket) bool) []*ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var out []*ticket
 	for _, t := range g.held {
-		if holds(t) {
+		if wanted(t) {
 			out = append(out, t)
 		}
 	}

@@ -165,8 +165,8 @@ func isHalfOpen(g *machine.Gate) bool {
 // probesToClose is the number of probes that must succeed to close a circuit breaker.
 const probesToClose = 2
 
-// opens returns the moment, not before now, from which the gate has room for one more execution if
-// nothing changes, 0 if there is none.
+// opens returns the earliest moment, now or later, at which the gate has room for one more
+// execution if nothing changes, or 0 if there is no such moment.
 func (r *gateRow) opens(now machine.Time) machine.Time {
 	g, at := &r.now, now
 	if g.Pause != nil {
@@ -194,7 +194,7 @@ func (r *gateRow) opens(now machine.Time) machine.Time {
 		if free <= 0 {
 			return 0
 		}
-		// The bucket has one more token when it is at most as empty as after free - 1 tokens were taken.
+		// A token is free when at most free - 1 tokens are missing; at g.Rate.Full none is missing.
 		each := machine.Time(0).Add((p.Per.D() + time.Duration(p.Max) - 1) / time.Duration(p.Max))
 		at = max(at, min(g.Rate.Full, now+each*machine.Time(p.Max))-each*machine.Time(free-1))
 	}

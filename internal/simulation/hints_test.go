@@ -19,8 +19,9 @@ type hinting struct{ *gated }
 
 var _ store.Hinter = hinting{}
 
-// Listen passes the hints of other nodes to heed until the node crashes or stops. It begins when the
-// driver lets the call go. If the driver makes the call fail, the node gets the error and polls.
+// Listen passes the hints of other nodes to the function heed until the node crashes or stops. It
+// begins when the driver lets the call go. If the driver makes the call fail, the node gets the
+// error and polls.
 func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 	if _, err := s.hold(ctx, "listen"); err != nil {
 		return err

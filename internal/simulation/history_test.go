@@ -77,8 +77,8 @@ type carried struct {
 // span is a period. Its limits are durations since the beginning of the simulation.
 type span struct{ from, to time.Duration }
 
-// offset says that, from the moment real on, the wall clock of the store is ahead of the virtual time
-// by the duration by.
+// offset describes how the store's wall clock was set: from the virtual time real on, this clock is
+// ahead of the virtual time by the duration in the field by.
 type offset struct{ real, by time.Duration }
 
 func (h *history) committed(c *commit) {
@@ -180,8 +180,8 @@ func (h *history) settle() {
 }
 
 // clockShows returns the virtual time, since the simulation began, at which the store's clock first
-// showed the time at. The store's clock is as far ahead of the virtual time as its wall clock ever
-// was: when the wall clock is set back, the store's clock does not go back.
+// showed the given time. The store's clock is as far ahead of the virtual time as its wall clock
+// ever was: when the wall clock is set back, the store's clock does not go back.
 func (h *history) clockShows(at machine.Time, zero time.Time) time.Duration {
 	want := at.Time().Sub(zero)
 	ahead := time.Duration(0)

@@ -15,7 +15,7 @@ func (w *world) judge(t *ticket) (fate, time.Duration) {
 	case atBatch:
 		if w.rng.Float64() < w.plan.merged {
 			f := w.storeFate(t)
-			t.life.next = &f
+			t.life.commitFate = &f
 		}
 		return goes, 0
 	case atStore:

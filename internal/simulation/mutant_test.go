@@ -28,8 +28,8 @@ type mutant struct {
 	after  func(*world, *mutantState, *machine.Rows, *machine.Changes) bool
 	// due and read change replies of the store.
 	due func(*world, *mutantState, *store.Due)
-	// prune changes the moment up to which the store deletes executions: executions that ended
-	// before this moment.
+	// prune changes the moment before which an execution must have ended so that the store deletes
+	// it.
 	prune func(*world, *machine.Time)
 	read  func(store.Read, *machine.Record)
 	// ready changes the lanes in which the store finds a ready execution.

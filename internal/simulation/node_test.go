@@ -37,10 +37,10 @@ type life struct {
 
 	closed chan struct{}
 	ids    atomic.Uint64
-	// next is the fate of the commit that follows a batch, if the driver decided the fate together
-	// with the fate of the batch. The driver writes next while the committer waits at the gate, and
-	// the committer reads next after that.
-	next *fate
+	// commitFate is the fate of the commit that follows a batch, if the driver has decided both
+	// fates together. The driver writes it while the committer waits at the gate, and the committer
+	// reads it afterwards.
+	commitFate *fate
 	// heed passes a hint about another node's commit to the node; nil if the node does not listen.
 	// late has the delayed hints, which the node gets together with the next hint. heed and late
 	// are used only while all goroutines wait.
@@ -154,8 +154,8 @@ func (x *life) planned(op string) *fate {
 	if op != "commit" {
 		return nil
 	}
-	f := x.next
-	x.next = nil
+	f := x.commitFate
+	x.commitFate = nil
 	return f
 }
 

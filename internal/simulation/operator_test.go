@@ -76,8 +76,8 @@ func (o *operator) change(ctx context.Context, g belay.GateChange) {
 	o.persist(ctx, func(ctx context.Context) error { _, err := o.link.ChangeGate(ctx, g); return err })
 }
 
-// writeGates makes the gates of a submission. Most submissions that name one limit give it the same
-// number; all that name one rate give it the same numbers.
+// writeGates makes the gates of a submission. Submissions that name the same limit mostly give it
+// the same number; submissions that name the same rate always give it the same numbers.
 func writeGates(r *rand.Rand) belay.Gates {
 	var g belay.Gates
 	odd := r.IntN(30) / 29

@@ -25,7 +25,7 @@ var sometimes = []string{
 	"breaker forced", "probe passed", "probe failed",
 }
 
-// tally counts those of the events in sometimes that the checkers do not count.
+// tally counts the events in the list sometimes that no checker counts.
 func (b *book) tally() {
 	for _, s := range b.stories {
 		b.tallyRows(s)

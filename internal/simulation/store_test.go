@@ -20,8 +20,8 @@ type gated struct {
 var _ store.Store = (*gated)(nil)
 
 // hold waits until the driver has decided the fate of a call. An error means that the call must not
-// be carried out. Otherwise the caller carries the call out, calls told with the call's error, and
-// returns the error that told returns.
+// be carried out. Otherwise the caller carries the call out, passes its error to the function told,
+// and returns the error that told returns.
 func (s *gated) hold(ctx context.Context, op string) (told func(error) error, err error) {
 	if s.life.dead.Load() {
 		return nil, errUnknown(op)
