@@ -19,14 +19,14 @@ type book struct {
 	beats     map[belay.WorkerID][]*entry
 	deaths    map[int][]time.Time // by pid, the times at which the process ended, whatever ended it
 	sometimes map[string]int
-	away      []span          // the result of impossible
-	places    []*place        // the result of allPlaces
+	away      []span          // the periods in which the servers could not act
+	places    []*place        // the sessions of all workers, with their runs
 	expired   []time.Duration // the times from a session's deadline to its end, if the servers could act
 	// the times from a session's deadline to its end, if the servers could not act for some time
 	hindered []time.Duration
 	proven   []time.Duration // the times from the kill of a worker to the end of its session
-	picked   []time.Duration // the times from due to claimed, if a worker was idle
-	noticed  []time.Duration // the times from a loss until a watcher received it
+	picked   []time.Duration // the times from due to claimed, of executions for which a worker was idle
+	noticed  []time.Duration // the times from a loss until a watcher received its event
 }
 
 // The types of the history that package promise checks.

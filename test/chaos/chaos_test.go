@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Before any fault, the test submits roots for the time warming, and then measures the throughput
-// for the time measuring. A short run measures for less time.
+// Before any fault, the test submits roots for the duration warming, and then measures the
+// throughput for the duration measuring. A short run measures for less time.
 const (
 	warming   = 3 * time.Second
 	measuring = 4 * time.Second
@@ -328,8 +328,8 @@ func (c *crowd) calmLife(ctx context.Context) bool {
 	return false
 }
 
-// load submits roots at the given rate until ctx ends. The clients of these roots continue until
-// the second context, lives, ends.
+// load submits roots at the given rate until the context ctx ends. The clients of these roots
+// continue until the context lives ends.
 func (c *crowd) load(ctx, lives context.Context, rate float64) {
 	began, n := time.Now(), 0
 	for ; pause(ctx, time.Until(began.Add(time.Duration(float64(n)/rate*float64(time.Second))))) == nil; n++ {

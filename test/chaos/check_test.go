@@ -59,7 +59,7 @@ func (b *book) inspect(by ...check) []*finding {
 	return out
 }
 
-// told calls each with every recorded call of the given kind and ending.
+// told passes every recorded call of the given kind and ending to the function each.
 func (b *book) told(kind string, end promise.Ending, each func(*entry)) {
 	for i := range b.Told {
 		if e := &b.Told[i]; e.Kind == kind && e.End == end {

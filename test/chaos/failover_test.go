@@ -113,7 +113,7 @@ func newCluster(t *testing.T) (*world, []*standby) {
 	return w, all
 }
 
-// failover stops the standbys in behind, so that they miss the newest commits. Then it kills the
+// failover stops the given standbys, so that they miss the newest commits. Then it kills the
 // primary, and promotes the first of these standbys. It returns the time from the promotion until a
 // server acknowledges a submission.
 func (w *world) failover(ctx context.Context, kill func(), behind []*standby) time.Duration {

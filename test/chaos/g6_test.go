@@ -10,8 +10,8 @@ import (
 // g6 checks G6, that a loss is detected within a bounded time. Let h be the time of an owner's last
 // accepted heartbeat, and t the later of h and the last recorded recovery of the store or of all
 // servers (the grace in the owner's session). The owner is declared lost in [t+TTL, t+TTL+1s], and
-// never earlier, unless its own host has proven its death. Watchers receive the loss within a
-// second.
+// never earlier, unless its own host has proven its death. Watchers receive the event of the
+// loss within a second.
 func g6(f *finding) {
 	for _, w := range f.sessions {
 		g6beats(f, w)
@@ -110,8 +110,9 @@ func g6expired(f *finding, w *belay.Worker) {
 // queued up during the outage.
 const catchingUp = 5 * time.Second
 
-// g6watchers checks that watchers receive a loss within a second, if the servers could act and if
-// the watcher's stream was open at the loss. The checker g15 checks streams that break off.
+// g6watchers checks that watchers receive the event of a loss (an execution has lost its owner)
+// within a second, if the servers could act and if the watcher's stream was open at the loss. The
+// checker g15 checks streams that break off.
 func g6watchers(f *finding) {
 	for i := range f.Seen {
 		x := &f.Seen[i]

@@ -8,9 +8,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The limit and the rate that all servers share. Together with the short scripts, the numbers leave
-// far more room than the submissions need, so that they do not delay the end of the run; the
-// executions of one submission are more than the limit allows.
+// The limit and the rate that all servers share. The scripts are short, and the limit and the rate
+// let far more executions through than are submitted, so that they do not delay the end of the run.
+// But one submission has more executions than the limit lets run at the same time.
 const (
 	gateName  = "chaos"
 	mostGated = 5

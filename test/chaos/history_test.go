@@ -64,27 +64,25 @@ func (h *history) died(pid int) {
 	h.deaths = append(h.deaths, death{pid, time.Now()})
 }
 
-// answered records the status with which a server answered an invalid input. If this status is
-// wrong, what describes the input; otherwise what is empty.
-func (h *history) answered(with, what string) {
+// answered records the status with which a server answered an invalid input. If the server should
+// have answered otherwise, passed describes the input and the answer; else it is empty.
+func (h *history) answered(status, passed string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.bad[with]++
-	if what != "" {
-		h.passed = append(h.passed, what)
+	h.bad[status]++
+	if passed != "" {
+		h.passed = append(h.passed, passed)
 	}
 }
 
-// troubled records a period in which the servers could not act. The period begins at from and ends
-// now.
+// troubled records a period in which the servers could not act: the time since from.
 func (h *history) troubled(what string, from time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trouble = append(h.trouble, span{what, from, time.Now()})
 }
 
-// harmed records a period in which a worker was down or stopped. The period begins at from and ends
-// now.
+// harmed records a period in which a worker was down or stopped: the time since from.
 func (h *history) harmed(worker string, from time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 const (
 	jobQueue = "commands"
 	jobTTL   = 9 * time.Second
-	// A command that writes nothing for at least the time frozen counts as frozen.
+	// A command counts as frozen if it writes nothing for at least this time.
 	frozen = time.Second
 )
 

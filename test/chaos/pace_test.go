@@ -2,21 +2,22 @@ package chaos
 
 import "sync"
 
-// pace keeps the two worlds of a short run, which run at the same time, from disturbing each other:
-// one world at a time measures its throughput; no fault happens before all worlds have measured it;
-// and no world reads and checks its results, which takes all the processor time that there is,
-// before nothing in any world must happen within a time limit. In a long run one world ends before
-// the next world joins, so no world waits.
+// pace keeps the two worlds of a short run, which run at the same time, from disturbing each other.
+// Only one world at a time measures its throughput, and no fault happens before all worlds have
+// measured it. Reading and checking the results takes all the processor time that there is, so no
+// world begins with it while another world still has to do something within a time limit. In a long
+// run one world ends before the next world joins, so no world waits.
 type pace struct {
-	turn sync.Mutex // to measure
-	// the worlds that have to measure their throughput, and the worlds with time limits
+	turn sync.Mutex // locked by the world that measures
+	// measuring counts the worlds that have not measured their throughput yet, and hurried counts
+	// the worlds that still have to do something within a time limit
 	measuring, hurried sync.WaitGroup
 }
 
 // member is the part of one world in a pace.
 type member struct {
 	*pace
-	measured, calmed func() // no longer measuring, no longer hurried
+	measured, calmed func() // measuring and hurried no longer count this world
 }
 
 // join adds a world. All worlds that run at the same time join before the first of them runs.
@@ -32,7 +33,8 @@ func (m *member) leave() {
 	m.calmed()
 }
 
-// measure calls throughput while no other world does, and waits until all worlds have measured.
+// measure calls the function throughput while no other world measures, and waits until all worlds
+// have measured.
 func (m *member) measure(throughput func()) {
 	m.turn.Lock()
 	throughput()
@@ -41,8 +43,8 @@ func (m *member) measure(throughput func()) {
 	m.measuring.Wait()
 }
 
-// calm says that nothing in this world must happen within a time limit any more, and waits until
-// the same is true of all worlds.
+// calm declares that this world does not have to do anything within a time limit any more, and
+// waits until all worlds have declared this.
 func (m *member) calm() {
 	m.calmed()
 	m.hurried.Wait()

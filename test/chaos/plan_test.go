@@ -46,19 +46,20 @@ type draft struct {
 	length time.Duration
 }
 
-// each adds one fault in each interval of the length rate, and at least one fault. Each fault lasts
-// between least and most; who() is its victim, and kind() is its kind.
-func (d *draft) each(rate time.Duration, who, kind func() string, least, most time.Duration) {
-	n := max(1, int((d.length+rate-1)/rate))
+// each divides the run into intervals of at most the given length, and adds one fault at a random
+// moment in each of them. The functions who and kind choose its victim and its kind; it lasts
+// between least and most.
+func (d *draft) each(interval time.Duration, who, kind func() string, least, most time.Duration) {
+	n := max(1, int((d.length+interval-1)/interval))
 	for i := range n {
 		at := d.length/time.Duration(n)*time.Duration(i) + between(d.r, 0, d.length/time.Duration(n))
 		d.plan = append(d.plan, fault{at, who(), kind(), between(d.r, least, most)})
 	}
 }
 
-// turn, one and deal return functions that choose names: turn chooses the names in turn, one
-// chooses a random name each time, and deal chooses each name once, in random order, before it
-// repeats any.
+// turn, one and deal return functions that choose names. The function that turn returns takes the
+// names in turn; that of one takes a random name each time; that of deal takes each name once, in
+// random order, before it repeats any.
 func (d *draft) turn(name string, of []int) func() string {
 	n := d.r.IntN(len(of))
 	return func() string { n++; return fmt.Sprint(name, of[n%len(of)]) }

@@ -176,7 +176,7 @@ func (r *record) only(wanted func(belay.ExecutionID) bool) *record {
 	return &p
 }
 
-// event changes the first event that fits accepts.
+// event changes the first event for which the function fits returns true.
 func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*belay.Event)) bool {
 	for _, s := range p.stories {
 		for i := range s.Events {
@@ -189,7 +189,7 @@ func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*bela
 	return false
 }
 
-// tale changes the first execution that fits accepts.
+// tale changes the first execution for which the function fits returns true.
 func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
 	for _, s := range p.stories {
 		if fits(s) {
@@ -200,7 +200,8 @@ func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
 	return false
 }
 
-// entry changes the first entry whose execution exists and that fits accepts.
+// entry changes the first entry whose execution exists and for which the function fits returns
+// true.
 func (p *planting) entry(fits func(*entry) bool, change func(*entry)) bool {
 	for i := range p.record.Told {
 		e := &p.record.Told[i]
@@ -218,7 +219,7 @@ func (p *planting) entry(fits func(*entry) bool, change func(*entry)) bool {
 	return false
 }
 
-// session changes the first session that fits accepts.
+// session changes the first session for which the function fits returns true.
 func (p *planting) session(fits func(*belay.Worker) bool, change func(*belay.Worker)) bool {
 	for i := range p.record.Sessions {
 		if w := &p.record.Sessions[i]; fits(w) {

@@ -69,8 +69,8 @@ func (w *world) lockTable(ctx context.Context, f fault) {
 	w.fault("table locked")
 }
 
-// undisturbed calls do until it returns no error, because another fault of the database may
-// interrupt a call.
+// undisturbed calls the function do until it returns no error, because another fault of the
+// database may interrupt a call.
 func (w *world) undisturbed(ctx context.Context, do func() error) {
 	for do() != nil {
 		if pause(ctx, 300*time.Millisecond) != nil {

@@ -128,7 +128,7 @@ func (w *writer) write(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// acknowledged returns the writes that were acknowledged before the time by.
+// acknowledged returns the writes that were acknowledged before the given time.
 func (h *history) acknowledged(by time.Time) (all []entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -73,7 +73,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// end waits for the process to end, and kills the process after the duration within.
+// end waits for the process to end, and kills the process if it still runs after the given time.
 func (p *process) end(within time.Duration) {
 	t := time.NewTimer(within)
 	defer t.Stop()

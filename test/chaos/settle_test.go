@@ -53,8 +53,8 @@ func (w *world) open(ctx context.Context, s *server) ([]belay.Execution, error) 
 }
 
 // settle waits until all executions have ended. While it waits, it resumes paused executions, and
-// sends the signal for which an execution waits if no client has sent it. It returns descriptions
-// of the executions that are still open after the time settling.
+// sends the signal for which an execution waits if no client has sent it. When the time limit
+// settling is over, it returns descriptions of the executions that are still open.
 func (w *world) settle(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()

@@ -32,8 +32,8 @@ type follower struct {
 	n    int
 }
 
-// follow takes executions from next and watches them one after the other, each until its end. When
-// ctx ends, follow takes no further execution and returns.
+// follow takes executions from the channel next and watches them one after the other, each until
+// its end. When ctx ends, follow takes no further execution and returns.
 func (f *follower) follow(ctx, healed context.Context, next <-chan belay.ExecutionID) {
 	for {
 		select {
