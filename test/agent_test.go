@@ -328,7 +328,7 @@ func TestJobsAreEvicted(t *testing.T) {
 
 // Rule: no more than MAX_QUEUE_DEPTH jobs run or wait, however many requests arrive at once, also
 // after a restart of the server. The server refuses a further request, and says after which time to
-// repeat it. A repeat of an accepted request is not a further request.
+// repeat it. It still accepts a repeat of an accepted request.
 func TestJobsBeyondTheQueueDepthAreRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

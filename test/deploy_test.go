@@ -35,8 +35,9 @@ func deployFile(t *testing.T, name string) string {
 	return read(t, filepath.Join("..", "deploy", name))
 }
 
-// decodeStrict decodes each document of a YAML file. It calls each with the document's kind, and
-// decodes the document into the value that each returns. An unknown key is an error.
+// decodeStrict decodes each document of a YAML file. It passes the document's kind to the function
+// each, and decodes the document into the value that this function returns. An unknown key is an
+// error.
 func decodeStrict(t *testing.T, name string, each func(kind string) any) {
 	t.Helper()
 	text := deployFile(t, name)

@@ -16,9 +16,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// divided is a real server and two workers: the far one is behind a proxy that causes faults, and
-// the near one takes over when the far one loses the execution. The far worker owns the execution
-// when the faults begin.
+// divided is a real server and two workers: the far worker is behind a proxy that causes faults,
+// and the near worker takes over when the far worker loses the execution. The far worker owns the
+// execution when the faults begin.
 type divided struct {
 	*place
 	server    *started

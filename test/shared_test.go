@@ -315,8 +315,8 @@ func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	p.clean()
 }
 
-// begunAgain waits until the second step has begun a second time. It fails if the process by ends
-// earlier.
+// begunAgain waits until the second step has begun a second time. It fails the test if the process
+// that should repeat this step ends earlier.
 func (g *gated) begunAgain(by *started) {
 	g.t.Helper()
 	by.until("the second step has begun again", func() bool { return strings.Count(g.ledger(), "s1 ") == 2 })

@@ -79,7 +79,7 @@ type watched struct {
 	newest   atomic.Int64 // the token of the new owner, once there is one
 	saves    atomic.Int64
 	late     atomic.Int64 // checkpoints that arrived under an older token
-	accepted atomic.Int64 // those checkpoints among late that the engine accepted
+	accepted atomic.Int64 // checkpoints counted in late that the engine nevertheless accepted
 }
 
 func (w *watched) Save(ctx context.Context, s belay.Save) (int64, error) {

@@ -39,11 +39,11 @@ func newestMigration(t *testing.T) (file string, shared bool) {
 	return strings.TrimPrefix(file, "../"), n < len(files)
 }
 
-// versions builds this version and an earlier version of Belay. It calls at for the commit of the
-// earlier version.
-func versions(t *testing.T, at func() (commit string, err error)) (before, after version) {
+// versions builds this version and an earlier version of Belay. The function earlier chooses the
+// commit of the earlier version.
+func versions(t *testing.T, earlier func() (commit string, err error)) (before, after version) {
 	t.Helper()
-	commit, err := at()
+	commit, err := earlier()
 	if err != nil {
 		if os.Getenv("BELAY_TEST_REQUIRE") == "" {
 			t.Skipf("an earlier version cannot be built: %v", err)

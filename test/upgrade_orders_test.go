@@ -18,9 +18,9 @@ import (
 // order is an order that a client submitted and whose end the client received.
 type order struct {
 	id belay.ExecutionID
-	// via is the version of the server that got the submission, at is the version of the server
-	// that the order's worker uses, and by is the version of that worker. A field is empty if its
-	// server or worker was replaced before the order ended.
+	// Versions: via is that of the server that got the submission, at that of the server that the
+	// order's worker uses, and by that of this worker. A field is empty if its server or worker was
+	// replaced before the order ended.
 	via, at, by string
 }
 
@@ -90,12 +90,13 @@ func (o *orders) submitOne(dice *rand.Rand) error {
 	return nil
 }
 
-// If the process m still runs the version named by was, same returns was, and otherwise "".
-func same(was string, m *process) string {
-	if m.version() != was {
+// same returns the given name of a version if the process m still runs this version, and otherwise
+// "".
+func same(name string, m *process) string {
+	if m.version() != name {
 		return ""
 	}
-	return was
+	return name
 }
 
 // ask repeats a request until a server answers it, each time at another server. A missing answer or

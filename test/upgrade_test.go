@@ -66,8 +66,8 @@ func (r *rollout) program(path string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// with runs a belay command of one version on the database, and waits for its end.
-func (r *rollout) with(v version, args ...string) result {
+// runWith runs a belay command of one version on the database, and waits for its end.
+func (r *rollout) runWith(v version, args ...string) result {
 	r.t.Helper()
 	cmd := r.program(v.belay)
 	cmd.Args = append(cmd.Args, args...)
@@ -115,7 +115,7 @@ func TestServersAreReplacedOneAtATime(t *testing.T) {
 
 	r.migrate(srv, before, after)
 	o.further(30, "at old servers, after the migration", anyOrder)
-	r.returns(srv, before)
+	r.restartOld(srv, before)
 
 	a := r.servers
 	a[0].replace(after)
@@ -164,11 +164,11 @@ func (r *rollout) migrate(srv *pgtest.Server, before, after version) {
 		Version int
 		SQL     string
 	}
-	decode(t, r.with(after, "migrate", "--dry-run", "-o", "json").want(0).out, &steps)
+	decode(t, r.runWith(after, "migrate", "--dry-run", "-o", "json").want(0).out, &steps)
 	if len(steps) == 0 && was == r.newest(srv, before) {
 		return
 	}
-	told := r.with(after, "migrate", "--dry-run").want(0)
+	told := r.runWith(after, "migrate", "--dry-run").want(0)
 	if len(steps) == 0 || steps[0].Version != was+1 {
 		t.Fatalf("steps %+v after schema %d", steps, was)
 	}
@@ -180,21 +180,21 @@ func (r *rollout) migrate(srv *pgtest.Server, before, after version) {
 	if now := number(t, srv, r.url, schema); now != was {
 		t.Errorf("the dry run has brought schema %d to %d", was, now)
 	}
-	r.with(after, "migrate").want(0).saying("migrated")
+	r.runWith(after, "migrate").want(0).saying("migrated")
 	if now, want := number(t, srv, r.url, schema), steps[len(steps)-1].Version; now != want {
 		t.Errorf("schema %d, want %d", now, want)
 	}
 }
 
-// returns starts a server of the old version after the migration, and checks the result. The server
-// must run if the schema allows its version and if its version can read which versions the schema
-// allows. Otherwise the server must print that it is too old.
-func (r *rollout) returns(srv *pgtest.Server, before version) {
+// restartOld starts a server of the old version after the migration, and checks the result. The
+// server must run if the schema allows its version and if its version can read which versions the
+// schema allows. Otherwise the server must print that it is too old.
+func (r *rollout) restartOld(srv *pgtest.Server, before version) {
 	t := r.t
 	t.Helper()
 	newest := r.newest(srv, before)
 	if newest >= 2 && newest >= number(t, srv, r.url, "SELECT oldest FROM meta") {
-		r.with(before, "migrate").want(0)
+		r.runWith(before, "migrate").want(0)
 		r.servers[1].replace(before)
 		return
 	}
@@ -206,7 +206,7 @@ func (r *rollout) returns(srv *pgtest.Server, before version) {
 func (r *rollout) tooOld(v version) {
 	r.t.Helper()
 	for _, args := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"migrate"}, {"migrate", "--dry-run"}} {
-		if end := r.with(v, args...).saying("a newer Belay migrated it"); end.code == 0 {
+		if end := r.runWith(v, args...).saying("a newer Belay migrated it"); end.code == 0 {
 			r.t.Errorf("a refusal ends with exit code 0: %s", end)
 		}
 	}
@@ -217,7 +217,7 @@ func (r *rollout) newest(srv *pgtest.Server, v version) int {
 	r.t.Helper()
 	var knows []struct{ Version int }
 	empty := rollout{place: r.place, url: srv.Database(r.t)}
-	decode(r.t, empty.with(v, "migrate", "--dry-run", "-o", "json").want(0).out, &knows)
+	decode(r.t, empty.runWith(v, "migrate", "--dry-run", "-o", "json").want(0).out, &knows)
 	return knows[len(knows)-1].Version
 }
 
@@ -241,7 +241,7 @@ func TestServersThatTheSchemaForbidsAreReplacedTogether(t *testing.T) {
 	for _, m := range r.servers {
 		m.turn.Add(1)
 	}
-	r.with(after, "migrate").want(0).saying("migrated")
+	r.runWith(after, "migrate").want(0).saying("migrated")
 	for _, m := range r.servers {
 		a := api{t, "http://" + m.listen}
 		told := a.want(503, "POST", "/v1/executions", `{"workflow":"w"}`).text
@@ -307,18 +307,18 @@ func TestAnOlderServerRunsIfTheSchemaAllowsIt(t *testing.T) {
 	srv := pgtest.Shared(t)
 	r := &rollout{place: newPlace(t), url: srv.Database(t)}
 	now := version{name: "now", belay: binary(t)}
-	r.with(now, "migrate").want(0)
+	r.runWith(now, "migrate").want(0)
 	known := number(t, srv, r.url, schema)
 	future := fmt.Sprintf("INSERT INTO goose_db_version (version_id, is_applied) VALUES (%d, true) RETURNING 1",
 		known+2)
 	number(t, srv, r.url, future)
 
 	number(t, srv, r.url, fmt.Sprintf("UPDATE meta SET oldest = %d RETURNING 1", known))
-	r.with(now, "migrate").want(0)
-	if told := r.with(now, "migrate", "--dry-run").want(0); told.out != "" {
+	r.runWith(now, "migrate").want(0)
+	if told := r.runWith(now, "migrate", "--dry-run").want(0); told.out != "" {
 		t.Errorf("there is nothing to do, and the dry run prints:\n%s", told.out)
 	}
-	r.with(now, "restore", "--epoch").want(0)
+	r.runWith(now, "restore", "--epoch").want(0)
 	m := &process{rollout: r, name: "0", listen: freeAddress(t)}
 	m.start(now)
 	a := api{t, "http://" + m.listen}
@@ -338,7 +338,7 @@ func TestAnOlderServerRunsIfTheSchemaAllowsIt(t *testing.T) {
 	for _, args := range [][]string{
 		{"serve", "--listen", "127.0.0.1:0"}, {"migrate"}, {"migrate", "--dry-run"}, {"restore", "--epoch"},
 	} {
-		end := r.with(now, args...).saying("a newer Belay migrated it", fmt.Sprintf("schema %d", known+2))
+		end := r.runWith(now, args...).saying("a newer Belay migrated it", fmt.Sprintf("schema %d", known+2))
 		if end.code == 0 {
 			t.Errorf("a refusal ends with exit code 0: %s", end)
 		}

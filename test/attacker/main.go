@@ -144,7 +144,7 @@ func again(args ...string) *exec.Cmd {
 // most is the time after which a process that an attack leaves behind ends by itself.
 const most = 10 * time.Minute
 
-// nap sleeps for the time most.
+// nap sleeps for the duration of the constant most.
 func nap([]string) error {
 	time.Sleep(most)
 	return nil
