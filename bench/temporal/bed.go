@@ -38,7 +38,7 @@ type bed struct {
 }
 
 func open(ctx context.Context, r trial.Request) (*bed, error) {
-	b := &bed{settings: of(r.Variant), store: r.URL, begin: func(int) {}}
+	b := &bed{settings: settingsOf(r.Variant), store: r.URL, begin: func(int) {}}
 	var err error
 	if b.server, err = serve(ctx, r, b.settings); err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (b *bed) counts(ctx context.Context, n int64, steps int) ([]trial.Count, er
 
 // work is a worker in its own process. It ends when its standard input ends.
 func work(ctx context.Context, r trial.Request) error {
-	b := &bed{settings: of(r.Variant), begin: func(int) {}}
+	b := &bed{settings: settingsOf(r.Variant), begin: func(int) {}}
 	c, err := client.DialContext(ctx, options(r.URL))
 	if err != nil {
 		return err

@@ -35,13 +35,13 @@ type settings struct {
 	text    string
 }
 
-// of returns the settings of a variant. The server's defaults are in the configuration that
+// settingsOf returns the settings of a variant. The server's defaults are in the configuration that
 // Temporal ships for PostgreSQL (config/development-postgres12.yaml); the defaults of workers are
 // the SDK's. The settings that make Temporal faster are documented at
 // docs.temporal.io/develop/worker-performance (pollers, eager starts) and in the guide to
 // self-hosting (shards, connections). The values were found by trying: with more workflows in
 // flight, more shards or more pollers, Temporal is slower on a small machine.
-func of(v trial.Variant) settings {
+func settingsOf(v trial.Variant) settings {
 	if v == trial.Tuned {
 		return settings{
 			shards: 16, conns: 40, pollers: 16, flight: 64, eager: true, retry: 10 * time.Millisecond,

@@ -32,12 +32,12 @@ type settings struct {
 	text     string
 }
 
-// of returns the settings of a trial. With the variant own, 2,000 jobs are in flight, the number
-// with which River's own benchmark (riverbench) is fastest; with the other variants 1,000, as with
-// Belay. With 1,000 in flight, longer intervals between fetches, up to 5 ms, find more jobs in each
-// fetch. For the latency, short intervals are better, and 1 ms is the shortest that River accepts.
-// More than 20 connections do not make River faster here.
-func of(r trial.Request) settings {
+// settingsOf returns the settings of a trial. With the variant own, 2,000 jobs are in flight, the
+// number with which River's own benchmark (riverbench) is fastest; with the other variants 1,000,
+// as with Belay. With 1,000 in flight, longer intervals between fetches, up to 5 ms, find more jobs
+// in each fetch. For the latency, short intervals are better, and 1 ms is the shortest that River
+// accepts. More than 20 connections do not make River faster here.
+func settingsOf(r trial.Request) settings {
 	switch {
 	case r.Variant == trial.Own:
 		return settings{
@@ -89,7 +89,7 @@ type bed struct {
 }
 
 func open(ctx context.Context, r trial.Request) (*bed, error) {
-	b := &bed{settings: of(r)}
+	b := &bed{settings: settingsOf(r)}
 	var err error
 	if b.inserts, err = b.pool(ctx, r.URL); err != nil {
 		return nil, err
