@@ -89,8 +89,8 @@ func (p *proxy) serve(proxy func(net.Listener)) error {
 	return nil
 }
 
-// close closes the listener and waits for Proxy to return, for at most the duration within. It may
-// be called twice.
+// close closes the listener and waits for Proxy to return, but no longer than the given time. It
+// may be called twice.
 func (p *proxy) close(within time.Duration) {
 	if p == nil {
 		return
