@@ -97,8 +97,8 @@ func byName(a, b *ticket) int {
 	return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.name, b.name))
 }
 
-// let removes the call t from the gate and sends it the driver's decision f, which pass then
-// returns. If t no longer waits at the gate, let does nothing.
+// let removes the call t from the gate and sends it the driver's decision f. The goroutine that
+// waits in pass then gets f. If t no longer waits at the gate, let does nothing.
 func (g *gate) let(t *ticket, f fate) {
 	if g.remove(t) {
 		t.fate <- f

@@ -48,8 +48,8 @@ type mutantState struct {
 	place   machine.Place
 }
 
-// in returns a copy of the mutant with a state of its own for one simulation.
-func (m *mutant) in(w *world) *mutant {
+// copyFor returns a copy of the mutant with a state of its own for one simulation.
+func (m *mutant) copyFor(w *world) *mutant {
 	if m == nil {
 		return nil
 	}

@@ -79,8 +79,9 @@ func (n *node) start() {
 	n.w.lives = append(n.w.lives, x)
 }
 
-// crash ends the node's life at once, and the node's memory is lost. For each of the node's calls to
-// the store that are in flight, executed decides whether the store still carries the call out.
+// crash ends the node's life at once, and the node's memory is lost. For each of the node's calls
+// to the store that are in flight, the function executed decides whether the store still carries
+// the call out.
 func (n *node) crash(executed func() bool) {
 	x := n.life
 	n.life = nil

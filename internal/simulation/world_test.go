@@ -63,7 +63,7 @@ func newWorld(seed uint64, m *mutant, verbose bool) *world {
 		steady = nil
 	}
 	w.store = memory.New(w.clock, steady)
-	w.mutant = m.in(w)
+	w.mutant = m.copyFor(w)
 	return w
 }
 
