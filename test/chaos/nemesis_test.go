@@ -17,7 +17,7 @@ func (w *world) carryOut(ctx context.Context, p plan, c *crowd) {
 	var all sync.WaitGroup
 	follow := func(who string, happen func(context.Context, fault)) {
 		all.Go(func() {
-			for _, f := range p.of(who) {
+			for _, f := range p.faultsOf(who) {
 				if pause(ctx, time.Until(began.Add(f.At))) != nil {
 					return
 				}

@@ -124,8 +124,8 @@ func (d *draft) ofWorkers() {
 // The numbers of all workers, and the numbers of the far workers.
 var all, far = []int{0, 1, 2, 3, 4, 5}, []int{1, 3, 5}
 
-// of returns the faults of one victim.
-func (p plan) of(who string) plan {
+// faultsOf returns the faults of one victim.
+func (p plan) faultsOf(who string) plan {
 	return slices.DeleteFunc(slices.Clone(p), func(f fault) bool { return f.Who != who })
 }
 
