@@ -10,8 +10,8 @@ import (
 )
 
 // g3 checks G3, that nothing acknowledged is lost, for the rows that the public history does not
-// show: chunks and sessions. At the end the store has the rows that were written, and it never
-// showed other rows.
+// show: chunks and sessions. At the end the store has the rows that were written, and no call
+// returned other rows.
 func g3(f *finding) {
 	for _, c := range f.calls {
 		if c.end == promise.Unknown {

@@ -21,7 +21,7 @@ type gateRow struct {
 	wrote    *commit // the last commit that wrote the row; nil for none
 	orders   int     // the number of changes by operators in the present commit
 
-	places  map[belay.ExecutionID]bool // true for a place, false for a member of a limit without a place
+	places  map[belay.ExecutionID]bool // true if the execution has a place; false if it is only a member of the limit
 	held    int
 	entered []belay.ExecutionID // the executions that got a place in the present commit
 	left    []belay.ExecutionID // the executions that gave a place back in the present commit
