@@ -10,8 +10,8 @@ import (
 // frame is a server-sent event. A comment in the stream is a frame with the name ":".
 type frame struct{ id, name, data string }
 
-// follow reads a stream of events until the stream ends or the test cuts it. Headers are given as
-// pairs.
+// follow reads a stream of events until the stream ends or the test cuts it. headers alternates
+// between names and values.
 func (a api) follow(path, last string, headers ...string) (events <-chan frame, cut func()) {
 	a.t.Helper()
 	ctx, cancel := context.WithCancel(a.t.Context())

@@ -52,7 +52,7 @@ func (a answer) string(path ...string) string {
 	return s
 }
 
-// call makes one request. Headers are given as pairs.
+// call makes one request. headers alternates between names and values.
 func (a api) call(method, path, body string, headers ...string) answer {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), patience)

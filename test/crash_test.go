@@ -299,8 +299,8 @@ func submitAll(ctx context.Context, b belay.Backend, tell func(ack) error) error
 	return nil
 }
 
-// content returns a text of about ackBytes bytes: the first 20 bytes of word and the number i,
-// again and again.
+// content returns a text of about ackBytes bytes, which repeats two things: the first 20 bytes of
+// the given word, and the number i.
 func content(word string, i int) string {
 	if len(word) > 20 {
 		word = word[:20]

@@ -30,8 +30,8 @@ type journey struct {
 }
 
 // newJourney makes a job of many steps. Each step writes into a ledger (a file outside of Belay)
-// when it starts and when it ends, each time with its token. Between the two notes, the step
-// commits a change, or changes files without a commit.
+// when it starts and when it ends, each time with the fencing token of its run. Between the two
+// notes, the step commits a change, or changes files without a commit.
 func newJourney(p *place, r *rand.Rand, repo string, steps int) *journey {
 	j := &journey{place: p, ledger: p.path("ledger"), acked: make(map[string]bool)}
 	j.args = []string{"run", "--repo", repo, "--key", "journey"}

@@ -13,8 +13,8 @@ import (
 )
 
 // gated is a belay run of several steps on a shared data directory. When a step starts, it writes
-// its token into a ledger (a file outside of Belay). Then it waits until the test makes a file, the
-// step's gate.
+// the fencing token of its run into a ledger (a file outside of Belay). Then it waits until the
+// test makes a file, the step's gate.
 type gated struct {
 	*started
 	p     *place

@@ -18,7 +18,7 @@ import (
 )
 
 // prepareStorm makes the files and the listeners that the jobs attack, and the configuration of the
-// server, to which it adds the lines in more.
+// server. It adds the given lines to the configuration.
 func prepareStorm(t *testing.T, m mode, more string) *storm {
 	t.Helper()
 	x := &storm{

@@ -132,10 +132,10 @@ func cells(table string) map[string]map[string]string {
 	return all
 }
 
-// compare returns the differences between have, the table in the docs, and found, the table that
-// the test made. If both tables come from the same kind of machine, all differences are faults.
-// Otherwise only an attack that succeeds although the docs say that it does not is a fault, and
-// compare returns all other differences in others.
+// compare compares have, the table in the docs, with found, the table that the test made. If both
+// tables come from the same kind of machine, all differences are faults. Otherwise only an attack
+// that succeeds although the docs say that it does not is a fault; the list others then has all
+// other differences.
 func compare(have, found string) (faults, others []string) {
 	const again = "; write it anew: go test ./test -run TestWalls -args -update"
 	before, now := cells(have), cells(found)

@@ -15,7 +15,7 @@ import (
 // soon is the time limit for every attempt to reach an address.
 const soon = 3 * time.Second
 
-// port requests from the server data that only an administrator may read.
+// port asks the server for data that only an administrator may read.
 func port(s *spec) (string, error) {
 	return administer(s.Port, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", s.Port)
