@@ -46,6 +46,7 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	w.worker()
 	w.owner()
 	w.jobs()
+	w.gates()
 	w.keys()
 	w.key = s.withKey("another root", belay.ScopeAdmin).key
 	w.chats()
