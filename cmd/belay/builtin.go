@@ -128,7 +128,7 @@ const (
 )
 
 // sweepAll calls sweep, and repeats it in the background until no workspace of a dead process is
-// left. A sweep cannot remove a workspace while its work cannot be salvaged, or while a running job
+// left. A sweep cannot remove a workspace while its changes cannot be saved, or while a running job
 // uses the same system user as the dead process's job.
 func (j *jobs) sweepAll(ctx context.Context, log *slog.Logger) {
 	j.sweep(ctx, log)
@@ -213,10 +213,11 @@ func testSandbox(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	return nil //nolint:nilerr // a job whose sandbox cannot be made fails and names the reason
 }
 
-// settingOf maps a wall of the sandbox to the configuration key that demands the wall.
+// settingOf maps a wall (a restriction) of the sandbox to the configuration key that demands the
+// wall.
 var settingOf = map[process.Wall]string{process.WallNetwork: "agent.egress", process.WallHidden: "agent.hidden"}
 
-// lacking lists the walls of the sandbox that this machine does not provide.
+// lacking lists the walls (restrictions) of the sandbox that this machine does not provide.
 func lacking(r *agent.Runner, w process.Walls) (why []string) {
 	if os.Geteuid() == 0 && r.Workspaces.Users == nil {
 		why = append(why, "jobs run as root, because agent.users is none")

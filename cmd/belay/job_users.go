@@ -13,7 +13,7 @@ import (
 )
 
 // openSpaces opens the workspaces in a directory. If this process runs as root, the manager
-// reserves the system user of a dead run while it salvages the work of that run, so that no other
+// reserves the system user of a dead run while it saves the changes of that run, so that no other
 // process of this machine gives the user to a new run.
 func openSpaces(dir string) (*workspace.Manager, error) {
 	m, err := workspace.Open(dir)
