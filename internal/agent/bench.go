@@ -39,7 +39,7 @@ type bench struct {
 	last     *Changes // the changes after the last finished step
 	place    *workspace.Workspace
 	notes    []string // parts that the workspace lacks, and network requests that were refused
-	salvaged bool     // the command ran, and its changes were salvaged
+	salvaged bool     // the command ran, and its changes were saved
 }
 
 // checkout makes the first workspace and thereby decides the commit for all runs of the job.

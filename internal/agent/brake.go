@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// frozen is a tree of processes that a brake can freeze.
+// frozen is a tree of processes that can be frozen.
 type frozen interface {
 	Freeze(ctx context.Context) error
 	Thaw(ctx context.Context) error

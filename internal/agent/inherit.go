@@ -12,9 +12,10 @@ import (
 )
 
 // inherit takes over the changes of an earlier run of the execution that died on this host. These
-// changes were salvaged from the dead run's workspace; inherit stores them with the execution and
-// deletes the salvaged copy on this host. If the execution has since continued on another host with
-// newer changes, the older changes stay on this host, so that a person can inspect them.
+// changes were salvaged (saved) from the dead run's workspace; inherit stores them with the
+// execution and deletes the salvaged copy on this host. If the execution has since continued on
+// another host with newer changes, the older changes stay on this host, so that a person can
+// inspect them.
 func (b *bench) inherit(ctx context.Context) error {
 	if b.job.Repo == "" {
 		return nil
@@ -33,8 +34,9 @@ func (b *bench) inherit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for the work of earlier runs: %w", err)
 	}
-	// known is the run whose changes the execution stored last. If this host has salvaged the
-	// workspace of that same run, the salvaged changes are as new as the stored changes, or newer.
+	// known is the run whose changes the execution stored last. If this host has saved (salvaged)
+	// the changes in the workspace of that same run, the salvaged changes are as new as the stored
+	// changes, or newer.
 	known := b.saver.now.Run
 	mine := make(map[belay.Token]workspace.Kept)
 	var newest belay.Token

@@ -100,8 +100,8 @@ func (d *testBed) deadWorkspace(t *testing.T, run belay.RunID, file, text string
 	w.Abandon()
 }
 
-// Rule: while another process of this machine salvages the changes of a dead run, the next run
-// waits. It then continues from these changes and does not start the task anew.
+// Rule: while another process of this machine saves the changes of a dead run, the next run waits.
+// It then continues from these changes and does not start the task anew.
 func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
 	d := newTestBed(t)
 	flag := filepath.Join(t.TempDir(), "second")
@@ -134,7 +134,7 @@ func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
 	}
 	d.assist(t, &agent.Assistant{Setup: setup})
 	d.until(t, h.ID(), func(x *belay.Execution) bool { return x.State != belay.Pending })
-	held.Abandon() // acts like a sweep that was killed before it had salvaged anything
+	held.Abandon() // acts like a sweep that was killed before it had saved any changes
 	got, err := h.Result(t.Context())
 	if err != nil {
 		t.Fatal(err)

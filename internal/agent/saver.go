@@ -236,7 +236,8 @@ func (c *Changes) parts(s *workspace.Salvage) []part {
 // work reports whether c has changes of the checkout, and not only of HOME.
 func (c *Changes) work() bool { return c != nil && c.Bundle+c.Patch != "" }
 
-// keep stores salvaged changes as artifacts of the execution, whose names begin with name.
+// keep stores the changes of a workspace (s) as artifacts of the execution, whose names begin with
+// name.
 func (b *bench) keep(ctx context.Context, name string, s workspace.Salvage) (*Changes, error) {
 	c := &Changes{Commits: s.Commits, Files: s.Files, Insertions: s.Insertions, Deletions: s.Deletions, Lost: s.Lost}
 	var failed error

@@ -30,8 +30,8 @@ type Proxy struct {
 	Refused func() []string
 }
 
-// around adds the walls to a command. It also returns a function that describes, after the end of
-// the command, the network requests that the proxy refused.
+// around adds the walls (the parts of the sandbox) to a command. It also returns a function that
+// describes, after the end of the command, the network requests that the proxy refused.
 func (w *Walls) around(c process.Command) (walled process.Command, refused func() []string) {
 	c.Hidden, c.Readable, c.Network, c.Insist = w.Hidden, w.Readable, w.Network, w.Insist
 	if w.Proxy == nil {
