@@ -116,8 +116,8 @@ readlink /proc/$PPID/fd/0 && echo "READ fd"; ls /proc/$PPID/root/ >/dev/null 2>&
 	})
 }
 
-// Rule: if a process is not dumpable, other processes of its user cannot read it, even without
-// walls between them. It can still start runs of every kind of isolation.
+// Rule: if a process is not dumpable, other processes of its user cannot read it, even without a
+// sandbox between them. It can still start runs of every kind of isolation.
 func TestWallUndumpable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads every process; TestWithoutRoot runs this one as nobody")
@@ -199,8 +199,8 @@ func TestWallIPC(t *testing.T) {
 	})
 }
 
-// Rule: if a run with walls runs as root, it has no capability with which it could remove its
-// walls. A run in a user namespace has no capability at all.
+// Rule: if a run in a sandbox runs as root, it has no capability with which it could remove parts
+// of the sandbox. A run in a user namespace has no capability at all.
 func TestWallCapabilities(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := sealed(t, kind)
@@ -224,8 +224,8 @@ func TestWallCapabilities(t *testing.T) {
 	})
 }
 
-// Rule: Walls and Describe name the walls of a run, and Open names the accesses that the run still
-// has.
+// Rule: Walls and Describe name the walls of a run (the restrictions of its sandbox), and Open
+// names the accesses that the run still has.
 func TestWallsAreDescribed(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, _ := hiddenFiles(t, kind)

@@ -94,9 +94,10 @@ type Command struct {
 	// Direct lists the hosts to which programs connect without the proxy (no_proxy). It is meant
 	// for names of the run's own loopback.
 	Direct []string
-	// Insist lists the walls that the caller requires: if one of them is not available, Start does
-	// not start the command and returns a [*WallError]. Walls that are not listed are applied if the
-	// machine supports them. The Result lists the walls that were applied.
+	// Insist lists the walls (restrictions of the sandbox) that the caller requires: if one of them
+	// is not available, Start does not start the command and returns a [*WallError]. Walls that are
+	// not listed are applied if the machine supports them. The Result lists the walls that were
+	// applied.
 	Insist []Wall
 	// Files are the descriptors 3, 4 and so on of the command. If a file is a directory, it is opened
 	// again in the command's own view of the file system, so that read-only mounts also apply to it.

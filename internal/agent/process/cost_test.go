@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// BenchmarkWalls measures how much longer a run takes with walls than without.
+// BenchmarkWalls measures how much longer a run takes with the walls of the sandbox (its
+// restrictions) than without.
 func BenchmarkWalls(b *testing.B) {
 	dir := b.TempDir()
 	for _, name := range []string{"own/tmp", "home/bin"} {

@@ -224,8 +224,8 @@ func TestWallNetworkIsChecked(t *testing.T) {
 	}
 }
 
-// Rule: if a wall in Command.Insist is missing, the command is not started, and the error names the
-// wall and the reason why it is missing.
+// Rule: if a wall (a restriction of the sandbox) in Command.Insist is missing, the command is not
+// started, and the error names the wall and the reason why it is missing.
 func TestWallInsist(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for wall, want := range map[Wall]string{

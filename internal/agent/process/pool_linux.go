@@ -103,8 +103,8 @@ func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 	var why error
 	for i := range 2 * p.users.Count {
 		uid := p.users.First + (from+i)%p.users.Count
-		// The first pass skips the users of dead runs, because the files of such a run may still
-		// have to be salvaged by a process that runs as the same user.
+		// The first pass skips the users of dead runs, because the changes of such a run may still
+		// have to be saved by a process that runs as the same user.
 		file, err := p.claim(ctx, uid, run, i < p.users.Count)
 		if err == nil {
 			p.mu.Lock()
@@ -231,8 +231,8 @@ func (p *Pool) List() ([]Taken, error) {
 }
 
 // Sweep kills the processes of runs whose Belay process has died. The pool's files still name these
-// runs afterwards, so Take gives out their users last: the work that such a run has left is
-// salvaged by a process with the same user.
+// runs afterwards, so Take gives out their users last: the work that such a run has left is saved
+// by a process with the same user.
 func (p *Pool) Sweep(ctx context.Context) error {
 	busy := make(map[uint32]bool)
 	for _, uid := range usersAtWork() {

@@ -122,7 +122,7 @@ func TestPoolAfterACrash(t *testing.T) {
 }
 
 // Rule: Take gives out the users of dead runs last, even after a sweep, because the work of these
-// runs may still have to be salvaged by a process with the same user.
+// runs may still have to be saved by a process with the same user.
 func TestUsersOfDeadRunsAreReusedLast(t *testing.T) {
 	dir, r := t.TempDir(), users(t)
 	p, err := OpenPool(dir, r)

@@ -36,7 +36,7 @@ type Result struct {
 	Enforced Enforced
 	// Sealed says that the run could write only in Command.Writable and Tmp.
 	Sealed bool
-	// Walls lists the walls that isolated the run.
+	// Walls lists the walls (restrictions of the sandbox) that isolated the run.
 	Walls Walls
 	// Exceeded describes in words the limits that the run reached, if cgroups enforced them; empty
 	// if the run reached no limit.

@@ -45,8 +45,8 @@ type facts struct {
 	limits     Enforced
 }
 
-// survey lists the walls of a run. If the command insists on a wall that is missing, survey also
-// returns a report that names the wall.
+// survey lists the walls (restrictions of the sandbox) of a run. If the command insists on a wall
+// that is missing, survey also returns a report that names the wall.
 func survey(o *order, f facts) (Walls, *report) {
 	lock := f.landlock
 	w := Walls{
@@ -75,8 +75,8 @@ func survey(o *order, f facts) (Walls, *report) {
 	return w, lack
 }
 
-// mean is a means that can enforce a wall, such as mounts. applied says whether it enforces the
-// wall in this run.
+// mean is a means that can enforce a wall (a restriction of the sandbox), such as mounts. applied
+// says whether it enforces the wall in this run.
 type mean struct {
 	applied bool
 	name    string
@@ -108,7 +108,7 @@ func missing(o *order, w *Walls, f facts) *report {
 	return nil
 }
 
-// lacking returns the reason why a wall is missing.
+// lacking returns the reason why a wall (a restriction of the sandbox) is missing.
 func lacking(o *order, w *Walls, f facts, wall Wall) string {
 	kernel := "the kernel has no Landlock"
 	if f.landlock.abi > 0 {

@@ -72,7 +72,8 @@ func (t *Tree) begin(ctx context.Context) {
 // Describe describes the run in one line, for a log: its isolation, user and limits.
 func (t *Tree) Describe() string { return t.described }
 
-// Walls lists the walls between the run and the rest of the machine.
+// Walls lists the walls between the run and the rest of the machine: the restrictions of its
+// sandbox.
 func (t *Tree) Walls() Walls { return t.walls }
 
 // Done returns a channel that is closed when Wait would return.

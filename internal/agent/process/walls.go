@@ -10,7 +10,7 @@ import (
 // Command insists on a wall that is not available, the command is not started.
 type Wall string
 
-// The names of the walls.
+// The names of the walls (restrictions of the sandbox).
 const (
 	// WallUser: the run has its own user, which is neither root nor this process's user.
 	WallUser Wall = "own user"
@@ -42,7 +42,7 @@ func (e *WallError) Error() string {
 	return fmt.Sprintf("the wall %q is not available with %s: %s", e.Wall, e.Isolation, e.Reason)
 }
 
-// The names of the means that enforce a wall.
+// The names of the means that enforce a wall (a restriction of the sandbox).
 const (
 	byMounts    = "mounts"
 	byLandlock  = "landlock"
@@ -51,9 +51,10 @@ const (
 	byUser      = "user"
 )
 
-// Walls lists the walls that isolate a run, each with the means that enforce it: "mounts" (in a
-// mount namespace), "landlock", "namespace" (of processes or of the network), "filter" (of system
-// calls) or "user". Several means are joined by "+". A missing wall has an empty string.
+// Walls lists the walls (restrictions) that isolate a run, each with the means that enforce it:
+// "mounts" (in a mount namespace), "landlock", "namespace" (of processes or of the network),
+// "filter" (of system calls) or "user". Several means are joined by "+". A missing wall has an
+// empty string.
 type Walls struct {
 	Isolation Isolation `json:"isolation"`
 	// User is the id of the user that the run runs as. OwnUser says that no other run has that
@@ -101,7 +102,7 @@ func (w *Walls) Open() (open []string) {
 	return open
 }
 
-// has reports whether a wall was applied.
+// has reports whether a wall (a restriction of the sandbox) was applied.
 func (w *Walls) has(wall Wall, l Limits) bool {
 	switch wall {
 	case WallUser:

@@ -62,7 +62,7 @@ type report struct {
 	Freezer, Cgroup string
 	Version         int
 	Walls           Walls
-	// Wall is set in the event unwalled: the missing wall.
+	// Wall is set in the event unwalled: the missing wall (a restriction of the sandbox).
 	Wall Wall
 	// Status is set in the event exited: the wait status of the command. Stopped says that the
 	// supervisor got a request to end the command before the command ended.
