@@ -162,7 +162,7 @@ func (b *base) order(spec Spec) keepOrder {
 func (b *base) errand(o *keepOrder) errand {
 	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 4 * maxBaseRefs,
 		order: order{Keep: o}}
-	e.limits.Pids = 0 // without cgroups the limit would apply to all keepers together
+	e.limits.Pids = 0 // without cgroups the limit would apply to all helpers that fetch together
 	e.limits.FileSize = b.m.MaxFetch
 	return e
 }

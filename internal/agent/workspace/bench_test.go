@@ -82,10 +82,10 @@ func oneJob(m *Manager, source string, i int) error {
 	return w.Remove(context.Background())
 }
 
-// BenchmarkSalvage salvages a job on a large repository. In the benchmark "known", Salvage learns
-// from the saved state of the checkout which files are untouched; that is the case while the server
-// of the job runs. In the benchmark "unknown", Salvage must read all files, as after the death of
-// that server.
+// BenchmarkSalvage saves the changes of a job on a large repository. In the benchmark "known",
+// Salvage learns from the saved state of the checkout which files are untouched; that is the case
+// while the server of the job runs. In the benchmark "unknown", Salvage must read all files, as
+// after the death of that server.
 func BenchmarkSalvage(b *testing.B) {
 	source := largeRepository(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
@@ -149,7 +149,7 @@ func grownRepository(b *testing.B) string {
 }
 
 // BenchmarkPrepare measures how long Prepare takes if the base (the cached clone) already exists and
-// has 1,000 files and 800 commits. It also reports how long the salvage of each workspace takes.
+// has 1,000 files and 800 commits. It also reports how long Salvage takes for each workspace.
 func BenchmarkPrepare(b *testing.B) {
 	source := grownRepository(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))

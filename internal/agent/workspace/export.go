@@ -11,11 +11,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// CheckOut makes a checkout for a person in dir, which must be empty or not exist, and applies the
-// salvaged work in s except HOME. The checkout belongs to no job, and Sweep never removes it. spec
-// names the repository and the commit; its ID is ignored. left describes the parts of the work that
-// were not applied because they would make git run programs as that person. CheckOut returns the
-// same errors as Prepare.
+// CheckOut makes a checkout for a person in dir, which must be empty or not exist, and applies s,
+// the saved work of a command, except HOME. The checkout belongs to no job, and Sweep never removes
+// it. spec names the repository and the commit; its ID is ignored. left describes the parts of the
+// work that were not applied because they would make git run programs as that person. CheckOut
+// returns the same errors as Prepare.
 func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, s Salvage) (left []string, err error) {
 	spec.ID = "checkout"
 	src, err := m.source(spec)

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Kept is work that was salvaged from a workspace whose owner died.
+// Kept is work that was salvaged (saved) from a workspace whose owner died.
 type Kept struct {
 	ID     string `json:"id"`
 	Repo   string `json:"repo"`
@@ -89,13 +89,13 @@ func (w *Workspace) Abandon() {
 	}
 }
 
-// salvageTimeout is the time limit for the salvage of one dead workspace.
+// salvageTimeout is the time limit for saving the changes in one workspace whose owner died.
 const salvageTimeout = 2 * time.Minute
 
-// keep salvages a dead workspace and stores its work, before the caller removes the workspace. It
-// logs errors; they do not prevent the removal. keep returns false, and the caller must not remove
-// the workspace, in two cases: another process is salvaging the workspace and then removes it, or
-// ctx ends before the work is stored. In the second case the next sweep stores the work.
+// keep saves the changes in a workspace whose owner died, before the caller removes the workspace.
+// It logs errors; they do not prevent the removal. keep returns false, and the caller must not
+// remove the workspace, in two cases: another process is salvaging the workspace and then removes
+// it, or ctx ends before the work is stored. In the second case the next sweep stores the work.
 func (m *Manager) keep(ctx context.Context, name string, held bool) bool {
 	o, err := readOwner(filepath.Join(m.dir, "jobs", name))
 	if err != nil || o.Commit == "" {
@@ -153,8 +153,8 @@ func writeKept(dir string, k *Kept) error {
 	return writeFile(filepath.Join(dir, "salvage.json"), append(raw, '\n'))
 }
 
-// Kept lists the work that was salvaged from dead workspaces, the oldest first, without the
-// bundles, patches and HOMEs.
+// Kept lists the work that was saved from workspaces whose owners died, the oldest first, without
+// the bundles, patches and HOMEs.
 func (m *Manager) Kept() ([]Kept, error) {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "kept"))
 	if err != nil {

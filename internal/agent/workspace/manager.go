@@ -63,8 +63,8 @@ type Manager struct {
 	MaxFetch int64
 	// CryptKey is the path of the git-crypt key that decrypts checkouts; empty for none.
 	CryptKey string
-	// KeepWork is how long work salvaged from dead workspaces is kept, and KeepBases how long an
-	// unused base (cached clone) is kept; 0 for ever.
+	// KeepWork is how long work that was saved from workspaces of dead processes is kept, and
+	// KeepBases how long an unused base (cached clone) is kept; 0 for ever.
 	KeepWork, KeepBases time.Duration
 	// Now is the clock for Debounce, KeepWork and KeepBases.
 	Now func() time.Time

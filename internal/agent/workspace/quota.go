@@ -203,7 +203,7 @@ func (q Quota) exceeded(u Usage) bool {
 	return q.Bytes > 0 && u.Bytes > q.Bytes || q.Files > 0 && u.Files > q.Files
 }
 
-// errEnough ends a walk over the files as soon as the quota is exceeded.
+// errEnough ends the measuring of the files as soon as the quota is exceeded.
 var errEnough = errors.New("the quota is exceeded")
 
 // measure counts the files below dir. It divides the size of a file by the number of its hard

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// restoreSite applies salvaged work to a fresh workspace. In a workspace for a person it omits the
-// parts that would run programs or hide changes, and left describes these parts.
+// restoreSite applies the saved work of a command to a fresh workspace. In a workspace for a person
+// it omits the parts that would run programs or hide changes, and left describes these parts.
 func restoreSite(ctx context.Context, g *git, at *site, s Salvage) (left []string, err error) {
 	r := &restore{g: g, at: at, dir: filepath.Join(at.Dir, ".git")}
 	if len(s.Bundle)+len(s.Patch) > 0 && at.Commit == "" {
@@ -193,7 +193,7 @@ func (r *restore) refresh(ctx context.Context) error {
 	return err
 }
 
-// stageIgnored stages new files that .gitignore names. It is for work that was salvaged without its
+// stageIgnored stages new files that .gitignore names. It is for work that was saved without its
 // index: the command had added these files with git add --force. If they were not staged, the next
 // Salvage would take them for build output and omit them.
 func (r *restore) stageIgnored(ctx context.Context, from, to string) error {

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: Restore accepts work that an older version of Belay has salvaged, which contains only HEAD
-// and the branches. Like that version, it stages a new file that .gitignore names, because the
-// command had added that file with git add --force.
+// Rule: Restore accepts work that an older version of Belay has saved, which contains only HEAD and
+// the branches. Like that version, it stages a new file that .gitignore names, because the command
+// had added that file with git add --force.
 func TestWorkOfAnOlderVersion(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -40,7 +40,7 @@ echo loose >a.txt; echo forced >x.log; git add -f x.log; git diff --binary --ful
 }
 
 // Rule: even if a workspace has no saved state from before the command, such as a workspace of an
-// older version, its work is salvaged and restored completely.
+// older version, its work is saved and restored completely.
 func TestSalvageWithoutNotes(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -61,8 +61,8 @@ func TestSalvageWithoutNotes(t *testing.T) {
 	}
 }
 
-// Rule: Restore succeeds even if the source has got new refs since the salvage whose names conflict
-// with salvaged refs.
+// Rule: Restore succeeds even if the source has got new refs since the work was saved, whose names
+// conflict with saved refs.
 func TestRestoreBesideNewRefs(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// workState is the state of a workspace that must be the same after a salvage and a restore.
+// workState is the state of a workspace that must be the same after Salvage has saved it and
+// Restore has restored it.
 type workState struct {
 	Head, Commit, Log, Branches, Status string
 	Files                               map[string]string
@@ -243,7 +244,7 @@ func TestSalvageCounts(t *testing.T) {
 	}
 }
 
-// Rule: a person can apply salvaged work with git alone, without Belay.
+// Rule: a person can apply work that Salvage saved with git alone, without Belay.
 func TestSalvageIsPlainGit(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})

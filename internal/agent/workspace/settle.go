@@ -15,9 +15,10 @@ import (
 // a workspace.
 const settlePause = 20 * time.Millisecond
 
-// Settle salvages and removes every dead workspace for which the function mine returns true. If
-// another process is salvaging such a workspace, Settle waits for it, while Sweep would not wait.
-// After Settle the work of these workspaces is in [Manager.Kept].
+// Settle saves the changes in every dead workspace (whose owner died), and removes it, for which
+// the function mine returns true. If another process is salvaging such a workspace, Settle waits
+// for it, while Sweep would not wait. After Settle the work of these workspaces is in
+// [Manager.Kept].
 func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {
@@ -33,9 +34,9 @@ func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	return nil
 }
 
-// settleTimeout is how long Settle waits for a workspace that it cannot salvage yet. Another
-// process that salvages it may need salvageTimeout; another run may use the workspace's user for
-// longer than settleTimeout.
+// settleTimeout is how long Settle waits for a workspace whose changes it cannot save (salvage)
+// yet. Another process that salvages it may need salvageTimeout; another run may use the
+// workspace's user for longer than settleTimeout.
 const settleTimeout = salvageTimeout + 30*time.Second
 
 func (m *Manager) settleOne(ctx context.Context, id string) error {

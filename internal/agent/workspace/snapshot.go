@@ -14,8 +14,8 @@ const (
 	// maxRules is the maximum size, in bytes, of a .gitignore or .gitattributes. It is limited
 	// because git reads the whole file into memory.
 	maxRules = 16 << 20
-	// maxUnread is how many files git may be unable to read. If there are more such files, the
-	// salvage of the files fails.
+	// maxUnread is how many files git may be unable to read. If there are more such files, saving
+	// the files fails.
 	maxUnread = 100
 )
 

@@ -55,8 +55,8 @@ func view(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// salvageAndRestore salvages a workspace and restores the work in a new workspace. It fails the
-// test if git shows different states in these two workspaces.
+// salvageAndRestore saves the changes in a workspace and restores them in a new workspace. It fails
+// the test if git shows different states in these two workspaces.
 func salvageAndRestore(t *testing.T, m *Manager, w *Workspace) (Salvage, *Workspace) {
 	t.Helper()
 	s := salvageOf(t, m, w)

@@ -33,13 +33,15 @@ type fillOrder struct {
 	Head string
 }
 
-// restoreOrder is the order for a steward to apply salvaged work to a fresh checkout.
+// restoreOrder is the order for a steward (the helper process that works in a workspace) to apply
+// saved work to a fresh checkout.
 type restoreOrder struct {
 	Charge  charge
 	Salvage Salvage
 }
 
-// salvageOrder is the order for a steward to read the changes in a workspace.
+// salvageOrder is the order for a steward (such a helper process) to read the changes in a
+// workspace.
 type salvageOrder struct{ Charge charge }
 
 // charge returns the description of the workspace w for a steward (the helper process that works in

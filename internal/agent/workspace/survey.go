@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// survey is a walk over a work tree that finds the files that the snapshot must read.
+// survey is the state of a search through a work tree that finds the files that the snapshot must
+// read.
 type survey struct {
 	ctx    context.Context
 	at     *site

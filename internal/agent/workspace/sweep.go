@@ -34,8 +34,8 @@ const (
 	kindLeftover = "leftover"
 )
 
-// Sweep removes everything that [Manager.Garbage] lists. Before it removes a dead workspace, it
-// salvages and keeps unfinished work; see [Manager.Kept].
+// Sweep removes everything that [Manager.Garbage] lists. Before it removes a workspace whose owner
+// died, it saves (salvages) unfinished work; see [Manager.Kept].
 func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
 	all, err := m.Garbage(alive)
 	failed := []error{err}
@@ -101,7 +101,7 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 	return all, err
 }
 
-// salvageAndRemove salvages a dead workspace and removes it.
+// salvageAndRemove saves the changes in a workspace whose owner died, and removes it.
 func (m *Manager) salvageAndRemove(ctx context.Context, name string) error {
 	root := filepath.Join(m.dir, "jobs", name)
 	if !m.abandoned(root) {

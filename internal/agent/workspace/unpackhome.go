@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// UnpackHome unpacks a salvaged HOME into an existing directory. It refuses entries of the archive
-// that lead out of the directory.
+// UnpackHome unpacks the saved HOME of a command into an existing directory. It refuses entries of
+// the archive that lead out of the directory.
 func UnpackHome(dir string, archive []byte) error { return unpackHome(dir, archive) }
 
 func unpackHome(dir string, archive []byte) error {

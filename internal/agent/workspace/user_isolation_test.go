@@ -120,8 +120,8 @@ chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
 	}
 }
 
-// Rule: Garbage lists the workspace of a dead process. Before Sweep removes the workspace, it
-// salvages the unfinished work. Work then returns that work, and Forget deletes it.
+// Rule: Garbage lists the workspace of a dead process. Before Sweep removes the workspace, it saves
+// the unfinished work. Work then returns that work, and Forget deletes it.
 func TestWorkOfDeadProcessIsKept(t *testing.T) {
 	m, source := open(t), repo(t)
 	w, err := m.Prepare(t.Context(), Spec{ID: "dies", Repo: source})
@@ -415,8 +415,8 @@ func allowedOnly(s Spec) Spec {
 	return s
 }
 
-// Rule: Sweep salvages the work of a dead run as the run's user, and reserves that user during the
-// salvage. If another run uses that user, Sweep does not change the workspace.
+// Rule: Sweep saves the work of a dead run as the run's user, and reserves that user meanwhile. If
+// another run uses that user, Sweep does not change the workspace.
 func TestUserOfDeadRunIsReservedDuringSalvage(t *testing.T) {
 	m := open(t)
 	giveUsers(t, m)
