@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// The kinds of notes.
+// The kinds of notes: messages of a worker to the demo.
 const (
 	noteReady    = "ready"
 	noteOwns     = "owns"
