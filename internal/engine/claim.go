@@ -79,7 +79,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 	}
 }
 
-// move is the next action of a parked claim.
+// move is the next action of a parked claim (a claim that waits for work).
 type move uint8
 
 const (

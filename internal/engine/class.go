@@ -10,8 +10,8 @@ import (
 type class uint8
 
 const (
-	// alive is for commands that keep sessions alive: heartbeats, renewals, marks of life, new
-	// sessions.
+	// alive is for commands that keep sessions alive: heartbeats, renewals, marks of life (times
+	// that show that a server runs), new sessions.
 	alive class = iota
 	// owned is for writes of owners, orders of operators, and commands that the engine itself
 	// sends.

@@ -146,8 +146,8 @@ func TestEveryClassGetsAPartOfEachBatch(t *testing.T) {
 	})
 }
 
-// If the store has a separate connection for urgent commits, heartbeats and marks of life are
-// written while ordinary commits are stuck.
+// If the store has a separate connection for urgent commits, heartbeats and marks of life (times
+// that show that a server runs) are written while ordinary commits are stuck.
 func TestHeartbeatsAreWrittenBesideAStuckBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()

@@ -57,13 +57,13 @@ type committer struct {
 // Stats are counts since the committer started.
 type Stats struct {
 	// Commands is the number of commands that were decided, Commits the number of transactions that
-	// wrote something, and Marks the number of marks of life that were written without another
-	// command.
+	// wrote something, and Marks the number of marks of life (times that show that a server runs)
+	// that were written without another command.
 	Commands, Commits, Marks int64
 }
 
-// began has the numbers of the newest hints at the time when a batch began. Hints with higher
-// numbers are newer than the rows that the batch read.
+// began has the numbers of the newest hints (reports of changes) at the time when a batch began.
+// Hints with higher numbers are newer than the rows that the batch read.
 type began struct{ lanes, changes uint64 }
 
 // batch is the input and the result of one commit.
@@ -171,8 +171,8 @@ func (c *committer) dueLocked() bool {
 }
 
 // countLocked is the number of queued commands that wait for the batches of run. Requests of clients
-// count at most up to the number that the quota allows for the next batch. If the pulse runs,
-// commands that keep sessions alive do not count, because the pulse commits them.
+// count at most up to the number that the quota allows for the next batch. If the goroutine pulse
+// runs, commands that keep sessions alive do not count, because pulse commits them.
 func (c *committer) countLocked() int {
 	n := c.queue.len - len(c.queue.calls[clientWork])
 	if c.pulse {
@@ -205,7 +205,8 @@ func (c *committer) stop() {
 // goroutine of run for each batch that may be committed at the same time.
 func (c *committer) run(ctx context.Context) { c.work(ctx, c.wake, c.dueLocked, c.take, c.done) }
 
-// beats commits the batches of the pulse until the committer has stopped.
+// beats is the goroutine pulse: it commits batches of heartbeats and renewals until the committer
+// has stopped.
 func (c *committer) beats(ctx context.Context) {
 	beating := func() bool { return c.queue.urgent() > 0 }
 	c.work(store.Urgent(ctx), c.urgent, beating, c.takeBeats, func(contents) {})
@@ -277,7 +278,7 @@ func (c *committer) take() (calls []*call, f contents, over bool) {
 	return calls, f, false
 }
 
-// takeBeats returns the next batch of the pulse.
+// takeBeats returns the next batch of heartbeats and renewals.
 func (c *committer) takeBeats() (calls []*call, f contents, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

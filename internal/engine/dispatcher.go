@@ -55,8 +55,8 @@ func newDispatcher(e *Engine) *dispatcher {
 	}
 }
 
-// run wakes parked claims at the times in the hints of their lanes. It also polls the store for
-// executions that another server has made ready.
+// run wakes parked claims (claims that wait for work) at the times at which an execution in their
+// lanes may be due. It also polls the store for executions that another server has made ready.
 func (d *dispatcher) run(ctx context.Context) {
 	for {
 		roused, ok := d.refresh(ctx)
@@ -83,7 +83,8 @@ func (d *dispatcher) run(ctx context.Context) {
 	}
 }
 
-// readAgain is how soon the lanes are read again after reading them failed.
+// readAgain is how soon the ready lanes (groups of executions) are read from the store again after
+// reading them failed.
 const readAgain = time.Second
 
 func (d *dispatcher) isStale() bool {
@@ -129,8 +130,8 @@ func (d *dispatcher) next(poll, peek machine.Time) machine.Time {
 	return poll
 }
 
-// rouse wakes the parked claims of the lanes whose timers have fired: an execution in such a lane
-// may be due.
+// rouse wakes the claims that wait for work of the lanes whose timers have fired: an execution in
+// such a lane may be due.
 func (d *dispatcher) rouse(now machine.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,8 +171,8 @@ func (c *claim) idle() bool {
 	return c.session.spec.Capacity > 0 && c.request.Slots >= c.session.spec.Capacity
 }
 
-// join returns commands for the parked claims that may take executions that the batch is about to
-// make ready.
+// join returns commands for the parked claims (claims that wait for work) that may take executions
+// that the batch is about to make ready.
 func (d *dispatcher) join(calls []*call) []*call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,7 +211,7 @@ func (d *dispatcher) join(calls []*call) []*call {
 }
 
 // hasParkedClaim reports whether a session of the route (a queue, workflow and version) has a parked
-// claim whose command is not in a batch yet.
+// claim (a claim that waits for work) whose command is not in a batch yet.
 func (x *members) hasParkedClaim() bool {
 	for s := range x.sessions {
 		if s.waiting != nil && s.waiting.sent == nil {
@@ -232,8 +233,9 @@ func sameLane(a, b *machine.Submit) bool {
 // than manySlots/2 executions, the limit is twice the number that it won.
 const manySlots = 128
 
-// manyLanes is the number of lanes up to which a claim names all lanes of its session. If the
-// session has more lanes, the claim names only lanes that may have a due execution.
+// manyLanes is the number of lanes (groups of executions that the same workers may claim) up to
+// which a claim names all lanes of its session. If the session has more lanes, the claim names only
+// lanes that may have a due execution.
 const manyLanes = 32
 
 // commandLocked builds the command of a claim. soon contains the lanes in which the batch may make
@@ -257,7 +259,7 @@ func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Comman
 	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets, Idle: idle, After: c.session.turn}
 }
 
-// stop ends all parked claims, and makes every later claim end at once.
+// stop ends all parked claims (claims that wait for work), and makes every later claim end at once.
 func (d *dispatcher) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -21,10 +21,12 @@ type Options struct {
 	// Committers is the number of transactions that may be written at the same time; 0 means 1.
 	// More than 1 is for stores that can write several transactions at the same time.
 	Committers int
-	// SlowPoll is the longest delay that a lost hint can cause; 0 means 30 s.
+	// SlowPoll is the longest delay that a lost hint (a message about a change) can cause; 0 means
+	// 30 s.
 	SlowPoll time.Duration
-	// HintPoll is the longest delay that a lost hint of another server can cause before due work
-	// starts while a worker of this server waits for it; 0 means 5 s. It is at most SlowPoll.
+	// HintPoll is the longest delay that the loss of another server's hint (a message about a
+	// change) can cause before due work starts while a worker of this server waits for it; 0 means
+	// 5 s. It is at most SlowPoll.
 	HintPoll time.Duration
 	// Retention is how long an ended execution is kept; 0 means 30 days, below 0 means for ever.
 	Retention time.Duration
@@ -53,10 +55,11 @@ type Options struct {
 	// time as all other batches. It is for stores that keep a connection for store.Urgent commits.
 	Pulse bool
 	// Gather, if set, is called before a batch is taken from the queue, and may wait for more
-	// commands; urgent says that the pulse calls it. It returns false if another call with the same
-	// value of urgent still waits: that call's batch has the commands. Order, if set, sorts the
-	// commands of each class. Without Order they stay in the order of arrival, which depends on the
-	// Go scheduler. With Gather and Order a simulation has the same batches in every run.
+	// commands; urgent says that the goroutine for signs of life (Pulse) calls it. It returns false
+	// if another call with the same value of urgent still waits: that call's batch has the
+	// commands. Order, if set, sorts the commands of each class. Without Order they stay in the
+	// order of arrival, which depends on the Go scheduler. With Gather and Order a simulation has
+	// the same batches in every run.
 	Gather func(urgent bool) bool
 	Order  func(a, b machine.Command) int
 	// Observe, if set, is called with the results of each batch after the callers have their
@@ -269,7 +272,7 @@ type observer interface {
 	// observe receives a batch that this engine has committed, before the batch's callers have
 	// their answers. It runs between two batches and must return quickly.
 	observe(b *batch)
-	// onHint receives a hint of another server on the store.
+	// onHint receives a hint: a message of another server about a change.
 	onHint(h store.Hint)
 }
 

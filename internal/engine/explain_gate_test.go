@@ -66,8 +66,8 @@ var gatedCases = []struct {
 var anID = regexp.MustCompile(`ex_[0-9a-z]{26}`)
 
 // Rule: for an execution that waits at a gate, explain names the gate, the reason for which it is
-// shut, since when and by whom, when it will open, the execution's position in the line, and the
-// command that opens the gate.
+// shut, since when and by whom, when it will open, the execution's position among those that wait,
+// and the command that opens the gate.
 func TestGatesAreExplained(t *testing.T) {
 	var all strings.Builder
 	for _, c := range gatedCases {

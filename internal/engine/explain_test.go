@@ -34,7 +34,7 @@ func TestExplainNamesTheGate(t *testing.T) {
 		}
 		why := must[belay.Explanation](t)(e.Explain(ctx, id))
 		summary, facts := `It waits for its turn at limit "crawler", which is open.`, "its place in the line is 1 of 1"
-		if sub.External { // the previous execution is still in the line
+		if sub.External { // the previous execution still waits at the gate
 			facts = "its place in the line is 2 of 2"
 		}
 		if got := strings.Join(why.Facts, "\n"); why.Summary != summary || !strings.Contains(got, facts) {

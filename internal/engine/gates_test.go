@@ -113,7 +113,8 @@ func TestAPauseCostsNothingAndEndsAtOnce(t *testing.T) {
 		synctest.Wait()
 		before := e.Stats()
 		time.Sleep(10 * time.Minute)
-		// The engine may commit marks of life and rare checks of the gate, nothing else.
+		// The engine may commit marks of life (times that show that it runs) and rare checks of the
+		// gate, nothing else.
 		if after := e.Stats(); after.Commands-before.Commands > 10*60+100 {
 			t.Errorf("%d commands in ten minutes of a pause", after.Commands-before.Commands)
 		}

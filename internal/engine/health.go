@@ -11,21 +11,22 @@ import (
 )
 
 // health measures for how long the engine has not done its work: to search for due work, to write
-// marks of life, and to commit. It also logs changes of the store's epoch and clock.
+// marks of life (times that the engine stores at short intervals to show that it runs), and to
+// commit. It also logs changes of the store's epoch and clock.
 type health struct {
 	mu           sync.Mutex
 	sweepBy      time.Time         // planned time of the next sweep, or of the sweep in progress
 	marked       time.Time         // when the last mark of life was written
 	beat         time.Duration     // the interval of the marks of life; 0 while no session lives
-	beating      time.Time         // the time since which marks are needed
+	beating      time.Time         // the time since which marks of life are needed
 	transactions map[int]time.Time // start times of the transactions that have not ended
 	number       int
 	failing      time.Time    // when the store refused the first write after the last write that succeeded
 	tables       store.Tables // tables that another transaction has locked
 	locked       time.Time    // the time since which another transaction has locked tables
 
-	epoch belay.Token   // newest epoch seen
-	ahead time.Duration // how far the clock was ahead when the log last reported it
+	epoch belay.Token   // newest epoch seen: the number above which all new tokens are
+	ahead time.Duration // how far the store's clock was ahead of the wall clock when the log last reported it
 	leapt time.Duration
 }
 
@@ -48,7 +49,8 @@ func (l *health) swept(rest time.Duration) {
 	l.sweepBy = time.Now().Add(rest)
 }
 
-// beats notes the interval of the marks of life.
+// beats notes the interval at which the engine must write marks of life (times that show that it
+// runs).
 func (l *health) beats(every time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +145,7 @@ func (l *health) fillStalls(v *Vitals) {
 // minReportedSkew is the smallest clock difference that is logged.
 const minReportedSkew = time.Second
 
-// logChanges logs a new epoch and a clock that was set.
+// logChanges logs a new epoch (a jump of the tokens, as after a restore) and a clock that was set.
 func (l *health) logChanges(log *slog.Logger, r *machine.Rows, v store.Vitals) {
 	l.mu.Lock()
 	epoch := r.Epoch > l.epoch && (l.epoch != 0 || v.Begun)

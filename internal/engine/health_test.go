@@ -59,9 +59,9 @@ func (s *stuckStore) set(due, commits bool) {
 	}
 }
 
-// An engine that does not search for due work, writes no marks of life, or commits nothing reports
-// within seconds which of these it fails to do. It reports nothing when it works again, and nothing
-// while it has no work to do.
+// An engine that does not search for due work, writes no marks of life (times that show that it
+// runs), or commits nothing reports within seconds which of these it fails to do. It reports
+// nothing when it works again, and nothing while it has no work to do.
 func TestAStalledEngineReportsIt(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -238,8 +238,8 @@ func TestAClockThatIsSetIsReported(t *testing.T) {
 	}
 }
 
-// A new epoch that begins while the engine runs, as after a failover, is logged once and reported
-// for a week.
+// A new epoch (a jump of the tokens) that begins while the engine runs, as after a failover, is
+// logged once and reported for a week.
 func TestANewEpochIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)))

@@ -11,8 +11,9 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// lane has the hints about a lane. The field hint is a time before which no execution in the lane
-// is due, or 0 if none will be due until a batch or another server reports one.
+// lane has the hints about a lane (a group of executions that the same workers may claim). The
+// field hint is a time before which no execution in the lane is due, or 0 if none will be due until
+// a batch or another server reports one.
 type lane struct {
 	machine.Lane
 	hint   machine.Time
@@ -34,7 +35,7 @@ func (d *dispatcher) readyLocked(l *lane, at, now machine.Time) {
 	}
 }
 
-// hintLocked sets the hint of a lane.
+// hintLocked sets the hint of a lane: the time before which no execution in it is due.
 func (d *dispatcher) hintLocked(l *lane, at, now machine.Time) {
 	l.hint = at
 	switch {
@@ -47,8 +48,8 @@ func (d *dispatcher) hintLocked(l *lane, at, now machine.Time) {
 }
 
 // rouseLocked wakes the parked claims that may take the due execution of the lane. A worker that
-// runs something may take a suspect only after machine.AloneWait, so its claim is woken again at
-// that time.
+// runs something may take a suspect (an execution that must run alone) only after
+// machine.AloneWait, so its claim is woken again at that time.
 func (d *dispatcher) rouseLocked(l *lane, now machine.Time) {
 	if late := l.hint.Add(machine.AloneWait); l.ID.IsAlone() && late > now && d.timers.set(l, late) {
 		d.nudge()
@@ -56,7 +57,7 @@ func (d *dispatcher) rouseLocked(l *lane, now machine.Time) {
 	l.rouse()
 }
 
-// rouse wakes the parked claims that may win executions of the lane.
+// rouse wakes the claims that wait for work and may win executions of the lane.
 func (l *lane) rouse() {
 	for s := range l.takers {
 		if c := s.waiting; c != nil && c.sent == nil && c.wants() {
@@ -127,8 +128,8 @@ func (d *dispatcher) look(ctx context.Context) ([]store.LaneHint, error) {
 	return ready, d.learn(ctx, unknown)
 }
 
-// peek searches the store for ready executions whose hint was lost. It wakes only claims that may
-// take them.
+// peek searches the store for ready executions about which a hint (a message of another server) was
+// lost. It wakes only claims that may take them.
 func (d *dispatcher) peek(ctx context.Context) {
 	d.mu.Lock()
 	waits := len(d.parked) > 0
@@ -204,7 +205,8 @@ func (d *dispatcher) begin() uint64 {
 	return d.news
 }
 
-// observe updates the hints from the changes of lanes and sessions in a batch.
+// observe updates the hints (times before which no execution of a lane is due) from the changes of
+// lanes and sessions in a batch.
 func (d *dispatcher) observe(b *batch) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -234,7 +236,7 @@ func (d *dispatcher) observe(b *batch) {
 	}
 }
 
-// foundLocked updates the hints from the ready executions that a batch found.
+// foundLocked updates the hints of lanes from the ready executions that a batch found.
 func (d *dispatcher) foundLocked(b *batch) {
 	now := b.rows.Now
 	shut := d.shutLocked(b)
@@ -309,7 +311,7 @@ func (d *dispatcher) unshutLocked(b *batch) {
 	}
 }
 
-// onHint updates the hints from the message of another server.
+// onHint updates the hints of lanes from the message of another server about its changes.
 func (d *dispatcher) onHint(h store.Hint) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -338,7 +340,7 @@ func (d *dispatcher) onHint(h store.Hint) {
 	}
 }
 
-// lookAgain reads all lanes again, if a claim is parked.
+// lookAgain reads all lanes again, if a claim waits for work.
 func (d *dispatcher) lookAgain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

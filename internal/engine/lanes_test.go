@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// counted is a memory store that counts the reads of lanes, and sends a hint when the test requests
-// it.
+// counted is a memory store that counts the reads of lanes (groups of executions), and sends a hint
+// (a message about a change) when the test requests it.
 type counted struct {
 	store.Store
 	mu     sync.Mutex

@@ -10,10 +10,11 @@ import (
 )
 
 // disconnectedPoll is the interval at which an engine checks everything while it receives no hints
-// from other servers.
+// (messages about changes) from other servers.
 const disconnectedPoll = time.Second
 
-// listener receives the hints of the other servers and passes them to the observers.
+// listener receives the hints of the other servers (messages about changes) and passes them to the
+// observers.
 type listener struct {
 	engine       *Engine
 	hinter       store.Hinter

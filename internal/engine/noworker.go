@@ -12,8 +12,9 @@ import (
 )
 
 // understaffed finds the executions whose policy lets them fail if no connected worker can take
-// them (OnNoWorker). It looks at the lanes of these executions when one of them becomes due, when a
-// session ends or is drained, and otherwise as often as the sweeper polls.
+// them (OnNoWorker). It looks at the lanes of these executions (the groups that the same workers
+// may claim) when one of them becomes due, when a session ends or is drained, and otherwise as
+// often as the sweeper polls.
 type understaffed struct {
 	engine *Engine
 

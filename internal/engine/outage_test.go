@@ -10,8 +10,8 @@ import (
 
 // No worker loses its lease because the database was shut down or crashed, even if the outage lasts
 // longer than a TTL. After the outage, the first server that judges sessions finds from the marks
-// of life of all servers that no session could be renewed. This server extends every session by the
-// length of the outage.
+// of life of all servers (times that each server stores at short intervals) that no session could
+// be renewed. This server extends every session by the length of the outage.
 func TestAnOutageOfTheDatabaseCostsNoLease(t *testing.T) {
 	const ttl, outage = 4 * time.Second, 6 * time.Second
 	srv := pgtest.Start(t, pgtest.Options{})

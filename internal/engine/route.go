@@ -13,9 +13,9 @@ type route struct{ queue, workflow, version string }
 
 func routeOf(l *machine.Lane) route { return route{l.Queue, l.Workflow, l.Version} }
 
-// members has the lanes of a route and the sessions that may claim from them. A new lane is
-// compared only with the sessions of its route, and a new session only with the lanes of its
-// routes.
+// members has the lanes of a route (groups of executions that the same workers may claim) and the
+// sessions that may claim from them. A new lane is compared only with the sessions of its route,
+// and a new session only with the lanes of its routes.
 type members struct {
 	lanes    map[machine.LaneID]*lane
 	sessions map[*session]struct{}
@@ -79,8 +79,8 @@ func (d *dispatcher) leaveLocked(s *session) {
 	}
 }
 
-// laneLocked returns the hints about a lane. A new lane is added to its route and to the sessions
-// that can claim from it.
+// laneLocked returns the dispatcher's entry for a lane (a group of executions that the same workers
+// may claim). A new lane is added to its route and to the sessions that can claim from it.
 func (d *dispatcher) laneLocked(l machine.Lane) *lane {
 	if have := d.lanes[l.ID]; have != nil {
 		return have

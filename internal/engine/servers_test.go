@@ -32,7 +32,8 @@ type server struct {
 }
 
 // withHints and withoutHints select the store of a server: withHints returns it unchanged, and
-// withoutHints returns it without its method Listen, so that the server receives no hints.
+// withoutHints returns it without its method Listen, so that the server receives no hints (messages
+// about changes at other servers).
 func withHints(s store.Store) store.Store    { return s }
 func withoutHints(s store.Store) store.Store { return struct{ store.Store }{s} }
 
@@ -60,10 +61,10 @@ func start(t testing.TB, url string, listener func(store.Store) store.Store, cha
 }
 
 // pollRarely makes a server poll so rarely that a change which it sees within seconds must have
-// arrived as a hint.
+// arrived as a hint (a message of another server).
 func pollRarely(o *engine.Options) { o.SlowPoll, o.HintPoll = 2*time.Minute, time.Minute }
 
-// two starts two servers on one database that receive each other's hints.
+// two starts two servers on one database that receive each other's hints (messages about changes).
 func two(t testing.TB) (a, b server) {
 	t.Helper()
 	url := database(t)
@@ -162,8 +163,8 @@ func (x server) settle(t testing.TB, a belay.Assignment) {
 	}
 }
 
-// soon is the time within which hints must arrive, on a busy machine too. A server that polls
-// rarely would find the change after a minute.
+// soon is the time within which hints (messages about changes) must arrive, on a busy machine too.
+// A server that polls rarely would find the change after a minute.
 const soon = 20 * time.Second
 
 // within checks that something took no longer than the duration soon.
@@ -174,7 +175,7 @@ func within(t testing.TB, what string, since time.Time) {
 	}
 }
 
-// parked parks a claim at a server and returns a channel with the reply.
+// parked sends a claim, which waits for work, to a server and returns a channel with the reply.
 func (x server) parked(t testing.TB, id belay.WorkerID, number int64) <-chan belay.ClaimReply {
 	t.Helper()
 	told := make(chan belay.ClaimReply, 1)
@@ -192,7 +193,7 @@ func (x server) parked(t testing.TB, id belay.WorkerID, number int64) <-chan bel
 
 // An execution that is submitted at one server starts at once on a worker that waits at another
 // server. A caller that waits at the first server for the end of the execution gets its result at
-// once. The servers send each other hints for this.
+// once. The servers send each other hints (messages about changes) for this.
 func TestASubmissionStartsAtAnotherServer(t *testing.T) {
 	a, b := two(t)
 	w := b.open(t, "w", "x", time.Minute)
@@ -353,8 +354,8 @@ func eventually(t testing.TB, within time.Duration, what string, f func() bool) 
 	}
 }
 
-// Losing every hint changes only how long things take (guarantee G14): servers that receive no
-// hints find everything by polling.
+// Losing every hint (a message about a change) changes only how long things take (guarantee G14):
+// servers that receive no hints find everything by polling.
 func TestServersWithoutHintsFindEverything(t *testing.T) {
 	url := database(t)
 	slow := func(o *engine.Options) { o.SlowPoll = 300 * time.Millisecond }
@@ -382,7 +383,8 @@ func TestServersWithoutHintsFindEverything(t *testing.T) {
 	all.Wait()
 }
 
-// lossyHints is a store that loses its connection for hints and reports that.
+// lossyHints is a store that loses its connection for hints (messages about changes) and reports
+// that.
 type lossyHints struct{ store.Store }
 
 // Listen reports that hints are lost, and sends none.
@@ -393,8 +395,8 @@ func (lossyHints) Listen(ctx context.Context, onHint func(store.Hint)) error {
 	return ctx.Err()
 }
 
-// A server that has learned that it receives no hints checks everything once a second, long before
-// its slow poll.
+// A server that has learned that it receives no hints (messages about changes) checks everything
+// once a second, long before its slow poll.
 func TestAServerThatKnowsItGetsNoHintsPollsOften(t *testing.T) {
 	url := database(t)
 	a, b := start(t, url, withoutHints, pollRarely), start(t, url, func(s store.Store) store.Store {
@@ -422,7 +424,8 @@ func TestAServerThatKnowsItGetsNoHintsPollsOften(t *testing.T) {
 	}
 }
 
-// A server whose connection for hints is cut connects again, and reads what it may have missed.
+// A server whose connection for hints (messages about changes) is cut connects again, and reads
+// what it may have missed.
 func TestAServerReconnectsForHints(t *testing.T) {
 	a, b := two(t)
 	w := b.open(t, "w", "x", time.Minute)

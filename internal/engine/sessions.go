@@ -93,7 +93,7 @@ func (d *dispatcher) remembered(id belay.WorkerID) *session {
 
 // rememberedFor is how long the engine remembers a session that no call uses, and a lane in which no
 // execution becomes ready. After that time the engine forgets them, because the worker may have
-// changed to another server, or the hint about the end of the session may be lost.
+// changed to another server, or the message about the end of the session may be lost.
 const rememberedFor = 10 * time.Minute
 
 func (d *dispatcher) forgetLocked(now machine.Time) {

@@ -17,8 +17,8 @@ import (
 const sweepLimit = 500
 
 // sweeper finds the sessions and timeouts that are due and the changes that a crash left
-// unfinished, and sends an ordinary command for each. It also writes the engine's mark of life when
-// no batch has done so.
+// unfinished, and sends an ordinary command for each. It also writes the engine's mark of life (a
+// time that shows that the engine runs) when no batch has done so.
 type sweeper struct {
 	engine *Engine
 	wake   chan struct{}
@@ -40,10 +40,10 @@ func newSweeper(e *Engine) *sweeper {
 		understaffed: understaffed{engine: e}}
 }
 
-// marksPerTTL is the number of marks of life in the shortest TTL. A stall counts as an outage after
-// three missed marks. Three marks take 3/5 of the TTL. With the default heartbeat interval, a third
-// of the TTL, a session always has more time left than that, so every stall that could end a live
-// session counts as an outage.
+// marksPerTTL is the number of marks of life (times that show that a server runs) in the shortest
+// TTL. A stall counts as an outage after three missed marks. Three marks take 3/5 of the TTL. With
+// the default heartbeat interval, a third of the TTL, a session always has more time left than
+// that, so every stall that could end a live session counts as an outage.
 const marksPerTTL = 5
 
 // beat is the interval at which this server promises to write its mark of life. A session with a
@@ -254,8 +254,8 @@ func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, p
 	return len(calls), passed, away
 }
 
-// mark writes the mark of life if no batch has written it in the last interval, and returns the
-// time at which the next mark is due.
+// mark writes the mark of life (the present time, which shows that this server runs) if no batch
+// has written it in the last interval, and returns the time at which the next mark is due.
 func (s *sweeper) mark(ctx context.Context) machine.Time {
 	s.mu.Lock()
 	last, interval := s.marked, s.interval
@@ -283,8 +283,8 @@ func (s *sweeper) mark(ctx context.Context) machine.Time {
 // probeEvery is how soon the engine tries a write again after the store refused a write.
 const probeEvery = 2 * time.Second
 
-// probe writes a mark of life after the store has refused the newest write, so that the engine
-// notices that the store accepts writes again even if no other command arrives.
+// probe writes a mark of life (the present time) after the store has refused the newest write, so
+// that the engine notices that the store accepts writes again even if no other command arrives.
 func (s *sweeper) probe(ctx context.Context) machine.Time {
 	_, _ = s.engine.do(ctx, &machine.Mark{}) // the committer records the result
 	return s.engine.store.Now().Add(probeEvery)

@@ -17,8 +17,8 @@ import (
 type Vitals struct {
 	store.Vitals
 	// Sweep, Mark and Commit are the durations for which the engine has failed to search for due
-	// work, to write a mark of life although sessions are open, and to commit although there were
-	// commands. They are 0 while the engine works.
+	// work, to write a mark of life (a time that shows that it runs) although sessions are open,
+	// and to commit although there were commands. They are 0 while the engine works.
 	Sweep, Mark, Commit time.Duration
 	// Locked are the tables that another transaction has locked, and LockedFor is how long they
 	// have been locked.
