@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// oneByOne folds the commands of a batch again, each in a fold of its own with the same clock
+// oneByOne applies the commands of a batch again, each in a batch of its own with the same clock
 // reading. It compares the results with those of the batch, because a batch must give the same
 // result as its commands one after the other. It leaves out batches with claims, because a claim
 // may choose another order among executions that became due at the same time.
@@ -54,7 +54,7 @@ func answer(r Reply) string {
 	e := ""
 	if r.Execution != nil {
 		x := *r.Execution
-		x.New, x.Attention, x.Policy = false, false, nil // these fields belong to the fold
+		x.New, x.Attention, x.Policy = false, false, nil // these fields belong to the batch
 		x.Gates = nil
 		e = fmt.Sprintf("%+v", x)
 	}

@@ -167,7 +167,7 @@ func (c *Append) count(w *world, op string, token belay.Token) error {
 	return nil
 }
 
-// chunk finds a chunk that exists after the earlier commands of the fold.
+// chunk finds a chunk that exists after the earlier commands of the batch.
 func (w *world) chunk(ref ChunkRef) (Chunk, bool) {
 	for _, c := range w.out.Chunks {
 		if c.ChunkRef == ref {
@@ -182,7 +182,7 @@ func (w *world) chunk(ref ChunkRef) (Chunk, bool) {
 	return Chunk{}, false
 }
 
-// dropped reports whether a chunk that the store has was dropped in this fold.
+// dropped reports whether a chunk that the store has was dropped in this batch.
 func (w *world) dropped(ref ChunkRef) bool {
 	return slices.ContainsFunc(w.out.Drops, func(d ChunkDrop) bool { return d.covers(ref) })
 }
@@ -209,7 +209,7 @@ func (w *world) droppedBy(d ChunkDrop) []Chunk {
 	return out
 }
 
-// drop removes chunks. Chunks that were appended in this fold are never written.
+// drop removes chunks. Chunks that were appended in this batch are never written.
 func (w *world) drop(d ChunkDrop) {
 	w.out.Chunks = slices.DeleteFunc(w.out.Chunks, func(c *Chunk) bool { return d.covers(c.ChunkRef) })
 	w.out.Drops = append(w.out.Drops, d)

@@ -39,7 +39,7 @@ func checkGates(f *faults, k *keeper) {
 	}
 }
 
-// checkLimits checks that a fold gave out no place beyond a limit. Executions keep their places
+// checkLimits checks that a batch gave out no place beyond a limit. Executions keep their places
 // when a limit is lowered.
 func checkLimits(f *faults, before, after *keeper) {
 	for ref, o := range after.objects {

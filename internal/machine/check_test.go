@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The checkers check the rows after every fold. They were written from docs/guarantees.md and not
+// The checkers check the rows after every batch. They were written from docs/guarantees.md and not
 // from the code: a value that the code computes is computed again with a separate formula. The
 // checkers of the public history are in internal/testkit/promise. TestCheckersCatchPlantedBugs
 // shows for each checker that it fails on a planted bug.
@@ -166,7 +166,7 @@ func wantCheckAt(e *Execution) Time {
 		}
 	case e.State == belay.Scheduled:
 		at = append(at, e.ScheduledAt.Add(scheduled))
-	case e.Gate != "": // waits in the line of a gate
+	case e.Gate != "": // waits at a gate
 	case e.AdmitBy != 0:
 		at = append(at, e.AdmitBy)
 	case e.State == belay.Pending || e.PausedFrom == belay.Pending:

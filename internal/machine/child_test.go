@@ -8,7 +8,7 @@ import (
 )
 
 // Guarantee G4 (transitions are atomic): the end of a child and the signal to its parent are
-// written in one fold, in whatever state the parent is. The signal wakes a waiting parent, also a
+// written in one batch, in whatever state the parent is. The signal wakes a waiting parent, also a
 // paused one. A parent that has ended is not changed.
 func TestAChildsEndReachesItsParent(t *testing.T) {
 	for _, c := range []struct {
@@ -96,7 +96,7 @@ func TestAnEndIsDeliveredToNoGrandparent(t *testing.T) {
 	}
 }
 
-// If several children end in one fold, each end is counted and delivered to the parent.
+// If several children end in one batch, each end is counted and delivered to the parent.
 func TestChildrenEndInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

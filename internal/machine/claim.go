@@ -6,7 +6,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Claim gives a worker the executions that are due in its lanes.
+// Claim gives a worker the executions that are due in its lanes (groups of executions that the same
+// workers may claim).
 type Claim struct {
 	belay.ClaimRequest
 	// Lanes are the lanes from which the worker may claim, highest priority first.
@@ -45,7 +46,8 @@ func (n *Need) addLaneGate(id belay.GateID) {
 	}
 }
 
-// addLine adds the first executions of a gate's line to the need.
+// addLine adds the first executions of a gate's line (the queue of executions that wait at the
+// gate) to the need.
 func (n *Need) addLine(gate belay.GateID, limit int) {
 	i, there := n.lines[gate]
 	if !there {
@@ -108,7 +110,8 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	return Reply{Claims: won, Shut: c.shut(w)}, nil
 }
 
-// shut returns the lanes of the claim whose queue or workflow has a shut gate.
+// shut returns the lanes (groups of executions) of the claim whose queue or workflow has a shut
+// gate.
 func (c *Claim) shut(w *world) []ShutLane {
 	var shut []ShutLane
 	for _, l := range c.Lanes {
@@ -157,9 +160,9 @@ func (c *Claim) again(w *world) (Reply, error) {
 	return r, nil
 }
 
-// held lists the executions that the worker owns after the earlier commands of the fold: the
+// held lists the executions that the worker owns after the earlier commands of the batch: the
 // executions loaded for the worker, in their present state, and the executions that the worker won
-// in this fold.
+// in this batch.
 func (w *world) held(id belay.WorkerID) []*Execution {
 	var held []*Execution
 	for _, e := range w.Held[id] {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// pick takes up to Slots due executions, from lanes of higher priority first. Among lanes of one
-// priority the queues take turns, so that the backlog of one queue does not delay the others;
-// within a queue the longest due execution comes first. Each run starts before the next execution
-// is picked, because an execution that became due again in this fold is in two lists of due
-// executions.
+// pick takes up to Slots due executions, from lanes (groups of executions that the same workers may
+// claim) of higher priority first. Among lanes of one priority the queues take turns, so that the
+// backlog of one queue does not delay the others; within a queue the longest due execution comes
+// first. Each run starts before the next execution is picked, because an execution that became due
+// again in this batch is in two lists of due executions.
 //
 // A suspect, which must run alone, is never won together with another execution. A worker that runs
 // nothing takes a suspect before all other executions of its priority. A busy worker takes a
@@ -83,8 +83,9 @@ func (c *Claim) take(w *world, x *Worker, e *Execution, n int) Claimed {
 	return claimed
 }
 
-// mayRunAlone reports whether e is a suspect that the claim may take. An idle worker may take any
-// suspect; a busy worker may take a suspect that has waited for an idle worker longer than AloneWait.
+// mayRunAlone reports whether e is a suspect (an execution that was lost several times in a row) that
+// the claim may take. An idle worker may take any suspect; a busy worker may take a suspect that has
+// waited for an idle worker longer than AloneWait.
 func (c *Claim) mayRunAlone(w *world, e *Execution) bool {
 	return e.Lane.IsAlone() && (c.Idle || e.DueAt.Add(AloneWait) <= w.Now)
 }
@@ -92,7 +93,8 @@ func (c *Claim) mayRunAlone(w *world, e *Execution) bool {
 // shared reports whether e may run at the same time as other executions on one worker.
 func shared(_ *world, e *Execution) bool { return !e.Lane.IsAlone() }
 
-// turns are queues that take turns, each with its lanes.
+// turns are queues that take turns in a claim, each with its lanes (groups of executions with the
+// same properties).
 type turns struct {
 	queues [][]Lane
 	at     int // index of the queue whose turn is next
@@ -164,7 +166,7 @@ func before(a, b *Execution) bool {
 }
 
 // head returns the first execution of the lane that is still due. Executions that became ready in
-// this fold come after all executions that were ready when the fold began.
+// this batch come after all executions that were ready when the batch began.
 func (w *world) head(lane LaneID) *Execution {
 	for {
 		q := w.ready

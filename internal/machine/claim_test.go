@@ -90,7 +90,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 	}
 }
 
-// Several claims in one fold take the executions in the order of their due times: no execution is
+// Several claims in one batch take the executions in the order of their due times: no execution is
 // won twice or left out.
 func TestClaimsOfOneFoldWinEachExecutionOnce(t *testing.T) {
 	s := newStage(t)
@@ -127,8 +127,8 @@ func TestClaimInTheFoldOfTheSubmission(t *testing.T) {
 	}
 }
 
-// If a run ends in a fold and its execution is due again, a later claim of the fold can win the
-// execution. A claim cannot win an execution that was cancelled or paused earlier in the fold.
+// If a run ends in a batch and its execution is due again, a later claim of the batch can win the
+// execution. A claim cannot win an execution that was cancelled or paused earlier in the batch.
 func TestAClaimSeesEarlierChangesOfItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -142,7 +142,7 @@ func TestAClaimSeesEarlierChangesOfItsFold(t *testing.T) {
 	}
 }
 
-// Guarantee G1 (one writer): an execution that became due twice in one fold is won once, even if
+// Guarantee G1 (one writer): an execution that became due twice in one batch is won once, even if
 // slots are left.
 func TestClaimWinsNothingTwice(t *testing.T) {
 	s := newStage(t)
@@ -159,7 +159,7 @@ func TestClaimWinsNothingTwice(t *testing.T) {
 	}
 }
 
-// A claim can win an execution that becomes due in the same fold, and gets the execution's present
+// A claim can win an execution that becomes due in the same batch, and gets the execution's present
 // input.
 func TestAClaimTakesExecutionsMadeDueInItsFold(t *testing.T) {
 	s := newStage(t)
@@ -190,7 +190,7 @@ func TestAClaimTakesExecutionsMadeDueInItsFold(t *testing.T) {
 	}
 }
 
-// If a run fails or is lost in a fold, a later claim of the fold cannot win the execution before
+// If a run fails or is lost in a batch, a later claim of the batch cannot win the execution before
 // its backoff or lock delay is over.
 func TestAClaimWaitsForTheBackoffInOneFold(t *testing.T) {
 	s := newStage(t)
@@ -239,7 +239,7 @@ func TestAClaimNumberWinsOnce(t *testing.T) {
 	}
 }
 
-// The repetition of a claim may be in the same fold as its first try.
+// The repetition of a claim may be in the same batch as its first try.
 func TestAClaimMayBeRepeatedInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -12,7 +12,7 @@
 // Each command is accepted or refused by itself: it is checked in full before it changes anything,
 // and a refused command leaves the rows as they were. The only exception is a heartbeat that comes
 // too late, which ends its session. A batch gives the same result as its commands one by one. A
-// command that ends a child changes the parent in the same fold, so that both are in one commit.
+// command that ends a child changes the parent in the same batch, so that both are in one commit.
 //
 // The tables testdata/rules.txt and testdata/sessions.txt list the result of every command in
 // every situation; the tests compare the code with them.

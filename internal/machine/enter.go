@@ -83,7 +83,7 @@ func (e *Execution) ownGates() []Places {
 // own returns a gate that the execution names, with the limit or rate that the execution names. An
 // operator's limit or rate stays in force, and so does a rate under which other executions wait: a
 // later execution with another rate of the same name must not let them through faster. own returns
-// nil if the fold has not read the gate. A rule that only looks at the gate calls forgetTerms
+// nil if the batch has not read the gate. A rule that only looks at the gate calls forgetTerms
 // afterwards.
 func (w *world) own(e *Execution, p Places) *gate {
 	g := w.gate(e.gateOf(p))
@@ -138,12 +138,12 @@ type asks uint8
 
 const (
 	open    asks = iota
-	parked       // the execution waits in the line of a gate that it names
-	unknown      // the fold has not read one of its gates
+	parked       // the execution waits at a gate that it names
+	unknown      // the batch has not read one of its gates
 )
 
-// ask checks the gates that a due execution names. At the first gate that is shut, ask puts the
-// execution in the gate's line. priority is the priority of the execution's lane.
+// ask checks the gates that a due execution names. At the first gate that is shut, ask makes the
+// execution wait, in the gate's line. priority is the priority of the execution's lane.
 func (w *world) ask(e *Execution, priority int) asks {
 	w.looked = w.looked[:0]
 	for _, p := range e.ownGates() {
@@ -168,10 +168,10 @@ func (w *world) ask(e *Execution, priority int) asks {
 	return open
 }
 
-// park puts a due execution in the line of a gate. The time since which the execution is due does
-// not change. The execution gives back the unused places in other gates, so that it keeps none of
-// them busy and no two executions wait for each other's places; only the place of its limit it keeps
-// while it waits for a rate.
+// park makes a due execution wait at a gate, in the gate's line. The time since which the execution
+// is due does not change. The execution gives back the unused places in other gates, so that it
+// keeps none of them busy and no two executions wait for each other's places; only the place of its
+// limit it keeps while it waits for a rate.
 func (w *world) park(e *Execution, g *gate, priority int) {
 	unused := e.admitted()
 	if g.id.Kind() == belay.GateRate {
@@ -188,7 +188,7 @@ func (w *world) park(e *Execution, g *gate, priority int) {
 	g.lookBy(g.lookAt(w.Now))
 }
 
-// unpark takes an execution out of the line of its gate.
+// unpark takes an execution out of the line (the waiting executions) of its gate.
 func (w *world) unpark(e *Execution) {
 	if e.Gate == "" {
 		return
@@ -317,8 +317,8 @@ func (w *world) vacatePlace(e *Execution, p Places) {
 	}
 }
 
-// leaveAll removes an execution that has ended from all gates: it leaves its line, frees its
-// places, and is no member of its limit any more.
+// leaveAll removes an execution that has ended from all gates: it waits at no gate any more, frees
+// its places, and is no member of its limit any more.
 func (w *world) leaveAll(e *Execution) {
 	w.unpark(e)
 	e.AdmitBy = 0
@@ -358,8 +358,9 @@ func (e *Execution) admitted() Places {
 	return e.Places & p
 }
 
-// withdraw takes an execution out of the line of its gate, and frees the places that no run has
-// used, because the execution is not due any more or no worker has claimed it in time.
+// withdraw takes an execution out of the line (the waiting executions) of its gate, and frees the
+// places that no run has used, because the execution is not due any more or no worker has claimed
+// it in time.
 func (w *world) withdraw(e *Execution) {
 	w.unpark(e)
 	w.leave(e, e.admitted())
@@ -369,7 +370,7 @@ func (w *world) withdraw(e *Execution) {
 	}
 }
 
-// place adds the row p of an execution in a gate to the changes of the fold. It replaces an earlier
+// place adds the row p of an execution in a gate to the changes of the batch. It replaces an earlier
 // change of the same row.
 func (w *world) place(p Place) {
 	for _, have := range w.out.Places {
@@ -381,16 +382,16 @@ func (w *world) place(p Place) {
 	w.out.Places = append(w.out.Places, &p)
 }
 
-// Admit lets waiting executions through a gate, as many as the gate has room for, in the order of
-// its line. It also ends a pause whose time is over, and lets the circuit breaker proceed. An Admit
-// is correct at any time and any number of times.
+// Admit lets waiting executions through a gate, as many as the gate has room for, in the order in
+// which they wait (the gate's line). It also ends a pause whose time is over, and lets the circuit
+// breaker proceed. An Admit is correct at any time and any number of times.
 type Admit struct {
 	Gate belay.GateID
 	// Heads is the largest number of executions that are let through.
 	Heads int
 }
 
-// Need names the gate and the first executions of its line.
+// Need names the gate and the first executions that wait at it.
 func (c *Admit) Need(n *Need) {
 	n.Counts = append(n.Counts, c.Gate)
 	n.addLine(c.Gate, c.Heads)
@@ -435,7 +436,7 @@ func (c *Admit) apply(w *world) (Reply, error) {
 // MaxHeads is the largest number of executions that one command lets through a gate.
 const MaxHeads = 100
 
-// admit lets an execution of a gate's line through.
+// admit lets an execution that waits at a gate through.
 func (w *world) admit(e *Execution, g *gate) {
 	w.unpark(e)
 	switch g.id.Kind() {
@@ -459,7 +460,7 @@ func (w *world) admit(e *Execution, g *gate) {
 
 // lapse takes back the unused places of an execution that a gate has let through and that no worker
 // has claimed in time. From then on the execution counts as due since the gate let it through, so
-// that its wait in the line is not counted as a delay.
+// that its wait at the gate is not counted as a delay.
 func (w *world) lapse(e *Execution) {
 	at := e.AdmitBy - Time(admitFor/time.Microsecond)
 	w.withdraw(e)

@@ -10,7 +10,7 @@ import (
 )
 
 // Rule: a breaker that opens again, or a gate that is paused, starts no run of the executions that it
-// has let through. They join the line again.
+// has let through. These executions wait at the gate again.
 func TestAGateThatShutsStopsWhatItHasLetThrough(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -44,7 +44,7 @@ func NextEpoch(known belay.Token, now Time, random uint64) belay.Token {
 	return known + 1<<32 + chance
 }
 
-// floorAt is the floor of an epoch that begins at the moment now.
+// floorAt is the number above which the tokens are in an epoch that begins at the moment now.
 func floorAt(now Time) belay.Token {
 	since := max(now-epochStart, 0)
 	span, within := since/epochSpan, since%epochSpan
@@ -54,8 +54,8 @@ func floorAt(now Time) belay.Token {
 	return belay.Token(span<<32 + within<<32/epochSpan)
 }
 
-// EpochBegan derives from a floor the approximate time at which its epoch began. It returns false
-// for the first epoch of a store.
+// EpochBegan derives from the floor of an epoch (the number above which its tokens are) the
+// approximate time at which its epoch began. It returns false for the first epoch of a store.
 func EpochBegan(floor belay.Token) (Time, bool) {
 	if floor < epochChances*epochStep {
 		return 0, false

@@ -7,7 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The tokens of an epoch are above all tokens of earlier epochs, and stay below 2^53.
+// The tokens of an epoch (the time from one restore or failover to the next) are above all tokens
+// of earlier epochs, and stay below 2^53.
 func TestEpochsGrow(t *testing.T) {
 	const span = belay.Token(1) << 32
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
@@ -55,7 +56,8 @@ func TestPromotedCopiesGetDifferentEpochs(t *testing.T) {
 	}
 }
 
-// Two copies whose clocks show the same moment most likely begin different epochs.
+// Two copies whose clocks show the same moment most likely begin different epochs (with different
+// least tokens).
 func TestEpochsOfOneMomentDiffer(t *testing.T) {
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
 	floors := make(map[belay.Token]bool)

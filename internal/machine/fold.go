@@ -61,8 +61,9 @@ type Need struct {
 	lines     map[belay.GateID]int  // index of a gate's query in Lines
 }
 
-// LineQuery requests up to Limit executions that wait at a gate, in the order of its line: by rank,
-// then by the time since which they are due, then by id.
+// LineQuery requests up to Limit executions that wait at a gate, in the order of its line (the
+// order in which it lets them through): by rank, then by the time since which they are due, then by
+// id.
 type LineQuery struct {
 	Gate  belay.GateID
 	Limit int
@@ -75,7 +76,8 @@ type MemberQuery struct {
 	Limit int
 }
 
-// ReadyQuery requests up to Limit executions of a lane, the longest due first.
+// ReadyQuery requests up to Limit executions of a lane (a group of executions that the same workers
+// may claim), the longest due first.
 type ReadyQuery struct {
 	Lane  LaneID
 	Limit int
@@ -87,9 +89,10 @@ type Rows struct {
 	Now Time
 	// Epoch is the floor of tokens: every new token is above it; see [NextEpoch].
 	Epoch belay.Token
-	// Mark is the newest mark of life of any server, and Beat is the interval between the marks of
-	// the server that committed last; both are 0 if there is no mark. A store loads both for every
-	// Need, because the rules read the last mark before they write a new one.
+	// Mark is the newest mark of life of any server (a time that each server stores at short
+	// intervals to show that it runs), and Beat is the interval between the marks of the server
+	// that committed last; both are 0 if there is no mark. A store loads both for every Need,
+	// because the rules read the last mark before they write a new one.
 	Mark Time
 	Beat time.Duration
 	// Leapt is the time by which the store's clock was set forwards and for which no batch has
@@ -132,7 +135,7 @@ type ReadyLane struct {
 	Next Time
 }
 
-// Changes are the rows that a store must write after a fold: all of them in one transaction, or
+// Changes are the rows that a store must write after a batch: all of them in one transaction, or
 // none.
 type Changes struct {
 	Executions  []*Execution
@@ -152,7 +155,7 @@ type Changes struct {
 	Sums        []*Sum
 	Objects     []*Object
 	Audit       []*Audit
-	Places      []*Place // the rows after the fold, without duplicates
+	Places      []*Place // the rows after the batch, without duplicates
 	// Grace, if not 0, is a time by which the store extends every session that has not ended; the
 	// session then lives at least for its TTL from now. Sessions in Workers are extended already.
 	Grace time.Duration
@@ -161,11 +164,12 @@ type Changes struct {
 	// (begin, assignment, progress, end of the cancel grace); none of these times becomes later
 	// than now. In Executions it is added already.
 	Leap time.Duration
-	// Mark makes the store write the server's mark of life even if no session is written. If the
-	// changes include a session, the store writes the mark in any case.
+	// Mark makes the store write the server's mark of life (the present time) even if no session is
+	// written. If the changes include a session, the store writes the mark in any case.
 	Mark bool
-	// Beat is the interval at which the server intends to write its mark of life. The engine sets
-	// Beat, and the store writes it with the mark; Beat alone is no reason to write.
+	// Beat is the interval at which the server intends to write its mark of life (the present
+	// time). The engine sets Beat, and the store writes it with the mark; Beat alone is no reason
+	// to write.
 	Beat time.Duration
 }
 
@@ -183,10 +187,10 @@ func (c *Changes) Empty() bool {
 		len(c.Objects)+len(c.Audit)+len(c.Places) == 0 && c.Grace == 0 && !c.Mark
 }
 
-// Vital reports whether the changes include a session or request a mark of life. A commit of such
-// changes proves that the store can write sessions, and only such a commit writes a mark of life.
-// If other commits wrote marks while the store cannot write heartbeats, the rules would end sessions
-// as expired although their workers are alive.
+// Vital reports whether the changes include a session or request a mark of life (the server's
+// present time). A commit of such changes proves that the store can write sessions, and only such a
+// commit writes a mark of life. If other commits wrote marks while the store cannot write
+// heartbeats, the rules would end sessions as expired although their workers are alive.
 func (c *Changes) Vital() bool { return len(c.Workers) > 0 || c.Mark || c.Grace != 0 }
 
 // Command is one request that the rules accept or refuse. Only types of this package implement it.

@@ -6,7 +6,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A refused command does not affect the other commands of its fold: they succeed, and the rows are
+// A refused command does not affect the other commands of its batch: they succeed, and the rows are
 // the same as without the refused command.
 func TestARefusalDoesNotAffectOtherCommands(t *testing.T) {
 	s := newStage(t)
@@ -34,7 +34,7 @@ func TestARefusalDoesNotAffectOtherCommands(t *testing.T) {
 	}
 }
 
-// A reply shows the execution in its state after the command; later commands of the fold do not
+// A reply shows the execution in its state after the command; later commands of the batch do not
 // change the reply.
 func TestRepliesDoNotChangeLater(t *testing.T) {
 	s := newStage(t)
@@ -67,7 +67,7 @@ func TestRepliesDoNotChangeLater(t *testing.T) {
 	}
 }
 
-// An execution may be submitted, run and end in one fold. The fold writes one new row of the
+// An execution may be submitted, run and end in one batch. The batch writes one new row of the
 // execution, in the execution's last state, and the whole history.
 func TestAnExecutionMayBeginAndEndInOneFold(t *testing.T) {
 	s := newStage(t)
@@ -90,7 +90,7 @@ func TestAnExecutionMayBeginAndEndInOneFold(t *testing.T) {
 	}
 }
 
-// If two commands of one fold end the same execution, the first succeeds and the second is refused.
+// If two commands of one batch end the same execution, the first succeeds and the second is refused.
 func TestOneEndPerGeneration(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -103,7 +103,7 @@ func TestOneEndPerGeneration(t *testing.T) {
 	s.is(l.Execution, "succeeded")
 }
 
-// A session that ends in a fold loses its leases at once.
+// A session that ends in a batch loses its leases at once.
 func TestNoWriteIsAcceptedAfterTheSessionEndedInItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -119,7 +119,7 @@ func TestNoWriteIsAcceptedAfterTheSessionEndedInItsFold(t *testing.T) {
 	}
 }
 
-// A fold without effect writes nothing.
+// A batch without effect writes nothing.
 func TestAFoldWithoutEffectWritesNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -30,7 +30,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		}
 		return Reply{ID: have.ID, Execution: w.copyOf(have), Spec: w.specs[have.ID], Replayed: true}, nil
 	}
-	// The fork also copies checkpoints that earlier commands of this fold have saved.
+	// The fork also copies checkpoints that earlier commands of this batch have saved.
 	saved := append(slices.Clip(w.Rows.Checkpoints), w.out.Checkpoints...)
 	kept := newest(saved, e, c.UpTo)
 	for _, k := range kept {

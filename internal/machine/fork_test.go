@@ -145,7 +145,7 @@ func TestForkIsRefused(t *testing.T) {
 	}
 }
 
-// A fork copies a checkpoint that was saved earlier in the same fold.
+// A fork copies a checkpoint that was saved earlier in the same batch.
 func TestAForkCopiesACheckpointSavedInItsFold(t *testing.T) {
 	apart, l := source(t)
 	together, _ := source(t)

@@ -17,7 +17,7 @@ func randomBytes(seed uint64, n int) []byte {
 	return b
 }
 
-// FuzzHistories checks that no sequence of commands, folded in batches of any size, breaks a
+// FuzzHistories checks that no sequence of commands, applied in batches of any size, breaks a
 // guarantee that the checkers check: G1 to G3 (one writer, no stale write, nothing acknowledged is
 // lost), G5 (no execution is stuck), G7 to G11 (ends, retries, idempotency keys, dead letters,
 // drains), G15 (the history has no gaps) and G16 (gates let through only what they may).

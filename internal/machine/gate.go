@@ -62,7 +62,7 @@ type GateCount struct {
 	Members int
 }
 
-// gate is a gate during a fold (the application of one batch of commands).
+// gate is a gate while one batch of commands is applied.
 type gate struct {
 	Gate
 	id      belay.GateID
@@ -79,10 +79,10 @@ type gate struct {
 	lineAt Time // when an Admit for the executions in line is due, 0 for never
 }
 
-// gateless reports whether no gate concerns the fold, which is the usual case.
+// gateless reports whether no gate concerns the batch, which is the usual case.
 func (w *world) gateless() bool { return len(w.Objects)+len(w.Counts)+len(w.gateOrder) == 0 }
 
-// gate returns a gate in its state after the earlier commands of the fold, nil if the fold has not
+// gate returns a gate in its state after the earlier commands of the batch, nil if the batch has not
 // read the gate.
 func (w *world) gate(id belay.GateID) *gate {
 	if g := w.gates[id]; g != nil {
@@ -171,7 +171,7 @@ func (g *gate) kept() int {
 // find free places even if the command that reports them is lost.
 const lineLook = time.Second
 
-// lookBy sets the time of the next check of the gate's line, 0 for never.
+// lookBy sets the time of the next check of the executions that wait at the gate, 0 for never.
 func (g *gate) lookBy(at Time) { g.lineAt, g.looked = at, true }
 
 // pass applies the changes that are due by now: it ends a pause whose time is over, and lets the
@@ -185,7 +185,7 @@ func (g *gate) pass(now Time) {
 	}
 }
 
-// lookAt is the time of the next check of the gate's line.
+// lookAt is the time of the next check of the executions that wait at the gate.
 func (g *gate) lookAt(now Time) Time {
 	at := now.Add(lineLook)
 	if _, until := g.shut(now); until > now && until < at {
@@ -216,7 +216,7 @@ func (g *gate) nextAt() Time {
 	return at
 }
 
-// writeGates adds the gates that the fold has changed to its changes.
+// writeGates adds the gates that the batch has changed to its changes.
 func (w *world) writeGates() {
 	for _, g := range w.gateOrder {
 		if g.err != nil {

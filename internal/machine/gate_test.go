@@ -114,7 +114,7 @@ func TestNoMoreExecutionsAreUnderWayThanALimitAllows(t *testing.T) {
 }
 
 // Rule: executions wait at a gate ordered by priority, then by the time since which they are due.
-// While others wait, an execution that arrives joins the line even if a place is free.
+// While others wait, an execution that arrives waits too, even if a place is free.
 func TestTheLineOfAGateIsInOrder(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -203,7 +203,8 @@ func TestAChildIsNotUnderTheLimitOfItsAncestor(t *testing.T) {
 }
 
 // Rule: if a gate has let an execution through and no worker claims it in time, the execution loses
-// its place and stays due. Its time in the line does not count towards its start timeout.
+// its place and stays due. The time for which it waited at the gate does not count towards its
+// start timeout.
 func TestAPlaceThatNoRunUsesIsGivenBack(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -228,7 +229,7 @@ func TestAPlaceThatNoRunUsesIsGivenBack(t *testing.T) {
 	}
 }
 
-// Rule: a paused or cancelled execution leaves the line of its gate, and gives back a place that no
+// Rule: a paused or cancelled execution no longer waits at its gate, and gives back a place that no
 // run has used. A resumed execution needs a place again.
 func TestAPausedExecutionLeavesTheLine(t *testing.T) {
 	s := newStage(t)

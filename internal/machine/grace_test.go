@@ -8,8 +8,9 @@ import (
 )
 
 // The extension of sessions is written to the rows, not kept in memory. After three missed marks of
-// life the first batch that reads sessions or writes a mark extends every session by the gap; the
-// session then lives at least for its TTL from now. The next batch extends nothing.
+// life (times that servers store at short intervals to show that they run) the first batch that
+// reads sessions or writes a mark extends every session by the gap; the session then lives at least
+// for its TTL from now. The next batch extends nothing.
 func TestSessionsAreExtendedAfterAStall(t *testing.T) {
 	for name, first := range map[string]func(*stage, belay.WorkerID) Command{
 		"expire":    func(_ *stage, w belay.WorkerID) Command { return &Expire{w} },
@@ -68,8 +69,8 @@ func TestABatchWithoutSessionsExtendsNothing(t *testing.T) {
 	s.refused(&Expire{w}, belay.CodeConflict)
 }
 
-// Sessions are not extended while the newest mark of life of any server is not older than three of
-// the intervals at which servers write marks.
+// Sessions are not extended while the newest mark of life (the time at which a server last showed
+// that it runs) is not older than three of the intervals at which servers write marks.
 func TestSessionsAreNotExtendedWhileMarksAreFresh(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(5*time.Second))
@@ -105,8 +106,8 @@ func TestASingleSilentWorkerIsLost(t *testing.T) {
 	s.refused(&Expire{lively}, belay.CodeConflict)
 }
 
-// If there is no mark of life yet, or if the clock was set back, the rules see no gap and extend no
-// session.
+// If no server has stored a mark of life (a time that shows that it runs) yet, or if the clock was
+// set back, the rules see no gap and extend no session.
 func TestSessionsAreNotExtendedWithoutAGap(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -118,7 +119,7 @@ func TestSessionsAreNotExtendedWithoutAGap(t *testing.T) {
 	}
 }
 
-// A Mark command writes the mark of life and nothing else.
+// A Mark command writes the mark of life (the present time) and nothing else.
 func TestMarkWritesNothingElse(t *testing.T) {
 	s := newStage(t)
 	changes, _ := s.batch(&Mark{})

@@ -123,7 +123,7 @@ func TestAnOvertakenHeartbeatReleasesNothing(t *testing.T) {
 	s.is(won.Execution, "running")
 }
 
-// A heartbeat reads the runs in their state after the earlier commands of its fold, not in their
+// A heartbeat reads the runs in their state after the earlier commands of its batch, not in their
 // loaded state.
 func TestAHeartbeatSeesEarlierChangesOfItsFold(t *testing.T) {
 	s := newStage(t)

@@ -13,7 +13,7 @@ type PlaceKey struct {
 	execution belay.ExecutionID
 }
 
-// parked are the executions in the line of a gate, in order.
+// parked are the executions that wait at a gate, in order.
 func (k *keeper) parked(gate belay.GateID) []*Execution {
 	all := k.where(func(e *Execution) bool { return e.Gate == gate })
 	slices.SortStableFunc(all, func(a, b *Execution) int {

@@ -27,7 +27,7 @@ type keeper struct {
 	audit   []*Audit
 	places  map[PlaceKey]bool // true if the execution has the place
 
-	folding []Command // the commands of the present fold
+	folding []Command // the commands of the present batch
 
 	// onRead and onWrite are planted bugs: they change the rows that were read, or the changes
 	// before they are written.
@@ -68,7 +68,8 @@ func (k *keeper) clone() *keeper {
 	return &c
 }
 
-// fold carries out one batch: it loads the rows that the commands need, folds, and writes.
+// fold carries out one batch: it loads the rows that the commands need, applies the commands, and
+// writes.
 func (k *keeper) fold(commands ...Command) (*Changes, []Reply, error) {
 	need := NeedOf(commands)
 	rows := k.load(&need)
@@ -298,7 +299,7 @@ func (r record) history() *Record {
 	return h
 }
 
-// unwritten finds rows that a fold changed but did not list as changed. A store would lose such a
+// unwritten finds rows that a batch changed but did not list as changed. A store would lose such a
 // change.
 func (k *keeper) unwritten(rows *Rows, c *Changes) error {
 	for _, e := range rows.Executions {

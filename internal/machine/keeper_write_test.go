@@ -11,7 +11,7 @@ import (
 )
 
 // write applies changes like a store, with a copy of every row. It clears the flags that belong to
-// one fold.
+// one batch.
 func (k *keeper) write(c *Changes) error {
 	if err := k.writeExecutions(c); err != nil {
 		return err

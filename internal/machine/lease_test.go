@@ -92,7 +92,8 @@ func TestLeaseEndsWithItsSession(t *testing.T) {
 }
 
 // Guarantee G1 (one writer): tokens of one execution grow with every claim and every assignment,
-// across generations and losses, and jump up when a new epoch begins. They never fall.
+// across generations and losses, and jump up when a new epoch begins, as after a restore. They
+// never fall.
 func TestTokensGrowForEver(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -164,7 +165,7 @@ func TestRepeatedOperationsGetTheirFirstAnswer(t *testing.T) {
 	again("ended")
 }
 
-// A repeated operation gets its first answer even if the repetition is in the same fold as the
+// A repeated operation gets its first answer even if the repetition is in the same batch as the
 // first try.
 func TestRepeatedOperationsInOneFold(t *testing.T) {
 	s := newStage(t)

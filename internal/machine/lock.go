@@ -166,7 +166,7 @@ func (w *world) holder(e *Execution) *Worker {
 	return nil
 }
 
-// expires is when a session expires, including the time by which this fold extends it.
+// expires is when a session expires, including the time by which this batch extends it.
 func (w *world) expires(x *Worker) Time {
 	if w.workers[x.ID] == x || w.out.Grace == 0 || x.State.Ended() {
 		return x.ExpiresAt

@@ -17,7 +17,7 @@ type mutant struct {
 }
 
 // eachChanged makes a planted bug from a function. The bug calls the function for each execution
-// that a fold writes and that existed before the fold.
+// that a batch writes and that existed before the batch.
 func eachChanged(with func(is, was *Execution)) func(*keeper, *Changes) {
 	return func(k *keeper, c *Changes) {
 		for _, e := range c.Executions {
@@ -211,8 +211,8 @@ func claimEarly(k *keeper, r *Rows) {
 	}
 }
 
-// readOld is a bug that gives every third fold an execution's row in its state before the last
-// change.
+// readOld is a bug: if the Seq (the number of the last change) of a running execution is divisible
+// by 3, the execution is read with its previous Seq.
 func readOld(k *keeper, r *Rows) {
 	for i, e := range r.Executions {
 		if e.State == belay.Running && e.Seq%3 == 0 {

@@ -179,7 +179,7 @@ type put struct {
 	op                    belay.OpID
 }
 
-// object returns the row of an object in its state after the earlier commands of the fold, nil if
+// object returns the row of an object in its state after the earlier commands of the batch, nil if
 // there is no such object.
 func (w *world) object(ref ObjectRef) *Object {
 	for _, all := range [][]*Object{w.out.Objects, w.Objects} {
@@ -231,7 +231,7 @@ func (w *world) rewrite(ref ObjectRef) *Object {
 	return o
 }
 
-// copy returns a copy of the row for a reply, because later commands of the fold may change the
+// copy returns a copy of the row for a reply, because later commands of the batch may change the
 // row.
 func (o *Object) copy() *Object {
 	c := *o

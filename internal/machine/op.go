@@ -54,7 +54,7 @@ func (s opContent) sum() OpSum {
 }
 
 // repetition finds the operation that was carried out under an id, in the store or earlier in
-// this fold, and its seq. An id stands for one operation with one content; repetition refuses
+// this batch, and its seq. An id stands for one operation with one content; repetition refuses
 // another operation under the same id with CodeIdempotencyMismatch.
 func (w *world) repetition(op string, id belay.ExecutionID, named belay.OpID, sum OpSum) (int64, bool, error) {
 	if named.IsZero() {

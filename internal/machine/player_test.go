@@ -13,8 +13,8 @@ import (
 )
 
 // player turns a string of bytes into a history: commands about a few executions, children and
-// workers. The commands are valid or absurd, current or stale, and are folded in batches of any
-// size, while the clock advances, stands still and jumps. After each fold the checkers check the
+// workers. The commands are valid or absurd, current or stale, and are applied in batches of any
+// size, while the clock advances, stands still and jumps. After each batch the checkers check the
 // rows and the replies.
 type player struct {
 	*keeper
@@ -117,7 +117,7 @@ func (p *player) send(c Command)                      { p.queue = append(p.queue
 func (p *player) row(id belay.ExecutionID) *Execution { return p.records[id].execution }
 
 // tick moves the clock: a little, to the next deadline in the rows, by a session's TTL, or by a
-// time in which no server writes a mark of life.
+// time in which no server writes a mark of life (a time that shows that it runs).
 func (p *player) tick() {
 	switch p.n(16) {
 	default:
@@ -151,7 +151,7 @@ func after(t, now Time) Time {
 	return t
 }
 
-// flush folds the queued commands and runs all checkers.
+// flush applies the queued commands and runs all checkers.
 func (p *player) flush() error {
 	if len(p.queue) == 0 {
 		return nil

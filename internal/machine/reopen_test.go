@@ -145,7 +145,7 @@ func TestReopenACancelledExecution(t *testing.T) {
 	s.is(l.Execution, "running")
 }
 
-// The end, the reopening and the next claim of an execution may be in one fold.
+// The end, the reopening and the next claim of an execution may be in one batch.
 func TestFailReopenAndClaimInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -23,7 +23,7 @@ func newReplyLog() replyLog {
 		make(map[belay.ExecutionID]belay.Secret)}
 }
 
-// step checks one fold: the rows before and after it, and the replies.
+// step checks one batch: the rows before and after it, and the replies.
 func (t *replyLog) step(before, after *keeper, commands []Command, replies []Reply) error {
 	var f faults
 	for id, r := range before.records {
@@ -169,7 +169,7 @@ func effect(f *faults, before *keeper, latest map[belay.ExecutionID]belay.Token,
 		f.add("G1", "%T with token %d was accepted after token %d", c, l.Token, latest[l.Execution])
 	}
 	x := before.workers[l.Worker]
-	_, locked := c.(*Renew) // a lock may have been made in this fold
+	_, locked := c.(*Renew) // a lock may have been made in this batch
 	locked = locked || x == nil && before.records[l.Execution].execution.Token < l.Token
 	if x == nil && !locked || x != nil && (x.State.Ended() || before.expires(x) <= before.now) {
 		f.add("G2", "%T was accepted from a session that is over", c)
@@ -193,7 +193,7 @@ func (k *keeper) expires(x *Worker) Time {
 	return max(x.ExpiresAt.Add(gap), k.now.Add(x.ttl()))
 }
 
-// stepExecution compares an execution before and after a fold.
+// stepExecution compares an execution before and after a batch.
 func stepExecution(f *faults, before, after *keeper, b, a record) {
 	was, is := b.execution, a.execution
 	switch {
@@ -218,7 +218,7 @@ func stepExecution(f *faults, before, after *keeper, b, a record) {
 	}
 }
 
-// stepClaim checks the first claim of an execution in a fold: the execution was due, and neither
+// stepClaim checks the first claim of an execution in a batch: the execution was due, and neither
 // gated, waiting nor paused (guarantees G8 and G11).
 func stepClaim(f *faults, before, after *keeper, b, a record) {
 	was := b.execution

@@ -28,7 +28,7 @@ type Execution struct {
 	State      belay.State
 	PausedFrom belay.State  // while paused: the state to which resume returns
 	Gate       belay.GateID // the gate that keeps it from workers; empty for none
-	GateRank   int          // the rank in the line of that gate: the lower rank goes first
+	GateRank   int          // the rank among the executions that wait at that gate: the lower rank goes first
 	Places     Places       // the places in gates that the execution has
 	AdmitBy    Time         // when the execution loses places that no run has used; 0 for none
 	Reason     string       // a code, for programs
@@ -87,8 +87,8 @@ type Execution struct {
 // cause of its workers' crashes.
 const suspectAfter = 2
 
-// AloneWait is how long a suspect waits for a worker that runs nothing else. After AloneWait any
-// worker may take it.
+// AloneWait is how long a suspect (an execution that must run alone) waits for a worker that runs
+// nothing else. After AloneWait any worker may take it.
 const AloneWait = 30 * time.Second
 
 // Suspect reports whether the execution was lost so often in a row that it must run alone on a
@@ -365,7 +365,7 @@ type SignalRef struct {
 	Seq       int64
 }
 
-// token is the next token of an execution. It is above the epoch's floor.
+// token is the next token of an execution. It is above epoch, the floor of all new tokens.
 func token(last, epoch belay.Token) belay.Token { return max(last, epoch) + 1 }
 
 func appendInt(b []byte, v int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(v)) }

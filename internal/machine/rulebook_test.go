@@ -89,8 +89,8 @@ func (r *rulebook) block(t *testing.T, name string) *block {
 	return b
 }
 
-// find returns the line for a situation: the line that names it, or the line for all other
-// situations of its state.
+// find returns the line of the table for a situation: the line that names it, or the line for all
+// other situations of its state.
 func (b *block) find(situation string) (string, bool) {
 	state, _, _ := strings.Cut(situation, "/")
 	for _, name := range []string{situation, state + "*", "*"} {

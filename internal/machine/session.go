@@ -257,7 +257,8 @@ func (w *world) addRequests(e *Execution, h belay.Held, b *belay.HeartbeatReply)
 	}
 }
 
-// Mark writes the server's mark of life, if no other command of the batch writes it.
+// Mark writes the server's mark of life (a time that shows that the server runs), if no other
+// command of the batch writes it.
 type Mark struct{}
 
 // Need names nothing.

@@ -362,7 +362,7 @@ func waitCode(s belay.Settlement) string {
 }
 
 // pauseOrMarkDue sets the state of an execution that has lost its owner and will continue: it is
-// paused if a pause was requested, and otherwise returns to its lane.
+// paused if a pause was requested, and otherwise it is ready to be claimed again.
 func (w *world) pauseOrMarkDue(e *Execution) {
 	if e.PauseRequested {
 		e.PauseRequested = false

@@ -9,7 +9,7 @@ import (
 )
 
 // No wake-up is lost: a signal that the suspending run had not seen makes the execution due at
-// once, whether the signal or the suspend is first, in one fold or in two.
+// once, whether the signal or the suspend is first, in one batch or in two.
 func TestASuspendSeesEverySignal(t *testing.T) {
 	for name, play := range map[string]func(s *stage, l belay.Lease, suspend *Settle, signal *Deliver){
 		"signal, then suspend": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) {
@@ -136,8 +136,8 @@ func TestSignalsAreConsumedOnce(t *testing.T) {
 	}
 }
 
-// Within one fold, too, only one of two waits consumes a signal, and a wait may consume a signal
-// that was delivered earlier in the fold.
+// Within one batch, too, only one of two waits consumes a signal, and a wait may consume a signal
+// that was delivered earlier in the batch.
 func TestSignalsAreConsumedOnceInOneFold(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))

@@ -12,7 +12,7 @@ type subject struct {
 	id    belay.ExecutionID
 	lease belay.Lease // the lease of its last claim, zero if it was never claimed
 	owner belay.WorkerID
-	other belay.WorkerID // another worker with free slots that may claim from the same lane
+	other belay.WorkerID // another worker with free slots that may claim the same executions
 }
 
 // situation is the state of an execution and of all other rows that the rules read.

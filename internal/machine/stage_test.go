@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// stage is a keeper with helpers for tests. After every fold all checkers check the rows.
+// stage is a keeper (a store in memory for tests) with helpers for tests. After every batch all
+// checkers check the rows.
 type stage struct {
 	*keeper
 	t     *testing.T
@@ -31,7 +32,7 @@ func (s *stage) id() [16]byte {
 	return [16]byte{0: 1, 6: 0x70, 8: 0x80, 15: s.ids}
 }
 
-// batch folds the commands together.
+// batch applies the commands as one batch.
 func (s *stage) batch(commands ...Command) (*Changes, []Reply) {
 	s.t.Helper()
 	before := s.clone()
@@ -47,7 +48,7 @@ func (s *stage) batch(commands ...Command) (*Changes, []Reply) {
 	return changes, replies
 }
 
-// do folds one command, which must not be refused.
+// do applies one command, which must not be refused.
 func (s *stage) do(c Command) Reply {
 	s.t.Helper()
 	_, replies := s.batch(c)
@@ -57,7 +58,7 @@ func (s *stage) do(c Command) Reply {
 	return replies[0]
 }
 
-// refused folds one command, which must be refused and change nothing.
+// refused applies one command, which must be refused and change nothing.
 func (s *stage) refused(c Command, code belay.Code, cause ...belay.Cause) *belay.Error {
 	s.t.Helper()
 	changes, replies := s.batch(c)
@@ -74,7 +75,7 @@ func (s *stage) refused(c Command, code belay.Code, cause ...belay.Cause) *belay
 	return e
 }
 
-// pass lets time pass with a server alive, which writes marks of life.
+// pass lets time pass while a server writes marks of life (times that show that a server runs).
 func (s *stage) pass(d time.Duration) { s.now, s.mark = s.now.Add(d), s.now.Add(d) }
 
 func (s *stage) stall(d time.Duration) { s.now = s.now.Add(d) }

@@ -386,7 +386,7 @@ func NewLane(queue, workflow, version string, priority int, labels map[string]st
 	}
 }
 
-// Takes reports whether a worker may claim from the lane.
+// Takes reports whether a worker may claim the executions of the lane.
 func (l Lane) Takes(w belay.WorkerSpec) bool {
 	if !slices.Contains(w.Queues, l.Queue) ||
 		!slices.Contains(w.Workflows, belay.Registration{Workflow: l.Workflow, Version: l.Version}) {

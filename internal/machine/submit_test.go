@@ -52,7 +52,7 @@ func TestSubmitAgainWithOtherWhiteSpace(t *testing.T) {
 	s.refused(s.submission(key("k"), body(`{"a":[1,"xy"]}`)), belay.CodeIdempotencyMismatch)
 }
 
-// Two submissions with the same key in one fold lead to one execution too (guarantee G9).
+// Two submissions with the same key in one batch lead to one execution too (guarantee G9).
 func TestSubmitOncePerKeyInOneFold(t *testing.T) {
 	s := newStage(t)
 	a, b := s.submission(key("k")), s.submission(key("k"))

@@ -37,8 +37,9 @@ func (s *stage) suspects(n int) []belay.ExecutionID {
 	return ids
 }
 
-// Rule: a worker that runs nothing claims one suspect and no other execution with it. A worker that
-// runs other executions claims a suspect only after the suspect has waited for [AloneWait].
+// Rule: a worker that runs nothing claims one suspect (an execution that was lost several times in
+// a row) and no other execution with it. A worker that runs other executions claims a suspect only
+// after the suspect has waited for [AloneWait].
 func TestASuspectIsClaimedAlone(t *testing.T) {
 	s := newStage(t)
 	suspect := s.suspects(2)
@@ -65,7 +66,8 @@ func TestASuspectIsClaimedAlone(t *testing.T) {
 	}
 }
 
-// Rule: after a checkpoint or a failure an execution is not a suspect any more.
+// Rule: after a checkpoint or a failure an execution that was lost several times in a row is not a
+// suspect any more.
 func TestProgressClearsASuspect(t *testing.T) {
 	for name, progress := range map[string]func(*stage, belay.Lease){
 		"checkpoint": func(s *stage, l belay.Lease) { s.do(s.save(l, belay.KindStep, "a")) },
@@ -88,9 +90,10 @@ func TestProgressClearsASuspect(t *testing.T) {
 	}
 }
 
-// Rule: if one session loses several suspects, the loss counts only for the suspect whose run began
-// last, and only if the worker's last heartbeat came before that run was belay.AloneFor old. For
-// every fourth run of a suspect the loss counts in any case.
+// Rule: if one session loses several suspects (executions that were lost several times in a row),
+// the loss counts only for the suspect whose run began last, and only if the worker's last
+// heartbeat came before that run was belay.AloneFor old. For every fourth run of a suspect the loss
+// counts in any case.
 func TestALossIsBlamedOnTheNewestYoungSuspect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		beside, newest bool
@@ -124,8 +127,8 @@ func TestALossIsBlamedOnTheNewestYoungSuspect(t *testing.T) {
 	}
 }
 
-// Rule: on a worker that runs something, suspects that have waited long enough take turns with
-// other due work.
+// Rule: on a worker that runs something, suspects (executions that were lost several times in a
+// row) that have waited long enough take turns with other due work.
 func TestManySuspectsDoNotKeepOthersWaiting(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("busy", ttl(hour))

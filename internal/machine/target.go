@@ -124,9 +124,9 @@ func (w *world) setBreaker(g *gate, b Breaker) {
 	}
 }
 
-// awaitTarget makes an execution, whose run met the open circuit breaker of a target, wait in the
-// line of that target. If the target has opened in the meantime, or the circuit breaker of the
-// target is not known, the execution is due again after atLeast.
+// awaitTarget makes an execution, whose run met the open circuit breaker of a target, wait until
+// that target's breaker lets it through. If the target has opened in the meantime, or the circuit
+// breaker of the target is not known, the execution is due again after atLeast.
 func (w *world) awaitTarget(e *Execution, target string, atLeast time.Duration) {
 	if e.State != belay.Pending {
 		return

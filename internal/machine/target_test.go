@@ -104,9 +104,9 @@ func TestAProbeOfAStepFails(t *testing.T) {
 	}
 }
 
-// Rule: an execution whose step met an open breaker waits in the line of the target, without an
-// attempt being charged, and continues as soon as the breaker is half open or closed. While the
-// breaker is half open, each look at the line lets no more executions through than probes may run.
+// Rule: an execution whose step met an open breaker waits at the target's gate, without an attempt
+// being charged, and continues as soon as the breaker is half open or closed. While the breaker is
+// half open, each check of the waiting executions lets no more of them through than probes may run.
 func TestAStepWaitsForItsTarget(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -152,9 +152,9 @@ func TestAStepWaitsForItsTarget(t *testing.T) {
 	}
 }
 
-// Rule: if the target has opened before the run ends, the execution does not wait in its line. It is
-// due after a few seconds, so that an owner that always reports an open circuit starts no run after the
-// other without a pause.
+// Rule: if the target has opened before the run ends, the execution does not wait at the target's gate.
+// It is due after a few seconds, so that an owner that always reports an open circuit starts no run
+// after the other without a pause.
 func TestAnOpenTargetKeepsNoStep(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))

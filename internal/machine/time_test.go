@@ -60,7 +60,7 @@ func TestNeverIsZero(t *testing.T) {
 	}
 }
 
-// No timeout of a policy with the longest durations acts too early, and no fold panics with it.
+// No timeout of a policy with the longest durations acts too early, and no batch panics with it.
 func TestLongestPolicyNeverFires(t *testing.T) {
 	const most = belay.Duration(math.MaxInt64)
 	s := newStage(t)

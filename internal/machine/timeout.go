@@ -57,7 +57,7 @@ func (e *Execution) times() times {
 		t.idle = after(e.ProgressAt, p.IdleTimeout)
 	case e.State == belay.Scheduled:
 		t.scheduled = after(e.ScheduledAt, p.ScheduledTimeout)
-	case e.Gate != "" || e.AdmitBy != 0: // the wait in the line of a gate does not count
+	case e.Gate != "" || e.AdmitBy != 0: // the wait at a gate does not count
 	case e.State == belay.Pending, e.PausedFrom == belay.Pending:
 		t.start = after(e.DueAt, p.StartTimeout)
 	}
@@ -117,7 +117,7 @@ func (c *Tick) apply(w *world) (Reply, error) {
 		f := timeout(notPickedUp+": no worker started it within %s", p.StartTimeout.D())
 		w.finish(e, belay.Failed, ended{deed: "start_timeout", actor: System, reason: f.Message, failure: f})
 	case e.CheckAt != checkAt(e):
-		w.changed(e) // the end of the fold writes the row with the right CheckAt
+		w.changed(e) // the end of the batch writes the row with the right CheckAt
 	}
 	return Reply{Seq: e.Seq, Follow: w.vacate(was, e, "its run was ended by a time limit")}, nil
 }

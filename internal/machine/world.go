@@ -6,7 +6,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// world is the state of one fold: the rows by their keys, and the changes so far.
+// world is the state while one batch of commands is applied: the rows by their keys, and the
+// changes so far.
 type world struct {
 	*Rows
 	execs   map[belay.ExecutionID]*Execution
@@ -17,9 +18,9 @@ type world struct {
 	sums    map[SumRef]*Sum
 	lanes   map[LaneID]bool
 	ready   map[LaneID][]*Execution
-	fresh   map[LaneID][]*Execution // became ready in this fold
+	fresh   map[LaneID][]*Execution // became ready in this batch
 
-	assigned     []*Execution // got an owner in this fold
+	assigned     []*Execution // got an owner in this batch
 	dirty        []*Execution
 	isDirty      map[*Execution]bool
 	dirtyRuns    map[*Run]bool
@@ -28,7 +29,7 @@ type world struct {
 	looked       []gateTerms // see forgetTerms
 	gateOrder    []*gate     // in the order of their first use
 	lines        map[belay.GateID][]*Execution
-	unasked      map[*Execution]bool // due executions of which the fold has not read a gate
+	unasked      map[*Execution]bool // due executions of which the batch has not read a gate
 	following    []Command           // commands that follow from the present command
 	gap          time.Duration       // added to sessions if the batch sees sessions or writes a mark of life
 	out          *Changes
@@ -95,12 +96,14 @@ func newWorld(rows *Rows) *world {
 // follow adds a command to send after the batch.
 func (w *world) follow(c Command) { w.following = append(w.following, c) }
 
-// extendSessions extends every session by the time since the last mark of life (the gap), if the gap
-// is longer than three of the intervals at which servers write marks: no worker can renew its session
-// while no server answers. If the clock leapt forwards, extendSessions also moves the deadlines of
-// owned executions, because the skipped time did not pass. Every batch that reads sessions or writes
-// a mark of life extends the sessions, since the mark would hide the gap from the next batch. Other
-// batches do not change the sessions, so that they need not wait for the sessions' locks.
+// extendSessions extends every session by the time since the last mark of life (a time that servers
+// store at short intervals to show that they run). This time is the gap. It extends sessions only if
+// the gap is longer than three of the intervals at which servers write marks: no worker can renew its
+// session while no server answers. If the clock leapt forwards, extendSessions also moves the
+// deadlines of owned executions, because the skipped time did not pass. Every batch that reads
+// sessions or writes a mark of life extends the sessions, since the mark would hide the gap from the
+// next batch. Other batches do not change the sessions, so that they need not wait for the sessions'
+// locks.
 func (w *world) extendSessions() {
 	if w.Mark == 0 || w.Beat == 0 {
 		return
@@ -142,15 +145,15 @@ func (e *Execution) moveTimes(by time.Duration, now Time) {
 	}
 }
 
-// Late returns a copy of an owned execution's row in which the leap of the clock is added to its
-// times; see [Changes].
+// Late returns a copy of an owned execution's row in which the time by which the clock was set
+// forwards is added to its times; see [Changes].
 func (e *Execution) Late(by time.Duration, now Time) Execution {
 	c := *e
 	c.moveTimes(by, now)
 	return c
 }
 
-// copyOf returns a copy of the row for a reply, because later commands of the fold may change the
+// copyOf returns a copy of the row for a reply, because later commands of the batch may change the
 // row.
 func (w *world) copyOf(e *Execution) *Execution {
 	c := *e
@@ -182,7 +185,7 @@ func (w *world) advance(e *Execution) int64 {
 	return e.Seq
 }
 
-// markDue notes that the execution became due in this fold, so that a later claim of the fold may
+// markDue notes that the execution became due in this batch, so that a later claim of the batch may
 // take it.
 func (w *world) markDue(e *Execution) {
 	if e.Ready().over(w.Now) {
@@ -190,7 +193,7 @@ func (w *world) markDue(e *Execution) {
 	}
 }
 
-// run returns the row of the execution's current run. The caller changes the row, and the fold
+// run returns the row of the execution's current run. The caller changes the row, and the batch
 // writes it.
 func (w *world) run(e *Execution) *Run {
 	id := belay.RunID{Execution: e.ID, Token: e.Token}
