@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// book is a history in the form that the checkers need: the rows of each execution and of each
-// session, commit by commit.
+// book is the history of a simulation in the form that the checkers need: the rows of each
+// execution and of each session, commit by commit.
 type book struct {
 	*history
 	w       *world
@@ -57,7 +57,7 @@ type attempt struct {
 	began, ended *commit
 }
 
-// shift has all rows of one worker's session.
+// shift has all rows of one session (the connection of one worker).
 type shift struct {
 	id       belay.WorkerID
 	versions []version
@@ -345,6 +345,6 @@ func (b *book) deadline(due time.Duration, c *commit) time.Duration {
 	return latest
 }
 
-// real returns the virtual time, since the simulation began, at which the store's clock first
-// showed the given time.
+// real converts a time of the store's clock into simulation time: the virtual time, since the
+// simulation began, at which the store's clock first showed it.
 func (b *book) real(at machine.Time) time.Duration { return b.clockShows(at, b.w.zero) }

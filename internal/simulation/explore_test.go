@@ -15,7 +15,7 @@ import (
 // race has two concurrent calls and a condition. The condition must be true after the calls, in every
 // order in which they are carried out and with every fault.
 type race struct {
-	// before prepares the world for the calls.
+	// before prepares the simulation for the calls.
 	before func(*rig)
 	// calls are made at the same time. Each call is repeated until its outcome is known.
 	calls [2]func(context.Context, *rig) error
@@ -23,7 +23,7 @@ type race struct {
 	after func(*rig)
 }
 
-// rig is a world of one node without faults of its own, in which a test makes every decision.
+// rig is a simulation of one node without faults of its own, in which a test makes every decision.
 type rig struct {
 	*world
 	failed  []string
@@ -160,8 +160,8 @@ func (g *rig) auto(act func()) {
 	g.drainGate(done)
 }
 
-// decideAll chooses calls and their fates, one after another, until the two calls of the race have
-// ended.
+// decideAll chooses calls and decides whether each is carried out, one after another, until the two
+// calls of the race have ended.
 func (g *rig) decideAll(done <-chan struct{}) {
 	g.healing.Store(false)
 	for {

@@ -292,8 +292,8 @@ func g5parked(f *finding) {
 	}
 }
 
-// g5late finds a gate that had room while executions waited in its line, for longer than allowed at
-// the given moment.
+// g5late finds a gate that had room while executions waited at it, for longer than allowed at the
+// given moment.
 func (f *finding) g5late(r *gateRow, now time.Duration) {
 	if r.room == 0 || now <= r.room {
 		return
@@ -305,7 +305,7 @@ func (f *finding) g5late(r *gateRow, now time.Duration) {
 	}
 }
 
-// g5gate notes the moment from which a gate has room for the executions in its line.
+// g5gate notes the moment from which a gate has room for an execution that waits at it.
 func (f *finding) g5gate(g *gateRows, r *gateRow, c *commit) {
 	if len(r.line) == 0 {
 		r.room = 0

@@ -21,7 +21,7 @@ type slotUse struct {
 
 // g5idle checks a part of G5, that no execution is stuck, in simulations in which only workers have
 // faults: a due execution does not wait while a worker that could claim it has a free slot. If a hint
-// between nodes is lost, a poll must find the execution.
+// (a message between nodes) is lost, a poll must find the execution.
 func g5idle(f *finding) {
 	workers, shut := f.slotUse(), f.laneShut()
 	for _, s := range f.stories {
@@ -101,7 +101,8 @@ func (f *finding) slotUse() []*slotUse {
 	return out
 }
 
-// suspectAt reports whether the execution had to run alone, as a suspect, when the given run began.
+// suspectAt reports whether the execution had to run alone, because it was lost several times in a
+// row, when the given run began.
 func (s *story) suspectAt(a *attempt) bool {
 	for _, r := range s.rows {
 		if r.c == a.began {

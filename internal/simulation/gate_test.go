@@ -10,7 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fate is the driver's decision about a call that has stopped at the gate.
+// fate is the decision of the driver (the goroutine that runs the simulation) about a call that
+// waits for it.
 type fate uint8
 
 const (
@@ -34,11 +35,11 @@ const (
 
 func (p place) String() string { return [...]string{"batch", "store", "request", "reply"}[p] }
 
-// ticket is a call that has stopped at the gate.
+// ticket is a call that has stopped at the gate, where it waits for the decision of the simulation.
 type ticket struct {
 	place place
-	// name distinguishes the tickets that wait at the same time, and is the same in every run of
-	// a seed.
+	// name distinguishes the calls that wait at the same time, and is the same in every run of a
+	// seed.
 	name string
 	life *life // for a batch and at the store: the life of the node that makes the call
 	link *link // for a request and a reply: the link that carries the call
@@ -50,9 +51,9 @@ type ticket struct {
 	fate  chan fate
 }
 
-// gate stops every call until the driver lets it go. Before the driver lets the next call go, the
-// effects of the last call are complete and all goroutines wait, so the driver alone decides the
-// order of events.
+// gate stops every call until the driver (the goroutine that runs the simulation) lets it go.
+// Before the driver lets the next call go, the effects of the last call are complete and all
+// goroutines wait, so the driver alone decides the order of events.
 type gate struct {
 	began   time.Time
 	mu      sync.Mutex
@@ -69,7 +70,8 @@ func newGate() *gate {
 
 func (g *gate) now() time.Duration { return time.Since(g.began) }
 
-// pass blocks until the driver decides the call's fate, or ctx ends.
+// pass blocks until the simulation's driver decides what happens to the call (its fate), or ctx
+// ends.
 func (g *gate) pass(ctx context.Context, t *ticket) fate {
 	t.fate = make(chan fate, 1)
 	g.mu.Lock()

@@ -11,7 +11,7 @@ import (
 )
 
 // gateRow is what the commits up to one commit have written about one of Belay's gates: its row,
-// its places, and the executions in its line.
+// its places, and the executions that wait at it.
 type gateRow struct {
 	id belay.GateID
 	// was and now are the gate before and after the present commit. next is when the row says that
@@ -28,8 +28,8 @@ type gateRow struct {
 	line    map[belay.ExecutionID]bool
 
 	starts []time.Time // the starts of runs since the rate has last changed
-	// room is the moment from which the gate has had room while executions waited in its line, and
-	// none of them was let through; 0 if there was no such moment.
+	// room is the moment from which the gate has had room while executions waited at it, and none
+	// of them was let through; 0 if there was no such moment.
 	room time.Duration
 }
 

@@ -13,15 +13,16 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// hinting is a gated store whose nodes send hints to each other. After a commit, another node gets
-// the hint at once, or late with the next hint, or never.
+// hinting is a gated store (whose calls the simulation controls) whose nodes send each other hints:
+// messages about commits. After a commit, another node gets the hint at once, or late with the next
+// hint, or never.
 type hinting struct{ *gated }
 
 var _ store.Hinter = hinting{}
 
-// Listen passes the hints of other nodes to the function heed until the node crashes or stops. It
-// begins when the driver lets the call go. If the driver makes the call fail, the node gets the
-// error and polls.
+// Listen passes the hints of other nodes (messages about their commits) to the function heed until
+// the node crashes or stops. It begins when the driver of the simulation lets the call go. If the
+// driver makes the call fail, the node gets the error and polls.
 func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 	if _, err := s.hold(ctx, "listen"); err != nil {
 		return err
@@ -32,8 +33,8 @@ func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 	return context.Cause(ctx)
 }
 
-// giveHints sends a hint about a commit to the other nodes. The seed and the moment alone decide
-// whether a node receives the hint.
+// giveHints sends a hint (a message) about a commit to the other nodes. The seed and the moment
+// alone decide whether a node receives the hint.
 func (w *world) giveHints(from *life, rows *machine.Rows, c *machine.Changes) {
 	if !w.plan.hints {
 		return
@@ -64,7 +65,7 @@ func (w *world) giveHints(from *life, rows *machine.Rows, c *machine.Changes) {
 	}
 }
 
-// merged returns one hint with the content of two hints.
+// merged returns one hint (a message about commits) with the content of two hints.
 func merged(a, b store.Hint) store.Hint {
 	b.Objects, b.Lost, b.AnyWorker = b.Objects || a.Objects, b.Lost || a.Lost, b.AnyWorker || a.AnyWorker
 	b.Look, b.AnyLane = sooner(a.Look, b.Look), sooner(a.AnyLane, b.AnyLane)

@@ -43,7 +43,7 @@ func newHistory(now func() time.Duration) *history {
 	}
 }
 
-// commit is one transaction that wrote rows or a mark of life.
+// commit is one transaction that wrote rows or a mark of life (a time that shows that a node runs).
 type commit struct {
 	n       int
 	at      machine.Time  // the time of the commit by the store's clock

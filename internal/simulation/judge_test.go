@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// judge decides the fate of a call at the gate (for example, that it is carried out or fails), or how
-// much longer the call must wait.
+// judge decides the fate of a call that waits at the simulation's gate (for example, that it is
+// carried out or fails), or how much longer the call must wait.
 func (w *world) judge(t *ticket) (fate, time.Duration) {
 	if t.link != nil && t.link.dead.Load() {
 		return w.judgeGhost(t), 0

@@ -11,7 +11,8 @@ import (
 )
 
 // link is the network between one process and the nodes: a belay.Backend whose every call stops at
-// the gate, where the driver decides its fate, on the way to the node and on the way back.
+// the simulation's gate, where the driver decides whether it is carried out, on the way to the node
+// and on the way back.
 type link struct {
 	w     *world
 	actor string

@@ -32,15 +32,15 @@ type mutant struct {
 	// it.
 	prune func(*world, *machine.Time)
 	read  func(store.Read, *machine.Record)
-	// ready changes the lanes in which the store finds a ready execution.
+	// ready changes the lanes (groups of executions) in which the store finds a ready execution.
 	ready func([]store.LaneHint) []store.LaneHint
 	// request changes a request to a node, and reply changes the reply.
 	request func(*world, any)
 	reply   func(*mutantState, any)
 }
 
-// mutantState is the state of a mutant in one simulation. It needs no lock, since the driver lets one
-// call go at a time.
+// mutantState is the state of a mutant in one simulation. It needs no lock, since the simulation lets
+// one call go at a time.
 type mutantState struct {
 	rng     *rand.Rand
 	letters []*machine.DeadLetter

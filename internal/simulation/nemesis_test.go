@@ -135,7 +135,8 @@ func (w *world) setClockBy(by time.Duration) {
 	}
 }
 
-// raiseEpoch raises the epoch of the tokens, as the restore of a backup does.
+// raiseEpoch raises the epoch (the number above which all new tokens are), as the restore of a
+// backup does.
 func (w *world) raiseEpoch() {
 	w.epoch += 1 << 32
 	w.note("epoch raised", "")

@@ -32,14 +32,15 @@ type life struct {
 	engine *engine.Engine
 	store  *gated
 	dead   atomic.Bool
-	// batchWaits and beatsWait say that a batch of commands and a batch of the pulse wait at the gate.
+	// batchWaits and beatsWait say that a batch of commands, and a batch of heartbeats and renewals
+	// only, wait for the simulation to let them go.
 	batchWaits, beatsWait atomic.Bool
 
 	closed chan struct{}
 	ids    atomic.Uint64
-	// commitFate is the fate of the commit that follows a batch, if the driver has decided both
-	// fates together. The driver writes it while the committer waits at the gate, and the committer
-	// reads it afterwards.
+	// commitFate is the fate of the commit that follows a batch (whether it fails, for example), if
+	// the simulation's driver has decided both fates together. The driver writes it while the
+	// committer waits at the gate, and the committer reads it afterwards.
 	commitFate *fate
 	// heed passes a hint about another node's commit to the node; nil if the node does not listen.
 	// late has the delayed hints, which the node gets together with the next hint. heed and late
@@ -112,10 +113,10 @@ func (n *node) stop() {
 	}()
 }
 
-// gather blocks a committer at the gate, so that all commands of the next batch can arrive before the
-// driver lets the batch go. Only one committer waits there at a time. A second committer would wait
-// or not, depending on whether the commands arrived before or after its last commit was complete,
-// and the Go scheduler decides that.
+// gather blocks a committer at the gate of the simulation, so that all commands of the next batch can
+// arrive before the driver lets the batch go. Only one committer waits there at a time. A second
+// committer would wait or not, depending on whether the commands arrived before or after its last
+// commit was complete, and the Go scheduler decides that.
 func (x *life) gather(urgent bool) bool {
 	if x.dead.Load() {
 		return true
@@ -149,8 +150,8 @@ func (x *life) unique(base string) (name string, free func()) {
 	}
 }
 
-// planned returns the fate of a commit, if the driver decided it together with the fate of the
-// commit's batch.
+// planned returns the fate of a commit (whether it fails, for example), if the simulation's driver
+// decided it together with the fate of the commit's batch.
 func (x *life) planned(op string) *fate {
 	if op != "commit" {
 		return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // gated is the store that a node uses from its start to its crash or stop. Every call waits until the
-// driver has decided its fate, and the history records every commit.
+// simulation has decided whether it is carried out, and the history records every commit.
 type gated struct {
 	*memory.Store
 	w    *world
@@ -19,9 +19,9 @@ type gated struct {
 
 var _ store.Store = (*gated)(nil)
 
-// hold waits until the driver has decided the fate of a call. An error means that the call must not
-// be carried out. Otherwise the caller carries the call out, passes its error to the function told,
-// and returns the error that told returns.
+// hold waits until the simulation has decided whether a call fails. An error means that the call
+// must not be carried out. Otherwise the caller carries the call out, passes its error to the
+// function told, and returns the error that told returns.
 func (s *gated) hold(ctx context.Context, op string) (told func(error) error, err error) {
 	if s.life.dead.Load() {
 		return nil, errUnknown(op)

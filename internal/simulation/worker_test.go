@@ -92,8 +92,8 @@ func (p *process) kill() {
 	p.stop()
 }
 
-// freeze stops the process, as SIGSTOP does. Of the requests of this process that wait at the gate,
-// the driver lets only those go that had left the process before it stopped. The clock that the
+// freeze stops the process, as SIGSTOP does. Of the requests of this process that wait, the
+// simulation lets only those go that had left the process before it stopped. The clock that the
 // process reads stands still.
 func (p *process) freeze() {
 	p.link.frozen = true
@@ -145,7 +145,8 @@ func startSDK(p *process) {
 	}
 }
 
-// provenDead reports whether a process of the node's host has ended, with the reason.
+// provenDead reports whether the worker process p of the simulation has ended or was killed, and
+// the reason.
 func (w *world) provenDead(p belay.Process) (string, bool) {
 	w.history.mu.Lock()
 	defer w.history.mu.Unlock()

@@ -49,7 +49,8 @@ type world struct {
 	decided int
 }
 
-// newWorld builds the world of a seed. It must be called in a synctest bubble.
+// newWorld builds the simulation of a seed. It must be called in a synctest bubble (with virtual
+// time).
 func newWorld(seed uint64, m *mutant, verbose bool) *world {
 	w := &world{seed: seed, zero: time.Now(), gate: newGate(), trace: newTrace(verbose)}
 	w.rng = w.random("driver")
@@ -192,7 +193,7 @@ func (w *world) idle(until time.Duration) {
 	}
 }
 
-// patience is how long a call may wait at the gate before the driver lets it go ahead of newer calls.
+// patience is how long a call may wait before the simulation lets it go ahead of newer calls.
 const patience = 20 * time.Millisecond
 
 func (w *world) free(t *ticket) bool {
@@ -228,8 +229,8 @@ func (w *world) choose() *ticket {
 	return free[w.rng.IntN(len(free))]
 }
 
-// decide lets a call go and decides its fate (for example, that it fails), or makes the call wait
-// longer.
+// decide lets a call that waits at the simulation's gate go and decides its fate (for example, that
+// it fails), or makes the call wait longer.
 func (w *world) decide(t *ticket) {
 	w.decided++
 	f, wait := w.judge(t)
@@ -242,7 +243,7 @@ func (w *world) decide(t *ticket) {
 	w.gate.let(t, f)
 }
 
-// run drives the world until a moment.
+// run lets the simulation go on until a moment.
 func (w *world) run(until time.Duration) {
 	for w.gate.now() < until {
 		next := until
