@@ -15,7 +15,7 @@ type placeKey struct {
 	execution belay.ExecutionID
 }
 
-// line returns the first executions of a gate's line.
+// line returns the first executions that wait at a gate.
 func (s *Store) line(q machine.LineQuery) machine.GateLine {
 	line := machine.GateLine{Gate: q.Gate}
 	for _, e := range bounded(s.parked(q.Gate), q.Limit) {

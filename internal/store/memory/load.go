@@ -170,7 +170,8 @@ func (s *Store) withAncestors(ids []belay.ExecutionID) []belay.ExecutionID {
 	return all
 }
 
-// ready answers one query for the due executions of a lane.
+// ready answers one query for the due executions of a lane (a group that the same workers may
+// claim).
 func (s *Store) ready(q machine.ReadyQuery, now machine.Time) machine.ReadyLane {
 	var lane machine.ReadyLane
 	waiting := s.where(func(e *machine.Execution) bool { return e.Lane == q.Lane && e.Ready() != 0 })

@@ -8,7 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// listNeeding lists the executions that fail without a worker, or their lanes.
+// listNeeding lists the executions that fail without a worker, or their lanes (the groups that the
+// same workers may claim).
 func (s *Store) listNeeding(q store.Query, f *store.Filling) {
 	limit, _ := q.Bounds()
 	all := s.where((*machine.Execution).NeedsWorker)

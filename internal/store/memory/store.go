@@ -26,7 +26,7 @@ type Store struct {
 	gates   store.Gates // the position of Prune among the gates
 	epoch   belay.Token
 	mark    machine.Time
-	beat    time.Duration // written with the mark
+	beat    time.Duration // the interval between marks of life, written with the mark
 	records map[belay.ExecutionID]*record
 	workers map[belay.WorkerID]*machine.Worker
 	keys    map[machine.Key]keyRow
@@ -74,7 +74,8 @@ func New(clock func() time.Time, steady ...func() time.Duration) *Store {
 	}
 }
 
-// SetEpoch begins an epoch, as the restore of a backup does; see [machine.NextEpoch].
+// SetEpoch begins an epoch (the number above which all new tokens are), as the restore of a backup
+// does; see [machine.NextEpoch].
 func (s *Store) SetEpoch(epoch belay.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +123,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// markLocked writes the mark of life if the changes include a session or request a mark, and writes
-// the interval between marks of life (the beat) if the changes set it.
+// markLocked writes the mark of life (a time that shows that the server runs) if the changes
+// include a session or request a mark, and writes the interval between marks of life (the beat) if
+// the changes set it.
 func (s *Store) markLocked(now machine.Time, c *machine.Changes) {
 	if c.Vital() {
 		s.mark = now
