@@ -8,9 +8,9 @@ import (
 )
 
 // newClock returns this process's view of the database's clock. Transactions read the database's
-// clock, and the newest mark of life of any server. Between readings the clock shows the last
-// reading plus the time that has passed in this process since. A reading is late by the time that
-// the database's answer took.
+// clock, and the newest mark of life of any server (the time at which it last showed that it runs).
+// Between readings the clock shows the last reading plus the time that has passed in this process
+// since. A reading is late by the time that the database's answer took.
 func newClock(o Options) *store.Clock {
 	if o.Clock != nil {
 		return store.NewClock(o.Clock, o.Steady)

@@ -14,10 +14,10 @@ import (
 // later queries skip it. But while a transaction keeps an old snapshot, as a backup does, every
 // claim would read all dead entries again.
 //
-// A floor is a guess: the ready time of an execution that is committed late, or becomes ready again
-// with an old time, may lie below it. The commits of this server and the hints of other servers
-// lower the floor. A floor always lies further back than most transactions take, and from time to
-// time a claim searches below it.
+// A floor may be wrong: the ready time of an execution that is committed late, or becomes ready
+// again with an old time, may lie below it. The commits of this server and the hints of other
+// servers (messages about their commits) lower the floor. A floor always lies further back than
+// most transactions take, and from time to time a claim searches below it.
 type floors struct {
 	mu  sync.Mutex
 	all map[machine.LaneID]*floor
@@ -30,12 +30,12 @@ type floor struct {
 }
 
 const (
-	// floorAge is how far a floor lies before the present time at least: longer than most
-	// transactions take.
+	// floorAge is how far a floor (a time before which no execution of a lane is ready) lies before
+	// the present time at least: longer than most transactions take.
 	floorAge = 250 * time.Millisecond
-	// belowInterval is the shortest time between two queries for executions that are due before the
-	// floor (see doc.go). After each query the store also waits for belowShare times the duration
-	// of the query before it makes the next query.
+	// belowInterval is the shortest time between two queries for executions of a lane that are due
+	// before its floor (the time before which none is expected). After each query the store also
+	// waits for belowShare times the duration of the query before it makes the next query.
 	belowInterval = time.Second
 	belowShare    = 20
 )
@@ -55,7 +55,8 @@ func (f *floors) from(lane machine.LaneID) (at machine.Time, lowered uint64) {
 	return 0, l.lowered
 }
 
-// looked updates the floors from the results of a transaction's searches, which took the given time.
+// looked updates the floors of the lanes (the times before which no execution is ready) from the
+// results of a transaction's searches, which took the given time.
 func (f *floors) looked(t *tx, took time.Duration) {
 	if len(t.looks) == 0 {
 		return
@@ -88,7 +89,8 @@ func (f *floors) looked(t *tx, took time.Duration) {
 	}
 }
 
-// lower lowers floors to the times at which this server's commit has made executions ready.
+// lower lowers the floors of lanes to the times at which this server's commit has made executions
+// ready.
 func (f *floors) lower(executions []*machine.Execution) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,8 +108,8 @@ func (f *floors) lowerLocked(lane machine.LaneID, at machine.Time) {
 	}
 }
 
-// onHint lowers floors to the times that another server has sent. If hints were lost, the next
-// search begins below all floors.
+// onHint lowers the floors of lanes to the times that another server has sent. If such messages
+// (hints) were lost, the next search in each lane ignores its floor.
 func (f *floors) onHint(h store.Hint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,14 +19,15 @@ func looking(s *Store, lane machine.LaneID, at machine.Time) *tx {
 	}
 }
 
-// floor is the time at which the next search of a lane begins.
+// floor is the ready time from which on the next claim searches a lane (a group of executions).
 func (f *floors) floor(lane machine.LaneID) machine.Time {
 	at, _ := f.from(lane)
 	return at
 }
 
-// A hint lowers the floor of a lane, and so does a commit of this server. A search that began
-// before the hint or the commit does not raise the floor again.
+// A hint (a message of another server about a commit) lowers the floor of a lane (the ready time
+// from which on claims search it), and so does a commit of this server. A search that began before
+// the hint or the commit does not raise the floor again.
 func TestHintsLowerFloors(t *testing.T) {
 	const lane, at, ready = machine.LaneID(7), machine.Time(60_000_000), machine.Time(1_000_000)
 	for name, lower := range map[string]func(*Store){

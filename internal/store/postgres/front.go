@@ -9,15 +9,16 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// front has the times before which a search for due work finds nothing. While a transaction keeps
-// an old snapshot, dead entries stay at the beginning of the indexes: one for each heartbeat, each
-// deadline and each claim. A full search, which reads all dead entries, then takes long. After a slow
-// full search the store waits before it makes another full search. Until then each search begins at
-// the front: at the first entry that the search before it has found.
+// front has, for each index of due work, the position (a time) before which no entry is expected; a
+// search for due work normally begins there. While a transaction keeps an old snapshot, dead entries
+// stay at the beginning of the indexes: one for each heartbeat, each deadline and each claim. A full
+// search, which begins at the beginning of the indexes and reads all dead entries, then takes long.
+// After a slow full search the store waits before it makes another full search. Until then each
+// search begins at the front: at the first entry that the search before it has found.
 //
-// A front is a guess, like a floor: an entry that is committed late may lie before it. The commits
-// of this server and the hints of other servers move the front back, and every full search finds
-// the entries that searches from the front have missed.
+// A front may be wrong: an entry that is committed late may lie before it. The commits of this
+// server and the hints of other servers (messages about their commits) move the front back, and
+// every full search finds the entries that searches from the front have missed.
 type front struct {
 	mu       sync.Mutex
 	again    time.Time // when to make a full search; zero while full searches are fast
@@ -46,7 +47,7 @@ type dueLook struct {
 	firstLeft            machine.Time // end of the first session found that has left executions
 }
 
-// begin decides where the next search begins.
+// begin decides at which positions in the indexes the next search for due work begins.
 func (f *front) begin(now machine.Time) *dueLook {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,8 +60,11 @@ func (f *front) begin(now machine.Time) *dueLook {
 	return p
 }
 
-// seen updates the front from the results of a search. The results are complete if there are fewer
-// than limit. If a full search took longer than long, the next full search is made later.
+// seen sets the position in each index at which the next searches for due work begin, from a search
+// p and its results due. If p read the indexes from their beginning and took longer than the
+// duration long, the store waits before it makes another such search. But if executions of ended
+// sessions may lie before these positions, for example because the search found as many as limit
+// allows, the next search reads the indexes from their beginning.
 func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +96,8 @@ func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) 
 	f.starts, f.children = next, children
 }
 
-// note moves the front back if a commit of this server contains earlier times.
+// note makes the next search for due work begin earlier in the indexes if a commit of this server
+// contains earlier times.
 func (f *front) note(c *machine.Changes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,8 +126,8 @@ func (f *front) backLocked(to *machine.Time, at machine.Time) {
 	}
 }
 
-// onHint moves the front back to the time that another server has sent. If hints were lost, the
-// next search is a full one.
+// onHint makes the next search for due work begin no later than the time that another server has
+// sent. If such messages (hints) were lost, the next search reads the indexes from their beginning.
 func (f *front) onHint(h store.Hint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// useFront makes the searches for due work begin at the front for an hour.
+// useFront makes the searches for due work skip, for an hour, the parts of the indexes in which no
+// due work is expected.
 func useFront(t *testing.T, s *Store) {
 	t.Helper()
 	due(t, s)
@@ -77,8 +78,9 @@ END $$`, versions))
 	}
 }
 
-// A search from the front finds what this server commits and what other servers send in hints. A
-// full search also finds rows that no hint has named.
+// A search that skips the parts of the indexes in which no due work is expected finds the commits
+// of this server and those that other servers report in hints. A full search also finds rows that
+// no hint has named.
 func TestALookFromTheFrontFindsHints(t *testing.T) {
 	s := testStore(t, Options{Writers: 1, Readers: 1})
 	w := newWorker(t, s)
@@ -171,8 +173,9 @@ func TestALookFromTheFrontFindsHints(t *testing.T) {
 	})
 }
 
-// After a slow full search, the store makes the next full search only after a multiple of the time
-// that the slow search took. After a fast full search, the next search may be a full search at once.
+// After a slow full search for due work (a search from the beginning of the indexes), the store
+// makes the next full search only after a multiple of the time that the slow search took. After a
+// fast full search, the next search may be a full search at once.
 func TestSlowLooksAtEverythingAreRare(t *testing.T) {
 	for long, want := range map[time.Duration]bool{time.Hour: true, time.Nanosecond: false} {
 		var f front

@@ -57,8 +57,8 @@ LIMIT $2::bigint`
 	selectNextObject = "SELECT min(next_at) FROM objects WHERE next_at > $1::bigint"
 )
 
-// lockLines locks and reads the first executions of the lines of gates. It skips rows that another
-// transaction has locked, so that it never waits for a lock.
+// lockLines locks and reads the first executions that wait at gates (the heads of the gates'
+// lines). It skips rows that another transaction has locked, so that it never waits for a lock.
 func (t *tx) lockLines(p *pipe, queries []machine.LineQuery) {
 	t.rows.Lines = make([]machine.GateLine, len(queries))
 	for i, q := range queries {

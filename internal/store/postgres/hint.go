@@ -16,8 +16,8 @@ var _ store.Hinter = (*Store)(nil)
 // Hint is a message from one server to the others about a commit.
 type Hint = store.Hint
 
-// The limits of one hint. A hint that would exceed a limit says instead that any lane, session or
-// execution may have changed.
+// The limits of one hint (a message about a commit). A hint that would exceed a limit says instead
+// that any lane, session or execution may have changed.
 const (
 	mostLanes      = 3000
 	mostWorkers    = 1500
@@ -25,12 +25,12 @@ const (
 	mostBytes      = 5900 // maximum size of one notification; in base64 it has less than PostgreSQL's limit of 8,000
 	laneBytes      = 19   // maximum size of a lane and its time
 	// The versions of the payload. Servers that know only the first version treat a payload of the
-	// second as a lost hint, and then check everything.
+	// second as a lost message, and then check everything.
 	version1 = 0x01
 	version2 = 0x02
 )
 
-// outgoing is a hint that is to be sent.
+// outgoing is a hint (a message about a commit) that is to be sent.
 type outgoing struct {
 	lost       bool
 	lanes      map[machine.LaneID]machine.Time
@@ -70,7 +70,7 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 			t.worker(x.ID)
 		}
 		if x.New {
-			t.soonest(x.OpenedAt) // the new session first needs a mark of life
+			t.soonest(x.OpenedAt) // the new session first needs a mark of life (a time that shows that a server runs)
 		}
 	}
 	if rows != nil && len(rows.Ready) > 0 { // due executions that no claim has taken; this transaction had locked them
@@ -119,7 +119,8 @@ func (t *outgoing) ready(e *machine.Execution) {
 	}
 }
 
-// lane adds a lane in which an execution may be claimed from a given time on.
+// lane adds a lane (a group of executions that the same workers may claim) in which an execution
+// may be claimed from a given time on.
 func (t *outgoing) lane(id machine.LaneID, at machine.Time) {
 	if t.anyLane != 0 {
 		t.anyLane = min(t.anyLane, at)
@@ -172,8 +173,8 @@ const (
 	flagAnyWorker
 )
 
-// payloads returns the notifications for a hint, as many as its lists need. Everything except the
-// lists is in the first notification.
+// payloads returns the notifications for a hint (a message about a commit), as many as its lists
+// need. Everything except the lists is in the first notification.
 func (t *outgoing) payloads(server [16]byte) []string {
 	p := payload{look: t.look, anyLane: t.anyLane}
 	for flag, set := range map[byte]bool{

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The hints of a commit name everything that the commit has changed, and fit into PostgreSQL's
-// notifications.
+// The hints of a commit (messages to other servers) name everything that the commit has changed,
+// and fit into PostgreSQL's notifications.
 func TestHintsSayWhatWasCommitted(t *testing.T) {
 	var hints outgoing
 	ids := make([]belay.ExecutionID, mostExecutions/2)
@@ -93,10 +93,10 @@ func received(t *testing.T, texts []string) store.Hint {
 	return all
 }
 
-// Up to a maximum number, hints name each execution, lane and session, in as many notifications as
-// necessary. Above the maximum, a hint says for that kind that any of them may have changed. It
-// does not say that hints were lost, because servers would then check everything and request a
-// heartbeat from every worker.
+// Up to a maximum number, hints (messages about a commit) name each execution, lane and session, in
+// as many notifications as necessary. Above the maximum, a hint says for that kind that any of them
+// may have changed. It does not say that hints were lost, because servers would then check
+// everything and request a heartbeat from every worker.
 func TestHintsAreBounded(t *testing.T) {
 	for _, more := range []int{0, 1} {
 		var executions, lanes, workers outgoing

@@ -10,9 +10,9 @@ import (
 )
 
 // Join does the work of Commit inside a transaction of the application, which the application
-// commits or rolls back. It writes no mark of life and ends no expired session. A notification in
-// that transaction informs all servers. After an error the transaction is in its earlier state,
-// unless its connection has ended.
+// commits or rolls back. It writes no mark of life (a time that shows that the server runs) and
+// ends no expired session. A notification in that transaction informs all servers. After an error
+// the transaction is in its earlier state, unless its connection has ended.
 //
 // The rows that Join locks stay locked until the transaction ends. The transaction should have the
 // isolation level READ COMMITTED: with a stricter level, rows that other transactions have added

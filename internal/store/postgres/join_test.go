@@ -24,7 +24,7 @@ func join(s *postgres.Store, tx pgx.Tx, c *machine.Submit) (r machine.Reply, err
 }
 
 // A submission in an application's transaction exists as soon as that transaction is committed, and
-// not before (guarantee G4). All servers get a hint.
+// not before (guarantee G4). All servers get a message (a hint) about the commit.
 func TestSubmissionsJoinATransaction(t *testing.T) {
 	url := database(t)
 	s := open(t, url, postgres.Options{})

@@ -15,7 +15,7 @@ import (
 // A lane (the executions with equal queue, workflow, version, priority and labels) exists while it
 // has a ready execution. These properties are read from such an execution.
 const (
-	// This query skips through the index from one ready lane to the next.
+	// This query skips through the index from one ready lane (a group of executions) to the next.
 	selectReadyLanes = `
 WITH RECURSIVE lanes (id, at) AS (
     (SELECT lane, ready_at FROM executions WHERE ready_at IS NOT NULL ORDER BY lane, ready_at LIMIT 1)
@@ -38,18 +38,19 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (SELECT priority, worker_labels FROM specs WHERE execution = e.id ORDER BY generation DESC LIMIT 1) s`
 )
 
-// laneCache keeps the last list of ready lanes, which the store reuses for a while if the query for
-// the list was slow. The query is slow while another transaction keeps an old snapshot, because
-// dead entries of earlier claims then stay in the index.
+// laneCache keeps the last list of ready lanes (groups of executions that the same workers may
+// claim), which the store reuses for a while if the query for the list was slow. The query is slow
+// while another transaction keeps an old snapshot, because dead entries of earlier claims then stay
+// in the index.
 type laneCache struct {
 	mu    sync.Mutex
 	lanes []store.LaneHint
 	again time.Time
 }
 
-// After a slow search of an index, the store waits before it makes the next full search: laneCacheShare
-// times the duration of the slow search for the ready lanes, belowShare times for due work, but at
-// most longestPause.
+// After a slow search of an index, the store waits before it makes the next search of the whole index:
+// laneCacheShare times the duration of the slow search for the ready lanes, belowShare times for due
+// work, but at most longestPause.
 const (
 	laneCacheShare = 20
 	longestPause   = 30 * time.Second

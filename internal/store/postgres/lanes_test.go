@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A failed read of the ready lanes is not reused: the next call reads again.
+// A failed read of the ready lanes (groups of executions that the same workers may claim) is not
+// reused: the next call reads again.
 func TestAFailedLookIsNotReused(t *testing.T) {
 	s := testStore(t, Options{Writers: 1, Readers: 1, LongLook: time.Nanosecond})
 	ctx, cancel := context.WithCancel(t.Context())

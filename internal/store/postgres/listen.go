@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// pace is the shortest time between two sends of hints, because the commit of a notification takes
-// a lock that the whole database shares.
+// pace is the shortest time between two sends of hints (messages about commits), because the commit
+// of a notification takes a lock that the whole database shares.
 const pace = 5 * time.Millisecond
 
 const (
@@ -27,7 +27,7 @@ WHERE application_name = '` + listening + `' AND datname = current_database() AN
 	notify = "SELECT pg_notify('belay', unnest($1::text[]))"
 )
 
-// outbox collects the hints for other servers while Listen runs.
+// outbox collects the hints (messages about commits) for other servers while Listen runs.
 type outbox struct {
 	mu      sync.Mutex
 	on      bool
@@ -174,8 +174,9 @@ func (s *Store) receive(text string, onHint func(store.Hint)) {
 	}
 }
 
-// pass updates the floors and the front of this store before it passes the hint on, because a claim
-// that the hint wakes must use the lowered floors.
+// pass makes this store's next searches begin early enough in the indexes (see floors and front)
+// before it passes the hint on, because a claim that the hint wakes must find the executions that
+// it names.
 func (s *Store) pass(h store.Hint, onHint func(store.Hint)) {
 	s.floors.onHint(h)
 	s.front.onHint(h)
@@ -221,7 +222,7 @@ func (s *Store) send(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-// failed makes the next hints say that some hints were lost.
+// failed makes the next messages to the other servers say that some messages were lost.
 func (n *outbox) failed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -286,7 +286,8 @@ WHERE m.id = 1`
 	selectBatch = "SELECT t.*, pg_current_xact_id()::text FROM (" + selectTime + ") t"
 )
 
-// readClock reads the time and the epoch, after all locks.
+// readClock reads the time and the epoch (the number above which all new tokens are), after all
+// locks.
 func (t *tx) readClock(p *pipe) {
 	p.add(selectBatch, func(r columns) error {
 		t.rows.Epoch, t.rows.Beat, t.oldest, t.rows.Mark, t.xid = belay.Token(r.int(2)), duration(r.int(3)), r.int(4),
@@ -307,7 +308,8 @@ func (s *Store) readTime(p *pipe) {
 	})
 }
 
-// sortReady sorts the ready executions of each lane and removes those that are not due yet.
+// sortReady sorts the ready executions of each lane (a group that the same workers may claim) and
+// removes those that are not due yet.
 func (t *tx) sortReady() {
 	now := t.rows.Now
 	for i := range t.rows.Ready {

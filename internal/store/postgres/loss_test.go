@@ -192,8 +192,9 @@ func TestLocksOfAStoppedServerEnd(t *testing.T) {
 	}
 }
 
-// The epoch grows if the store connects to another database than before: a copy that was restored
-// into another server, or a standby that was promoted (guarantee G1).
+// The epoch (the number above which all new tokens are) grows if the store connects to another
+// database than before: a copy that was restored into another server, or a standby that was
+// promoted (guarantee G1).
 func TestTheEpochGrowsWithAnotherDatabase(t *testing.T) {
 	url := database(t)
 	epoch := func(s *postgres.Store) (epoch belay.Token) {
@@ -259,8 +260,8 @@ func TestErrorsDoNotShowThePassword(t *testing.T) {
 	}
 }
 
-// Hints about the commits of a server reach the other servers and not that server. A listener whose
-// connection was cut reports that hints were lost.
+// Hints (messages) about the commits of a server reach the other servers and not that server. A
+// listener whose connection was cut reports that hints were lost.
 func TestHintsReachOtherServers(t *testing.T) {
 	srv, url := alone(t)
 	a, b := server{open(t, url, postgres.Options{}), t}, server{open(t, url, postgres.Options{}), t}

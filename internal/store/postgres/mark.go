@@ -28,8 +28,8 @@ UPDATE workers
 SET heartbeat_at = heartbeat_at
 WHERE id = $1::uuid AND EXISTS (SELECT 1 FROM executions WHERE worker = $1::uuid)`
 
-	// dropMarks deletes old marks (see doc.go), except the newest. The server that gets the lock
-	// first deletes them; the others skip the deletion instead of waiting.
+	// dropMarks deletes old marks (times of commits), except the newest. The server that gets the
+	// lock first deletes them; the others skip the deletion instead of waiting.
 	dropMarks = `
 DELETE FROM servers s
 USING (
@@ -43,17 +43,18 @@ USING (
 WHERE s.period = old.period AND s.id = old.id AND s.slot = old.slot`
 )
 
-// A connection writes its marks to one row for the time markPeriod and then to a new row. The old
-// row is deleted markPeriods periods later.
+// A connection writes its marks (the times of its commits) to one row for the time markPeriod and
+// then to a new row. The old row is deleted markPeriods periods later.
 const (
 	markPeriod  = machine.Time(10 * time.Second / time.Microsecond)
 	markPeriods = 6
-	// vitalSlot is added to the slot number for marks of life.
+	// vitalSlot is added to the slot number for marks of life (marks whose commits could renew
+	// sessions).
 	vitalSlot = 100
 )
 
-// writeMark writes the server's mark. If the changes set no interval between marks (Beat is 0), the
-// stored interval does not change.
+// writeMark writes the server's mark (the time of the commit). If the changes set no interval
+// between marks (Beat is 0), the stored interval does not change.
 func (t *tx) writeMark(p *pipe, c *machine.Changes) {
 	beat, slot := c.Beat, t.slot.number
 	if beat == 0 {

@@ -11,8 +11,9 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// While a table that heartbeats need is locked, no server writes a mark of life, even if it writes
-// other rows: a command that requests a mark waits for the lock, like a heartbeat.
+// While a table that heartbeats need is locked, no server writes a mark of life (a time that shows
+// that heartbeats can be written), even if it writes other rows: a command that requests a mark
+// waits for the lock, like a heartbeat.
 func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
 	url := database(t)
 	a, b := server{open(t, url, postgres.Options{}), t}, server{open(t, url, postgres.Options{}), t}

@@ -10,7 +10,7 @@ import (
 const (
 	needing = `ready_at IS NOT NULL AND position('"on_no_worker":"fail"' IN policy) > 0`
 
-	// This query skips through the index from one lane to the next.
+	// This query skips through the index from one lane (a group of executions) to the next.
 	selectNeedingLanes = `
 WITH RECURSIVE lanes (id, at) AS (
     (SELECT lane, ready_at FROM executions WHERE ` + needing + ` ORDER BY lane, ready_at LIMIT 1)

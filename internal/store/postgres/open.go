@@ -17,7 +17,8 @@ import (
 
 // Options say how to open a store. An engine can use the zero Options.
 type Options struct {
-	// Server is the id of the rows that have this server's marks; zero means a random id.
+	// Server is the id of the rows that have this server's marks (the times of its commits); zero
+	// means a random id.
 	Server [16]byte
 	// Writers is the number of commits that run at the same time; 0 means 2. More than 2 make the
 	// store slower.
@@ -28,9 +29,10 @@ type Options struct {
 	// means 10 s. If a server stops in the middle of a batch, the rows of the batch stay locked for
 	// a tenth of Patience.
 	Patience time.Duration
-	// LongLook is a duration; 0 means 500 ms. If reading the ready lanes takes longer, the store
-	// reuses the list for a while. If a search for due work takes longer than a tenth of LongLook,
-	// the next searches read only a part of the indexes for a while.
+	// LongLook is a duration; 0 means 500 ms. If reading the list of ready lanes (groups of
+	// executions) takes longer, the store reuses the list for a while. If a search for due work
+	// takes longer than a tenth of LongLook, the next searches read only a part of the indexes for
+	// a while.
 	LongLook time.Duration
 	// ReadOnly makes a store that only reads, for example while servers use the database. It writes
 	// nothing and runs no migration.

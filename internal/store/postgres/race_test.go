@@ -209,8 +209,8 @@ func TestClaimsOfTwoServersShareALane(t *testing.T) {
 	}
 }
 
-// A lane is read again soon if another server had locked due executions in it, because no hint
-// reports the end of the lock.
+// A lane (a group of executions that the same workers may claim) is read again soon if another
+// server had locked due executions in it, because no hint reports the end of the lock.
 func TestRowsLockedByOthersAreLookedAtAgain(t *testing.T) {
 	a, b, _ := two(t)
 	wa, wb := a.openWorker(1), b.openWorker(2)
@@ -355,7 +355,7 @@ func TestHeartbeatAgainstAClaimInFlight(t *testing.T) {
 func TestLateHeartbeatAgainstTheReaper(t *testing.T) {
 	a, b, clock := two(t)
 	w := a.openWorker(1)
-	for range 30 { // marks of life show that there is no outage
+	for range 30 { // marks of life (times that a server writes) show that there is no outage
 		clock.Advance(time.Second)
 		a.ok(&machine.Mark{})
 	}
@@ -449,7 +449,8 @@ func (s server) session() *machine.Worker {
 }
 
 // If an execution becomes ready at one server with an old ready time, another server can claim the
-// execution as soon as it receives the hint, even if that time lies below the other server's floor.
+// execution as soon as it receives the message (hint) about it, even if the other server expected
+// no execution before a later time (its floor).
 func TestAHintLowersTheFloor(t *testing.T) {
 	a, b, clock := two(t)
 	ctx, cancel := context.WithCancel(t.Context())

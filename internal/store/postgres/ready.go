@@ -7,10 +7,11 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// lockReady finds and locks due executions of lanes. It skips rows that another transaction has
-// locked, so that two servers can claim from one lane at the same time. If another transaction
-// changes a row after the database has found the row in the index and before it locks the row, the
-// database reads the row again and leaves it out if it is not due any more.
+// lockReady finds and locks due executions of lanes (groups of executions that the same workers may
+// claim). It skips rows that another transaction has locked, so that two servers can claim from one
+// lane at the same time. If another transaction changes a row after the database has found the row
+// in the index and before it locks the row, the database reads the row again and leaves it out if
+// it is not due any more.
 var lockReady = `
 SELECT q.n, e.*, s.*
 FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::bigint[]) AS lane, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS most) q
@@ -36,18 +37,18 @@ SELECT q.n,
        ) d)
 FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::bigint[]) AS lane, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS most) q`
 
-// lockedRetry is how soon a lane is read again if other transactions have locked due executions in
-// it. Their commits take about this long.
+// lockedRetry is how soon a lane (a group of executions) is read again if other transactions have
+// locked due executions in it. Their commits take about this long.
 const lockedRetry = 20 * time.Millisecond
 
-// most is the maximum up to which due executions of a lane are counted.
+// most is the maximum up to which the due executions of a lane (a group of executions) are counted.
 const most = 64
 
 // look is a search of a lane in a transaction.
 type look struct {
 	machine.ReadyQuery
 	n       int          // index of the query
-	from    machine.Time // 0 to search below the floor
+	from    machine.Time // 0 to search from the beginning of the index
 	lowered uint64       // how often the floor was lowered before
 }
 

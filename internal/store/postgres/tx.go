@@ -220,7 +220,8 @@ func (t *tx) load(ctx context.Context, need machine.Need) error {
 	return t.loadReferred(ctx, need)
 }
 
-// commit makes the last round trip: it writes the changes and the server's mark.
+// commit makes the last round trip: it writes the changes and the server's mark (the time of the
+// commit).
 func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 	p := t.pipe()
 	p.stream(ctx)
