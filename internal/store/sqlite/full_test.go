@@ -141,7 +141,7 @@ func TestDeadLettersAreWritten(t *testing.T) {
 	}
 }
 
-// mark writes only the server's mark of life.
+// mark writes only the server's mark of life (a time that shows that it runs).
 func mark(t *testing.T, s *Store) error {
 	t.Helper()
 	return s.Commit(t.Context(), machine.Need{}, func(r *machine.Rows) *machine.Changes {

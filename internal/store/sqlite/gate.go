@@ -36,7 +36,7 @@ ON CONFLICT DO UPDATE SET held = excluded.held`
 	selectNextObject = "SELECT min(next_at) FROM objects WHERE next_at > ?"
 )
 
-// line reads the first executions of a gate's line, from an index alone.
+// line reads the first executions that wait at a gate, from an index alone.
 func (t *tx) line(q machine.LineQuery) (machine.GateLine, error) {
 	line := machine.GateLine{Gate: q.Gate}
 	t.args.text(string(q.Gate)).int(int64(q.Limit))

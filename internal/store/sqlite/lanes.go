@@ -13,7 +13,7 @@ import (
 // A lane (the executions with equal queue, workflow, version, priority and labels) exists while it
 // has a ready execution. It has no row, so nothing must be deleted when it is not used any more.
 const (
-	// This query skips through the index from one ready lane to the next.
+	// This query skips through the index from one ready lane (a group of executions) to the next.
 	selectReadyLanes = `
 WITH RECURSIVE lanes (id) AS (
     SELECT min(lane) FROM executions WHERE ready_at IS NOT NULL

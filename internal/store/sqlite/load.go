@@ -55,7 +55,8 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 	return rows, nil
 }
 
-// ready finds the due executions of a lane, from the index alone.
+// ready finds the due executions of a lane (a group that the same workers may claim), from the
+// index alone.
 func (t *tx) ready(q machine.ReadyQuery) (machine.ReadyLane, error) {
 	var lane machine.ReadyLane
 	t.args.int(int64(q.Lane)).int(int64(q.Limit))
@@ -122,7 +123,7 @@ func (t *tx) fetch(ids []belay.ExecutionID, found func(*machine.Execution)) erro
 	})
 }
 
-// copyOf returns a copy of a row that a fold may change.
+// copyOf returns a copy of a row that machine.Fold may change.
 func copyOf(e *machine.Execution) *machine.Execution {
 	c := *e
 	return &c

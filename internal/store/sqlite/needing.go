@@ -11,7 +11,7 @@ import (
 const (
 	needing = `ready_at IS NOT NULL AND instr(policy, '"on_no_worker":"fail"') > 0`
 
-	// This query skips through the index from one lane to the next.
+	// This query skips through the index from one lane (a group of executions) to the next.
 	selectNeedingLanes = `
 WITH RECURSIVE lanes (id) AS (
     SELECT min(lane) FROM executions INDEXED BY executions_needing WHERE ` + needing + `

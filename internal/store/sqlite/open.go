@@ -27,7 +27,7 @@ type Options struct {
 	// if Clock is set, the differences of its times.
 	Clock  func() time.Time
 	Steady func() time.Duration
-	// Server is the id of the row with this server's marks of life.
+	// Server is the id of the row that has the times at which this server last wrote.
 	Server [16]byte
 	// ReadOnly makes a store that only reads, for example while an engine in another process uses
 	// the database. It writes nothing and runs no migration.
@@ -313,7 +313,7 @@ func (s *Store) usable(op string) error {
 }
 
 // Now implements store.Store with the process's clock. It never goes back, and never shows an
-// earlier time than any mark of life that was in the database when the store was opened.
+// earlier time than that of any commit that was in the database when the store was opened.
 func (s *Store) Now() machine.Time { return s.clock.Now() }
 
 // Vitals implements store.Store.

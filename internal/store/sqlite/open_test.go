@@ -296,7 +296,7 @@ func TestDamagedRowsAreErrors(t *testing.T) {
 	}
 }
 
-// mark writes only the server's mark of life.
+// mark writes only the server's mark of life (a time that shows that it runs).
 func mark(t *testing.T, s store.Store) error {
 	t.Helper()
 	return s.Commit(t.Context(), machine.Need{}, func(r *machine.Rows) *machine.Changes {

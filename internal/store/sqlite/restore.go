@@ -25,8 +25,8 @@ func Restore(ctx context.Context, file, to string, known belay.Token, now time.T
 	return s, classify("restore "+file, err)
 }
 
-// BeginEpoch begins a new epoch in a database that no engine uses, and returns it. known is the
-// highest epoch that the caller knows, or 0.
+// BeginEpoch begins a new epoch (the number above which all new tokens are) in a database that no
+// engine uses, and returns it. known is the highest epoch that the caller knows, or 0.
 func BeginEpoch(ctx context.Context, path string, known belay.Token, now time.Time) (epoch belay.Token, err error) {
 	op := "begin an epoch in " + path
 	c, err := connectTo(ctx, sourceOf(path, false))
@@ -70,8 +70,9 @@ func Epoch(ctx context.Context, path string) (epoch belay.Token, err error) {
 	return epoch, classify("read the epoch of "+path, firstOf(err, c.close()))
 }
 
-// epoch reads the epoch. An old schema stores only the epoch divided by 2^32; hasFloor reports
-// whether the schema has the column floor, which contains the whole epoch.
+// epoch reads the epoch (the number above which all new tokens are). An old schema stores only the
+// epoch divided by 2^32; hasFloor reports whether the schema has the column floor, which contains
+// the whole epoch.
 func (c *conn) epoch(ctx context.Context) (epoch belay.Token, hasFloor bool, err error) {
 	err = c.query(ctx, "SELECT count(*) FROM pragma_table_info('meta') WHERE name = 'floor'", func(r columns) error {
 		hasFloor = r.int(0) > 0

@@ -24,7 +24,7 @@ type Snapshot struct {
 	Events     int64        // sum of the events in all histories
 	Owned      int64        // executions that a worker owns
 	Sessions   int64        // sessions that have not ended
-	Mark       machine.Time // the newest mark of life
+	Mark       machine.Time // the time of the newest commit
 }
 
 // Inspect checks a database that no process uses for damage, and describes its content. It changes

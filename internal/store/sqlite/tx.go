@@ -132,7 +132,8 @@ func (t *tx) begin() error {
 	return firstOf(err, t.store.cache.dropIfStale(t))
 }
 
-// selectEpoch reads the epoch from a schema that has the column floor.
+// selectEpoch reads the epoch (the number above which all new tokens are) from a schema that has
+// the column floor.
 const selectEpoch = "max(floor, epoch << 32)"
 
 const selectMark = `
@@ -142,8 +143,8 @@ SELECT ` + selectEpoch + `,
 FROM meta`
 
 // writeMark writes the time of the commit in the server's row. If the commit writes sessions, the
-// time is also a mark of life. If the changes set no interval between marks (Beat is 0), the stored
-// interval does not change.
+// time is also a mark of life (a time that shows that sessions can be renewed). If the changes set
+// no interval between marks (Beat is 0), the stored interval does not change.
 func (t *tx) writeMark(c *machine.Changes) error {
 	beat, life := c.Beat, machine.Time(0)
 	if beat == 0 {
