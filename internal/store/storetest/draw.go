@@ -5,8 +5,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// The methods in this file draw ids and leases from the rows that the walk has seen, so that most
-// commands are likely to be accepted.
+// The methods in this file draw ids and leases from the rows that the test (a random walk) has
+// seen, so that most commands are likely to be accepted.
 
 // row is an execution after the last step.
 func (w *walker) row(id belay.ExecutionID) *machine.Execution {

@@ -15,8 +15,8 @@ func limited(name string, n int) func(*belay.Submission) {
 }
 
 // parked runs an execution that has the only place of the limit "x", and submits one more execution
-// under this limit for each element of with; these wait in the line of the limit. parked returns
-// the lease of the first execution and the ids of those that wait.
+// under this limit for each element of with; these wait for the place. parked returns the lease of
+// the first execution and the ids of those that wait.
 func (e *env) parked(worker belay.WorkerID, with ...func(*belay.Submission)) (belay.Lease, []belay.ExecutionID) {
 	e.Helper()
 	holder := e.run(worker, 1, limited("x", 1))

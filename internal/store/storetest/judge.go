@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// judge checks the guarantees of docs/guarantees.md during a random walk.
+// judge checks the guarantees of docs/guarantees.md during a random walk (a long sequence of
+// commands).
 type judge struct {
 	stories map[*machine.Record]*promise.Story
 	seen    map[belay.ExecutionID]*machine.Execution // each execution after the last step

@@ -6,7 +6,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// labels lists the kinds of commands. In a walk each must be accepted at least once.
+// labels lists the kinds of commands. In a random walk (a long sequence of commands) each must be
+// accepted at least once.
 var labels = []string{
 	"submit", "submit child", "submit with key", "repeated submit", "repeated submit with key", "open", "repeated open",
 	"claim", "repeated claim",

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The steps of a random walk. The library rapid chooses among them.
+// The steps of a random walk (a long sequence of commands). The library rapid chooses among them.
 
 // batch sends a few commands in one batch.
 func (w *walker) batch(rt *rapid.T) {

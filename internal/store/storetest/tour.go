@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// guide leads the tour: a walk on which every command is accepted.
+// guide leads the tour: the first part of the test, in which every command is accepted.
 type guide struct {
 	*walker
 	claims int64
