@@ -85,8 +85,8 @@ func (c *Clock) Now() machine.Time {
 }
 
 // Read takes two times: a reading of the other clock, made now or a moment ago, and a time that
-// another server has already used in this store, such as the newest mark of life. It returns the
-// time by which the store decides.
+// another server has already used in this store, such as the newest mark of life (the time at which
+// a server last showed that it runs). It returns the time by which the store decides.
 func (c *Clock) Read(at, shown machine.Time) machine.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,8 +161,9 @@ func (c *Clock) Ahead() time.Duration {
 	return c.ahead
 }
 
-// offset returns how far the Clock is ahead of the other clock, and the total of all leaps. It
-// reads the other clock now if possible, and otherwise uses the last reading.
+// offset returns how far the Clock is ahead of the other clock, and the total time by which it was
+// set forwards (its leaps). It reads the other clock now if possible, and otherwise uses the last
+// reading.
 func (c *Clock) offset() (ahead, leaps time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +181,8 @@ func (c *Clock) Leapt() time.Duration {
 	return c.leapt
 }
 
-// MadeGood notes that a committed batch has extended deadlines for a leap of this size.
+// MadeGood notes that a committed batch has extended deadlines because the Clock was set forwards
+// by this time.
 func (c *Clock) MadeGood(leapt time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

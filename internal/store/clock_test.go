@@ -56,8 +56,8 @@ func TestTimeGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// If the wall clock is set forwards, the clock follows at once, and reports the leap until a batch
-// has extended deadlines for it.
+// If the wall clock is set forwards, the clock follows at once, and reports by how much (the leap)
+// until a batch has extended deadlines for it.
 func TestALeapIsReportedUntilDeadlinesAreExtended(t *testing.T) {
 	h := newTestClocks()
 	c := h.clock()
@@ -78,8 +78,8 @@ func TestALeapIsReportedUntilDeadlinesAreExtended(t *testing.T) {
 	}
 }
 
-// If another server has already extended deadlines for a leap of the wall clock, the clock follows
-// the wall clock and does not report the leap again.
+// If another server has already extended deadlines because the wall clock was set forwards (a
+// leap), the clock follows the wall clock and does not report the leap again.
 func TestALeapThatAnotherServerHandledIsFollowed(t *testing.T) {
 	h := newTestClocks()
 	c := h.clock()
@@ -192,8 +192,8 @@ func TestTimeRunsAtMostATenthTooFast(t *testing.T) {
 }
 
 // A server that starts takes the time of its wall clock, even if that is less than a second ahead
-// of the newest mark of life, because rows that another server has written since the mark must be
-// due for this server too.
+// of the newest mark of life (the time at which a server last showed that it runs), because rows
+// that another server has written since the mark must be due for this server too.
 func TestANewServerTakesTheTimeOfItsClock(t *testing.T) {
 	h := newTestClocks()
 	shown := h.clock().Now()

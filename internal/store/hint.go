@@ -8,13 +8,14 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Hinter is a store whose rows other servers can change, and which receives hints about their
-// commits. A Store may implement Hinter.
+// Hinter is a store whose rows other servers can change, and which receives hints (messages) about
+// their commits. A Store may implement Hinter.
 type Hinter interface {
-	// Listen calls heed with a hint soon after each commit of another server, and sends hints about
-	// the commits of this server to the others, until ctx ends. It returns an error earlier only if
-	// it can never receive a hint. It calls heed from one goroutine. Hints may be late, repeated or
-	// lost; if Listen notices a loss, it says so in a hint.
+	// Listen calls heed with a hint (a message about a commit) soon after each commit of another
+	// server, and sends hints about the commits of this server to the others, until ctx ends. It
+	// returns an error earlier only if it can never receive a hint. It calls heed from one
+	// goroutine. Hints may be late, repeated or lost; if Listen notices a loss, it says so in a
+	// hint.
 	Listen(ctx context.Context, heed func(Hint)) error
 }
 
@@ -45,7 +46,8 @@ type Hint struct {
 	Objects bool
 }
 
-// LaneHint is a lane with the earliest time at which a changed execution of the lane is ready.
+// LaneHint is a lane (a group of executions that the same workers may claim) with the earliest time
+// at which a changed execution of the lane is ready.
 type LaneHint struct {
 	Lane machine.LaneID
 	At   machine.Time
@@ -67,6 +69,6 @@ func (x Executions) Has(id belay.ExecutionID) bool {
 // None reports whether the set is empty.
 func (x Executions) None() bool { return !x.All && len(x.Hashes) == 0 }
 
-// Hash stands for an execution in a hint. It uses the last bytes of the id, in which ids of the
-// same time differ.
+// Hash stands for an execution in a hint (a message about a commit). It uses the last bytes of the
+// id, in which ids of the same time differ.
 func Hash(id belay.ExecutionID) uint32 { return binary.BigEndian.Uint32(id[12:]) }

@@ -23,9 +23,9 @@ const (
 	// OneGate is the gate named by Query.Gate, with up to Limit executions that have a place in it
 	// and up to Limit executions that wait for a place. This list has one part.
 	OneGate
-	// NeedingLanes lists the lanes that have a ready execution which fails without a worker
-	// (machine.Execution.NeedsWorker), with the earliest time at which such an execution is ready, in the
-	// order of the lanes' ids. This list has one part.
+	// NeedingLanes lists the lanes (groups of executions that the same workers may claim) that have a
+	// ready execution which fails without a worker (machine.Execution.NeedsWorker), with the earliest
+	// time at which such an execution is ready, in the order of the lanes' ids. This list has one part.
 	NeedingLanes
 	// Needing lists such executions of the lane Query.Lane that are due, the longest due first. This list
 	// has one part.
@@ -63,7 +63,7 @@ type GateRow struct {
 	Object  *machine.Object // nil if the store has no row for the gate
 	Count   machine.GateCount
 	Holders []belay.ExecutionID // by id
-	Heads   []belay.ExecutionID // in the order of the gate's line
+	Heads   []belay.ExecutionID // in the order in which the gate lets them through
 }
 
 // Bounds returns the largest number of rows and bytes of the part.

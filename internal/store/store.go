@@ -26,8 +26,8 @@ type Store interface {
 	// Commit runs one transaction. It locks the rows of need in the order of its fields, each kind
 	// by id, and loads them. Then it loads the further rows that need.Further names, to which the
 	// first rows refer. It reads the clock, calls decide, and writes the changes. It also writes the
-	// server's mark of life if the changes include a session or request a mark (Changes.Vital). If
-	// the changes are empty, nothing is written.
+	// server's mark of life (a time that shows that it runs) if the changes include a session or
+	// request a mark (Changes.Vital). If the changes are empty, nothing is written.
 	//
 	// When Commit returns nil, the changes survive a power loss. After an error of
 	// CodeUnavailable the changes may have been written or not; after any other error they were
@@ -56,7 +56,8 @@ type Store interface {
 	// its answer may come from a cache and be a little old.
 	ReadyLanes(ctx context.Context) ([]LaneHint, error)
 
-	// Lanes describes lanes, by id. Lanes without a ready execution are left out.
+	// Lanes describes lanes (groups of executions that the same workers may claim), by id. Lanes
+	// without a ready execution are left out.
 	Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane, error)
 
 	// Workers lists sessions: first those that have not ended, then the others, each newest first.

@@ -28,14 +28,16 @@ type Seen struct {
 	vitals Vitals
 }
 
-// Epoch notes the floor of new tokens that a transaction has read.
+// Epoch notes the floor of new tokens (the number above which they are) that a transaction has
+// read.
 func (s *Seen) Epoch(floor belay.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.vitals.Epoch = max(s.vitals.Epoch, floor)
 }
 
-// Begun notes an epoch that this process has begun.
+// Begun notes an epoch (by its floor, the number above which its tokens are) that this process has
+// begun.
 func (s *Seen) Begun(floor belay.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
