@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// book is a record in the form that the checkers use.
+// book is the record of a run in the form that the checkers use.
 type book struct {
 	*record
 	stories  []*story

@@ -24,8 +24,8 @@ const (
 // workflow, version, labels and priority; here each lane has another priority.
 const lanes = 150
 
-// burden submits unusual work: large payloads, submissions over many lanes, and poison executions,
-// which kill their workers.
+// burden submits unusual work: large payloads, submissions over many lanes (groups of executions
+// that the same workers may claim), and poison executions, which kill their workers.
 func (c *crowd) burden(ctx, lives context.Context) {
 	r := c.dice()
 	for n := 0; ; n++ {
@@ -60,7 +60,7 @@ func (c *crowd) heavy(ctx context.Context, r *rand.Rand) {
 	})
 }
 
-// wide submits executions in many lanes at once.
+// wide submits executions of many kinds (in many lanes) at once.
 func (c *crowd) wide(ctx context.Context, r *rand.Rand) {
 	all := make([]belay.Submission, lanes)
 	for i := range all {

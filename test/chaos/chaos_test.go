@@ -61,7 +61,7 @@ func TestChaos(t *testing.T) {
 	all.Wait()
 }
 
-// runWorld runs one world and reports the verdict.
+// runWorld runs one world (processes on one store) and reports the verdict.
 func runWorld(t *testing.T, store string, length time.Duration, m *member) {
 	t.Helper()
 	w := newWorld(t, store, *seedFlag)
@@ -120,8 +120,8 @@ func reportVerdict(t *testing.T, r *record, file string) {
 	}
 }
 
-// run carries out the whole run, in step with the other worlds, and reads the results into the
-// record.
+// run carries out the whole run, in step with the runs on other stores, and reads the results into
+// the record.
 func (w *world) run(ctx context.Context, r *record, m *member) {
 	w.t.Helper()
 	took := stages{began: time.Now()}

@@ -38,13 +38,13 @@ var checks = []check{
 	{"inputs", "bad inputs, refused", nil, inputs},
 }
 
-// finding is the result that one checker has for one book.
+// finding is the result that one checker has for one book (the record of a run).
 type finding struct {
 	*book
 	*promise.Finding
 }
 
-// inspect runs the given checkers on a book.
+// inspect runs the given checkers on a book (the record of a run).
 func (b *book) inspect(by ...check) []*finding {
 	out, public := make([]*finding, len(by)), b.public()
 	for i, c := range by {

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Ghosts have their own queue.
+// Ghosts (careless workers) have their own queue.
 const (
 	ghostQueue    = "ghosts"
 	ghostWorkflow = "openSessions"
@@ -26,7 +26,7 @@ type ghost struct {
 	n    int
 }
 
-// openSessions opens one ghost session after the other until ctx ends.
+// openSessions opens one session of the ghost (a careless worker) after the other until ctx ends.
 func (g *ghost) openSessions(ctx context.Context) {
 	for pause(ctx, between(g.r, 200*time.Millisecond, time.Second)) == nil {
 		b := g.patient(g.r, g.name)

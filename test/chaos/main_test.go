@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 var buildDir string
 
 // short reports whether the run is no longer than a minute, as in make test. A short run runs its
-// worlds at the same time.
+// worlds (one for each store) at the same time.
 func short() bool { return *forFlag <= time.Minute }
 
 // needsLong skips a test that takes too long for a short run.

@@ -9,12 +9,12 @@ import "sync"
 // run one world ends before the next world joins, so no world waits.
 type pace struct {
 	turn sync.Mutex // locked by the world that measures
-	// measuring counts the worlds that have not measured their throughput yet, and hurried counts
-	// the worlds that still have to do something within a time limit
+	// measuring counts the worlds (runs on one store each) that have not measured their throughput
+	// yet, and hurried counts the worlds that still have to do something within a time limit
 	measuring, hurried sync.WaitGroup
 }
 
-// member is the part of one world in a pace.
+// member is the part of one world (a run on one store) in a pace.
 type member struct {
 	*pace
 	measured, calmed func() // measuring and hurried no longer count this world

@@ -21,7 +21,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// The size of the world.
+// The size of the world (the processes of a run).
 const (
 	servers = 3 // on PostgreSQL; on SQLite there is one server
 	workers = 6
@@ -56,7 +56,8 @@ func newWorld(t *testing.T, store string, seed uint64) *world {
 	return w
 }
 
-// emptyWorld makes the directory of a world, and builds the real belay unless another world has.
+// emptyWorld makes the directory of a world (the processes of a run), and builds the real belay
+// unless another world has.
 func emptyWorld(t *testing.T, store string, seed uint64) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "belay-chaos-")
