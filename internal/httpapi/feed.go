@@ -235,7 +235,7 @@ func (fd *feed) end(err error) {
 	fd.tell()
 }
 
-// tell signals to the goroutine of wake that the feed has something new.
+// tell wakes the goroutine that informs the watchers (see wake), because the feed has changed.
 func (fd *feed) tell() {
 	select {
 	case fd.dirty <- struct{}{}:

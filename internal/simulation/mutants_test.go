@@ -113,8 +113,8 @@ var otherMutants = []*mutant{
 	{name: "heartbeat that renews less than it says", meant: "G6", says: "was promised",
 		after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
 			for _, x := range c.Workers {
-				// both times move back by the same duration, so that they still agree with each
-				// other
+				// the heartbeat and the expiry move back by the same duration, so that they still
+				// agree with each other
 				if x.HeartbeatAt == rows.Now && !x.State.Ended() {
 					x.HeartbeatAt, x.ExpiresAt = x.HeartbeatAt.Add(-x.Spec.TTL.D()*3/4),
 						x.ExpiresAt.Add(-x.Spec.TTL.D()*3/4)

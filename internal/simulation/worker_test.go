@@ -45,7 +45,7 @@ type process struct {
 	nth uint64        // the number of ids made at that moment
 }
 
-// employ makes a slot and starts its first process.
+// employ makes a slot for one worker and starts the worker's first process.
 func (w *world) employ(name string, begin func(*process)) {
 	s := &workerSlot{w: w, name: name, begin: begin, rng: w.random("slot " + name)}
 	w.workers = append(w.workers, s)
