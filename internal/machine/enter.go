@@ -80,11 +80,11 @@ func (e *Execution) ownGates() []Places {
 	return all
 }
 
-// own returns a gate that the execution names, with the limit or rate that the execution names. An
-// operator's limit or rate stays in force, and so does a rate under which other executions wait: a
-// later execution with another rate of the same name must not let them through faster. own returns
-// nil if the batch has not read the gate. A rule that only looks at the gate calls forgetTerms
-// afterwards.
+// own returns the gate of kind p that the execution names, and sets the limit or the rate of the gate
+// to that of the execution. It replaces neither a limit or rate that an operator has set, nor a rate
+// at which other executions wait: otherwise an execution that names the gate with a higher rate would
+// let them start too fast. own returns nil if the batch has not read the gate. A caller that only
+// reads the gate calls forgetTerms afterwards, which restores the limit and the rate.
 func (w *world) own(e *Execution, p Places) *gate {
 	g := w.gate(e.gateOf(p))
 	if g != nil {

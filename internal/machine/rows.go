@@ -51,8 +51,8 @@ type Execution struct {
 	Losses      int // lost runs in a row without a new checkpoint
 	Checkpoints int // number of saved checkpoints; if 0, a claim loads none
 	StateSeq    int64
-	// Repeated is the token of the newest run whose checkpoint was written by a repetition. The first
-	// try of that checkpoint may arrive later.
+	// Repeated is the token of the newest run that sent a checkpoint twice, because it got no answer
+	// the first time, and whose second request saved it. The first request may still arrive later.
 	Repeated    belay.Token
 	SignalSeq   int64 // newest signal delivered
 	SignalSeen  int64 // newest signal that the last suspended run had seen

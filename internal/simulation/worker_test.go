@@ -71,8 +71,9 @@ func (s *workerSlot) start() {
 	}()
 }
 
-// Boottime returns the time by the process's own clock. The clock runs while the process is stopped,
-// but the process, which is stopped, can read the new time only after it has been continued.
+// Boottime returns the time of the process's clock. While the process is stopped, Boottime returns
+// the time at which it was stopped. After the process has been continued, Boottime returns the
+// present time, which includes the time of the stop.
 func (p *process) Boottime() time.Duration {
 	if p.w.mutant != nil && p.w.mutant.blind {
 		return 0

@@ -56,8 +56,8 @@ func newWorld(t *testing.T, store string, seed uint64) *world {
 	return w
 }
 
-// emptyWorld makes the directory of a world (the processes of a run), and builds the real belay
-// unless another world has.
+// emptyWorld makes a world (all processes of one chaos test) and its directory, but starts no
+// process. It builds the belay binary, unless an earlier world has already built it.
 func emptyWorld(t *testing.T, store string, seed uint64) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "belay-chaos-")
