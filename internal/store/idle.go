@@ -14,6 +14,7 @@ const GateStride = 200
 type Gates struct {
 	mu    sync.Mutex
 	after string
+	ended bool // the search has reached its end, and waits for the end of the search for executions
 }
 
 // After is the name after which the search continues.
@@ -28,6 +29,9 @@ func (s *Gates) After() string {
 func (s *Gates) Pick(list []*machine.Object, before, now machine.Time, limit int) (idle []*machine.Object, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended {
+		return nil, false
+	}
 	for _, o := range list {
 		if limit > 0 && len(idle) == limit {
 			return idle, true
@@ -38,7 +42,16 @@ func (s *Gates) Pick(list []*machine.Object, before, now machine.Time, limit int
 		}
 	}
 	if more = len(list) >= GateStride; !more {
-		s.after = ""
+		s.after, s.ended = "", true
 	}
 	return idle, more
+}
+
+// Again notes whether the search for executions continues. When it has ended, a search for gates
+// that has ended too begins again. If each search began again by itself, two searches of several
+// parts could take turns in having more to do, and Prune would never say that it has finished.
+func (s *Gates) Again(executions bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = s.ended && executions
 }

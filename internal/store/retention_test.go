@@ -133,3 +133,43 @@ func TestALargeExecutionDoesNotDelayOthers(t *testing.T) {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
+
+// A search for executions and a search for gates that both take several calls of Prune, and find
+// nothing to delete, end together, whatever the numbers of their calls are.
+func TestSearchesOfPruneEndTogether(t *testing.T) {
+	for executions := range 4 {
+		for gates := range 4 {
+			var w Walk
+			var g Gates
+			forest := &flatForest{over: make(map[belay.ExecutionID]bool)}
+			for i := range executions {
+				id := belay.ExecutionID{15: byte(i + 1)}
+				forest.ids, forest.over[id] = append(forest.ids, id), true
+			}
+			var list []*machine.Object
+			for i := range gates {
+				ref := machine.GateRef(belay.Gate(belay.GateLimit, string(rune('a'+i))))
+				list = append(list, &machine.Object{ObjectRef: ref, Version: 1, Body: []byte("{}")})
+			}
+			rest := func() []*machine.Object {
+				return slices.DeleteFunc(slices.Clone(list), func(o *machine.Object) bool { return o.Name <= g.After() })
+			}
+			g.Pick(rest(), 1, 1, 1) // so that the searches do not begin together
+			calls := 0
+			for more := true; more; calls++ {
+				if calls > 100 {
+					t.Fatalf("%d executions and %d gates: the searches do not end", executions, gates)
+				}
+				s := w.Next(1)
+				f, err := Fell(forest, s, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, moreGates := g.Pick(rest(), 1, 1, 1)
+				more = w.Went(s, &f)
+				g.Again(more)
+				more = more || moreGates
+			}
+		}
+	}
+}

@@ -47,6 +47,7 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 		}
 	}
 	more := s.pruneGates(&p, before, now, limit)
+	s.gates.Again(p.More)
 	p.More = p.More || more || limit > 0 && (p.Sessions == limit || p.Keys == limit)
 	return p, nil
 }

@@ -40,7 +40,9 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	if err != nil {
 		return store.Pruned{}, classify(op, err)
 	}
-	done := store.Pruned{Large: p.Large, More: s.walk.Went(stretch, &p.Felled) || p.more}
+	more := s.walk.Went(stretch, &p.Felled)
+	s.gates.Again(more)
+	done := store.Pruned{Large: p.Large, More: more || p.more}
 	if p.Nothing() && len(p.sessions) == 0 && !p.keys && len(p.gates) == 0 {
 		return done, nil
 	}

@@ -45,7 +45,9 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	if err != nil {
 		return store.Pruned{}, classify(op, err)
 	}
-	done := store.Pruned{Large: found.Large, More: s.walk.Went(stretch, &found.Felled) || found.more}
+	more := s.walk.Went(stretch, &found.Felled)
+	s.gates.Again(more)
+	done := store.Pruned{Large: found.Large, More: more || found.more}
 	if found.Nothing() && len(found.sessions) == 0 && found.keys == 0 && !found.servers && len(found.gates) == 0 {
 		return done, nil
 	}
