@@ -20,9 +20,9 @@ LONG       ?= 10m
 FUZZ       ?= 1m
 
 COMMIT  := $(shell git describe --always --dirty --tags 2>/dev/null || echo unknown)
-BUILD   := CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-X main.commit=$(COMMIT)'
+BUILD   := CGO_ENABLED=0 go build -buildvcs=false -ldflags '-X main.commit=$(COMMIT)'
 TEST    := go test -buildvcs=false -json
-RACE    := GORACE=atexit_sleep_ms=0 $(TEST) -race
+RACE    := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(TEST) -race
 CHAOS   := BELAY_TEST_REQUIRE=1 $(TEST) -count=1
 REPORT  := bin/testreport
 
@@ -71,6 +71,10 @@ heavy := $(call tests,$(HEAVY))|^Test(HTTP)?Memory$$/^(Output|Waits)$$
 NEEDED := git git-crypt curl initdb:postgresql pgbouncer
 unit unit-long raced plain: export BELAY_TEST_REQUIRE := 1
 
+# Everything that one make test compiles without the race detector is compiled without cgo, as the programs that the tests
+# build are: then go compiles each package once, and not a second time for the tests and the linters.
+check unit simulation blackbox chaos chaos-short: export CGO_ENABLED := 0
+
 # All modules: the patterns of the main module do not match packages of the others.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod test/openapi/go.mod))
 
@@ -91,7 +95,7 @@ build: ## build bin/belay
 
 .PHONY: install
 install: ## install belay where go install puts programs
-	@$(subst go build,go install,$(BUILD)) ./cmd/belay
+	@$(subst go build,go install -trimpath,$(BUILD)) ./cmd/belay
 	@dir="$$(go env GOBIN)"; echo "installed $${dir:-$$(go env GOPATH)/bin}/belay"
 
 .PHONY: run

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,8 +59,8 @@ func versions(t *testing.T, earlier func() (commit string, err error)) (before, 
 	must(t, os.RemoveAll(filepath.Join(tree, "test/testdata/orders")))
 	copyInto(t, "testdata/orders", filepath.Join(tree, "test/testdata/orders"))
 	before = version{name: "before", belay: filepath.Join(dir, "belay"), orders: filepath.Join(dir, "orders-before")}
-	build(t, tree, before.belay, "./cmd/belay")
-	build(t, tree, before.orders, "./test/testdata/orders")
+	build(t, tree, before.belay, "./cmd/belay", "-trimpath")
+	build(t, tree, before.orders, "./test/testdata/orders", "-trimpath")
 	after = version{name: "after", belay: binary(t), orders: filepath.Join(dir, "orders-after")}
 	build(t, "..", after.orders, "./test/testdata/orders")
 	t.Logf("before is %s", commit)
@@ -113,11 +114,12 @@ func extract(commit, dir, tree string) error {
 	return err
 }
 
-// build builds a program. With -trimpath the build cache also serves packages that an earlier run
-// built in another directory.
-func build(t *testing.T, dir, program, pkg string) {
+// build builds a program. With the flag -trimpath the build cache also serves packages that an
+// earlier run built in another directory; without it, packages that other tests built in this one.
+func build(t *testing.T, dir, program, pkg string, flags ...string) {
 	t.Helper()
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", program, pkg)
+	args := slices.Concat([]string{"build", "-buildvcs=false", "-o", program}, flags, []string{pkg})
+	cmd := exec.Command("go", args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s in %s: %v\n%s", pkg, dir, err, out)
