@@ -32,6 +32,7 @@ func twoOwners(a api) (execution string, stale, current int64) {
 // Rule: the fencing recipe of the docs for a table, with the SQL statement of the docs and real
 // tokens, refuses a stale owner.
 func TestATableRefusesAStaleOwner(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve()
 	execution, stale, current := twoOwners(a)
@@ -72,6 +73,7 @@ func TestATableRefusesAStaleOwner(t *testing.T) {
 
 // Rule: the fencing recipe for an HTTP service refuses a stale owner.
 func TestAServiceRefusesAStaleOwner(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve()
 	execution, stale, current := twoOwners(a)
@@ -97,6 +99,7 @@ func TestAServiceRefusesAStaleOwner(t *testing.T) {
 // Rule: the fencing recipe for a git repository, a hook that requests the current owner from Belay,
 // refuses a stale owner.
 func TestARepositoryRefusesAStaleOwner(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve()
 	execution, stale, current := twoOwners(a)

@@ -204,6 +204,7 @@ func TestAJobThatTakesTooMuchIsEnded(t *testing.T) {
 // Rule: the server ends a job that fills its disk before other jobs on the same disk run out of
 // space: on a disk of 192 MiB a quota of 64 MiB leaves room for an honest job.
 func TestAJobIsEndedBeforeItFillsTheDisk(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small disk")
 	}

@@ -21,6 +21,7 @@ var blocks = regexp.MustCompile("(?s)<!-- run[^>]* -->\n```sh\n(.*?)```\n(?:\n``
 // Rule: a reader who follows docs/http.md word for word with curl gets the answers that the page
 // shows.
 func TestTheHTTPPage(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../docs/http.md")
 	if err != nil {
 		t.Fatal(err)

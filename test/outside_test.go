@@ -49,6 +49,7 @@ func (x *started) execution() string {
 // death of an owner is noticed within its TTL plus one second, all watchers see the loss, and the
 // next owner continues from the last checkpoint.
 func TestTheNextOutsideOwnerContinuesFromTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve()
 	first := p.agent(a, "first", "--on-lost", "requeue")
@@ -99,6 +100,7 @@ func TestTheNextOutsideOwnerContinuesFromTheCheckpoint(t *testing.T) {
 // Rule: an owner that is stopped for longer than its TTL and then continues writes nothing more,
 // and ends by itself.
 func TestAnOutsideOwnerPastItsTTLStops(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve()
 	first := p.agent(a, "first", "--on-lost", "requeue")
@@ -123,6 +125,7 @@ func TestAnOutsideOwnerPastItsTTLStops(t *testing.T) {
 // Rule: Belay refuses every request of a stale owner permanently, and gives the reason. If an
 // owner's request names no lock, the refusal says that the request needs one.
 func TestAStaleLockIsRefusedEverything(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve()
 	at := a.want(201, "POST", "/v1/executions",
@@ -156,6 +159,7 @@ func TestAStaleLockIsRefusedEverything(t *testing.T) {
 // Rule: by default, an execution that loses its outside owner fails, and its error names that
 // owner.
 func TestALostOutsideOwnerFailsTheExecutionByDefault(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve()
 	first := p.agent(a, "first")
@@ -178,7 +182,8 @@ func TestALostOutsideOwnerFailsTheExecutionByDefault(t *testing.T) {
 }
 
 // Rule: the owner in shell, a script of thirty lines, owns an execution, and stops its work when a
-// request is refused because another owner has the lock.
+// request is refused because another owner has the lock. The test is not parallel, because the
+// script starts a process for each heartbeat, and has to be in time.
 func TestAnOwnerInShell(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
@@ -211,6 +216,7 @@ func TestAnOwnerInShell(t *testing.T) {
 // Rule: an operator can steal a lock. The audit log records the steal, and the refusal of the
 // owner's next request reports it.
 func TestAStolenLock(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve()
 	first := p.agent(a, "first", "--on-lost", "requeue")
