@@ -55,12 +55,15 @@ HEAVY := ReadersOfLogsShareTheirMemory ThousandWatchers ManyReadersOfAJob ManyLa
 # one after the other; the latter has shorter time limits, and a limit of memory, without the detector.
 UNRACED := Store HTTPSQLite WithoutRoot HistoryWithDataIsBounded BadRequestsAreRefused
 
+# The packages with tests in HEAVY or UNRACED, beginning with those that take longest.
+SPARED := ./internal/store/postgres ./internal/testkit/sdktest ./internal/httpapi ./embedded ./internal/server ./internal/store/sqlite ./internal/store/memory
+
 # Packages whose tests make unit runs without the race detector. Package machine starts no goroutines. Tests of process
 # and workspace start thousands of processes of the test binary, which take up to 2.5 times as long with the detector
 # and share no memory. The tests of workspace with concurrent goroutines (SHARING), and those of process in one kind of
 # isolation (the parent's side is the same in all), run with the detector too, and so do internal/agent and
 # internal/server, which start commands and prepare workspaces.
-PLAIN   := ./internal/machine ./internal/agent/process ./internal/agent/workspace
+PLAIN   := ./internal/agent/process ./internal/agent/workspace ./internal/machine
 SHARING := ConcurrentPrepares BaseIsLockedForCopyingOnly PrepareWaitsForItsPlace Quota RandomWorkComesBack PrepareCancelled FetchOverSSH Credentials GitRunsAsTheOwnerOfItsFiles Sweep Remove
 
 # tests makes the pattern of the tests with the given names; heavy is the pattern of all tests that process much.
@@ -68,9 +71,13 @@ empty :=
 tests  = ^Test($(subst $(empty) ,|,$(strip $(1))))$$
 heavy := $(call tests,$(HEAVY))|^Test(HTTP)?Memory$$/^(Output|Waits)$$
 
+# The packages whose tests take longest with the race detector, beginning with the longest. make unit starts them first,
+# so that both processors have work until the end.
+FIRST := ./internal/testkit/sdktest ./internal/httpapi ./embedded ./internal/engine ./internal/datadir ./internal/agent ./client
+
 # The programs that unit tests need; with BELAY_TEST_REQUIRE a test fails if a program is missing.
 NEEDED := git git-crypt curl initdb:postgresql pgbouncer
-unit unit-long raced plain: export BELAY_TEST_REQUIRE := 1
+unit unit-long raced plain unraced: export BELAY_TEST_REQUIRE := 1
 
 # Everything that one make test compiles without the race detector is compiled without cgo, as the programs that the tests
 # build are: then go compiles each package once, and not a second time for the tests and the linters.
@@ -200,23 +207,25 @@ repository: $(REPORT)
 	@$(TEST) -count=1 ./internal/repo | $(REPORT)
 	@go -C tools test -buildvcs=false -json -count=1 ./testreport ./vulncheck | $(REPORT)
 
-.PHONY: unit raced plain unit-long
+.PHONY: unit raced plain unraced unit-long
 unit: $(REPORT) ## unit and conformance tests, with the race detector where code runs concurrently
 	@scripts/need.sh $(NEEDED)
-	@scripts/inmemory.sh $(MAKE) -j2 raced plain
+	@scripts/inmemory.sh $(MAKE) -j3 raced plain unraced
 
 raced:
+	@$(RACE) $(UNWATCHED) -p 3 -count=1 -timeout 15m -skip '$(call tests,$(UNRACED))' $(FIRST) \
+	  $$($(LISTED) $(foreach p,$(PLAIN),-e $(p:.%=%)$$)) | $(REPORT)
+
+# One command follows the other here, because tests of one package may share users of the machine and their limits.
+plain:
 	@{ bad=; \
-	  $(RACE) $(UNWATCHED) -p 3 -count=1 -timeout 15m -skip '$(call tests,$(UNRACED))' $$($(LISTED) $(foreach p,$(PLAIN),-e $(p:.%=%)$$)) || bad=1; \
+	  $(TEST) -p 2 -count=1 -timeout 15m $(PLAIN) || bad=1; \
 	  $(RACE) $(UNWATCHED) -count=1 -timeout 15m -run '$(call tests,$(SHARING))' ./internal/agent/workspace || bad=1; \
 	  $(RACE) $(UNWATCHED) -count=1 -timeout 15m -run '^Test/^subreaper$$' -skip '$(call tests,$(UNRACED))' ./internal/agent/process || bad=1; \
 	  [ -z "$$bad" ]; } | $(REPORT)
 
-plain:
-	@{ bad=; \
-	  $(TEST) -p 2 -count=1 -timeout 15m $(PLAIN) || bad=1; \
-	  $(TEST) -p 2 -count=1 -timeout 15m -run '$(heavy)|$(call tests,$(UNRACED))' ./embedded ./internal/testkit/sdktest ./internal/httpapi ./internal/server ./internal/store/... || bad=1; \
-	  [ -z "$$bad" ]; } | $(REPORT)
+unraced:
+	@$(TEST) -p 1 -count=1 -timeout 15m -run '$(heavy)|$(call tests,$(UNRACED))' $(SPARED) | $(REPORT)
 
 unit-long: export BELAY_TEST_LONG := 1
 unit-long: $(REPORT)
