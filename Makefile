@@ -56,7 +56,7 @@ HEAVY := ReadersOfLogsShareTheirMemory ThousandWatchers ManyReadersOfAJob ManyLa
 UNRACED := Store HTTPSQLite WithoutRoot HistoryWithDataIsBounded BadRequestsAreRefused
 
 # The packages with tests in HEAVY or UNRACED, beginning with those that take longest.
-SPARED := ./internal/store/postgres ./internal/testkit/sdktest ./internal/httpapi ./embedded ./internal/server ./internal/store/sqlite ./internal/store/memory
+SPARED := ./internal/store/postgres ./internal/testkit/sdktest ./internal/httpapi ./embedded ./internal/server ./internal/store/sqlite ./internal/store/memory ./internal/peer
 
 # Packages whose tests make unit runs without the race detector. Package machine starts no goroutines. Tests of process
 # and workspace start thousands of processes of the test binary, which take up to 2.5 times as long with the detector

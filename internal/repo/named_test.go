@@ -38,19 +38,29 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// Rule: every test that the Makefile names exists. Without this check a renamed test would silently
-// run only with the race detector, or only without it.
+// Rule: every test that the Makefile names exists, and make unit runs the tests without the race
+// detector in each package that has them. Without this check a renamed test, or the test of another
+// package, would silently run only with the race detector, or not at all.
 func TestTheMakefileNamesTests(t *testing.T) {
 	there, makefile := testsByName(t), read(t, "Makefile")
-	for list, pkg := range map[string]string{"HEAVY": "", "UNRACED": "", "SHARING": "internal/agent/workspace"} {
+	words := func(list string) []string {
 		line := regexp.MustCompile(`(?m)^` + list + ` +:= (.+)$`).FindStringSubmatch(makefile)
 		if line == nil {
-			t.Errorf("the Makefile has no list %s", list)
-			continue
+			t.Fatalf("the Makefile has no list %s", list)
 		}
-		for name := range strings.FieldsSeq(line[1]) {
-			if in := there["Test"+name]; len(in) == 0 || pkg != "" && !slices.Contains(in, pkg) {
+		return strings.Fields(line[1])
+	}
+	plain := append(words("PLAIN"), words("SPARED")...)
+	for _, list := range []string{"HEAVY", "UNRACED", "SHARING"} {
+		for _, name := range words(list) {
+			in := there["Test"+name]
+			if len(in) == 0 || list == "SHARING" && !slices.Contains(in, "internal/agent/workspace") {
 				t.Errorf("%s in the Makefile names Test%s, which does not exist", list, name)
+			}
+			for _, pkg := range in {
+				if list != "SHARING" && !slices.Contains(plain, "./"+pkg) {
+					t.Errorf("%s in the Makefile names Test%s, which make unit does not run in %s", list, name, pkg)
+				}
 			}
 		}
 	}
