@@ -1,6 +1,7 @@
 package test
 
 import (
+	"maps"
 	"net/http"
 	"os"
 	"regexp"
@@ -86,10 +87,14 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 		t.Skipf("this machine does not have the mode; the sandbox of jobs is %s", held)
 	}
 	x.stop()
+	configured := map[string][]string{} // from a configuration to its attacks
 	for _, w := range walls {
 		if w.config != "" && w.there(t) {
-			open[w.attack+w.config] = x.attackUnder(m, kind, w)
+			configured[w.config] = append(configured[w.config], w.attack)
 		}
+	}
+	for config, attacks := range configured {
+		maps.Copy(open, x.attackUnder(m, kind, config, attacks))
 	}
 	return open, eachUser.ReplaceAllString(held, "a user of its own")
 }
@@ -104,19 +109,23 @@ func (x *storm) takeMemory(last map[string]verdict) string {
 	return x.collect(x.submit(x.token, "memory"), last)
 }
 
-// attackUnder tries one attack under a configuration of its own. If the job does not even start,
-// the attack has not succeeded.
-func (x *storm) attackUnder(m mode, kind string, w wall) bool {
+// attackUnder lets one job try attacks under a configuration of their own, and returns for each of
+// them whether it succeeded. If the job does not even start, no attack has succeeded.
+func (x *storm) attackUnder(m mode, kind, config string, attacks []string) map[string]bool {
 	x.api.t.Helper()
-	y := prepareStorm(x.api.t, m, "  "+w.config+"\n")
+	y := prepareStorm(x.api.t, m, "  "+config+"\n")
 	y.begin(kind)
 	defer y.stop()
 	last := map[string]verdict{}
-	if why := y.collect(y.submit(y.token, w.attack), last); why != "" {
-		y.api.t.Logf("%s under %s: %s", w.attack, w.config, why)
-		return false
+	if why := y.collect(y.submit(y.token, attacks...), last); why != "" {
+		y.api.t.Logf("%q under %s: %s", attacks, config, why)
+		open := map[string]bool{}
+		for _, attack := range attacks {
+			open[attack+config] = false
+		}
+		return open
 	}
-	return y.judge(last, func(other wall) bool { return other == w })[w.attack+w.config]
+	return y.judge(last, func(w wall) bool { return w.config == config })
 }
 
 // judge returns for each attack whether it succeeded.
