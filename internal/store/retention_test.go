@@ -152,7 +152,9 @@ func TestSearchesOfPruneEndTogether(t *testing.T) {
 				list = append(list, &machine.Object{ObjectRef: ref, Version: 1, Body: []byte("{}")})
 			}
 			rest := func() []*machine.Object {
-				return slices.DeleteFunc(slices.Clone(list), func(o *machine.Object) bool { return o.Name <= g.After() })
+				return slices.DeleteFunc(slices.Clone(list), func(o *machine.Object) bool {
+					return o.Name <= g.After()
+				})
 			}
 			g.Pick(rest(), 1, 1, 1) // so that the searches do not begin together
 			calls := 0
