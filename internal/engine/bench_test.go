@@ -15,26 +15,33 @@ import (
 
 // BenchmarkEngine measures how much an execution that does nothing costs in the engine, from
 // submission to end. It uses the memory store, which adds little.
-func BenchmarkEngine(b *testing.B) { benchmark(b, engine.Options{}) }
+func BenchmarkEngine(b *testing.B) { benchmark(b, 1, engine.Options{}) }
 
-func benchmark(b *testing.B, o engine.Options) {
+// BenchmarkWorkers measures the same while the claims of a hundred workers wait for work.
+func BenchmarkWorkers(b *testing.B) { benchmark(b, 100, engine.Options{}) }
+
+// benchmark runs executions on workers that have a thousand slots together.
+func benchmark(b *testing.B, workers int, o engine.Options) {
 	e := engine.New(memory.New(time.Now), o)
 	defer e.Close()
 	ctx := context.Background()
-	s, err := e.OpenWorker(ctx, belay.WorkerSpec{
-		Name: "w", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000, TTL: belay.Duration(time.Hour),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	done := make(chan struct{})
-	go work(b, e, s.ID, 1000, func() {
-		if left.Add(-1) == 0 {
-			close(done)
+	for range workers {
+		s, err := e.OpenWorker(ctx, belay.WorkerSpec{
+			Name: "w", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000 / workers,
+			TTL: belay.Duration(time.Hour),
+		})
+		if err != nil {
+			b.Fatal(err)
 		}
-	})
+		go work(b, e, s.ID, 1000/workers, func() {
+			if left.Add(-1) == 0 {
+				close(done)
+			}
+		})
+	}
 	input := json.RawMessage(`{"name":"world000","payload":"0123456789012345678901234567890123456789"}`)
 	b.ReportAllocs()
 	b.ResetTimer()

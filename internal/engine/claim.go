@@ -90,10 +90,11 @@ const (
 	engineStops       // answer, because the engine stops
 )
 
-// step decides the next action of a parked claim, and sends its command if a lane (the executions
-// with equal queue, workflow, version, priority and labels) may have work. If the claim is about to
-// be answered, step removes it from the parked claims: a later batch must not win executions for
-// it, because no reply would bring them to the worker.
+// step decides the next action of a parked claim. If a lane (the executions with equal queue,
+// workflow, version, priority and labels) may have work, it sends the claim's command, together with
+// the commands of the other woken claims. If the claim is about to be answered, step removes it from
+// the parked claims: a later batch must not win executions for it, because no reply would bring them
+// to the worker.
 func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,8 +114,12 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	case over && !first:
 		d.unparkLocked(c)
 		return timeOver, nil
-	case gone || repeat || first && c.session.cordoned || d.mayWinLocked(c, d.engine.store.Now()):
+	case gone || repeat || first && c.session.cordoned:
 		c.sent = d.engine.committer.send(d.commandLocked(c, nil))
+		return awaitAnswer, c.sent
+	}
+	if now := d.engine.store.Now(); d.mayWinLocked(c, now) {
+		d.sendLocked(c, now)
 		return awaitAnswer, c.sent
 	}
 	return stay, nil
@@ -168,5 +173,9 @@ func (d *dispatcher) unparkLocked(c *claim) {
 	}
 	if c.session.waiting == c {
 		c.session.waiting = nil
+	}
+	if c.woken {
+		c.woken = false
+		d.woken = slices.DeleteFunc(d.woken, func(x *claim) bool { return x == c })
 	}
 }

@@ -32,6 +32,8 @@ type dispatcher struct {
 	sessions map[belay.WorkerID]*session
 	unread   map[belay.WorkerID]bool // sessions that a claim has named and that must be read from the store
 	parked   []*claim                // claims that wait, in order of arrival
+	woken    []*claim                // parked claims that were woken and may not have sent their command yet
+	failed   failedRuns
 	arrived  uint64
 	stopped  bool
 	wake     chan struct{}
@@ -43,13 +45,15 @@ type claim struct {
 	session *session
 	arrived uint64 // number of the claim in the order of arrival
 	sent    *call  // the command of this claim that waits for its reply, or nil
+	woken   bool   // the claim is in dispatcher.woken
+	rank    int    // see failedRuns.rank; valid during a sort
 	notify  chan struct{}
 }
 
 func newDispatcher(e *Engine) *dispatcher {
 	return &dispatcher{
 		engine: e, lanes: make(map[machine.LaneID]*lane), routes: make(map[route]*members),
-		unknown:  make(map[machine.LaneID]bool),
+		unknown: make(map[machine.LaneID]bool), failed: make(failedRuns),
 		sessions: make(map[belay.WorkerID]*session), unread: make(map[belay.WorkerID]bool),
 		wake: make(chan struct{}, 1), reading: make(chan struct{}, 1),
 	}
@@ -200,9 +204,9 @@ func (d *dispatcher) join(calls []*call) []*call {
 		}
 	}
 	var joined []*call
-	for _, c := range slices.SortedFunc(maps.Keys(claims), func(a, b *claim) int {
-		return cmp.Compare(a.arrived, b.arrived)
-	}) {
+	all := slices.Collect(maps.Keys(claims))
+	d.sortLocked(all, d.engine.store.Now())
+	for _, c := range all {
 		c.sent = newCall(d.commandLocked(c, lanes))
 		joined = append(joined, c.sent)
 		c.notifyClaim()

@@ -54,14 +54,14 @@ func (d *dispatcher) rouseLocked(l *lane, now machine.Time) {
 	if late := l.hint.Add(machine.AloneWait); l.ID.IsAlone() && late > now && d.timers.set(l, late) {
 		d.nudge()
 	}
-	l.rouse()
+	d.wakeTakersLocked(l)
 }
 
-// rouse wakes the claims that wait for work and may win executions of the lane.
-func (l *lane) rouse() {
+// wakeTakersLocked wakes the claims that wait for work and may win executions of the lane.
+func (d *dispatcher) wakeTakersLocked(l *lane) {
 	for s := range l.takers {
 		if c := s.waiting; c != nil && c.sent == nil && c.wants() {
-			c.notifyClaim()
+			d.wakeLocked(c)
 		}
 	}
 }
@@ -107,6 +107,7 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 		d.hintLocked(l, now, now)
 	}
 	d.forgetLocked(now)
+	d.failed.prune(now)
 	return now, true
 }
 
@@ -214,6 +215,8 @@ func (d *dispatcher) observe(b *batch) {
 	for _, l := range b.changes.Lanes {
 		d.laneLocked(l).used = now
 	}
+	d.countRunsLocked(b)
+	d.failed.observe(b)
 	d.foundLocked(b)
 	d.unshutLocked(b)
 	for _, e := range b.changes.Executions {
@@ -263,7 +266,7 @@ func (d *dispatcher) foundLocked(b *batch) {
 		if at := e.Ready(); at != 0 && at <= now {
 			if l := d.knownLocked(e.Lane); l != nil && !shut[l] {
 				d.readyLocked(l, at, now)
-				l.rouse()
+				d.wakeTakersLocked(l)
 			}
 		}
 	}

@@ -18,6 +18,7 @@ type session struct {
 	draining  bool    // the session may claim nothing
 	cordoned  bool    // the session may claim nothing for now; each new claim finds out again
 	waiting   *claim
+	running   int          // number of its runs, as far as this server knows; only a preference depends on it
 	won       int          // number of executions that the session's last claim won
 	turn      string       // queue of the last execution that the session won
 	used      machine.Time // when a call last used the session
