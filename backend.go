@@ -107,10 +107,10 @@ type Owner interface {
 	// execution cannot be locked for another reason. After Lock, the owner uses Renew, Save, Append
 	// and Settle.
 	Lock(ctx context.Context, r LockRequest) (Lock, error)
-	// Renew is the heartbeat of one run: it renews the session to which the lease belongs, and it
-	// counts as progress of the run. Unlike Heartbeat, Renew does not compare the owner's list of
-	// runs with the store's list. If l has no Token, Renew finds the lease by its Secret. Renew
-	// returns CodeLeaseLost if the lease is not valid any more.
+	// Renew is the heartbeat of one run: it renews the session to which the lease belongs. It does
+	// not count as progress of the run; see Policy.IdleTimeout. Unlike Heartbeat, Renew does not
+	// compare the owner's list of runs with the store's list. If l has no Token, Renew finds the
+	// lease by its Secret. Renew returns CodeLeaseLost if the lease is not valid any more.
 	Renew(ctx context.Context, l Lease) (HeartbeatReply, error)
 }
 

@@ -304,8 +304,8 @@ type Settlement struct {
 type Held struct {
 	Execution ExecutionID `json:"execution"`
 	Token     Token       `json:"token"`
-	// Idle is how long ago the run last made progress. The engine uses Idle only for executions
-	// with an IdleTimeout.
+	// Idle is how long ago the run last made progress; 0 means that the heartbeat does not say it, so
+	// the heartbeat is no progress. The engine uses Idle only for executions with an IdleTimeout.
 	Idle time.Duration `json:"-"`
 }
 

@@ -50,7 +50,7 @@ func (a *api) runs() {
 		id: "getRun", method: http.MethodGet, path: "/v1/runs/{id}", tag: "runs", summary: "Read one attempt",
 		scopes: read,
 	}, a.run)
-	add(a, a.runRoute("heartbeat", "Renew the session that owns a run, and count as progress of the run", false),
+	add(a, a.runRoute("heartbeat", "Renew the session that owns a run", false),
 		func(ctx context.Context, in *beatRequest) (*renewalReply, error) {
 			l, err := ofRun(in.ID, in.Lease, in.Token)
 			if err != nil {

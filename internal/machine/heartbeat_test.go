@@ -165,6 +165,9 @@ func TestHeartbeatReportsProgress(t *testing.T) {
 	if r := beat(29500 * time.Millisecond); len(r.Follow) != 0 {
 		t.Errorf("a difference of half a second is written: %+v", r.Follow)
 	}
+	if r := beat(0); len(r.Follow) != 0 {
+		t.Errorf("a heartbeat that does not report progress counts as progress: %+v", r.Follow)
+	}
 	r := beat(2 * time.Second)
 	if d := cmp.Diff([]Command{&Progress{timed.Execution, timed.Token, s.now.Add(-2 * time.Second)}},
 		r.Follow); d != "" {

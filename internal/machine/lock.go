@@ -174,10 +174,10 @@ func (w *world) expires(x *Worker) Time {
 	return max(x.ExpiresAt.Add(w.out.Grace), w.Now.Add(x.ttl()))
 }
 
-// Renew is the heartbeat of one run: it renews the session that owns the lease and counts as
-// progress. Unlike Heartbeat, Renew compares no lists of runs. If the lease has no token, the
-// secret identifies the lease. The new TTL is counted from the time at which the server received
-// the Renew.
+// Renew is the heartbeat of one run: it renews the session that owns the lease. Unlike Heartbeat,
+// Renew compares no lists of runs. Renew is no progress of the run, because an owner that is stuck
+// may still send it. If the lease has no token, the secret identifies the lease. The new TTL is
+// counted from the time at which the server received the Renew.
 type Renew struct {
 	belay.Lease
 	// Waited is how long ago the server received the request.
@@ -205,8 +205,6 @@ func (c *Renew) apply(w *world) (Reply, error) {
 	}
 	x := w.workers[l.Worker]
 	w.renew(x)
-	e.ProgressAt = w.Now
-	w.changed(e)
 	r := Reply{Heartbeat: belay.HeartbeatReply{ExpiresIn: x.ttl(), Drain: x.State == belay.WorkerDraining}}
 	w.addRequests(e, belay.Held{Execution: e.ID, Token: e.Token}, &r.Heartbeat)
 	return r, nil

@@ -230,12 +230,13 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 	}
 }
 
-// reportRun adds the requests to the owner of a run to the reply. If the run has an idle timeout,
-// reportRun adds a follow-up command that writes the time of the run's last progress.
+// reportRun adds the requests to the owner of a run to the reply. If the run has an idle timeout and
+// the heartbeat says when the run last made progress, reportRun adds a follow-up command that writes
+// this time. A heartbeat that does not say it is no progress.
 func (c *Heartbeat) reportRun(w *world, e *Execution, h belay.Held, r *Reply) {
 	w.addRequests(e, h, &r.Heartbeat)
-	if idle := e.policy().IdleTimeout.D(); idle > 0 {
-		if at := w.Now.Add(-max(0, h.Idle)); at.Sub(e.ProgressAt) > min(idle/4, time.Second) {
+	if idle := e.policy().IdleTimeout.D(); idle > 0 && h.Idle > 0 {
+		if at := w.Now.Add(-h.Idle); at.Sub(e.ProgressAt) > min(idle/4, time.Second) {
 			r.Follow = append(r.Follow, &Progress{e.ID, e.Token, at})
 		}
 	}

@@ -153,6 +153,48 @@ func TestIdleTimeoutCountsFromTheLastProgress(t *testing.T) {
 	s.is(l.Execution, "pending(retry later)")
 }
 
+// Rule: an owner that only sends heartbeats makes no progress, whether it is a worker or a program with
+// a lock. When the idle timeout is over, its run has timed out and its checkpoints are refused.
+// Checkpoints and output are progress.
+func TestHeartbeatsAloneAreNoProgress(t *testing.T) {
+	s := newStage(t)
+	idle := policy(belay.Policy{IdleTimeout: belay.Duration(time.Minute)})
+	w := s.worker("w", ttl(24*hour))
+	run := s.run(w, idle)
+	lock := leaseOf(&s.do(s.lock(belay.WorkerID(s.id()), s.submit(idle))).Claims[0].Execution)
+	beats := func(seconds int) {
+		for range seconds {
+			s.pass(time.Second)
+			for _, l := range []belay.Lease{run, lock} {
+				s.do(&Renew{Lease: l})
+				s.follow(s.do(&Tick{Execution: l.Execution}))
+			}
+			s.follow(s.do(s.beat(w, run)))
+		}
+	}
+	beats(50)
+	for _, l := range []belay.Lease{run, lock} {
+		s.do(s.save(l, belay.KindState, "state"))
+	}
+	beats(50)
+	for n, l := range []belay.Lease{run, lock} {
+		s.do(&Append{Chunk: belay.Chunk{Lease: l, Name: "log", N: int64(n), Data: []byte("x")}})
+	}
+	beats(59)
+	s.is(run.Execution, "running")
+	s.is(lock.Execution, "running")
+	s.pass(time.Second)
+	for _, l := range []belay.Lease{run, lock} {
+		s.follow(s.do(&Tick{Execution: l.Execution}))
+		s.is(l.Execution, "pending(retry later)")
+		s.refused(s.save(l, belay.KindState, "state"), belay.CodeLeaseLost, belay.CauseExpired)
+		s.refused(&Renew{Lease: l}, belay.CodeLeaseLost, belay.CauseExpired)
+	}
+	if x := s.workers[lock.Worker]; !x.State.Ended() {
+		t.Errorf("the session of the lock is %s", x.State)
+	}
+}
+
 // If the grace period of a cancel and other deadlines have passed, the cancel has priority: the
 // execution ends as cancelled.
 func TestCancelComesBeforeOtherDeadlines(t *testing.T) {

@@ -139,7 +139,7 @@ func (w *ClaimReply) Reply() belay.ClaimReply {
 type Held struct {
 	Execution belay.ExecutionID `json:"execution"`
 	Token     belay.Token       `json:"token"`
-	IdleMS    int64             `json:"idle_ms,omitempty" doc:"How long ago the run last made progress."`
+	IdleMS    int64             `json:"idle_ms,omitempty" doc:"How long ago the run last made progress. Without the field the heartbeat reports no progress, which matters if the policy has an idle_timeout."`
 }
 
 // Heartbeat renews a session.

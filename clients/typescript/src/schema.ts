@@ -1041,7 +1041,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Renew the session that owns a run, and count as progress of the run */
+        /** Renew the session that owns a run */
         post: operations["heartbeatRun"];
         delete?: never;
         options?: never;
@@ -1417,7 +1417,7 @@ export interface components {
             execution: string;
             /**
              * Format: int64
-             * @description How long ago the run last made progress.
+             * @description How long ago the run last made progress. Without the field the heartbeat reports no progress, which matters if the policy has an idle_timeout.
              */
             idle_ms?: number;
             /** Format: int64 */
@@ -1921,7 +1921,7 @@ export interface components {
             execution: string;
             /**
              * Format: int64
-             * @description How long ago the run last made progress.
+             * @description How long ago the run last made progress. Without the field the heartbeat reports no progress, which matters if the policy has an idle_timeout.
              */
             idle_ms?: number;
             /** Format: int64 */
@@ -2462,7 +2462,7 @@ export interface components {
             execution: string;
             /**
              * Format: int64
-             * @description How long ago the run last made progress.
+             * @description How long ago the run last made progress. Without the field the heartbeat reports no progress, which matters if the policy has an idle_timeout.
              */
             idle_ms?: number;
             /** Format: int64 */

@@ -159,6 +159,42 @@ var owners = []testCase{
 		}
 	}},
 
+	{"an owner that only sends heartbeats loses its lock at the idle timeout, one that saves keeps it", func(e *env) {
+		idle := belay.Policy{IdleTimeout: belay.Duration(time.Minute), MaxAttempts: 1}
+		stuck, works := e.external(idle), e.external(idle)
+		ann, bob := e.lock(stuck, "ann"), e.lock(works, "bob")
+		lost := error(nil)
+		for n := 0; lost == nil && n < 100; n++ {
+			e.sleep(2 * time.Second)
+			_, lost = e.b.Renew(e.ctx, ann.Lease)
+			_, err := e.b.Renew(e.ctx, bob.Lease)
+			e.must(err)
+			if n%20 == 19 {
+				_, err := e.b.Save(e.ctx, belay.Save{
+					Lease: bob.Lease, Op: e.op(), Kind: belay.KindState, Key: "state", Data: json.RawMessage(`1`),
+				})
+				e.must(err)
+			}
+		}
+		e.within("until the lock is lost", time.Since(e.began), time.Minute, time.Minute+15*time.Second)
+		for what, err := range e.everything(ann.Lease) {
+			e.refused(what, err, belay.CodeLeaseLost, belay.CauseFinished)
+		}
+		if x := e.wantState(stuck, belay.Failed); x.Error == nil || !strings.Contains(x.Error.Message, "idle timeout") {
+			e.Errorf("the error is %+v", x.Error)
+		}
+		for range 30 {
+			e.sleep(2 * time.Second)
+			_, err := e.b.Renew(e.ctx, bob.Lease)
+			e.must(err)
+			_, err = e.b.Save(e.ctx, belay.Save{
+				Lease: bob.Lease, Op: e.op(), Kind: belay.KindState, Key: "state", Data: json.RawMessage(`1`),
+			})
+			e.must(err)
+		}
+		e.wantState(works, belay.Running)
+	}},
+
 	{"with OnLost requeue the next owner continues, and all writes of the last owner are refused", func(e *env) {
 		id := e.external(belay.Policy{OnLost: belay.Requeue})
 		ann := e.lock(id, "ann")
