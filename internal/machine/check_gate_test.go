@@ -11,9 +11,14 @@ func checkGates(f *faults, k *keeper) {
 		if ref.Kind != GateObject {
 			continue
 		}
-		if _, err := ReadGate(o); err != nil {
+		g, err := ReadGate(o)
+		if err != nil {
 			f.add("G16", "gate %s cannot be read: %v", o.Name, err)
 			continue
+		}
+		if r := g.Replaced; r != nil && (len(r.By) == 0 || o.NextAt == 0 || o.NextAt > r.RetryAt) {
+			f.add("G16", "%s is checked at %d, and %d cancels must be repeated at %d", o.Name, o.NextAt, len(r.By),
+				r.RetryAt)
 		}
 		next[belay.GateID(o.Name)] = o.NextAt
 	}

@@ -383,8 +383,9 @@ func (w *world) place(p Place) {
 }
 
 // Admit lets waiting executions through a gate, as many as the gate has room for, in the order in
-// which they wait (the gate's line). It also ends a pause whose time is over, and lets the circuit
-// breaker proceed. An Admit is correct at any time and any number of times.
+// which they wait (the gate's line). It also ends a pause whose time is over, lets the circuit
+// breaker proceed, and repeats the cancels of replaced executions that were lost. An Admit is correct
+// at any time and any number of times.
 type Admit struct {
 	Gate belay.GateID
 	// Heads is the largest number of executions that are let through.
@@ -406,6 +407,7 @@ func (c *Admit) apply(w *world) (Reply, error) {
 		return Reply{}, g.err
 	}
 	g.pass(w.Now)
+	w.repeatCancels(g)
 	// steps is the number of executions that wait because of a step. They take no place before the
 	// step asks the breaker, so they are subtracted from the room here.
 	let, steps := 0, 0

@@ -60,7 +60,8 @@ func requiredEvents() []string {
 	all := []string{
 		"Accept", "Accept repeated", "Accept refused: conflict", "Act repeated", "Act refused: conflict", "Append",
 		"Append repeated",
-		"Append refused: conflict", "CancelChild", "CancelChild repeated", "CancelChild refused: conflict", "Claim",
+		"Append refused: conflict", "CancelChild", "CancelChild repeated", "CancelChild refused: conflict",
+		"CancelReplaced", "CancelReplaced repeated", "Claim",
 		"Claim refused: conflict",
 		"Claim refused: lease_lostexpired", "Deliver", "Deliver repeated", "Deliver refused: conflict", "Drain", "End",
 		"Expire",

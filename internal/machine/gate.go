@@ -19,6 +19,8 @@ type Gate struct {
 	Limit   *Limit   `json:"limit,omitempty"`
 	Rate    *Rate    `json:"rate,omitempty"`
 	Breaker *Breaker `json:"breaker,omitempty"`
+	// Replaced is set while replaced executions of the limit are not cancelled yet.
+	Replaced *Replaced `json:"replaced,omitempty"`
 	// Done are the last changes by operators, the newest last.
 	Done []gateDone `json:"done,omitempty"`
 }
@@ -206,6 +208,9 @@ func (g *gate) nextAt() Time {
 	}
 	if g.Breaker != nil {
 		at = first(at, g.Breaker.NextRetryAt)
+	}
+	if g.Replaced != nil {
+		at = first(at, g.Replaced.RetryAt)
 	}
 	switch {
 	case g.looked:

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +60,12 @@ var gateSituations = []gateSituation{
 			filled(2, limit("x", 1))(s, w)
 			s.do(s.settle(l, belay.OutcomeSucceeded))
 		}},
+	{"limit/replaced", "a second ago a submission replaced the execution that has its place", "limit:x",
+		func(s *stage, w belay.WorkerID) {
+			filled(1, limit("x", 1))(s, w)
+			s.do(s.submission(limit("x", 1), full(belay.ReplaceWhenFull)))
+			s.pass(lineLook)
+		}},
 	{"rate/empty", "its token was taken", "rate:x", filled(3, rate("x", 1, time.Second))},
 	{"rate/full", "a token has come since", "rate:x", func(s *stage, w belay.WorkerID) {
 		filled(3, rate("x", 1, time.Second))(s, w)
@@ -105,6 +113,15 @@ var gateDeals = []struct {
 }{
 	{"admit", func(_ *stage, id belay.GateID) Command { return &Admit{Gate: id, Heads: MaxHeads} }},
 	{"admit one", func(_ *stage, id belay.GateID) Command { return &Admit{Gate: id, Heads: 1} }},
+	{"cancel replaced", func(s *stage, id belay.GateID) Command {
+		c := &CancelReplaced{Gate: id}
+		if o := s.objects[GateRef(id)]; o != nil {
+			if g, err := ReadGate(o); err == nil && g.Replaced != nil {
+				c.Execution = slices.Collect(maps.Keys(g.Replaced.By))[0]
+			}
+		}
+		return c
+	}},
 	{"a run fails", func(_ *stage, id belay.GateID) Command { return &Outcome{Target: id.Name(), Failed: true} }},
 	{"a probe fails", func(_ *stage, id belay.GateID) Command {
 		return &Outcome{Target: id.Name(), Failed: true, Probe: true}
@@ -230,6 +247,9 @@ func gateOutcome(s *stage, id belay.GateID, c *Changes, r Reply) string {
 			add("%d passed", b.Successes)
 		}
 	}
+	if g.Replaced != nil {
+		add("replaced %d", len(g.Replaced.By))
+	}
 	held, _ := s.held(id)
 	if len(held) > 0 {
 		add("held %d", len(held))
@@ -247,7 +267,11 @@ func gateOutcome(s *stage, id belay.GateID, c *Changes, r Reply) string {
 		add("%s", answered(r.Target))
 	}
 	if len(r.Follow) > 0 {
-		add("admit")
+		if _, is := r.Follow[0].(*CancelReplaced); is {
+			add("cancel")
+		} else {
+			add("admit")
+		}
 	}
 	if len(parts) == 0 {
 		return "none of its parts"

@@ -176,6 +176,84 @@ func TestWhenALimitIsFull(t *testing.T) {
 	s.refused(s.submission(limit("x", 2), full(belay.RejectWhenFull)), belay.CodeConflict)
 }
 
+// Rule: the cancels that a submission with when_full "replace" orders are written with the
+// submission. If they are lost, the gate's next check repeats them. An execution that was cancelled
+// and reopened is not cancelled again.
+func TestLostCancelsOfReplacedExecutionsAreRepeated(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	running, waits := s.run(w, limit("x", 2)), s.submit(limit("x", 2))
+	s.do(s.submission(limit("x", 2), full(belay.ReplaceWhenFull))) // the cancel that follows is lost
+	lost := s.submission(limit("x", 2), full(belay.ReplaceWhenFull))
+	s.do(lost)
+	s.sweepGates()
+	if e := s.row(running.Execution); e.CancelBy != 0 {
+		t.Fatalf("it is cancelled too early: %+v", *e)
+	}
+	s.pass(lineLook)
+	s.submit(limit("x", 2)) // does not put the check off
+	s.sweepGates()
+	if e := s.row(running.Execution); e.CancelBy == 0 {
+		t.Errorf("the running execution goes on: %+v", *e)
+	}
+	if e := s.row(waits); e.State != belay.Cancelled || e.Seq != 2 {
+		t.Errorf("the waiting execution goes on: %+v", *e)
+	}
+	s.do(s.act(waits, belay.ActionRetry))
+	s.do(&CancelReplaced{"limit:x", waits})
+	s.pass(lineLook)
+	s.sweepGates()
+	if e := s.row(waits); e.State != belay.Pending {
+		t.Errorf("the reopened execution is %s", e.State)
+	}
+	if e := s.row(lost.ID); e.State != belay.Pending {
+		t.Errorf("the newest execution is %s", e.State)
+	}
+}
+
+// Rule: if an execution has ended before the cancel that a submission orders, the order ends too.
+func TestAReplacedExecutionMayEndFirst(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"), limit("x", 1))
+	r := s.do(s.submission(limit("x", 1), full(belay.ReplaceWhenFull)))
+	s.do(s.settle(l, belay.OutcomeSucceeded))
+	s.follow(r)
+	if g, err := ReadGate(s.objects[GateRef("limit:x")]); err != nil || g.Replaced != nil {
+		t.Errorf("the gate still orders %+v, %v", g.Replaced, err)
+	}
+	if e := s.row(l.Execution); e.State != belay.Succeeded {
+		t.Errorf("it is %s", e.State)
+	}
+}
+
+// Rule: a gate names at most maxReplaced executions that are to be cancelled. A submission that
+// would add more is refused and may be repeated when some of them are cancelled.
+func TestReplacementsAreBounded(t *testing.T) {
+	s := newStage(t)
+	var commands []Command
+	for n := range maxReplaced + 2 {
+		c := s.submission(limit("x", 1), full(belay.ReplaceWhenFull))
+		c.ID = belay.ExecutionID{0: 1, 6: 0x70, 8: 0x80, 13: 1, 14: byte(n >> 8), 15: byte(n)}
+		commands = append(commands, c)
+	}
+	_, replies := s.batch(commands...)
+	var follow []Command
+	for i, r := range replies {
+		if refused := belay.CodeOf(r.Err) == belay.CodeRateLimited; refused != (i > maxReplaced) {
+			t.Fatalf("submission %d: %v", i, r.Err)
+		}
+		follow = append(follow, r.Follow...)
+	}
+	if len(follow) != maxReplaced {
+		t.Errorf("%d commands follow", len(follow))
+	}
+	s.batch(follow...)
+	s.settled(s.submission(limit("x", 1), full(belay.ReplaceWhenFull)))
+	if _, members := s.held("limit:x"); len(members) != 1 {
+		t.Errorf("%d executions have not ended", len(members))
+	}
+}
+
 // Rule: a limit whose name is as long as names may be replaces executions too: the reason of the
 // cancel is cut to the length that reasons may have, between two characters.
 func TestALimitWithALongNameReplaces(t *testing.T) {

@@ -54,7 +54,11 @@ func (p *player) submit() {
 	}
 	s.Gates = p.gates()
 	if len(p.executions) < maxExecutions {
-		p.send(&Submit{Submission: s, Joined: p.n(8) == 0})
+		joined := p.n(8) == 0
+		p.send(&Submit{Submission: s, Joined: joined})
+		if p.n(8) == 0 { // its client got no answer
+			p.send(&Submit{Submission: s, Joined: joined})
+		}
 	}
 }
 
@@ -260,10 +264,13 @@ func (p *player) operate(c Command) {
 	p.send(c)
 }
 
-// sendDelayed sends the first try of a Save whose repetition was sent before.
+// sendDelayed sends the first try of a Save whose repetition was sent before. A first try arrives at
+// most once: only repetitions, which are marked as such, may arrive again.
 func (p *player) sendDelayed() {
 	if len(p.late) > 0 {
-		p.send(recent(p, p.late))
+		c := recent(p, p.late)
+		p.late = slices.DeleteFunc(p.late, func(late Command) bool { return late == c })
+		p.send(c)
 	}
 }
 
@@ -317,7 +324,8 @@ func (p *player) takeBack() {
 			l.Execution, l.Token, p.now.Add(-time.Second),
 		}, &Forget{l.Execution, p.now.Add(-5 * time.Second)},
 		&Forget{l.Execution, p.now.Add(-5 * time.Second)},
-	}[p.n(8)])
+		&CancelReplaced{belay.GateID("limit:" + string(rune('x'+p.n(2)))), l.Execution},
+	}[p.n(9)])
 }
 
 func (p *player) session() {

@@ -271,50 +271,41 @@ func (c *Submit) atLimit(w *world, parent *Execution) error {
 		return nil
 	}
 	g := w.gate(belay.Gate(belay.GateLimit, l.Name))
-	switch {
-	case g == nil:
+	if g == nil {
 		return refuse(belay.CodeInternal, "submit", "the limit %q was not read", l.Name)
-	case g.err != nil:
+	}
+	if g.err != nil {
 		return g.err
-	case g.Limit == nil || g.Limit.Named != l.Max && g.members == 0:
-		next := Limit{Named: l.Max}
-		if g.Limit != nil {
-			next.Set = g.Limit.Set
-		}
-		g.Limit, g.dirty = &next, true
-	case g.Limit.Set == 0 && g.Limit.Named != 0 && g.Limit.Named != l.Max:
+	}
+	terms := Limit{Named: l.Max}
+	switch {
+	case g.Limit == nil:
+	case g.Limit.Named == l.Max || g.Limit.Named != 0 && g.members > 0:
+		terms = *g.Limit
+	default:
+		terms.Set = g.Limit.Set
+	}
+	if terms.Set == 0 && terms.Named != l.Max {
 		return refuse(belay.CodeConflict, "submit",
 			"the limit %q allows %d, not %d, while %d executions under it have not ended; an operator may set it",
 			l.Name, g.Limit.Named, l.Max, g.members)
 	}
-	over := g.members + 1 - g.Limit.max()
-	if over <= 0 {
-		return nil
-	}
-	switch l.WhenFull {
-	case belay.RejectWhenFull:
-		return refuse(belay.CodeConflict, "submit", "the limit %q is full: %d executions under it have not ended",
-			l.Name, g.members)
-	case belay.ReplaceWhenFull:
-		w.replace(g, over, c.ID)
-	case "", belay.WaitWhenFull:
-	}
-	return nil
-}
-
-// replace cancels the n oldest executions of a limit; the new execution, whose id is by, replaces
-// them.
-func (w *world) replace(g *gate, n int, by belay.ExecutionID) {
-	// A cancel with a longer reason would be refused.
-	reason := clip("replaced by "+by.String()+" under the limit "+g.id.Name(), belay.MaxName)
-	for _, m := range w.Members {
-		if m.Gate == g.id && m.Execution != by && n > 0 {
-			n--
-			w.follow(&Act{belay.Control{
-				Execution: m.Execution, Action: belay.ActionCancel, Actor: System, Reason: reason,
-			}})
+	if over := g.members + 1 - terms.max(); over > 0 {
+		switch l.WhenFull {
+		case belay.RejectWhenFull:
+			return refuse(belay.CodeConflict, "submit",
+				"the limit %q is full: %d executions under it have not ended", l.Name, g.members)
+		case belay.ReplaceWhenFull:
+			if err := w.replace(g, over, c.ID); err != nil {
+				return err
+			}
+		case "", belay.WaitWhenFull:
 		}
 	}
+	if g.Limit == nil || *g.Limit != terms {
+		g.Limit, g.dirty = &terms, true
+	}
+	return nil
 }
 
 func (c *Submit) lane() Lane {

@@ -15,7 +15,9 @@ import (
 // was taken was free, each run that began had passed its gates, and each place belongs to an
 // execution that may have it. At the end no place is taken.
 func g16(f *finding) {
+	replaced := newReplaced()
 	g := f.eachGateCommit(func(g *gateRows, c *commit) {
+		replaced.enter(f, g, c)
 		for _, r := range g.fresh {
 			f.g16taken(r, c)
 			f.g16members(r, c)

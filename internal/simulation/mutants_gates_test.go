@@ -69,6 +69,13 @@ var gateMutants = []*mutant{
 				rows.Lines[i].Heads = nil // as if another transaction had locked them
 			}
 		}},
+	{name: "orders to cancel replaced executions not written", meant: "G16", says: "it was not cancelled until",
+		plan: withGates, after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+			for _, o := range c.Objects {
+				changeGate(o, func(g *machine.Gate) { g.Replaced = nil })
+			}
+			return false
+		}},
 	{name: "running probes not counted", meant: "G16", says: "probes of", plan: func(p *plan) {
 		p.gates, p.clockLeap = true, p.safety/2
 	}, before: func(_ *world, _ *mutantState, _ *machine.Need, rows *machine.Rows) {
@@ -103,17 +110,22 @@ func changeGates(change func(*world, *machine.Rows, *machine.Gate)) func(*world,
 	*machine.Rows) {
 	return func(w *world, _ *mutantState, _ *machine.Need, rows *machine.Rows) {
 		for _, o := range rows.Objects {
-			if o.Kind != machine.GateObject {
-				continue
-			}
-			g, err := machine.ReadGate(o)
-			if err != nil {
-				panic(err)
-			}
-			change(w, rows, g)
-			if o.Body, err = json.Marshal(g); err != nil {
-				panic(err)
-			}
+			changeGate(o, func(g *machine.Gate) { change(w, rows, g) })
 		}
+	}
+}
+
+// changeGate changes the gate that an object stores; it does nothing to other objects.
+func changeGate(o *machine.Object, change func(*machine.Gate)) {
+	if o.Kind != machine.GateObject {
+		return
+	}
+	g, err := machine.ReadGate(o)
+	if err != nil {
+		panic(err)
+	}
+	change(g)
+	if o.Body, err = json.Marshal(g); err != nil {
+		panic(err)
 	}
 }

@@ -227,6 +227,8 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("no worker %x", c.Execution)
 	case *machine.CancelChild:
 		return fmt.Sprintf("cancel child %x", c.Execution)
+	case *machine.CancelReplaced:
+		return fmt.Sprintf("cancel replaced %s %x", c.Gate, c.Execution)
 	case *machine.SetGate:
 		return fmt.Sprintf("set gate %s %s %x", c.Gate, c.Action, c.Op)
 	case *machine.Admit:

@@ -26,8 +26,8 @@ func (w *walker) command() machine.Command {
 		w.heartbeat)
 	seldom := one(w, w.lock, w.lock, w.renew, w.renew, w.vacate, w.openWorker, w.schedule, w.accept, w.accept,
 		w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
-	rarely := one(w, w.setGate, w.setGate, w.admit, w.outcome, w.callTarget, w.createKey, w.revokeKey, w.openWorker,
-		w.end, w.expire, w.drain)
+	rarely := one(w, w.setGate, w.setGate, w.admit, w.cancelReplaced, w.outcome, w.callTarget, w.createKey, w.revokeKey,
+		w.openWorker, w.end, w.expire, w.drain)
 	c := one(w, often, often, often, often, often, seldom, seldom, rarely)()
 	w.sent = append(w.sent, c)
 	return c
@@ -381,6 +381,10 @@ func (w *walker) act() machine.Command {
 		w.known = add(w.known, c.Fork)
 	}
 	return &machine.Act{Control: c}
+}
+
+func (w *walker) cancelReplaced() machine.Command {
+	return &machine.CancelReplaced{Gate: w.gate(), Execution: w.execution(0)}
 }
 
 func (w *walker) cancelChild() machine.Command {

@@ -115,6 +115,30 @@ var gateCases = []testCase{
 			}
 		}
 	}},
+	{"the cancels that a submission orders under its limit survive a crash", func(e *env) {
+		worker := e.open()
+		running, waits := e.run(worker, 1, limited("x", 2)), e.submit(limited("x", 2))
+		for range 2 { // the server dies before it sends the cancels that follow
+			e.submit(limited("x", 2), func(s *belay.Submission) { s.Concurrency.WhenFull = belay.ReplaceWhenFull })
+		}
+		if d := e.due(0); len(d.Objects) > 0 {
+			e.Errorf("due at once: %+v", d.Objects)
+		}
+		e.clock.Advance(time.Second)
+		gate := machine.GateRef("limit:x")
+		e.same("due", []machine.ObjectRef{gate}, e.due(0).Objects)
+		for _, c := range e.ok(&machine.Admit{Gate: "limit:x", Heads: 1}).Follow {
+			e.ok(c)
+		}
+		if r := e.row(running.Execution); r.CancelBy == 0 {
+			e.Errorf("the running execution goes on: %+v", *r)
+		}
+		if r := e.row(waits); r.State != belay.Cancelled {
+			e.Errorf("the waiting execution is %s", r.State)
+		}
+		e.clock.Advance(time.Second)
+		e.same("afterwards", []machine.ObjectRef(nil), e.due(0).Objects)
+	}},
 	{"the gates of what is due, and of what an owner may get, come with what they hold", func(e *env) {
 		id := e.submit(limited("x", 2), func(s *belay.Submission) {
 			s.Target, s.Rate = "t", &belay.Rate{Name: "r", Max: 1, Per: belay.Duration(time.Second)}

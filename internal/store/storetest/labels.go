@@ -21,7 +21,7 @@ var labels = []string{
 	"repeated cancel",
 	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key",
 	"repeated revoke key", "submit with gates", "set gate", "repeated set gate", "admit", "outcome", "call target",
-	"no worker", "cordon", "uncordon",
+	"no worker", "cordon", "uncordon", "cancel replaced",
 }
 
 // label names the kind of a command.
@@ -85,6 +85,8 @@ func label(c machine.Command) string {
 		return "signal"
 	case *machine.CancelChild:
 		return "cancel child"
+	case *machine.CancelReplaced:
+		return "cancel replaced"
 	case *machine.NoWorker:
 		return "no worker"
 	case *machine.Part:

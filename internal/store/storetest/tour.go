@@ -69,6 +69,14 @@ func (g *guide) gated(worker belay.WorkerID) {
 		Lease: last, Op: g.fresh(), Outcome: belay.OutcomeFailed,
 		Failure: &belay.Failure{Class: belay.ClassPermanent},
 	}})
+	for range 2 {
+		replacing := &machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", Gates: belay.Gates{
+			Concurrency: &belay.Concurrency{Name: "z", Max: 1, WhenFull: belay.ReplaceWhenFull},
+		}}}
+		for _, c := range g.must(replacing).Follow {
+			g.must(c)
+		}
+	}
 }
 
 // must sends a command that must not be refused.
