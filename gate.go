@@ -62,16 +62,17 @@ type Concurrency struct {
 	// Name is the name of the limit. The limit counts all executions with this name. The name has
 	// at most MaxName bytes.
 	Name string `json:"name"`
-	// Max is between 1 and MaxConcurrency. While an execution with the same Name has not ended, a
-	// submission with another Max is refused with CodeConflict; only an operator can change the
-	// limit then.
+	// Max is between 1 and MaxConcurrency. The first submission with a Name sets the limit. A later
+	// submission with another Max is refused with CodeConflict, unless an operator has set the limit:
+	// then the operator's limit applies, whatever the Max of a submission is.
 	Max      int      `json:"max"`
 	WhenFull WhenFull `json:"when_full,omitempty"`
 }
 
 // Rate limits how fast the runs of executions with the same Name start: within any period of the
-// length d, at most Max + Max·d/Per runs start, by the store's clock. If executions give different
-// numbers under one Name, those of the newest one count, but not before all that wait have started.
+// length d, at most Max + Max·d/Per runs start, by the store's clock. The first submission with a Name
+// sets the rate. A later submission with another Max or Per is refused with CodeConflict, unless an
+// operator has set the rate: then the operator's rate applies, whatever a submission names.
 type Rate struct {
 	// Name is the name of the rate. The rate counts the runs of all executions with this name. The
 	// name has at most MaxName bytes.

@@ -100,7 +100,8 @@ runs.
 				"workflow:NAME.", belay.GateLimit, belay.GateSetLimit, setMax, "a number"),
 		a.gateCommand("rm GATE", "Remove the limit that an operator has set",
 			"Remove the limit that an operator has set. The limit that executions name, if there is one, counts\n"+
-				"again. GATE is the name of a limit, queue:NAME or workflow:NAME.", belay.GateLimit,
+				"again; if no execution uses it, the next submission sets it anew.\n"+
+				"GATE is the name of a limit, queue:NAME or workflow:NAME.", belay.GateLimit,
 			belay.GateUnsetLimit, nil))
 	return c
 }
@@ -133,7 +134,8 @@ func (a *app) ratesCommand() *cobra.Command {
 			}, "a rate like 10/s"),
 		a.gateCommand("rm GATE", "Remove the rate that an operator has set",
 			"Remove the rate that an operator has set. The rate that executions name, if there is one, counts\n"+
-				"again. GATE is the name of a rate, queue:NAME or workflow:NAME.", belay.GateRate,
+				"again; if no execution uses it, the next submission sets it anew.\n"+
+				"GATE is the name of a rate, queue:NAME or workflow:NAME.", belay.GateRate,
 			belay.GateUnsetRate, nil))
 	return c
 }

@@ -65,7 +65,7 @@ func (x *explainer) gated(g *belay.GateDetail) {
 	if g.Held > maxChildren {
 		x.fact("%d more have a place", g.Held-maxChildren)
 	}
-	x.fact("`belay gates get %s` shows the gate", shellWord(string(g.ID)))
+	x.fact("`belay gates get %s` shows the gate", machine.ShellWord(string(g.ID)))
 	if e.DueAt != 0 && e.DueAt < x.now {
 		x.fact("it has been due for %s; the wait counts as no delay, and no attempt is charged", ago(x.now, e.DueAt))
 	}
@@ -73,7 +73,7 @@ func (x *explainer) gated(g *belay.GateDetail) {
 
 func (x *explainer) paused(g *belay.GateDetail) {
 	x.fact("%s", deed(g.Pause.By, "paused", g.Pause.Since, g.Pause.Reason, x.now))
-	x.fact("`belay resume --%s %s` ends the pause", g.Kind, shellWord(g.Name))
+	x.fact("`belay resume --%s %s` ends the pause", g.Kind, machine.ShellWord(g.Name))
 }
 
 // deed says which operator did something to a gate, when and why.
@@ -86,7 +86,7 @@ func deed(by, verb string, at time.Time, reason string, now machine.Time) string
 }
 
 func (x *explainer) broken(g *belay.GateDetail) {
-	b, name := g.Breaker, gateWord(g)
+	b, name := g.Breaker, machine.GateWord(g.ID)
 	switch {
 	case b.Forced:
 		x.fact("%s", deed(b.By, "opened", b.OpenedAt, b.Reason, x.now))
@@ -103,7 +103,7 @@ func (x *explainer) broken(g *belay.GateDetail) {
 
 // full names the command that changes a limit whose places are taken.
 func (x *explainer) full(g *belay.GateDetail) {
-	switch name := gateWord(g); g.Limit.Set {
+	switch name := machine.GateWord(g.ID); g.Limit.Set {
 	case 0:
 		x.fact("the executions that name the limit set it to %d; `belay limits set %s MAX` allows more", g.Limit.Max, name)
 	default:
@@ -114,7 +114,7 @@ func (x *explainer) full(g *belay.GateDetail) {
 
 // spent names the command that changes a rate whose tokens are taken.
 func (x *explainer) spent(g *belay.GateDetail) {
-	switch name := gateWord(g); {
+	switch name := machine.GateWord(g.ID); {
 	case !g.Rate.Set:
 		x.fact("the executions that name the rate set it; `belay rates set %s MAX/TIME` allows more", name)
 	default:
@@ -129,25 +129,4 @@ func many(n int) string {
 		return fmt.Sprintf("more than %d", machine.MaxHeads)
 	}
 	return fmt.Sprint(n)
-}
-
-// gateWord is a gate as people type it in the commands for limits, rates and circuit breakers: by its
-// name, or by its id if the commands would take the name for an option or for another gate.
-func gateWord(g *belay.GateDetail) string {
-	id := machine.CheckGate("", belay.GateID(g.Name)) == nil
-	if id || g.Kind == belay.GateQueue || g.Kind == belay.GateWorkflow || strings.HasPrefix(g.Name, "-") {
-		return shellWord(string(g.ID))
-	}
-	return shellWord(g.Name)
-}
-
-// shellWord returns s in the form in which a person types it in a shell, with quotes if they are
-// necessary.
-func shellWord(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@", r)
-	}) {
-		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-	}
-	return s
 }

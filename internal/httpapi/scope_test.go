@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -233,6 +234,59 @@ func TestASubmissionThatReplacesNeedsTheScopeOfACancel(t *testing.T) {
 	for x.State != belay.Cancelled { // the cancel follows the submission
 		reader.want(http.StatusOK, &x, http.MethodGet, victim, "", "Prefer", "wait=10")
 	}
+}
+
+// A key that may only submit cannot change the terms of a limit or a rate, neither while executions use it nor
+// afterwards. The refusal names the terms and the command that changes them. An operator can change them.
+func TestASubmitterCannotChangeTheTermsOfAGate(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	const body = `{"workflow": "w", "concurrency": {"name": "dock", "max": %d}, "rate": {"name": "mail", "max": %d, "per": "%s"}}`
+	submitter, reader := s.withKey("submitter", belay.ScopeSubmit), s.withKey("reader", belay.ScopeRead)
+	operator := s.withKey("operator", belay.ScopeOperate)
+	var first belay.Execution
+	submitter.want(http.StatusCreated, &first, http.MethodPost, "/v1/executions", fmt.Sprintf(body, 2, 10, "1m"))
+	attack := func() {
+		t.Helper()
+		for _, a := range []struct {
+			limit, max int
+			per, says  string
+		}{
+			{1, 10, "1m", "allows 2, not 1; an operator can change it: belay limits set dock 1"},
+			{10_000, 10, "1m", "allows 2, not 10000; an operator can change it: belay limits set dock 10000"},
+			{2, 1, "1m", "allows 10 in 1m0s, not 1 in 1m0s; an operator can change it: belay rates set mail 1/1m0s"},
+			{2, 1_000_000, "1ms", "not 1000000 in 1ms; an operator can change it: belay rates set mail 1000000/1ms"},
+		} {
+			text := fmt.Sprintf(body, a.limit, a.max, a.per)
+			p := submitter.refused(http.StatusConflict, belay.CodeConflict, http.MethodPost, "/v1/executions", text)
+			if !strings.Contains(p.Detail, a.says) {
+				t.Errorf("refused with %q, want %q in it", p.Detail, a.says)
+			}
+			var reply struct {
+				Results []struct{ Error *problem }
+			}
+			submitter.want(http.StatusOK, &reply, http.MethodPost, "/v1/batch", `{"ops": [{"submit": `+text+`}]}`)
+			if e := reply.Results[0].Error; e == nil || e.Code != belay.CodeConflict {
+				t.Errorf("in a batch it got %+v", e)
+			}
+		}
+		for _, path := range []string{"limit:dock/limit", "rate:mail/rate"} {
+			submitter.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPut, "/v1/gates/"+path,
+				`{"max": 100, "per": "1s"}`)
+		}
+		var limit, rate belay.GateInfo
+		reader.want(http.StatusOK, &limit, http.MethodGet, "/v1/gates/limit:dock", "")
+		reader.want(http.StatusOK, &rate, http.MethodGet, "/v1/gates/rate:mail", "")
+		if limit.Limit == nil || limit.Limit.Max != 2 || rate.Rate == nil || rate.Rate.Max != 10 {
+			t.Errorf("the terms are %+v and %+v", limit.Limit, rate.Rate)
+		}
+	}
+	attack()
+	operator.want(http.StatusOK, nil, http.MethodPost, "/v1/executions/"+first.ID.String()+"/cancel", `{}`)
+	attack() // no execution uses the gates any more
+	operator.want(http.StatusOK, nil, http.MethodPut, "/v1/gates/limit:dock/limit", `{"max": 1}`)
+	submitter.want(http.StatusCreated, nil, http.MethodPost, "/v1/executions", fmt.Sprintf(body, 10_000, 10, "1m"))
+	submitter.refused(http.StatusConflict, belay.CodeConflict, http.MethodPost, "/v1/executions",
+		`{"workflow": "w", "concurrency": {"name": "dock", "max": 10000, "when_full": "reject"}}`)
 }
 
 // A server lets every caller in until the first key is made. When the last key is revoked, it still

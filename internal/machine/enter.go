@@ -80,11 +80,10 @@ func (e *Execution) ownGates() []Places {
 	return all
 }
 
-// own returns the gate of kind p that the execution names, and sets the limit or the rate of the gate
-// to that of the execution. It replaces neither a limit or rate that an operator has set, nor a rate
-// at which other executions wait: otherwise an execution that names the gate with a higher rate would
-// let them start too fast. own returns nil if the batch has not read the gate. A caller that only
-// reads the gate calls forgetTerms afterwards, which restores the limit and the rate.
+// own returns the gate of kind p that the execution names. If the gate has no limit or rate that
+// executions have named, own sets it to that of the execution. own returns nil if the batch has not
+// read the gate. A caller that only reads the gate calls forgetTerms afterwards, which restores the
+// limit and the rate.
 func (w *world) own(e *Execution, p Places) *gate {
 	g := w.gate(e.gateOf(p))
 	if g != nil {
@@ -98,15 +97,10 @@ func (w *world) own(e *Execution, p Places) *gate {
 			l.Set = g.Limit.Set
 		}
 		g.Limit, g.terms = &l, true
-	case p == PlaceRate:
-		named := Pace{e.Gates.Rate.Max, e.Gates.Rate.Per}
-		if g.Rate != nil && g.Rate.Named != nil && (*g.Rate.Named == named || g.line > 0) {
-			break
-		}
-		r := Rate{Named: &named}
+	case p == PlaceRate && (g.Rate == nil || g.Rate.Named == nil):
+		r := Rate{Named: &Pace{e.Gates.Rate.Max, e.Gates.Rate.Per}}
 		if g.Rate != nil { // tokens that were taken stay taken
 			r.Set, r.Full = g.Rate.Set, g.Rate.Full
-			r.limit(w.Now)
 		}
 		g.Rate, g.terms = &r, true
 	}

@@ -139,20 +139,20 @@ func TestOnlyARunningProbeIsLate(t *testing.T) {
 	}
 }
 
-// Rule: an execution changes the terms of a rate only when it starts or waits there. A lock that is
-// refused changes nothing for the commands after it in the same batch.
-func TestARefusedLockChangesNoTerms(t *testing.T) {
+// Rule: an execution sets the terms of a gate without terms only when it starts or waits there. A lock
+// that is refused sets nothing for the commands after it in the same batch.
+func TestARefusedLockSetsNoTerms(t *testing.T) {
 	s := newStage(t)
-	w := s.worker("w", ttl(time.Hour))
-	s.submit(rate("r", 1, 10*time.Second))
-	id := s.submit(rate("r", 1, 10*time.Second))
-	other := s.submit(rate("r", 5, 100*time.Second), func(b *belay.Submission) { b.External = true })
-	if won := s.all(w); len(won) != 1 || s.row(id).Gate != "rate:r" {
-		t.Fatalf("%d runs began, and the gate of the other is %q", len(won), s.row(id).Gate)
+	s.do(s.set("rate:r", belay.GatePause))
+	joined := s.submission(rate("r", 5, time.Second), func(b *belay.Submission) { b.External = true })
+	joined.Joined = true
+	s.do(joined)
+	_, replies := s.batch(s.lock(belay.WorkerID(s.id()), joined.ID), s.set("rate:r", belay.GateResume))
+	if belay.CodeOf(replies[0].Err) != belay.CodeConflict || replies[1].Err != nil {
+		t.Fatalf("the lock got %v, and the resume %v", replies[0].Err, replies[1].Err)
 	}
-	_, replies := s.batch(s.lock(belay.WorkerID(s.id()), other), &Admit{Gate: "rate:r", Heads: MaxHeads})
-	if replies[0].Err == nil || s.row(id).Gate != "rate:r" {
-		t.Errorf("the lock got %v, and %s waits at %q", replies[0].Err, id, s.row(id).Gate)
+	if g, err := ReadGate(s.objects[GateRef("rate:r")]); err != nil || g.Rate != nil {
+		t.Errorf("the rate is %+v, %v", g.Rate, err)
 	}
 }
 

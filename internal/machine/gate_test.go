@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -165,15 +166,109 @@ func TestWhenALimitIsFull(t *testing.T) {
 	if won := executionsOf(s.all(w)); cmp.Diff([]belay.ExecutionID{c.ID}, won) != "" {
 		t.Errorf("won %v, want %s", won, c.ID)
 	}
-	// A submission cannot give the limit another maximum while an execution of the limit has not
-	// ended.
-	s.refused(s.submission(limit("x", 2)), belay.CodeConflict)
-	s.settled(s.act(c.ID, belay.ActionCancel, func(c *belay.Control) { c.Grace = within(time.Second) }))
-	s.pass(2 * time.Second)
-	s.settled(&Tick{Execution: c.ID})
-	s.submit(limit("x", 2), full(belay.RejectWhenFull))
-	s.submit(limit("x", 2), full(belay.RejectWhenFull))
-	s.refused(s.submission(limit("x", 2), full(belay.RejectWhenFull)), belay.CodeConflict)
+}
+
+// Rule: the first submission that names a limit sets it. A submission with another max is refused,
+// whether or not executions of the limit have ended, and changes nothing; the refusal names the limit
+// and the command that changes it. An operator's limit applies to all submissions.
+func TestTheFirstSubmissionSetsALimit(t *testing.T) {
+	s := newStage(t)
+	first := s.submit(limit("x y", 3))
+	check := func() {
+		t.Helper()
+		for _, other := range []int{2, 4, belay.MaxConcurrency} {
+			for _, when := range []belay.WhenFull{belay.WaitWhenFull, belay.RejectWhenFull, belay.ReplaceWhenFull} {
+				if other > MaxHeads && when == belay.ReplaceWhenFull {
+					continue
+				}
+				err := s.refused(s.submission(limit("x y", other), full(when)), belay.CodeConflict)
+				want := fmt.Sprintf("allows 3, not %d; an operator can change it: belay limits set 'x y' %d", other, other)
+				if !strings.Contains(err.Message, want) {
+					t.Errorf("refused with %q, want %q in it", err.Message, want)
+				}
+			}
+		}
+	}
+	check()
+	s.settled(s.act(first, belay.ActionCancel))
+	check() // none of its executions is left
+	s.do(s.set("limit:x y", belay.GateSetLimit, func(c *belay.GateChange) { c.Max = 1 }))
+	s.submit(limit("x y", 9))
+	s.refused(s.submission(limit("x y", 9), full(belay.RejectWhenFull)), belay.CodeConflict)
+	last := s.submission(limit("x y", 3), full(belay.ReplaceWhenFull))
+	s.settled(last)
+	s.do(s.set("limit:x y", belay.GateUnsetLimit)) // an execution has not ended: the first terms apply again
+	check()
+	s.settled(s.act(last.ID, belay.ActionCancel))
+	s.do(s.set("limit:x y", belay.GateUnsetLimit)) // nothing uses the limit: the next submission sets it
+	s.submit(limit("x y", 2))
+	s.refused(s.submission(limit("x y", 3)), belay.CodeConflict)
+}
+
+// Rule: the first submission that names a rate sets it, in the same way.
+func TestTheFirstSubmissionSetsARate(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(24*time.Hour))
+	s.submit(rate("api", 2, time.Minute))
+	check := func() {
+		t.Helper()
+		for _, other := range []func(*belay.Submission){
+			rate("api", 1, time.Minute), rate("api", belay.MaxRate, time.Minute), rate("api", 2, time.Second),
+			rate("api", 2, time.Hour),
+		} {
+			err := s.refused(s.submission(other), belay.CodeConflict)
+			if !strings.Contains(err.Message, `allows 2 in 1m0s, not `) ||
+				!strings.Contains(err.Message, "; an operator can change it: belay rates set api ") {
+				t.Errorf("refused with %q", err.Message)
+			}
+		}
+	}
+	check()
+	if won := s.all(w); len(won) != 1 {
+		t.Fatalf("%d runs began", len(won))
+	}
+	check() // no execution waits at the rate
+	s.do(s.set("rate:api", belay.GateUnsetRate))
+	check() // a token was taken, and would be there again under a new rate
+	s.do(s.set("rate:api", belay.GateSetRate, func(c *belay.GateChange) { c.Max, c.Per = 1, within(time.Hour) }))
+	s.submit(rate("api", belay.MaxRate, time.Second))
+	s.pass(time.Hour)
+	s.all(w)
+	s.pass(time.Hour)
+	s.do(s.set("rate:api", belay.GateUnsetRate))
+	s.submit(rate("api", 7, time.Second))
+	s.refused(s.submission(rate("api", 2, time.Minute)), belay.CodeConflict)
+}
+
+// Rule: a submission with a limit and a rate that is refused because of one of them does not set the
+// terms of the other.
+func TestARefusedSubmissionSetsNoTerms(t *testing.T) {
+	s := newStage(t)
+	s.submit(limit("x", 1), rate("r", 1, time.Second))
+	s.refused(s.submission(limit("x", 2), rate("new", 1, time.Second)), belay.CodeConflict)
+	s.refused(s.submission(limit("new", 1), rate("r", 2, time.Second)), belay.CodeConflict)
+	s.refused(s.submission(limit("x", 1), full(belay.RejectWhenFull), rate("new", 1, time.Second)), belay.CodeConflict)
+	s.submit(limit("new", 5), rate("new", 5, time.Minute))
+}
+
+// Rule: a submission in a transaction of its application does not lock gates, so its terms are not
+// checked. The terms that are there already apply to it.
+func TestAJoinedSubmissionKeepsTheTerms(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	s.submit(limit("x", 1), rate("r", 1, time.Hour))
+	joined := s.submission(limit("x", belay.MaxConcurrency), rate("r", belay.MaxRate, time.Millisecond))
+	joined.Joined = true
+	s.do(joined)
+	if won := s.all(w); len(won) != 1 {
+		t.Errorf("%d runs began", len(won))
+	}
+	for _, id := range []belay.GateID{"limit:x", "rate:r"} {
+		g, err := ReadGate(s.objects[GateRef(id)])
+		if err != nil || g.Limit != nil && g.Limit.max() != 1 || g.Rate != nil && g.Rate.pace().Max != 1 {
+			t.Errorf("%s has %+v %+v, %v", id, g.Limit, g.Rate, err)
+		}
+	}
 }
 
 // Rule: the cancels that a submission with when_full "replace" orders are written with the
@@ -388,45 +483,6 @@ func TestATokenIsTakenByTheRunThatStarts(t *testing.T) {
 	}
 	if full := s.now.Add(time.Second); g.Rate.Full != full {
 		t.Errorf("the bucket is full in %s", g.Rate.Full.Sub(s.now))
-	}
-}
-
-// Rule: while executions wait at a rate, an execution that names the rate with other numbers waits too
-// and does not change the rate.
-func TestARateStaysWhileExecutionsWait(t *testing.T) {
-	s := newStage(t)
-	w := s.worker("w", ttl(24*time.Hour))
-	for range 3 {
-		s.submit(rate("api", 1, time.Hour))
-	}
-	if won := s.all(w); len(won) != 1 {
-		t.Fatalf("%d runs began", len(won))
-	}
-	fast := s.submit(rate("api", belay.MaxRate, time.Millisecond))
-	for range 5 {
-		s.pass(time.Second)
-		s.sweepGates()
-		if won := s.all(w); len(won) > 0 {
-			t.Fatalf("%d more runs began within seconds", len(won))
-		}
-	}
-	if e := s.row(fast); e.Gate != "rate:api" {
-		t.Errorf("it does not wait: %+v", *e)
-	}
-	for range 3 {
-		s.pass(time.Hour)
-		s.sweepGates()
-		if won := s.all(w); len(won) != 1 {
-			t.Fatalf("%d runs began in an hour", len(won))
-		}
-	}
-	s.submit(rate("api", 5, time.Second)) // nothing waits any more: the new numbers count
-	if won := s.all(w); len(won) != 1 {
-		s.pass(time.Second)
-		s.sweepGates()
-		if won = s.all(w); len(won) != 1 {
-			t.Errorf("%d runs began at the new rate", len(won))
-		}
 	}
 }
 

@@ -1,6 +1,10 @@
 package machine
 
-import "github.com/belaydev/belay"
+import (
+	"strings"
+
+	"github.com/belaydev/belay"
+)
 
 // GateView returns a gate in the form of the API. o is the gate's object, nil if the gate has none.
 // count is nil if the places and executions of the gate were not counted.
@@ -39,4 +43,27 @@ func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.Gat
 		}
 	}
 	return v, nil
+}
+
+// GateWord returns a gate in the form in which people type it in the commands for limits, rates and
+// circuit breakers: its name, or its id if the commands would take the name for an option or for
+// another gate.
+func GateWord(id belay.GateID) string {
+	name, kind := id.Name(), id.Kind()
+	another := CheckGate("", belay.GateID(name)) == nil
+	if another || kind == belay.GateQueue || kind == belay.GateWorkflow || strings.HasPrefix(name, "-") {
+		return ShellWord(string(id))
+	}
+	return ShellWord(name)
+}
+
+// ShellWord returns s in the form in which a person types it in a shell, with quotes if they are
+// necessary.
+func ShellWord(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@", r)
+	}) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
 }

@@ -42,7 +42,7 @@ func (c *SetGate) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	changed := g.Gate
-	if err := c.change(w, op, &changed); err != nil {
+	if err := c.change(w, op, &changed, g.members+g.line == 0); err != nil {
 		return Reply{}, err
 	}
 	body, err := gateCodec.encode(&changed)
@@ -148,8 +148,10 @@ func (c *SetGate) check(op string) error {
 	return nil
 }
 
-// change applies the action to the parts of the gate.
-func (c *SetGate) change(w *world, op string, g *Gate) error {
+// change applies the action to the parts of the gate. unused says that no execution has a row in the
+// gate or waits at it. When an operator unsets the limit or the rate of an unused gate, the gate also
+// forgets the terms that submissions have named, so that the next submission sets them anew.
+func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 	switch c.Action {
 	case belay.GatePause:
 		until := At(c.Until)
@@ -171,7 +173,9 @@ func (c *SetGate) change(w *world, op string, g *Gate) error {
 		}
 		l.Set = c.Max
 		if g.Limit = &l; c.Action == belay.GateUnsetLimit {
-			l.Set = 0
+			if l.Set = 0; unused {
+				l.Named = 0
+			}
 		}
 		if l == (Limit{}) {
 			g.Limit = nil
@@ -183,7 +187,9 @@ func (c *SetGate) change(w *world, op string, g *Gate) error {
 		}
 		r.Set = &Pace{c.Max, c.Per}
 		if g.Rate = &r; c.Action == belay.GateUnsetRate {
-			r.Set = nil
+			if r.Set = nil; unused && r.Full <= w.Now { // else the taken tokens would come back at once
+				r.Named = nil
+			}
 		}
 		if r.Set == nil && r.Named == nil {
 			g.Rate = nil

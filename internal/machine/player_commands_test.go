@@ -67,13 +67,14 @@ func (p *player) submit() {
 func (p *player) gates() (g belay.Gates) {
 	which := p.n(16)
 	if which&1 != 0 && which < 12 {
-		g.Concurrency = &belay.Concurrency{Name: string(rune('x' + p.n(2))), Max: 1 + p.n(2)}
+		n := p.n(2) // mostly the same limit under the same name
+		g.Concurrency = &belay.Concurrency{Name: string(rune('x' + n)), Max: 1 + n + p.n(16)/15}
 		if p.n(3) == 0 {
 			g.Concurrency.WhenFull = []belay.WhenFull{belay.RejectWhenFull, belay.ReplaceWhenFull}[p.n(2)]
 		}
 	}
 	if which&2 != 0 && which < 12 {
-		g.Rate = &belay.Rate{Name: "r", Max: 1 + p.n(2), Per: within(time.Second)}
+		g.Rate = &belay.Rate{Name: "r", Max: 1 + p.n(16)/15, Per: within(time.Second)}
 	}
 	if which&4 != 0 && which < 12 {
 		g.Target = string(rune('t' + p.n(2)))

@@ -51,6 +51,9 @@ func (c *Submit) Need(n *Need) {
 			n.Members = append(n.Members, MemberQuery{id, MaxHeads})
 		}
 	}
+	if c.Rate != nil && !c.Joined {
+		n.Counts = append(n.Counts, belay.Gate(belay.GateRate, c.Rate.Name))
+	}
 }
 
 func (c *Submit) key() Key { return Key{c.Workflow, c.IdempotencyKey} }
@@ -75,7 +78,7 @@ func (c *Submit) apply(w *world) (Reply, error) {
 		}
 		parent = p
 	}
-	if err := c.atLimit(w, parent); err != nil {
+	if err := c.atGates(w, parent); err != nil {
 		return Reply{}, err
 	}
 	lane := c.lane()
@@ -251,61 +254,6 @@ func (c *Submit) checkGates(op string) error {
 		}
 	}
 	return checkName(op, "the target", c.Target, false)
-}
-
-// atLimit checks a submission that names a limit, and refuses it or cancels older executions if the
-// limit is full.
-func (c *Submit) atLimit(w *world, parent *Execution) error {
-	l := c.Concurrency
-	if l == nil {
-		return nil
-	}
-	for p := parent; p != nil; p = w.execs[p.Parent] {
-		if p.Gates != nil && p.Gates.Concurrency != nil && p.Gates.Concurrency.Name == l.Name && !p.State.Terminal() {
-			return refuse(belay.CodeConflict, "submit",
-				"the ancestor %s names the limit %q too: it and this child would wait for each other", p.ID,
-				l.Name)
-		}
-	}
-	if c.Joined {
-		return nil
-	}
-	g := w.gate(belay.Gate(belay.GateLimit, l.Name))
-	if g == nil {
-		return refuse(belay.CodeInternal, "submit", "the limit %q was not read", l.Name)
-	}
-	if g.err != nil {
-		return g.err
-	}
-	terms := Limit{Named: l.Max}
-	switch {
-	case g.Limit == nil:
-	case g.Limit.Named == l.Max || g.Limit.Named != 0 && g.members > 0:
-		terms = *g.Limit
-	default:
-		terms.Set = g.Limit.Set
-	}
-	if terms.Set == 0 && terms.Named != l.Max {
-		return refuse(belay.CodeConflict, "submit",
-			"the limit %q allows %d, not %d, while %d executions under it have not ended; an operator may set it",
-			l.Name, g.Limit.Named, l.Max, g.members)
-	}
-	if over := g.members + 1 - terms.max(); over > 0 {
-		switch l.WhenFull {
-		case belay.RejectWhenFull:
-			return refuse(belay.CodeConflict, "submit",
-				"the limit %q is full: %d executions under it have not ended", l.Name, g.members)
-		case belay.ReplaceWhenFull:
-			if err := w.replace(g, over, c.ID); err != nil {
-				return err
-			}
-		case "", belay.WaitWhenFull:
-		}
-	}
-	if g.Limit == nil || *g.Limit != terms {
-		g.Limit, g.dirty = &terms, true
-	}
-	return nil
 }
 
 func (c *Submit) lane() Lane {

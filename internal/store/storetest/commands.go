@@ -171,13 +171,14 @@ func (w *walker) vacate() machine.Command { return &machine.Vacate{Worker: w.wor
 // gates draws the gates that an execution names.
 func (w *walker) gates() (g belay.Gates) {
 	if w.chance(2) {
+		n := w.number(0, 1) // mostly the same limit under the same name
 		g.Concurrency = &belay.Concurrency{
-			Name: one(w, "x", "y"), Max: w.number(1, 2),
+			Name: []string{"x", "y"}[n], Max: 1 + n + w.number(0, 8)/8,
 			WhenFull: one(w, "", belay.WaitWhenFull, belay.RejectWhenFull, belay.ReplaceWhenFull),
 		}
 	}
 	if w.chance(4) {
-		g.Rate = &belay.Rate{Name: "r", Max: w.number(1, 3), Per: belay.Duration(time.Second)}
+		g.Rate = &belay.Rate{Name: "r", Max: 2 + w.number(0, 8)/8, Per: belay.Duration(time.Second)}
 	}
 	if w.chance(3) {
 		g.Target = one(w, "t", "u")
