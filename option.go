@@ -59,6 +59,18 @@ func WithPolicy(p Policy) SubmitOption {
 	return func(s *Submission) { s.Policy = p }
 }
 
+// WithGates sets the gates of the execution: a limit ([Concurrency]), a rate ([Rate]) and a target. The
+// Backend refuses the submission with CodeConflict if it names a limit or a rate with other terms than
+// the first submission that named it. It also refuses a child that names a limit which one of its
+// ancestors names, because they would wait for each other.
+//
+// The gates of a child are not part of its identity: if a later run of the parent starts the child
+// with other gates, because the code has changed, the child keeps the gates with which it was started
+// first.
+func WithGates(g Gates) SubmitOption {
+	return func(s *Submission) { s.Gates = g }
+}
+
 func with(m map[string]string, key, value string) map[string]string {
 	if m == nil {
 		m = make(map[string]string, 1)

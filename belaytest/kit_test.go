@@ -90,6 +90,46 @@ func TestACrashedWorkerIsReplacedAtOnceAndWritesNothing(t *testing.T) {
 	})
 }
 
+// Rule: executions of a test pass the same gates as those of a server.
+func TestAKitHasGates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := belaytest.Open(func(w *worker.Worker) {
+			worker.Register(w, "hold", func(ctx context.Context, d time.Duration) (string, error) {
+				return "held", workflow.Sleep(ctx, "hold", d)
+			})
+		})
+		gates := belay.WithGates(belay.Gates{
+			Concurrency: &belay.Concurrency{Name: "door", Max: 1},
+			Rate:        &belay.Rate{Name: "steps", Max: 2, Per: belay.Duration(time.Second)}, Target: "lock",
+		})
+		var all []workflow.Handle[string]
+		for range 3 {
+			h, err := workflow.Start[string](t.Context(), k.Backend, "hold", time.Hour, gates)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, h)
+		}
+		start := time.Now()
+		k.Advance(30 * time.Minute)
+		g, err := k.Backend.Gate(t.Context(), "limit:door")
+		if err != nil || g.Held != 1 || len(g.Holders) != 1 || g.Holders[0] != all[0].ID() || g.Waiting != 2 {
+			t.Errorf("%+v, %v", g, err)
+		}
+		for _, h := range all {
+			if v, err := h.Result(t.Context()); err != nil || v != "held" {
+				t.Error(v, err)
+			}
+		}
+		if d := time.Since(start); d < 3*time.Hour || d > 3*time.Hour+10*time.Second {
+			t.Errorf("one after the other they took %s", d)
+		}
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Rule: if the workflow of a child is not registered, the parent does not wait for ever: it fails
 // with an error that says what to do.
 func TestAChildOfAnUnregisteredWorkflowFails(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -171,6 +172,43 @@ func ExampleWith() {
 		worker.Register(w, "parent", parent)
 	})
 	// Output: not printed: out of paper <nil>
+}
+
+// Children name gates: at most one of them is under way at the same time, and at most ten start within
+// a second. All of them wait while the circuit breaker of the service that they call is open.
+func ExampleWith_gates() {
+	var underWay atomic.Int64
+	charge := func(_ context.Context, cents int) (string, error) {
+		defer underWay.Add(-1)
+		return fmt.Sprintf("%d cents charged, %d under way", cents, underWay.Add(1)), nil
+	}
+	gates := belay.Gates{
+		Concurrency: &belay.Concurrency{Name: "customer-7", Max: 1},
+		Rate:        &belay.Rate{Name: "bank", Max: 10, Per: belay.Duration(time.Second)},
+		Target:      "bank:charge",
+	}
+	bill := func(ctx context.Context, parts []int) ([]string, error) {
+		var all []*workflow.Future[string]
+		for _, cents := range parts {
+			all = append(all, workflow.Go(ctx, "part", func(ctx context.Context) (string, error) {
+				return workflow.Child[string](ctx, "charge", "charge", cents, workflow.With(belay.WithGates(gates)))
+			}, workflow.Key(cents)))
+		}
+		var out []string
+		for _, f := range all {
+			s, err := f.Wait(ctx)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, s)
+		}
+		return out, nil
+	}
+	result("bill", []int{100, 200, 300}, func(w *worker.Worker) {
+		worker.Register(w, "charge", charge)
+		worker.Register(w, "bill", bill)
+	})
+	// Output: [100 cents charged, 1 under way 200 cents charged, 1 under way 300 cents charged, 1 under way] <nil>
 }
 
 // A program that did not start an execution, and knows only its id, waits for its result.

@@ -401,6 +401,34 @@ func ExampleStart() {
 	// looks good <nil>
 }
 
+// A submission names a limit: while a deployment of the shop is under way, a second one is refused.
+func ExampleStart_gates() {
+	release := make(chan struct{})
+	b, stop := serve(func(w *worker.Worker) {
+		worker.Register(w, "deploy", func(_ context.Context, version string) (string, error) {
+			<-release
+			return version + " deployed", nil
+		})
+	})
+	defer stop()
+	ctx := context.Background()
+	alone := belay.WithGates(belay.Gates{
+		Concurrency: &belay.Concurrency{Name: "shop", Max: 1, WhenFull: belay.RejectWhenFull},
+	})
+	first, err := workflow.Start[string](ctx, b, "deploy", "v1", alone)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = workflow.Start[string](ctx, b, "deploy", "v2", alone)
+	fmt.Println(belay.CodeOf(err))
+	close(release)
+	fmt.Println(first.Result(ctx))
+	// Output:
+	// conflict
+	// v1 deployed <nil>
+}
+
 // The context of a cancelled workflow ends; the function may still save its progress.
 func ExampleHandle_Cancel() {
 	working := make(chan struct{})

@@ -99,5 +99,7 @@ type submitOption []belay.SubmitOption
 
 func (s submitOption) child(o *options) { o.submit = append(o.submit, s...) }
 
-// With submits the child with the given options, such as belay.Queue.
+// With submits the child with the given options, such as [belay.Queue] or [belay.WithGates]. The options
+// apply when the child is started: a later run of the parent that calls Child with other options finds
+// the child that was started before, and does not change it.
 func With(opts ...belay.SubmitOption) ChildOption { return submitOption(opts) }

@@ -180,6 +180,74 @@ var gates = []testCase{
 		e.wantState(first, belay.Cancelled)
 	}},
 
+	{"children run under the gates that their parent names", func(e *env) {
+		gates := belay.WithGates(belay.Gates{
+			Concurrency: &belay.Concurrency{Name: "x", Max: 1}, Target: "t",
+			Rate: &belay.Rate{Name: "r", Max: 3, Per: belay.Duration(time.Second)},
+		})
+		var underWay, most atomic.Int64
+		e.hire(family(func(ctx context.Context, n int) (int, error) {
+			most.Store(max(most.Load(), underWay.Add(1)))
+			defer underWay.Add(-1)
+			time.Sleep(time.Minute)
+			return n, nil
+		}, workflow.With(gates)), func(o *worker.Options) { o.Concurrency = 9 })
+		e.changed("target:t", belay.GatePause)
+		ids := []belay.ExecutionID{e.start(1), e.start(1), e.start(1)}
+		e.sleep(time.Minute)
+		if n := underWay.Load(); n != 0 {
+			e.Errorf("%d children run for a paused target", n)
+		}
+		e.changed("target:t", belay.GateResume)
+		for _, id := range ids {
+			want(e, id, 1)
+		}
+		if n := most.Load(); n != 1 {
+			e.Errorf("%d children were under way at the same time", n)
+		}
+		e.within("end", time.Since(e.began), 4*time.Minute, 4*time.Minute+10*time.Second)
+	}},
+
+	{"a child keeps the gates with which it was started, whatever a later run names", func(e *env) {
+		var runs atomic.Int64
+		e.hire(func(w *worker.Worker) {
+			worker.Register(w, "c", func(ctx context.Context, n int) (int, error) {
+				time.Sleep(time.Minute)
+				return n, nil
+			})
+			worker.Register(w, "w", func(ctx context.Context, n int) (int, error) {
+				run := runs.Add(1)
+				limit := belay.Concurrency{Name: fmt.Sprint("l", run), Max: 1}
+				child := workflow.Go(ctx, "child", func(ctx context.Context) (int, error) {
+					return workflow.Child[int](ctx, "kid", "c", n,
+						workflow.With(belay.WithGates(belay.Gates{Concurrency: &limit})))
+				})
+				if run == 1 {
+					time.Sleep(10 * time.Second) // the child has started
+					return 0, errors.New("again")
+				}
+				return child.Wait(ctx)
+			})
+		})
+		id := e.start(7)
+		want(e, id, 7)
+		if runs.Load() < 2 {
+			e.Errorf("%d runs", runs.Load())
+		}
+		e.childOf(id)
+		page, err := e.b.Gates(e.ctx, belay.GateFilter{Kind: belay.GateLimit})
+		if err != nil || len(page.Gates) != 1 || page.Gates[0].ID != "limit:l1" {
+			e.Errorf("the limits are %+v, %v", page.Gates, err)
+		}
+	}},
+
+	{"a child under the limit of its parent is refused", func(e *env) {
+		gates := belay.WithGates(belay.Gates{Concurrency: &belay.Concurrency{Name: "x", Max: 9}})
+		e.hire(family(func(_ context.Context, n int) (int, error) { return n, nil }, workflow.With(gates)))
+		id := e.start(1, gates, belay.WithPolicy(belay.Policy{MaxAttempts: 1}))
+		wantEnd(e, id, belay.Failed, "would wait for each other")
+	}},
+
 	{"executions for a target wait while its breaker is open, and nothing is charged", func(e *env) {
 		e.hire(register("w", done))
 		e.changed("target:payments:charge", belay.GateForceOpen)
