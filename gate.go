@@ -176,19 +176,27 @@ type GatePaused struct {
 
 // GateLimited is a limit. Named is the limit that the executions name, Set is the limit that an
 // operator has set, and Max is the limit that applies: Set if an operator has set a limit,
-// otherwise Named.
+// otherwise Named. Since, By and Reason say since when the limit has been Set, by which operator and
+// why; Since is a time of the store's clock.
 type GateLimited struct {
-	Max   int `json:"max"`
-	Named int `json:"named,omitempty"`
-	Set   int `json:"set,omitempty"`
+	Max    int       `json:"max"`
+	Named  int       `json:"named,omitempty"`
+	Set    int       `json:"set,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // GatePace is the rate of a gate. Max and Per have the meaning of the fields of [Rate].
 type GatePace struct {
 	Max int      `json:"max"`
 	Per Duration `json:"per"`
-	// Set says whether an operator has set the rate.
-	Set bool `json:"set,omitempty"`
+	// Set says whether an operator has set the rate. Since, By and Reason say since when it has been
+	// set, by which operator and why; Since is a time of the store's clock.
+	Set    bool      `json:"set,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 	// Tokens is the number of runs that may start at this moment, besides those of executions that the
 	// rate has already let through.
 	Tokens int `json:"tokens"`

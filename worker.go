@@ -86,6 +86,18 @@ func (s *WorkerState) UnmarshalText(b []byte) error {
 type Cordon struct {
 	Worker WorkerID
 	Off    bool
+	// Actor is the operator, and Reason is the reason why the operator cordons the worker. Each has
+	// at most MaxName bytes. A second Cordon of a cordoned worker replaces both.
+	Actor  string
+	Reason string
+}
+
+// Cordoned says since when a worker is cordoned, by whom and why.
+type Cordoned struct {
+	// Since is the time of the first Cordon, by the store's clock.
+	Since  time.Time `json:"since"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // Worker is the session of a worker, read from the store at one moment.
@@ -97,7 +109,9 @@ type Worker struct {
 	ExpiresAt   time.Time   `json:"expires_at"`
 	EndedAt     time.Time   `json:"ended_at,omitzero"`
 	EndReason   string      `json:"end_reason,omitempty"`
-	Running     int         `json:"running"`
+	// Cordoned is nil unless State is WorkerCordoned.
+	Cordoned *Cordoned `json:"cordoned,omitempty"`
+	Running  int       `json:"running"`
 }
 
 // Session is the answer to a WorkerSpec.

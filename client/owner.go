@@ -65,9 +65,16 @@ func (c *Client) Cordon(ctx context.Context, r belay.Cordon) error {
 	if r.Off {
 		verb = "uncordon"
 	}
-	return c.retry(ctx, &request{
+	q := request{
 		op: verb + " " + r.Worker.String(), method: http.MethodPost, path: workerPath(r.Worker) + "/" + verb,
-	})
+	}
+	if !r.Off {
+		var err error
+		if q.body, err = body(q.op, wire.WorkerCordon{Reason: r.Reason, Actor: r.Actor}); err != nil {
+			return err
+		}
+	}
+	return c.retry(ctx, &q)
 }
 
 // CloseWorker ends a session normally.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -224,10 +225,10 @@ func (a *app) printGate(g *belay.GateDetail) error {
 		say("paused", "%s ago", since(g.Pause.Since))
 	}
 	if l := g.Limit; l != nil {
-		say("limit", "%d; %d of the places are taken%s", l.Max, g.Held, setBy(l.Set > 0))
+		say("limit", "%d; %d of the places are taken%s", l.Max, g.Held, setBy(l.Set > 0, l.By, l.Reason))
 	}
 	if r := g.Rate; r != nil {
-		say("rate", "%s; %d may start now%s", rateOf(&g.GateInfo), r.Tokens, setBy(r.Set))
+		say("rate", "%s; %d may start now%s", rateOf(&g.GateInfo), r.Tokens, setBy(r.Set, r.By, r.Reason))
 	}
 	if b := g.Breaker; b != nil {
 		say("breaker", "%s; %d failures and %d successes counted", breakerOf(&g.GateInfo), b.FailureCount,
@@ -262,9 +263,10 @@ func (a *app) printGate(g *belay.GateDetail) error {
 	return nil
 }
 
-func setBy(operator bool) string {
-	if operator {
-		return "; set by an operator"
+// setBy says by whom and why a part of a gate was set, empty if no operator has set it.
+func setBy(operator bool, by, reason string) string {
+	if !operator {
+		return ""
 	}
-	return ""
+	return done("; set", cmp.Or(by, "an operator"), reason)
 }

@@ -39,7 +39,8 @@ func TestAnOperatorChangesGates(t *testing.T) {
 	must("paused", "pause", "--target", "payments:charge")
 	must("paused", "pause", "--limit", "a=b")
 	must("open", "resume", "--limit", "a=b")
-	must("limit     5; 0 of the places are taken; set by an operator", "limits", "set", "a=b", "5")
+	must("limit     5; 0 of the places are taken; set by "+actor()+": too eager", "limits", "set", "a=b", "5",
+		"--reason", "too eager")
 	must("limit     2; 0", "limits", "rm", "limit:a=b")
 	must("limit     7", "limits", "set", "queue:default", "7")
 	must("rate      100/1m", "rates", "set", "workflow:w", "100/m")

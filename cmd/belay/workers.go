@@ -69,11 +69,22 @@ func (a *app) listWorkers(workers []belay.Worker) error {
 			about, beat = w.EndReason, "-"
 		case w.External:
 			about = "from outside; " + countdown(w)
+		case w.Cordoned != nil:
+			about = strings.TrimSuffix(cordonOf(w.Cordoned)+"; "+about, "; ")
 		}
 		t.Row(w.ID.String(), w.Name, w.State.String(), fmt.Sprintf("%d/%d", w.Running, w.Capacity),
 			a.queuesOf(w), beat, about)
 	}
 	return t.Flush()
+}
+
+// cordonOf says since when a worker is cordoned, by whom and why.
+func cordonOf(c *belay.Cordoned) string {
+	what := "cordoned"
+	if !c.Since.IsZero() {
+		what += " " + since(c.Since) + " ago"
+	}
+	return done(what, c.By, c.Reason)
 }
 
 // queuesOf lists the queues of a worker. Text output leaves out the queues of a belay run, which
@@ -127,16 +138,22 @@ func (a *app) workersDrainCommand() *cobra.Command {
 
 // workersCordonCommand returns the command that cordons a worker, or with off uncordons it.
 func (a *app) workersCordonCommand(off bool) *cobra.Command {
+	var reason string
 	c := &cobra.Command{
 		Use: "cordon NAME", Short: "Let a worker claim nothing for now", Args: exactly("the name or id of a worker"),
 		Long: "Cordon a worker: it claims nothing until belay workers uncordon, and keeps its runs. A cordon outlives\n" +
 			"restarts of the server. It ends with the worker's session: a worker that is started again is not\n" +
 			"cordoned. Executions with on_no_worker fail count a cordoned worker as connected. NAME is the worker's\n" +
-			"name, its id, or the last characters of the id.",
+			"name, its id, or the last characters of the id. The list of workers and belay explain show who\n" +
+			"cordoned the worker, since when, and the reason; a second cordon changes the reason.\n\n" +
+			"  belay workers cordon builder-1 --reason 'its disk is failing'",
 		ValidArgsFunction: a.completeWorkers,
 	}
 	state := belay.WorkerCordoned
-	if off {
+	if !off {
+		c.Flags().StringVar(&reason, "reason", "", "the reason, which belay workers ls and belay explain show")
+		_ = c.RegisterFlagCompletionFunc("reason", cobra.NoFileCompletions)
+	} else {
 		c.Use, c.Short, state = "uncordon NAME", "Let a cordoned worker claim again", belay.WorkerOpen
 		c.Long = "Let a cordoned worker claim executions again, at once. NAME is the worker's name, its id, or the last\n" +
 			"characters of the id."
@@ -148,7 +165,7 @@ func (a *app) workersCordonCommand(off bool) *cobra.Command {
 			return err
 		}
 		return a.writing(ctx, func(b belay.Backend) error {
-			if err := b.Cordon(ctx, belay.Cordon{Worker: id, Off: off}); err != nil {
+			if err := b.Cordon(ctx, belay.Cordon{Worker: id, Off: off, Actor: actor(), Reason: reason}); err != nil {
 				return err
 			}
 			if a.output == "json" {

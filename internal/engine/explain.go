@@ -144,7 +144,7 @@ func (x *explainer) running(e *machine.Execution) {
 		switch {
 		case w.State.Ended():
 			x.fact("its owner %s (%s) has ended: %s; the engine is taking the execution back", w.Spec.Name, w.ID,
-				w.EndReason)
+				w.Why)
 		case w.ExpiresAt <= x.now:
 			x.fact("its owner %s (%s) has missed its heartbeats; the engine is declaring the owner lost", w.Spec.Name,
 				w.ID)

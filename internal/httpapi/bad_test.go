@@ -23,7 +23,7 @@ import (
 // corpusSize is the number of bad requests. They are generated from the routes and fields of the
 // API, so a change of the API also changes this number; the test fails if the number is wrong, for
 // example because requests are no longer generated.
-const corpusSize = 6752
+const corpusSize = 6911
 
 // Every bad request is refused in less than a second, with a problem and a status 4xx. No handler
 // panics, and the memory of the server does not grow.
@@ -212,6 +212,7 @@ func (s *server) target() target {
 			{"POST", run + "/fail", `{"error": {"class": "transient", "message": "no"}}`},
 			{"POST", run + "/suspend", `{"wait_ms": 1, "wait_text": "a nap"}`},
 			{"POST", run + "/target", `{"target": "payments:charge", "step": "charge", "outcome": "failed"}`},
+			{"POST", session + "/cordon", `{"reason": "why", "actor": "me"}`},
 			{"POST", "/v1/keys", `{"name": "ci", "scopes": ["read"]}`},
 			{"POST", "/v1/stream-tokens", `{"execution": "` + id + `"}`},
 			{"POST", "/v1/gates/queue:a/pause", `{"until": "2099-01-01T00:00:00Z", "reason": "why", "actor": "me"}`},

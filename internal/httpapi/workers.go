@@ -12,6 +12,11 @@ type workerAt struct {
 	ID belay.WorkerID `path:"id"`
 }
 
+type cordonRequest struct {
+	ID   belay.WorkerID `path:"id"`
+	Body *wire.WorkerCordon
+}
+
 type openRequest struct {
 	Key  string `header:"Idempotency-Key" maxLength:"200" doc:"Names the session, if the body has no id: a repeat with the same key finds the session."`
 	Body wire.WorkerSpec
@@ -56,23 +61,7 @@ func (a *api) workers() {
 		scopes:  []belay.Scope{belay.ScopeWorker, belay.ScopeOperate},
 		status:  http.StatusNoContent, errors: []int{http.StatusPreconditionFailed},
 	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.Drain(ctx, in.ID) })
-	for _, off := range []bool{false, true} {
-		r := route{
-			id: "cordonWorker", method: http.MethodPost, path: "/v1/workers/{id}/cordon", tag: "workers",
-			summary: "Let a worker claim nothing for now",
-			doc: "The worker keeps its runs. The cordon ends with the session, or when it is lifted; restarts of the " +
-				"server do not end it. A worker that is draining cannot be cordoned (409).",
-			scopes: []belay.Scope{belay.ScopeOperate}, status: http.StatusNoContent,
-			errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
-		}
-		if off {
-			r.id, r.path, r.summary = "uncordonWorker", "/v1/workers/{id}/uncordon", "Let a cordoned worker claim again"
-			r.doc = "It claims again at once. A worker that is draining stays so (409)."
-		}
-		add(a, r, func(ctx context.Context, in *workerAt) (*struct{}, error) {
-			return nil, a.b.Cordon(ctx, belay.Cordon{Worker: in.ID, Off: off})
-		})
-	}
+	a.cordons()
 	add(a, route{
 		id: "closeWorker", method: http.MethodDelete, path: "/v1/workers/{id}", tag: "workers",
 		summary: "End a session in order",
@@ -99,6 +88,38 @@ func (a *api) workers() {
 		example: `{"holds": [{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "token": 1}], "claim_seen": 1}`,
 		scopes:  worker, body: true, alive: true, errors: []int{http.StatusPreconditionFailed},
 	}, a.heartbeat)
+}
+
+// cordons adds the routes that stop the claims of a worker for a while.
+func (a *api) cordons() {
+	cordon := route{
+		id: "cordonWorker", method: http.MethodPost, path: "/v1/workers/{id}/cordon", tag: "workers",
+		summary: "Let a worker claim nothing for now",
+		doc: "The worker keeps its runs. The cordon ends with the session, or when it is lifted; restarts of the " +
+			"server do not end it. A repeat replaces the reason and the actor. A worker that is draining cannot be " +
+			"cordoned (409).",
+		example: `{"reason": "its disk is failing"}`, scopes: []belay.Scope{belay.ScopeOperate},
+		status: http.StatusNoContent, body: true,
+		errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+	}
+	add(a, cordon, func(ctx context.Context, in *cordonRequest) (*struct{}, error) {
+		body := in.Body
+		if body == nil {
+			body = new(wire.WorkerCordon)
+		}
+		return nil, a.b.Cordon(ctx, belay.Cordon{
+			Worker: in.ID, Actor: callerOf(ctx).actor(body.Actor), Reason: body.Reason,
+		})
+	})
+	add(a, route{
+		id: "uncordonWorker", method: http.MethodPost, path: "/v1/workers/{id}/uncordon", tag: "workers",
+		summary: "Let a cordoned worker claim again",
+		doc:     "It claims again at once. A worker that is draining stays so (409).",
+		scopes:  []belay.Scope{belay.ScopeOperate}, status: http.StatusNoContent,
+		errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+	}, func(ctx context.Context, in *workerAt) (*struct{}, error) {
+		return nil, a.b.Cordon(ctx, belay.Cordon{Worker: in.ID, Off: true})
+	})
 }
 
 func (a *api) openWorker(ctx context.Context, in *openRequest) (*sessionReply, error) {

@@ -88,23 +88,27 @@ func (w *world) own(e *Execution, p Places) *gate {
 	g := w.gate(e.gateOf(p))
 	if g != nil {
 		w.looked = append(w.looked, gateTerms{g, g.Limit, g.Rate, g.terms})
+		g.setTerms(e, p, w.Now)
 	}
+	return g
+}
+
+// setTerms sets the limit or the rate of the gate as own describes.
+func (g *gate) setTerms(e *Execution, p Places, now Time) {
 	switch {
-	case g == nil:
 	case p == PlaceLimit && (g.Limit == nil || g.Limit.Named == 0):
 		l := Limit{Named: e.Gates.Concurrency.Max}
 		if g.Limit != nil {
-			l.Set = g.Limit.Set
+			l.Set, l.SetBy = g.Limit.Set, g.Limit.SetBy
 		}
 		g.Limit, g.terms = &l, true
 	case p == PlaceRate && (g.Rate == nil || g.Rate.Named == nil):
 		r := Rate{Named: &Pace{e.Gates.Rate.Max, e.Gates.Rate.Per}}
 		if g.Rate != nil { // tokens that were taken stay taken
-			r.Set, r.Full = g.Rate.Set, g.Rate.Full
+			r.Set, r.SetBy, r.Full = g.Rate.Set, g.Rate.SetBy, g.Rate.Full
 		}
 		g.Rate, g.terms = &r, true
 	}
-	return g
 }
 
 // gateTerms is the limit and the rate of a gate before own has replaced them.

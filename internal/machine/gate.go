@@ -37,6 +37,15 @@ type Pause struct {
 type Limit struct {
 	Named int `json:"named,omitempty"` // by the executions that name it
 	Set   int `json:"set,omitempty"`   // by an operator; applies instead of Named unless 0
+	// SetBy says who set Set; nil if Set is 0.
+	SetBy *SetBy `json:"set_by,omitempty"`
+}
+
+// SetBy says which operator set a limit or a rate, when and why.
+type SetBy struct {
+	Since  Time   `json:"since"`
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // max is the number of places that applies.

@@ -9,18 +9,70 @@ import (
 // GateView returns a gate in the form of the API. o is the gate's object, nil if the gate has none.
 // count is nil if the places and executions of the gate were not counted.
 func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.GateInfo, error) {
-	v := belay.GateInfo{ID: id, Kind: id.Kind(), Name: id.Name()}
-	g := &gate{id: id}
+	g, err := gateOf(id, o, count)
+	if err != nil {
+		return belay.GateInfo{ID: id, Kind: id.Kind(), Name: id.Name()}, err
+	}
+	return g.view(now), nil
+}
+
+// gateOf returns the gate of these rows. It is only for reading.
+func gateOf(id belay.GateID, o *Object, count *GateCount) (*gate, error) {
+	g := &gate{id: id, row: o}
 	if o != nil {
 		body, err := ReadGate(o)
 		if err != nil {
-			return v, err
+			return nil, err
 		}
-		g.Gate, v.UpdatedAt, v.UpdatedBy = *body, o.UpdatedAt.Time(), o.UpdatedBy
+		g.Gate = *body
 	}
 	if count != nil {
 		g.held, g.line = count.Held, count.Line
-		v.Held, v.Waiting = count.Held, count.Line
+	}
+	return g, nil
+}
+
+// Asks returns the gates that a claim of the execution asks, in this order: the gates that the
+// execution names, its queue and its workflow.
+func (e *Execution) Asks() []belay.GateID {
+	var ids []belay.GateID
+	for _, p := range append(e.ownGates(), PlaceQueue, PlaceWorkflow) {
+		ids = append(ids, e.gateOf(p))
+	}
+	return ids
+}
+
+// Stops returns a gate that a claim of the due execution e asks, in the form of the API, and reports
+// whether the gate stops the claim now. The execution waits at no gate or at another gate.
+func Stops(e *Execution, id belay.GateID, o *Object, count *GateCount, now Time) (belay.GateInfo, bool, error) {
+	g, err := gateOf(id, o, count)
+	if err != nil {
+		return belay.GateInfo{ID: id, Kind: id.Kind(), Name: id.Name()}, false, err
+	}
+	stops := false
+	for _, p := range append(e.ownGates(), PlaceQueue, PlaceWorkflow) {
+		if e.gateOf(p) != id {
+			continue
+		}
+		own := p != PlaceQueue && p != PlaceWorkflow
+		if own {
+			g.setTerms(e, p, now)
+		}
+		switch why, _ := g.shut(now); {
+		case e.Places&p == 0:
+			stops = why != "" || own && g.line > 0
+		case e.admitted()&p != 0:
+			stops = g.closed(now)
+		}
+	}
+	return g.view(now), stops, nil
+}
+
+// view returns the gate in the form of the API.
+func (g *gate) view(now Time) belay.GateInfo {
+	v := belay.GateInfo{ID: g.id, Kind: g.id.Kind(), Name: g.id.Name(), Held: g.held, Waiting: g.line}
+	if g.row != nil {
+		v.UpdatedAt, v.UpdatedBy = g.row.UpdatedAt.Time(), g.row.UpdatedBy
 	}
 	why, until := g.shut(now)
 	v.Open, v.Why, v.Until = why == "", why, until.Time()
@@ -29,10 +81,16 @@ func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.Gat
 	}
 	if l := g.Limit; l != nil {
 		v.Limit = &belay.GateLimited{Max: l.max(), Named: l.Named, Set: l.Set}
+		if s := l.SetBy; s != nil {
+			v.Limit.Since, v.Limit.By, v.Limit.Reason = s.Since.Time(), s.By, s.Reason
+		}
 	}
 	if r := g.Rate; r != nil {
 		v.Rate = &belay.GatePace{
 			Max: r.pace().Max, Per: r.pace().Per, Set: r.Set != nil, Tokens: max(0, r.tokens(now)-g.kept()),
+		}
+		if s := r.SetBy; s != nil {
+			v.Rate.Since, v.Rate.By, v.Rate.Reason = s.Since.Time(), s.By, s.Reason
 		}
 	}
 	if b := g.Breaker; b != nil {
@@ -42,7 +100,7 @@ func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.Gat
 			OpenedAt: b.OpenedAt.Time(), NextRetryAt: b.NextRetryAt.Time(), Probes: len(b.Probes),
 		}
 	}
-	return v, nil
+	return v
 }
 
 // GateWord returns a gate in the form in which people type it in the commands for limits, rates and

@@ -171,9 +171,9 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 		if g.Limit != nil {
 			l = *g.Limit
 		}
-		l.Set = c.Max
+		l.Set, l.SetBy = c.Max, c.setBy(l.SetBy, l.Set == c.Max, w.Now)
 		if g.Limit = &l; c.Action == belay.GateUnsetLimit {
-			if l.Set = 0; unused {
+			if l.Set, l.SetBy = 0, nil; unused {
 				l.Named = 0
 			}
 		}
@@ -185,9 +185,10 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 		if g.Rate != nil {
 			r = *g.Rate
 		}
-		r.Set = &Pace{c.Max, c.Per}
+		set := Pace{c.Max, c.Per}
+		r.Set, r.SetBy = &set, c.setBy(r.SetBy, r.Set != nil && *r.Set == set, w.Now)
 		if g.Rate = &r; c.Action == belay.GateUnsetRate {
-			if r.Set = nil; unused && r.Full <= w.Now { // else the taken tokens would come back at once
+			if r.Set, r.SetBy = nil, nil; unused && r.Full <= w.Now { // else the taken tokens would come back at once
 				r.Named = nil
 			}
 		}
@@ -205,6 +206,16 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 		g.Breaker = &b
 	}
 	return nil
+}
+
+// setBy returns the note of who sets a limit or a rate. If the operator sets the same value again, the
+// note keeps the time since which the value applies.
+func (c *SetGate) setBy(was *SetBy, same bool, now Time) *SetBy {
+	s := &SetBy{Since: now, By: c.Actor, Reason: c.Reason}
+	if same && was != nil {
+		s.Since = was.Since
+	}
+	return s
 }
 
 // CheckGate refuses an id that cannot be the id of a gate.

@@ -260,7 +260,7 @@ func lostOwner(x *Worker, id belay.WorkerID) string {
 	case x == nil:
 		return fmt.Sprintf("worker %s was lost: its session is gone", id)
 	case x.Spec.External:
-		return fmt.Sprintf("its owner from outside, %s, was lost: %s", x.Spec.Name, x.EndReason)
+		return fmt.Sprintf("its owner from outside, %s, was lost: %s", x.Spec.Name, x.Why)
 	}
-	return fmt.Sprintf("worker %s was lost: %s", x.Spec.Name, x.EndReason)
+	return fmt.Sprintf("worker %s was lost: %s", x.Spec.Name, x.Why)
 }

@@ -155,7 +155,7 @@ var mutants = []mutant{
 	}},
 	{name: "a settled lock lives on", promise: "G4", write: eachWorker(func(x *Worker) {
 		if x.Spec.External && x.State == belay.WorkerClosed {
-			x.State, x.EndedAt, x.EndReason = belay.WorkerOpen, 0, ""
+			x.State, x.EndedAt, x.Why = belay.WorkerOpen, 0, ""
 		}
 	})},
 	{name: "dropped bytes are not subtracted", promise: "sums", write: func(_ *keeper, c *Changes) { c.Drops = nil }},

@@ -347,7 +347,8 @@ func (p *player) session() {
 	default:
 		p.send([]Command{
 			&Drain{w}, &End{Worker: w}, &End{Worker: w, Dead: "it is dead"}, &Expire{w}, &Mark{},
-			&Cordon{belay.Cordon{Worker: w}}, &Expire{w}, &Cordon{belay.Cordon{Worker: w, Off: true}},
+			&Cordon{belay.Cordon{Worker: w, Reason: [...]string{"", "why"}[p.now%2]}}, &Expire{w},
+			&Cordon{belay.Cordon{Worker: w, Off: true}},
 		}[p.n(8)])
 	}
 }

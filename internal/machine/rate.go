@@ -12,6 +12,8 @@ import (
 type Rate struct {
 	Named *Pace `json:"named,omitempty"` // by the executions that name it
 	Set   *Pace `json:"set,omitempty"`   // by an operator; applies instead of Named unless nil
+	// SetBy says who set Set; nil if Set is nil.
+	SetBy *SetBy `json:"set_by,omitempty"`
 	// Full is when the bucket will be full again if no token is taken.
 	Full Time `json:"full,omitzero"`
 }

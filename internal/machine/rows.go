@@ -339,10 +339,12 @@ type Worker struct {
 	HeartbeatAt Time
 	ExpiresAt   Time
 	EndedAt     Time
-	EndReason   string
-	ClaimNo     int64 // the last claim that won an execution
-	ClaimFloor  int64 // the worker ignores the replies to claims up to this number
-	New         bool
+	// Why is the reason for which the session has ended or, while it is cordoned, an encoded
+	// belay.Cordoned. It is empty in the other states.
+	Why        string
+	ClaimNo    int64 // the last claim that won an execution
+	ClaimFloor int64 // the worker ignores the replies to claims up to this number
+	New        bool
 }
 
 // ttl is how long the session lives after a heartbeat.

@@ -157,8 +157,8 @@ func (w *world) sessionAt(op string, id belay.WorkerID, at Time) (*Worker, error
 }
 
 func lostSession(op string, x *Worker) error {
-	why := x.EndReason
-	if why == "" {
+	why := x.Why
+	if !x.State.Ended() || why == "" {
 		why = "no heartbeat within its TTL of " + x.ttl().String()
 	}
 	err := refuse(belay.CodeLeaseLost, op, "the session of worker %s is over: %s", x.Spec.Name, why)
@@ -286,7 +286,7 @@ func (c *Drain) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	if x.State != belay.WorkerDraining {
-		x.State = belay.WorkerDraining
+		x.State, x.Why = belay.WorkerDraining, ""
 		w.changedWorker(x)
 	}
 	return Reply{Follow: w.unscheduled(x)}, nil
@@ -344,6 +344,6 @@ func expiredText(x *Worker) string {
 // endSession ends a session for good. The runs that it owned are handled later: a sweep finds
 // executions whose session has ended.
 func (w *world) endSession(x *Worker, state belay.WorkerState, why string) {
-	x.State, x.EndedAt, x.EndReason = state, w.Now, why
+	x.State, x.EndedAt, x.Why = state, w.Now, why
 	w.changedWorker(x)
 }

@@ -26,11 +26,11 @@ func TestLateHeartbeat(t *testing.T) {
 		t.Fatalf("answered %v, wrote %d sessions", r[0].Err, len(changes.Workers))
 	}
 	x := s.workers[late]
-	if x.State != belay.WorkerLost || x.EndedAt != s.now || !strings.Contains(x.EndReason, "5s") {
+	if x.State != belay.WorkerLost || x.EndedAt != s.now || !strings.Contains(x.Why, "5s") {
 		t.Errorf("%+v", *x)
 	}
 	if err := s.refused(s.beat(late, l), belay.CodeLeaseLost, belay.CauseExpired); !strings.Contains(err.Message,
-		x.EndReason) {
+		x.Why) {
 		t.Errorf("the refusal %q does not say how the session ended", err.Message)
 	}
 	s.refused(&Expire{late}, belay.CodeConflict)
@@ -105,13 +105,13 @@ func TestTheEndOfASessionDecidesBetweenReleaseAndLoss(t *testing.T) {
 		s := newStage(t)
 		l := s.run(s.worker("w"))
 		c.end(s, l.Worker)
-		if x := s.workers[l.Worker]; x.State != c.state || x.EndReason == "" {
+		if x := s.workers[l.Worker]; x.State != c.state || x.Why == "" {
 			t.Errorf("%+v", *x)
 		}
 		s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 		s.is(l.Execution, c.want)
 		if e := s.row(l.Execution); c.state == belay.WorkerLost &&
-			!strings.Contains(e.ReasonText, s.workers[l.Worker].EndReason) {
+			!strings.Contains(e.ReasonText, s.workers[l.Worker].Why) {
 			t.Errorf("the reason %q does not say how", e.ReasonText)
 		}
 	}

@@ -206,8 +206,12 @@ func (r *Run) failure() *belay.Failure {
 
 // WorkerView is a session as the public API shows it, without the number of its runs.
 func WorkerView(w *Worker) belay.Worker {
-	return belay.Worker{
+	v := belay.Worker{
 		WorkerSpec: w.Spec, State: w.State, OpenedAt: w.OpenedAt.Time(), HeartbeatAt: w.HeartbeatAt.Time(),
-		ExpiresAt: w.ExpiresAt.Time(), EndedAt: w.EndedAt.Time(), EndReason: w.EndReason,
+		ExpiresAt: w.ExpiresAt.Time(), EndedAt: w.EndedAt.Time(), Cordoned: w.cordoned(),
 	}
+	if w.State.Ended() {
+		v.EndReason = w.Why
+	}
+	return v
 }

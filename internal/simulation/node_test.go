@@ -194,7 +194,7 @@ func identity(c machine.Command) string {
 	case *machine.Heartbeat:
 		return fmt.Sprintf("heartbeat %x %d", c.Worker, c.ClaimSeen)
 	case *machine.Cordon:
-		return fmt.Sprintf("cordon %x %v", c.Worker, c.Off)
+		return fmt.Sprintf("cordon %x %v %s %s", c.Worker, c.Off, c.Actor, c.Reason)
 	case *machine.Drain:
 		return fmt.Sprintf("drain %x", c.Worker)
 	case *machine.End:

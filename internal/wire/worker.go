@@ -6,6 +6,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
+// WorkerCordon cordons a worker.
+type WorkerCordon struct {
+	Reason string `json:"reason,omitempty" maxLength:"200" doc:"The reason, which the list of workers and explain show."`
+	Actor  string `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
+}
+
 // Claim requests executions to run.
 type Claim struct {
 	Number int64 `json:"number" minimum:"1" doc:"Each new claim of the session has the next number, and only one claim is in flight. A repeat with the same number gets what the claim won."`

@@ -1178,7 +1178,7 @@ export interface paths {
         put?: never;
         /**
          * Let a worker claim nothing for now
-         * @description The worker keeps its runs. The cordon ends with the session, or when it is lifted; restarts of the server do not end it. A worker that is draining cannot be cordoned (409).
+         * @description The worker keeps its runs. The cordon ends with the session, or when it is lifted; restarts of the server do not end it. A repeat replaces the reason and the actor. A worker that is draining cannot be cordoned (409).
          */
         post: operations["cordonWorker"];
         delete?: never;
@@ -1584,6 +1584,12 @@ export interface components {
             /** Format: int64 */
             total_tokens: number;
         };
+        Cordoned: {
+            by?: string;
+            reason?: string;
+            /** Format: date-time */
+            since: string;
+        };
         Deliver: {
             name: string;
             /** @description Any JSON; at most 64 KiB. */
@@ -1811,14 +1817,19 @@ export interface components {
             reason?: string;
         };
         GateLimited: {
+            by?: string;
             /** Format: int64 */
             max: number;
             /** Format: int64 */
             named?: number;
+            reason?: string;
             /** Format: int64 */
             set?: number;
+            /** Format: date-time */
+            since?: string;
         };
         GatePace: {
+            by?: string;
             /** Format: int64 */
             max: number;
             /** @example 90s */
@@ -1828,7 +1839,10 @@ export interface components {
              * @description per in milliseconds.
              */
             per_ms: number;
+            reason?: string;
             set?: boolean;
+            /** Format: date-time */
+            since?: string;
             /** Format: int64 */
             tokens: number;
         };
@@ -2706,6 +2720,7 @@ export interface components {
         Worker: {
             /** Format: int64 */
             capacity: number;
+            cordoned?: components["schemas"]["Cordoned"];
             end_reason?: string;
             /** Format: date-time */
             ended_at?: string;
@@ -2743,6 +2758,12 @@ export interface components {
             ttl_ms?: number;
             version?: string;
             workflows: components["schemas"]["Registration"][];
+        };
+        WorkerCordon: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description The reason, which the list of workers and explain show. */
+            reason?: string;
         };
         Workers: {
             workers: components["schemas"]["Worker"][];
@@ -6531,7 +6552,16 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "its disk is failing"
+                 *     }
+                 */
+                "application/json": components["schemas"]["WorkerCordon"];
+            };
+        };
         responses: {
             /** @description No Content */
             204: {
@@ -6549,8 +6579,12 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -110,7 +110,7 @@ func (t *tx) session(r columns) error {
 		return err
 	}
 	t.rows.Workers = append(t.rows.Workers, x)
-	t.workers[x.ID] = session{x.State, x.ClaimNo}
+	t.workers[x.ID] = session{x.State, x.ClaimNo, x.Why}
 	return nil
 }
 

@@ -35,6 +35,7 @@ type tx struct {
 type session struct {
 	state   belay.WorkerState
 	claimNo int64
+	why     string
 }
 
 // mode says how the next attempt at a transaction must read and lock rows. An attempt that fails

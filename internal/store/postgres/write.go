@@ -194,9 +194,9 @@ SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greate
 	mergeWorkers  = counted(joinWorkers, 9)
 )
 
-// writeWorkers writes sessions in the order of their ids. A session whose state changes (it ends,
-// or takes no more claims) needs an exclusive lock. If another transaction has made an incompatible
-// change to a session since it was read, the statement fails.
+// writeWorkers writes sessions in the order of their ids. A session needs an exclusive lock if its
+// state changes (it ends, or takes no more claims) or the reason for its state. If another
+// transaction has made an incompatible change to a session since it was read, the statement fails.
 func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
 	all := slices.Clone(c.Workers)
 	slices.SortFunc(all, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
@@ -207,7 +207,7 @@ func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
 	alone, shared := split(changed, func(x *machine.Worker) bool { return t.mode.grace || t.mode.strict[x.ID] })
 	var strict errStrict
 	for _, x := range shared {
-		if was, ok := t.workers[x.ID]; ok && was.state != x.State {
+		if was, ok := t.workers[x.ID]; ok && (was.state != x.State || was.why != x.Why) {
 			strict = append(strict, x.ID)
 		}
 	}

@@ -328,7 +328,11 @@ func (w *walker) end() machine.Command {
 
 func (w *walker) drain() machine.Command {
 	if w.chance(2) {
-		return &machine.Cordon{Cordon: belay.Cordon{Worker: w.worker(), Off: w.chance(2)}}
+		c := belay.Cordon{Worker: w.worker(), Off: w.chance(2), Actor: "ann"}
+		if w.chance(2) {
+			c.Reason = "its disk is failing"
+		}
+		return &machine.Cordon{Cordon: c}
 	}
 	return &machine.Drain{Worker: w.worker()}
 }

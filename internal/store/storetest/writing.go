@@ -102,10 +102,22 @@ var writeCases = []testCase{
 		fill(&other, &n)
 		next.New, next.State, next.HeartbeatAt, next.ExpiresAt = false, belay.WorkerLost, other.HeartbeatAt,
 			other.ExpiresAt
-		next.EndedAt, next.EndReason, next.ClaimNo, next.ClaimFloor = other.EndedAt, other.EndReason, other.ClaimNo,
+		next.EndedAt, next.Why, next.ClaimNo, next.ClaimFloor = other.EndedAt, other.Why, other.ClaimNo,
 			other.ClaimFloor
 		e.mustWrite(&machine.Changes{Workers: []*machine.Worker{&next}})
 		e.same("worker", []*machine.Worker{&next}, e.rows(machine.Need{Workers: []belay.WorkerID{next.ID}}).Workers)
+	}},
+	{"a cordon of a cordoned session replaces the actor and the reason, and a heartbeat keeps them", func(e *env) {
+		w := e.open()
+		for _, reason := range []string{"a", "b"} {
+			e.ok(&machine.Cordon{Cordon: belay.Cordon{Worker: w, Actor: "ann", Reason: reason}})
+			e.ok(&machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: w}})
+			x := e.rows(machine.Need{Workers: []belay.WorkerID{w}}).Workers[0]
+			c := machine.WorkerView(x).Cordoned
+			if c == nil || c.By != "ann" || c.Reason != reason || c.Since.IsZero() {
+				e.Errorf("cordoned for %q, the session has %+v", reason, c)
+			}
+		}
 	}},
 	{"a checkpoint can be pruned, and a signal consumed, in the batch that wrote them", func(e *env) {
 		l := e.run(e.open(), 1)

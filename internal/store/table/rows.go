@@ -152,7 +152,8 @@ var (
 	}}
 
 	// Workers has two columns that are written with the others but read separately: the spec, which
-	// is parsed once for all rows with an equal spec, and the TTL of the spec.
+	// is parsed once for all rows with an equal spec, and the TTL of the spec. The column end_reason
+	// also has the reason for the state of a session that has not ended.
 	Workers = &Table[machine.Worker]{"workers", []Column[machine.Worker]{
 		id("id", Kept, func(x *machine.Worker) []byte { return x.ID[:] }),
 		integer("state", Int2, Kept, func(x *machine.Worker) *belay.WorkerState { return &x.State }),
@@ -160,7 +161,7 @@ var (
 		integer("heartbeat_at", Int8, Kept, func(x *machine.Worker) *machine.Time { return &x.HeartbeatAt }),
 		integer("expires_at", Int8, Kept, func(x *machine.Worker) *machine.Time { return &x.ExpiresAt }),
 		integer("ended_at", Int8, Null, func(x *machine.Worker) *machine.Time { return &x.EndedAt }),
-		text("end_reason", Null, func(x *machine.Worker) *string { return &x.EndReason }),
+		text("end_reason", Null, func(x *machine.Worker) *string { return &x.Why }),
 		integer("claim_no", Int8, Kept, func(x *machine.Worker) *int64 { return &x.ClaimNo }),
 		integer("claim_floor", Int8, Kept, func(x *machine.Worker) *int64 { return &x.ClaimFloor }),
 		{Name: "spec", Kind: String, Text: specText},
