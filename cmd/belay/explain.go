@@ -46,17 +46,22 @@ func (a *app) explainCommand() *cobra.Command {
 				if a.output == "json" {
 					return screen.PrintJSON(a.out, x)
 				}
-				fmt.Fprintf(a.out, "%s: %s\n", x.Execution, x.Summary)
-				for _, f := range x.Facts {
-					if !a.wide() {
-						f = runQueue.ReplaceAllString(f, "")
-					}
-					fmt.Fprintf(a.out, "  - %s\n", screen.Line(f))
-				}
+				a.printExplanation(&x)
 				return nil
 			})
 		},
 	})
+}
+
+// printExplanation prints an explanation as a person reads it.
+func (a *app) printExplanation(x *belay.Explanation) {
+	fmt.Fprintf(a.out, "%s: %s\n", x.Execution, screen.Line(x.Summary))
+	for _, f := range x.Facts {
+		if !a.wide() {
+			f = runQueue.ReplaceAllString(f, "")
+		}
+		fmt.Fprintf(a.out, "  - %s\n", screen.Line(f))
+	}
 }
 
 // runQueue matches the part of an explanation that names the internal queue of a belay run command.

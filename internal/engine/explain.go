@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -16,32 +17,11 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 	if err != nil {
 		return belay.Explanation{}, err
 	}
-	q := store.WorkerQuery{Living: true, Owned: true, Limit: maxExplained}
-	if rec.Execution.State == belay.Running {
-		q = store.WorkerQuery{IDs: []belay.WorkerID{rec.Execution.Worker}}
-	}
-	workers, err := r.store.Workers(ctx, q)
-	if err != nil {
-		return belay.Explanation{}, err
-	}
-	x := &explainer{now: r.store.Now(), rec: rec, view: machine.View(rec), workers: workers}
-	if !rec.Execution.State.Terminal() && rec.Execution.Open > 0 {
-		q := store.List{Parent: id, Children: true, States: belay.ActiveStates(), Limit: maxChildren, Scan: scan}
-		list, err := r.store.List(ctx, q)
-		if err != nil {
-			return belay.Explanation{}, err
-		}
-		x.children = list.Records
-	}
-	if rec.Execution.State == belay.Waiting && rec.Execution.SignalSeq > 0 {
-		history, err := r.store.Read(ctx, store.Read{Execution: id, History: true, Limit: 1000})
-		if err != nil {
-			return belay.Explanation{}, err
-		}
-		x.signals = history.Signals
-	}
-	if e := rec.Execution; e.Gate != "" || e.Ready() != 0 && e.Ready() <= x.now {
-		if x.gate, err = r.gateOf(ctx, e); err != nil {
+	x := &explainer{now: r.store.Now(), rec: rec, view: machine.View(rec)}
+	for _, read := range []func(context.Context, *explainer) error{
+		r.readWorkers, r.readChildren, r.readHistory, r.readGates,
+	} {
+		if err := read(ctx, x); err != nil {
 			return belay.Explanation{}, err
 		}
 	}
@@ -49,25 +29,99 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 	return x.out, nil
 }
 
-// maxChildren is the maximum number of children that Explain names if an execution waits for
-// children.
+// maxChildren is the maximum number of rows of one kind, such as children or workers, that Explain
+// names.
 const maxChildren = 5
 
 // maxExplained is the maximum number of open sessions that Explain searches for workers that could
-// claim an execution.
-const maxExplained = 10_000
+// claim an execution. maxFormer is the maximum number of sessions that it searches for a worker that
+// has ended.
+const (
+	maxExplained = 10_000
+	maxFormer    = 1000
+)
+
+// maxRecent is the maximum number of the newest events of an execution in which Explain looks for
+// the action of an operator.
+const maxRecent = 1000
 
 type explainer struct {
 	now     machine.Time
 	rec     *machine.Record
 	view    belay.Execution
 	workers []store.WorkerRow
+	// former is the newest worker that could have claimed the execution and has ended. It is nil if
+	// there is none, or if a connected worker can claim the execution.
+	former *store.WorkerRow
 	// children are the newest children that have not ended. signals are the signals in the history
-	// of a waiting execution.
+	// of a waiting execution. deeds are the newest actions of operators, the newest last.
 	children []*machine.Record
 	signals  []*machine.Signal
-	gate     *belay.GateDetail // the gate because of which no worker can claim the execution, nil if there is none
-	out      belay.Explanation
+	deeds    []*machine.Deed
+	// gates are the gates that stop claims of the execution now; the first is the gate at which the
+	// execution waits, or would wait. holders are executions that have a place in the first gate.
+	gates   []belay.GateDetail
+	holders []*machine.Record
+	out     belay.Explanation
+}
+
+// readWorkers reads the sessions of the workers that may claim the execution, or that of its owner.
+func (r *Reader) readWorkers(ctx context.Context, x *explainer) (err error) {
+	e := x.rec.Execution
+	switch {
+	case e.State.Terminal():
+		return nil
+	case e.State == belay.Running || e.State == belay.Scheduled:
+		x.workers, err = r.store.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{e.Worker}})
+		return err
+	}
+	x.workers, err = r.store.Workers(ctx, store.WorkerQuery{Living: true, Owned: true, Limit: maxExplained})
+	if err != nil || e.External || x.claimers().able() > 0 {
+		return err
+	}
+	all, err := r.store.Workers(ctx, store.WorkerQuery{Limit: maxFormer})
+	for i := range all {
+		if all[i].State.Ended() && x.lane().Takes(all[i].Spec) {
+			x.former = &all[i]
+			break
+		}
+	}
+	return err
+}
+
+func (r *Reader) readChildren(ctx context.Context, x *explainer) error {
+	e := x.rec.Execution
+	if e.State.Terminal() || e.Open == 0 {
+		return nil
+	}
+	list, err := r.store.List(ctx, store.List{
+		Parent: e.ID, Children: true, States: belay.ActiveStates(), Limit: maxChildren, Scan: scan,
+	})
+	x.children = list.Records
+	return err
+}
+
+// readHistory reads the signals of a waiting execution, and the last actions of operators on an
+// execution that is, or will be, paused or cancelled.
+func (r *Reader) readHistory(ctx context.Context, x *explainer) error {
+	e := x.rec.Execution
+	if e.State == belay.Waiting && e.SignalSeq > 0 {
+		history, err := r.store.Read(ctx, store.Read{Execution: e.ID, History: true, Limit: maxRecent})
+		if err != nil {
+			return err
+		}
+		x.signals = history.Signals
+	}
+	if e.State == belay.Paused || e.State == belay.Cancelled || e.PauseRequested || e.CancelBy != 0 {
+		history, err := r.store.Read(ctx, store.Read{
+			Execution: e.ID, History: true, After: max(0, e.Seq-maxRecent), Limit: maxRecent,
+		})
+		if err != nil {
+			return err
+		}
+		x.deeds = history.Deeds
+	}
+	return nil
 }
 
 func (x *explainer) fact(format string, args ...any) {
@@ -87,19 +141,16 @@ func (x *explainer) explain() {
 		x.ended(e)
 	case e.State == belay.Running:
 		x.running(e)
-	case e.External && e.Gate == "" && e.State != belay.Paused:
+	case len(x.gates) > 0:
+		x.gated()
+	case e.External && e.State != belay.Paused:
 		x.external(e)
-	case x.gate != nil:
-		x.gated(x.gate)
-	case e.State == belay.Pending && e.Ready() != 0 && e.Ready() <= x.now:
+	case e.Ready() != 0 && e.Ready() <= x.now:
 		x.queued(e)
 	default:
 		x.resting(e)
 	}
-	if e.Attempts > 0 {
-		p := machine.Defaults(policyOf(e))
-		x.fact("%d of %d attempts have been used", e.Attempts, p.MaxAttempts)
-	}
+	x.limits(e)
 	if e.Losses > 0 {
 		x.fact("owners lost in a row without a new checkpoint: %d", e.Losses)
 		if e.Suspect() && !e.State.Terminal() {
@@ -111,7 +162,8 @@ func (x *explainer) explain() {
 	if e.Open > 0 {
 		x.fact("children that have not ended: %d", e.Open)
 		for _, c := range x.children {
-			x.fact("its child %s, workflow %s, is %s", c.Execution.ID, c.Execution.Workflow, c.Execution.State)
+			x.fact("its child %s, workflow %s, is %s; `belay explain %s` says why", c.Execution.ID, c.Execution.Workflow,
+				c.Execution.State, c.Execution.ID)
 		}
 	}
 	if e.Checkpoints > 0 && !e.State.Terminal() {
@@ -119,10 +171,31 @@ func (x *explainer) explain() {
 	}
 }
 
+// limits says how many attempts the execution has used, and when a time limit ends it.
+func (x *explainer) limits(e *machine.Execution) {
+	p := machine.Defaults(policyOf(e))
+	if e.Attempts > 0 {
+		x.fact("%d of %d attempts have been used", e.Attempts, p.MaxAttempts)
+	}
+	if e.State.Terminal() {
+		return
+	}
+	if p.StartTimeout > 0 && e.State == belay.Pending && e.Gate == "" && e.AdmitBy == 0 {
+		x.fact("it fails unless a run starts within %s: its start_timeout is %s",
+			ago(e.DueAt.Add(p.StartTimeout.D()), x.now), brief(p.StartTimeout.D()))
+	}
+	if !x.view.Deadline.IsZero() {
+		x.fact("it fails unless it ends within %s: its timeout is %s", ago(machine.At(x.view.Deadline), x.now),
+			brief(p.Timeout.D()))
+	}
+}
+
 func (x *explainer) ended(e *machine.Execution) {
 	x.out.Summary = fmt.Sprintf("It has %s, %s ago.", e.State, ago(x.now, e.FinishedAt))
 	if e.State == belay.Cancelled {
 		x.out.Summary = fmt.Sprintf("It was cancelled, %s ago.", ago(x.now, e.FinishedAt))
+		x.deed("cancel", "cancelled")
+		x.fact("`belay retry %s` runs it again; finished steps keep their results", e.ID)
 	}
 	if e.Class != 0 {
 		x.fact("the error is %s: %s", e.Class, e.Message)
@@ -130,6 +203,7 @@ func (x *explainer) ended(e *machine.Execution) {
 			x.fact("it was ended by the %s of Belay, not by its owner", e.FailedBy)
 		}
 		if e.State == belay.Failed {
+			x.fact("`belay get %s` shows its runs with their errors", e.ID)
 			x.fact("`belay retry %s` runs it again; finished steps keep their results", e.ID)
 		}
 	}
@@ -161,10 +235,12 @@ func (x *explainer) running(e *machine.Execution) {
 	}
 	x.fact("it last made progress %s ago", ago(x.now, e.ProgressAt))
 	if e.CancelBy != 0 {
-		x.fact("it was cancelled and must end within %s", ago(e.CancelBy, x.now))
+		x.deed("cancel", "cancelled")
+		x.fact("its run must end within %s; then Belay ends it", ago(e.CancelBy, x.now))
 	}
 	if e.PauseRequested {
-		x.fact("a pause was requested; it pauses at its next step")
+		x.deed("pause", "paused")
+		x.fact("it pauses at its next step; `belay resume %s` takes the pause back", e.ID)
 	}
 }
 
@@ -186,105 +262,11 @@ func (x *explainer) external(e *machine.Execution) {
 	if e.State == belay.Pending && e.DueAt > x.now {
 		x.fact("it may be locked in %s", ago(e.DueAt, x.now))
 	} else {
-		x.fact("it may be locked now")
+		x.fact("it may be locked now: `belay lock exec %s -- COMMAND` runs a command as its owner", e.ID)
 	}
 	if e.CheckAt != 0 {
 		x.fact("the engine checks its timeouts in %s", ago(e.CheckAt, x.now))
 	}
-}
-
-// queued says why no worker has taken a due execution.
-func (x *explainer) queued(e *machine.Execution) {
-	x.out.Summary = fmt.Sprintf("It has been due for %s and waits for a worker.", ago(x.now, e.DueAt))
-	lane := x.lane(e)
-	living, able, free := 0, 0, 0
-	for _, w := range x.workers {
-		if w.State.Ended() || w.ExpiresAt <= x.now {
-			continue
-		}
-		living++
-		if !lane.Takes(w.Spec) {
-			continue
-		}
-		able++
-		if w.State == belay.WorkerOpen && w.Running < w.Spec.Capacity {
-			free++
-		}
-	}
-	if len(x.workers) == maxExplained {
-		x.fact("more workers are connected than were searched: only the newest %d were", maxExplained)
-	}
-	if e.NeedsWorker() {
-		x.fact("it fails with %q as soon as no connected worker can take it, since its policy says on_no_worker: fail",
-			machine.NoWorkers)
-	}
-	switch {
-	case living == 0:
-		x.fact("no worker is connected")
-	case able == 0:
-		x.fact("none of the %d connected workers takes workflow %q%s from queue %q%s", living, e.Workflow, version(e),
-			e.Queue, labels(lane))
-	case free == 0:
-		x.fact("all %d workers that could run it have no free slot, are draining or are cordoned", able)
-	default:
-		x.fact("%d of the %d workers that can run it have a free slot: it starts within moments", free, able)
-	}
-}
-
-func (x *explainer) lane(e *machine.Execution) machine.Lane {
-	return machine.NewLane(e.Queue, e.Workflow, e.Version, x.view.Priority, x.view.WorkerLabels)
-}
-
-func (x *explainer) resting(e *machine.Execution) {
-	r := x.view.Reason
-	x.out.Summary = fmt.Sprintf("It is %s: %s.", e.State, r.Code)
-	if e.State == belay.Paused {
-		x.out.Summary = fmt.Sprintf("It is paused; before that it was %s.", e.PausedFrom)
-	}
-	if r.Text != "" {
-		x.fact("%s", r.Text)
-	}
-	x.unread()
-	if r.Code == "gate" {
-		x.fact("it goes on when its gate opens")
-	}
-	if !r.Until.IsZero() {
-		x.fact("the engine checks it again in %s", ago(machine.At(r.Until), x.now))
-	} else if r.Code != "gate" {
-		x.fact("it continues only after a signal, the end of a child, or a command of an operator")
-	}
-}
-
-// unread names the signals that the execution has received but does not wait for, because the
-// sender may have mistyped the name.
-func (x *explainer) unread() {
-	count := make(map[string]int)
-	var names []string
-	for _, s := range x.signals {
-		if s.Child.IsZero() && s.ConsumedBy == 0 {
-			if count[s.Name]++; count[s.Name] == 1 {
-				names = append(names, s.Name)
-			}
-		}
-	}
-	for _, name := range names[:min(len(names), maxChildren)] {
-		x.fact("signal %q (received: %d) was not consumed: the execution does not wait for a signal of that name",
-			name, count[name])
-	}
-}
-
-func version(e *machine.Execution) string {
-	if e.Version == "" {
-		return ""
-	}
-	return fmt.Sprintf(" version %q", e.Version)
-}
-
-func labels(l machine.Lane) string {
-	if len(l.Labels) == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" with labels %v", l.Labels)
 }
 
 func policyOf(e *machine.Execution) belay.Policy {
@@ -304,4 +286,16 @@ func ago(now, then machine.Time) time.Duration {
 		return d.Round(100 * time.Millisecond)
 	}
 	return d.Round(time.Millisecond)
+}
+
+// brief is a duration without the units at its end that are zero: 1h for 1h0m0s.
+func brief(d time.Duration) string {
+	text := d.String()
+	if short, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = short + "m"
+	}
+	if short, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = short + "h"
+	}
+	return text
 }

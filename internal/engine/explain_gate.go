@@ -10,70 +10,143 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
-// gateOf reads the gate that keeps workers from claiming a due execution: the gate at which the
-// execution waits, or else a shut gate of its queue or workflow. It returns nil if there is no such
-// gate.
-func (r *Reader) gateOf(ctx context.Context, e *machine.Execution) (*belay.GateDetail, error) {
-	ids := []belay.GateID{e.Gate}
-	if e.Gate == "" {
-		ids = []belay.GateID{belay.Gate(belay.GateQueue, e.Queue), belay.Gate(belay.GateWorkflow, e.Workflow)}
+// readGates reads the gates that keep owners from an execution: first the gate at which it waits, then
+// the other shut gates that it would meet. If the execution waits at no gate but is due, these are the
+// gates that its next claim would find shut.
+func (r *Reader) readGates(ctx context.Context, x *explainer) error {
+	e := x.rec.Execution
+	due := e.State == belay.Pending || e.State == belay.Waiting
+	if !due || e.Gate == "" && (e.DueAt == 0 || e.DueAt > x.now) {
+		return nil
+	}
+	ids := e.Asks()
+	if e.Gate != "" {
+		ids = slices.Insert(slices.DeleteFunc(ids, func(id belay.GateID) bool { return id == e.Gate }), 0, e.Gate)
 	}
 	for _, id := range ids {
-		g, err := r.Gate(ctx, id)
-		if err != nil || !g.Open || e.Gate != "" {
-			return &g, err
+		g, stops, err := r.stops(ctx, e, id, x.now)
+		if err != nil {
+			return err
+		}
+		if stops || id == e.Gate {
+			x.gates = append(x.gates, g)
 		}
 	}
-	return nil, nil
+	if len(x.gates) == 0 {
+		return nil
+	}
+	for _, id := range first(x.gates[0].Holders) {
+		rec, err := r.store.Read(ctx, store.Read{Execution: id})
+		if belay.CodeOf(err) == belay.CodeNotFound { // it was deleted in between
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		x.holders = append(x.holders, rec)
+	}
+	return nil
 }
 
-// gated explains an execution that workers cannot claim because of a gate.
-func (x *explainer) gated(g *belay.GateDetail) {
-	e := x.rec.Execution
+// stops reads a gate that a claim of the execution asks, and reports whether it stops the claim.
+func (r *Reader) stops(ctx context.Context, e *machine.Execution, id belay.GateID,
+	now machine.Time) (g belay.GateDetail, stops bool, err error) {
+	found, err := r.store.Query(ctx, store.Query{Of: store.OneGate, Gate: id, Limit: gateNames})
+	if err != nil {
+		return g, false, err
+	}
+	row := &found.Gate
+	g.Holders, g.Line = row.Holders, row.Heads
+	if id == e.Gate {
+		g.GateInfo, err = machine.GateView(id, row.Object, &row.Count, now)
+		return g, true, err
+	}
+	g.GateInfo, stops, err = machine.Stops(e, id, row.Object, &row.Count, now)
+	return g, stops, err
+}
+
+// gated explains an execution that no owner can take because of a gate.
+func (x *explainer) gated() {
+	e, g := x.rec.Execution, &x.gates[0]
+	x.out.Summary = "It waits, since " + x.shut(g) + "."
+	x.place(e, g)
+	x.fact("`belay gates get %s` shows the gate", machine.ShellWord(string(g.ID)))
+	for i := range x.gates[1:] {
+		other := &x.gates[1+i]
+		n := len(x.out.Facts)
+		why := x.shut(other)
+		x.out.Facts = slices.Insert(x.out.Facts, n, "when this gate is open, it waits again, since "+why)
+	}
+	if e.DueAt != 0 && e.DueAt < x.now {
+		x.fact("it has been due for %s; this wait uses up no attempt", ago(x.now, e.DueAt))
+	}
+	if e.External {
+		x.fact("no worker runs it: a program that locks it becomes its owner, and a lock is refused until then")
+	}
+	x.claimable(e)
+}
+
+// shut says why a gate is shut, and adds facts: by whom, since when, what happens next, and the command
+// that opens the gate.
+func (x *explainer) shut(g *belay.GateDetail) string {
 	name := fmt.Sprintf("%s %q", g.Kind, g.Name)
 	switch {
 	case g.Pause != nil:
-		x.out.Summary = fmt.Sprintf("It waits, since %s is paused.", name)
 		x.paused(g)
+		return name + " is paused"
 	case g.Breaker != nil && g.Breaker.State != string(machine.BreakerClosed):
-		x.out.Summary = fmt.Sprintf("It waits, since the circuit breaker of %s is %s.", name,
-			strings.ReplaceAll(g.Breaker.State, "_", " "))
 		x.broken(g)
+		return fmt.Sprintf("the circuit breaker of %s is %s", name, strings.ReplaceAll(g.Breaker.State, "_", "-"))
 	case g.Limit != nil && g.Held >= g.Limit.Max:
-		x.out.Summary = fmt.Sprintf("It waits for a place in %s: %d of %d are taken.", name, g.Held, g.Limit.Max)
 		x.full(g)
+		return fmt.Sprintf("%s is full: %d of %s %s taken", partOf(belay.GateLimit, g), g.Held,
+			plural(g.Limit.Max, "place"), isAre(g.Held))
 	case g.Rate != nil && g.Rate.Tokens == 0:
-		x.out.Summary = fmt.Sprintf("It waits for %s: its %d runs per %s have started.", name, g.Rate.Max,
-			g.Rate.Per.D())
 		x.spent(g)
+		return fmt.Sprintf("%s is used up: it lets %s start per %s", partOf(belay.GateRate, g),
+			plural(g.Rate.Max, "run"), brief(g.Rate.Per.D()))
 	default:
-		x.out.Summary = fmt.Sprintf("It waits for its turn at %s, which is open.", name)
+		x.fact("the engine checks the gate at least once a second, so no command is needed")
+		return name + ", which is open, lets executions through in the order of its line"
 	}
-	if !g.Until.IsZero() {
-		x.fact("the gate opens by itself in %s", ago(machine.At(g.Until), x.now))
+}
+
+// partOf names the limit or the rate of a gate.
+func partOf(part string, g *belay.GateDetail) string {
+	if g.Kind == part {
+		return fmt.Sprintf("%s %q", part, g.Name)
 	}
-	if n := slices.Index(g.Line, e.ID); n >= 0 {
+	return fmt.Sprintf("the %s of %s %q", part, g.Kind, g.Name)
+}
+
+// place says how many executions come before this one at the gate.
+func (x *explainer) place(e *machine.Execution, g *belay.GateDetail) {
+	switch n := slices.Index(g.Line, e.ID); {
+	case n >= 0:
 		x.fact("its place in the line is %d of %s", n+1, many(g.Waiting))
-	} else if e.Gate != "" {
+	case e.Gate != "":
 		x.fact("more than %d executions are before it in the line", len(g.Line))
-	}
-	for _, id := range g.Holders[:min(len(g.Holders), maxChildren)] {
-		x.fact("%s has a place", id)
-	}
-	if g.Held > maxChildren {
-		x.fact("%d more have a place", g.Held-maxChildren)
-	}
-	x.fact("`belay gates get %s` shows the gate", machine.ShellWord(string(g.ID)))
-	if e.DueAt != 0 && e.DueAt < x.now {
-		x.fact("it has been due for %s; the wait counts as no delay, and no attempt is charged", ago(x.now, e.DueAt))
+	case g.Kind == belay.GateQueue || g.Kind == belay.GateWorkflow:
+		x.fact("a %s has no line: when it opens, higher priorities start first, and of one priority those that "+
+			"have been due for longest", g.Kind)
+	case g.Waiting == 0:
+		x.fact("its line is empty: the next claim of a worker puts this execution first")
+	default:
+		x.fact("it is not in the line yet: the next claim of a worker puts it behind the %s that wait", many(g.Waiting))
 	}
 }
 
 func (x *explainer) paused(g *belay.GateDetail) {
 	x.fact("%s", deed(g.Pause.By, "paused", g.Pause.Since, g.Pause.Reason, x.now))
-	x.fact("`belay resume --%s %s` ends the pause", g.Kind, machine.ShellWord(g.Name))
+	if g.Pause.Until.IsZero() {
+		x.fact("the pause has no end: it lasts until a person ends it")
+	} else {
+		x.fact("the pause ends by itself in %s", ago(machine.At(g.Pause.Until), x.now))
+	}
+	x.fact("`belay resume --%s %s` ends the pause now", g.Kind, machine.ShellWord(g.Name))
 }
 
 // deed says which operator did something to a gate, when and why.
@@ -90,37 +163,112 @@ func (x *explainer) broken(g *belay.GateDetail) {
 	switch {
 	case b.Forced:
 		x.fact("%s", deed(b.By, "opened", b.OpenedAt, b.Reason, x.now))
+		x.fact("it stays open until a person changes it")
 		x.fact("`belay breakers auto %s` closes it and lets it work by itself again", name)
 		return
 	case b.State == string(machine.BreakerHalfOpen):
-		x.fact("a few runs are let through to try the target; %d of them have succeeded", b.SuccessCount)
+		x.fact("it opened because runs failed; now it lets a few runs through to try the target, and %d of them %s "+
+			"succeeded", b.SuccessCount, hasHave(b.SuccessCount))
+		if !b.NextRetryAt.IsZero() {
+			x.fact("if the runs that try the target do not end within %s, it opens again",
+				ago(machine.At(b.NextRetryAt), x.now))
+		}
+		x.fact("no command is needed: it closes when enough runs have succeeded, and opens again if one of them fails")
+		return
 	default:
-		x.fact("it opened %s ago, after %d failures; the last was %s ago", ago(x.now, machine.At(b.OpenedAt)),
+		x.fact("it opened by itself %s ago, after %d failures; the last was %s ago", ago(x.now, machine.At(b.OpenedAt)),
 			b.FailureCount, ago(x.now, machine.At(b.LastFailedAt)))
+		x.fact("in %s it lets a few runs through to try the target, and closes if they succeed",
+			ago(machine.At(b.NextRetryAt), x.now))
 	}
-	x.fact("if the target works, `belay breakers close %s` lets all runs through, until `belay breakers auto`", name)
+	x.fact("find out whether the target works; if it does, `belay breakers close %s` lets all runs through, until "+
+		"`belay breakers auto %s`", name, name)
 }
 
-// full names the command that changes a limit whose places are taken.
+// full says who set a limit whose places are taken, which executions have the places, and which
+// command changes the limit.
 func (x *explainer) full(g *belay.GateDetail) {
+	unit := "execution"
+	if g.Kind != belay.GateLimit {
+		unit = "run"
+	}
+	for _, h := range first(g.Holders) {
+		x.fact("%s has a place%s", h, x.doing(h))
+	}
+	if more := g.Held - len(first(g.Holders)); more > 0 {
+		x.fact("%d more have a place", more)
+	}
+	x.fact("a place becomes free when one of these %ss ends; `belay explain ID` says why one of them has not ended yet",
+		unit)
 	switch name := machine.GateWord(g.ID); g.Limit.Set {
 	case 0:
 		x.fact("the executions that name the limit set it to %d; `belay limits set %s MAX` allows more", g.Limit.Max, name)
 	default:
-		x.fact("an operator set the limit to %d; `belay limits set %s MAX` allows more, `belay limits rm %s` removes it",
-			g.Limit.Max, name, name)
+		what := fmt.Sprintf("the limit to %d", g.Limit.Max)
+		x.fact("%s", setBy(g.Limit.By, what, g.Limit.Since, g.Limit.Reason, x.now))
+		x.fact("`belay limits set %s MAX` allows more, `belay limits rm %s` removes it", name, name)
 	}
 }
 
-// spent names the command that changes a rate whose tokens are taken.
+// doing describes what the holder of a place does, if Explain has read it.
+func (x *explainer) doing(id belay.ExecutionID) string {
+	for _, h := range x.holders {
+		switch e := h.Execution; {
+		case e.ID != id:
+		case e.State == belay.Running:
+			return ": it has run for " + ago(x.now, e.RunAt).String()
+		case e.AdmitBy != 0:
+			return ": it was let through and waits for a worker"
+		case e.ReasonText != "":
+			return fmt.Sprintf(": it is %s (%s)", e.State, e.ReasonText)
+		default:
+			return ": it is " + e.State.String()
+		}
+	}
+	return ""
+}
+
+// spent says who set a rate whose tokens are taken, when the next run may start, and which command
+// changes the rate.
 func (x *explainer) spent(g *belay.GateDetail) {
+	if g.Until.IsZero() {
+		x.fact("the next run may start when those that were let through have started")
+	} else {
+		x.fact("the next run may start in %s", ago(machine.At(g.Until), x.now))
+	}
 	switch name := machine.GateWord(g.ID); {
 	case !g.Rate.Set:
 		x.fact("the executions that name the rate set it; `belay rates set %s MAX/TIME` allows more", name)
 	default:
-		x.fact("an operator set the rate; `belay rates set %s MAX/TIME` allows more, `belay rates rm %s` removes it", name,
-			name)
+		x.fact("%s", setBy(g.Rate.By, "the rate", g.Rate.Since, g.Rate.Reason, x.now))
+		x.fact("`belay rates set %s MAX/TIME` allows more, `belay rates rm %s` removes it", name, name)
 	}
+}
+
+// setBy says which operator set something, when and why.
+func setBy(by, what string, at time.Time, reason string, now machine.Time) string {
+	text := fmt.Sprintf("%s set %s", cmp.Or(by, "an operator"), what)
+	if !at.IsZero() {
+		text += fmt.Sprintf(", %s ago", ago(now, machine.At(at)))
+	}
+	if reason != "" {
+		text += ": " + reason
+	}
+	return text
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // many is the number of executions in a line, as text. Stores count a line only up to MaxHeads + 1.

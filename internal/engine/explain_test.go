@@ -33,7 +33,8 @@ func TestExplainNamesTheGate(t *testing.T) {
 			t.Errorf("parked, it is %+v because of %+v", x, x.Reason)
 		}
 		why := must[belay.Explanation](t)(e.Explain(ctx, id))
-		summary, facts := `It waits for its turn at limit "crawler", which is open.`, "its place in the line is 1 of 1"
+		summary := `It waits, since limit "crawler", which is open, lets executions through in the order of its line.`
+		facts := "its place in the line is 1 of 1"
 		if sub.External { // the previous execution still waits at the gate
 			facts = "its place in the line is 2 of 2"
 		}

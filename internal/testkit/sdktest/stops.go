@@ -44,7 +44,7 @@ var stops = []testCase{
 		if err != nil || len(all) != 1 {
 			e.Fatal(err, all)
 		}
-		cordon := belay.Cordon{Worker: all[0].ID}
+		cordon := belay.Cordon{Worker: all[0].ID, Actor: "ann", Reason: "its disk is failing"}
 		for range 2 { // the second changes nothing
 			if err := e.b.Cordon(e.ctx, cordon); err != nil {
 				e.Fatal(err)
@@ -56,7 +56,11 @@ var stops = []testCase{
 		e.wantState(second, belay.Pending)
 		if all, err = e.b.Workers(e.ctx); err != nil || len(all) != 1 || all[0].State != belay.WorkerCordoned {
 			e.Errorf("%+v, %v", all, err)
+		} else if c := all[0].Cordoned; c == nil || c.By != "ann" || c.Reason != cordon.Reason || c.Since.IsZero() {
+			e.Errorf("cordoned: %+v", c)
 		}
+		e.says(second, "ann cordoned it", cordon.Reason,
+			"`belay workers uncordon "+cordon.Worker.String()+"` lets this worker claim again")
 		cordon.Off = true
 		if err := e.b.Cordon(e.ctx, cordon); err != nil {
 			e.Fatal(err)

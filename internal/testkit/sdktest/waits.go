@@ -41,6 +41,12 @@ func (e *env) explained(id belay.ExecutionID, code string, facts ...string) {
 	if x := e.wantState(id, belay.Waiting); x.Reason == nil || x.Reason.Code != code {
 		e.Errorf("the reason is %+v, want %s", x.Reason, code)
 	}
+	e.says(id, facts...)
+}
+
+// says checks that the explanation of an execution contains texts.
+func (e *env) says(id belay.ExecutionID, facts ...string) {
+	e.Helper()
 	x, err := e.b.Explain(e.ctx, id)
 	e.must(err)
 	all := strings.Join(append(x.Facts, x.Summary), "\n")
@@ -58,7 +64,7 @@ var waits = []testCase{
 		e.signal(id, "aproved", "me")
 		e.sleep(time.Minute)
 		e.explained(id, "signal", `signal "approved"`, `signal "aproved" (received: 1) was not consumed`,
-			"the engine checks it again in")
+			"by the timeout of the wait", "`belay signal "+id.String()+" approved` sends this signal")
 		e.signal(id, "approved", "you")
 		want(e, id, "you")
 	}},
