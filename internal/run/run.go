@@ -243,7 +243,8 @@ func (r *Run) Ask(o belay.Outcome) {
 	r.wakeAllLocked()
 }
 
-// Asked returns a channel that is closed when an operator has paused or preempted the execution.
+// Asked returns a channel that is closed when the run is asked to give its execution back: an operator
+// has paused or preempted the execution, or a circuit breaker has refused the target of a step.
 func (r *Run) Asked() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
