@@ -55,7 +55,8 @@ func TestACordonNamesTheKeyOfTheRequest(t *testing.T) {
 	s.want(http.StatusNoContent, nil, http.MethodPost, worker+"/cordon", body)
 	s.key = ci.Secret
 	s.want(http.StatusForbidden, nil, http.MethodPost, worker+"/cordon", body)
-	if want := []string{"cordon by root", "create by ", "create by ops", "cordon by ops"}; !slices.Equal(a.named, want) {
+	want := []string{"cordon by root", "create by ", "create by ops", "cordon by ops"}
+	if !slices.Equal(a.named, want) {
 		t.Errorf("%q, want %q", a.named, want)
 	}
 	list, err := b.Workers(t.Context())

@@ -105,8 +105,8 @@ func (c *Submit) rateTerms(w *world) (*gate, Rate, error) {
 	}
 	if now := *terms.Named; terms.Set == nil && now != named {
 		return nil, terms, refuse(belay.CodeConflict, "submit",
-			"the rate %q allows %d in %s, not %d in %s; an operator can change it: belay rates set %s %d/%s", c.Rate.Name,
-			now.Max, now.Per.D(), named.Max, named.Per.D(), GateWord(g.id), named.Max, named.Per.D())
+			"the rate %q allows %d in %s, not %d in %s; an operator can change it: belay rates set %s %d/%s",
+			c.Rate.Name, now.Max, now.Per.D(), named.Max, named.Per.D(), GateWord(g.id), named.Max, named.Per.D())
 	}
 	return g, terms, nil
 }

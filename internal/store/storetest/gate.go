@@ -158,7 +158,7 @@ var gateCases = []testCase{
 				objects = append(objects, o.Name)
 			}
 			slices.Sort(objects)
-			e.same(name+": objects", []string{"limit:x", "queue:default", "target:t"}, objects)
+			e.same(name+": objects", []string{"limit:x", "queue:default", "rate:r", "target:t"}, objects)
 			counted := func(id belay.GateID) bool {
 				return slices.ContainsFunc(rows.Counts, func(c machine.GateCount) bool { return c.Gate == id })
 			}
