@@ -30,6 +30,10 @@ const (
 	// Needing lists such executions of the lane Query.Lane that are due, the longest due first. This list
 	// has one part.
 	Needing
+	// DueLanes lists the lanes that have an execution which is due and has no unused place in a gate
+	// (machine.Execution.AdmitBy), with the longest due of these executions. The lane whose execution
+	// has been due for longest comes first. This list has one part.
+	DueLanes
 )
 
 // Query asks for one part of a list.
@@ -53,8 +57,17 @@ type Found struct {
 	Gate    GateRow
 	Lanes   []LaneHint
 	Needing []machine.NoWorker
+	Heads   []LaneHead
 	// Next is the cursor for the next part, empty at the end of the list.
 	Next string
+}
+
+// LaneHead is an execution of a lane that has been due since At. No execution of the lane has been due
+// for longer.
+type LaneHead struct {
+	Lane      machine.LaneID
+	At        machine.Time
+	Execution belay.ExecutionID
 }
 
 // GateRow is a gate with its counts, with executions that have a place in it, and with executions
@@ -131,7 +144,7 @@ func auditCursor(a *machine.Audit) string {
 // others.
 func (q Query) Start() (*machine.Audit, error) {
 	switch {
-	case q.Of == Objects, q.Of == OneGate, q.Of == NeedingLanes, q.Of == Needing:
+	case q.Of == Objects, q.Of == OneGate, q.Of == NeedingLanes, q.Of == Needing, q.Of == DueLanes:
 		return nil, nil
 	case q.Of != Trail:
 		return nil, &belay.Error{

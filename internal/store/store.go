@@ -270,7 +270,7 @@ type Counts struct {
 type Tally struct {
 	Executions  map[belay.State]int64       // executions that have not ended
 	DeadLetters map[string]int64            // open ones, by reason
-	Workers     map[belay.WorkerState]int64 // sessions that have not ended
+	Workers     map[belay.WorkerState]int64 // sessions of workers that have not ended; locks are not counted
 }
 
 // NewTally makes a Tally of zeros.

@@ -145,7 +145,7 @@ func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
 		}
 	}
 	for _, x := range s.workers {
-		if !x.State.Ended() {
+		if !x.State.Ended() && !x.Spec.External {
 			t.Workers[x.State]++
 		}
 	}

@@ -30,3 +30,19 @@ func (s *Store) listNeeding(q store.Query, f *store.Filling) {
 		f.Lanes = append(f.Lanes, store.LaneHint{Lane: e.Lane, At: e.Ready()})
 	}
 }
+
+// listDueLanes lists the longest due execution of each lane (the executions that the same workers may
+// claim), without the executions that a gate has let through a moment ago.
+func (s *Store) listDueLanes(q store.Query, f *store.Filling) {
+	now := s.nowLocked()
+	all := s.where(func(e *machine.Execution) bool { return e.Ready() != 0 && e.Ready() <= now && e.AdmitBy == 0 })
+	slices.SortStableFunc(all, func(a, b *machine.Execution) int {
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Ready(), b.Ready()))
+	})
+	all = slices.CompactFunc(all, func(a, b *machine.Execution) bool { return a.Lane == b.Lane })
+	slices.SortStableFunc(all, func(a, b *machine.Execution) int { return cmp.Compare(a.Ready(), b.Ready()) })
+	limit, _ := q.Bounds()
+	for _, e := range bounded(all, int(limit)) {
+		f.Heads = append(f.Heads, store.LaneHead{Lane: e.Lane, At: e.Ready(), Execution: e.ID})
+	}
+}

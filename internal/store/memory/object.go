@@ -69,6 +69,8 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 		s.showGate(q, f)
 	case store.NeedingLanes, store.Needing:
 		s.listNeeding(q, f)
+	case store.DueLanes:
+		s.listDueLanes(q, f)
 	case store.Trail:
 		for _, a := range slices.Backward(s.audit) {
 			if compareAudit(a, last) < 0 && !f.Audit(copyOf(a)) {

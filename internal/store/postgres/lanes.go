@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/table"
@@ -16,7 +17,7 @@ import (
 // has a ready execution. These properties are read from such an execution.
 const (
 	// This query skips through the index from one ready lane (a group of executions) to the next.
-	selectReadyLanes = `
+	readyLanes = `
 WITH RECURSIVE lanes (id, at) AS (
     (SELECT lane, ready_at FROM executions WHERE ready_at IS NOT NULL ORDER BY lane, ready_at LIMIT 1)
     UNION ALL
@@ -25,9 +26,25 @@ WITH RECURSIVE lanes (id, at) AS (
     CROSS JOIN LATERAL (
         SELECT lane, ready_at FROM executions WHERE ready_at IS NOT NULL AND lane > lanes.id ORDER BY lane, ready_at LIMIT 1
     ) n
-)
+)`
+
+	selectReadyLanes = readyLanes + `
 SELECT id, at
 FROM lanes`
+
+	// At most as many rows are skipped as gates have let through in the last seconds.
+	selectDueLanes = readyLanes + `
+SELECT lanes.id, e.ready_at, e.id
+FROM lanes
+CROSS JOIN LATERAL (
+    SELECT ready_at, id FROM executions
+    WHERE lane = lanes.id AND ready_at IS NOT NULL AND ready_at <= $1::bigint AND admit_by IS NULL
+    ORDER BY ready_at, id
+    LIMIT 1
+) e
+WHERE lanes.at <= $1::bigint
+ORDER BY e.ready_at, lanes.id
+LIMIT $2::bigint`
 
 	selectLanes = `
 SELECT u.id, e.queue, e.workflow, e.version, s.priority, s.worker_labels
@@ -77,6 +94,15 @@ func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 		s.laneCache.lanes = slices.Clone(all)
 	}
 	return all, classify("lanes", err)
+}
+
+func listDueLanes(p *pipe, f *store.Filling, now machine.Time, limit int64) {
+	p.add(selectDueLanes, func(r columns) error {
+		f.Heads = append(f.Heads, store.LaneHead{
+			Lane: machine.LaneID(r.int(0)), At: r.time(1), Execution: belay.ExecutionID(r.id(2)),
+		})
+		return nil
+	}).int(int64(now)).int(limit)
 }
 
 // Lanes implements store.Store.

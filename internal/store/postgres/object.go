@@ -114,6 +114,8 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 			listNeedingLanes(p, f, limit-1)
 		case store.Needing:
 			listNeeding(p, q, f, s.Now(), limit-1)
+		case store.DueLanes:
+			listDueLanes(p, f, s.Now(), limit-1)
 		case store.Objects:
 			p.add(listObjects, func(r columns) error {
 				o, err := table.Scan(table.Objects, r)

@@ -39,7 +39,7 @@ var scans = map[string]string{
 	"SELECT (SELECT count(*) FROM runs)":  "for reports",
 	"FROM workers w WHERE w.ended_at":     "ended sessions, read rarely",
 	"ended_at IS NULL AND ($2::text = ''": "all living sessions",
-	"ended_at IS NULL GROUP BY state":     "all living sessions",
+	"ended_at IS NULL AND spec::json":     "all living sessions",
 	"ended_at IS NOT NULL AND ($2::text":  "the list of ended sessions walks the primary key as far as it needs",
 	"ended_at IS NULL ORDER BY id FOR":    "grace is for all living sessions",
 	"UPDATE workers SET expires_at = le":  "grace is for all living sessions",
@@ -260,9 +260,10 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, named := s.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{{3}}})
 	_, objects := s.Query(ctx, store.Query{Of: store.Objects, Kind: "k"})
 	_, trail := s.Query(ctx, store.Query{Of: store.Trail})
+	_, dueLanes := s.Query(ctx, store.Query{Of: store.DueLanes})
 	_, tally := s.Tally(ctx)
 	for _, err := range []error{read, heads, list, bare, due, ready, lanes, chunks, workers, named, objects, trail,
-		tally} {
+		dueLanes, tally} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,7 +36,12 @@ LIMIT $1::bigint`
 SELECT u.id, (SELECT count(*) FROM executions WHERE worker = u.id)
 FROM (SELECT unnest($1::uuid[]) AS id) u`
 
-	tallySessions = "SELECT state, count(*) FROM workers WHERE ended_at IS NULL GROUP BY state"
+	// The spec of a worker has no field external; that of a lock has it.
+	tallySessions = `
+SELECT state, count(*)
+FROM workers
+WHERE ended_at IS NULL AND spec::json ->> 'external' IS NULL
+GROUP BY state`
 )
 
 // Workers implements store.Store.

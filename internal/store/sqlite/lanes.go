@@ -14,15 +14,30 @@ import (
 // has a ready execution. It has no row, so nothing must be deleted when it is not used any more.
 const (
 	// This query skips through the index from one ready lane (a group of executions) to the next.
-	selectReadyLanes = `
+	readyLanes = `
 WITH RECURSIVE lanes (id) AS (
     SELECT min(lane) FROM executions WHERE ready_at IS NOT NULL
     UNION ALL
     SELECT (SELECT min(lane) FROM executions WHERE ready_at IS NOT NULL AND lane > lanes.id) FROM lanes WHERE lanes.id IS NOT NULL
-)
+)`
+
+	selectReadyLanes = readyLanes + `
 SELECT id, (SELECT min(ready_at) FROM executions WHERE lane = lanes.id AND ready_at IS NOT NULL)
 FROM lanes
 WHERE id IS NOT NULL`
+
+	// At most as many rows are skipped as gates have let through in the last seconds.
+	selectDueLanes = readyLanes + `
+SELECT e.lane, e.ready_at, e.id
+FROM lanes
+JOIN executions e ON e.id = (
+    SELECT id FROM executions
+    WHERE lane = lanes.id AND ready_at IS NOT NULL AND ready_at <= ? AND admit_by IS NULL
+    ORDER BY ready_at, id
+    LIMIT 1
+)
+ORDER BY e.ready_at, e.lane
+LIMIT ?`
 
 	// This query reads a lane's queue, workflow, version, priority and labels from a ready
 	// execution of the lane.
@@ -46,6 +61,16 @@ func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 		})
 	})
 	return all, classify("lanes", err)
+}
+
+func (c *conn) listDueLanes(ctx context.Context, f *store.Filling, now machine.Time, limit int64) error {
+	c.args.int(int64(now)).int(limit)
+	return c.query(ctx, selectDueLanes, func(r columns) error {
+		f.Heads = append(f.Heads, store.LaneHead{
+			Lane: machine.LaneID(r.int(0)), At: machine.Time(r.int(1)), Execution: r.id(2),
+		})
+		return nil
+	})
 }
 
 // Lanes implements store.Store.

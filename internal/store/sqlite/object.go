@@ -79,8 +79,11 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	f := q.Fill()
 	limit, _ := q.Bounds()
 	err = s.read(ctx, func(ctx context.Context, c *conn) error {
-		if q.Of == store.NeedingLanes || q.Of == store.Needing {
+		switch q.Of {
+		case store.NeedingLanes, store.Needing:
 			return c.listNeeding(ctx, q, f, s.Now(), limit)
+		case store.DueLanes:
+			return c.listDueLanes(ctx, f, s.Now(), limit)
 		}
 		err := c.list(ctx, q, last, f, limit+1) // reads one row more, to find out whether there is a next page
 		if errors.Is(err, errFull) {

@@ -15,16 +15,17 @@ import (
 // scans are the statements that may read a whole table, each by a part of its text, with the
 // reason.
 var scans = map[string]string{
-	"FROM meta":                "one row",
-	"FROM servers":             "a row for each server",
-	"DELETE FROM servers":      "a row for each server",
-	"FROM workers w WHERE":     "ended sessions, read rarely",
-	"ended_at IS NULL GROUP":   "all living sessions",
-	"ORDER BY id DESC LIMIT ?": "lists walk the primary key as far as they need",
-	"FROM sqlite_schema":       "once, when it is opened",
-	"goose_db_version":         "once, when it is opened",
-	"UPDATE workers SET exp":   "grace is for all living sessions",
-	"min(ttl)":                 "all living sessions",
+	"FROM meta":                   "one row",
+	"FROM servers":                "a row for each server",
+	"DELETE FROM servers":         "a row for each server",
+	"FROM workers w WHERE":        "ended sessions, read rarely",
+	"ended_at IS NULL AND spec":   "all living sessions",
+	"ORDER BY id DESC LIMIT ?":    "lists walk the primary key as far as they need",
+	"FROM sqlite_schema":          "once, when it is opened",
+	"goose_db_version":            "once, when it is opened",
+	"UPDATE workers SET exp":      "grace is for all living sessions",
+	"min(ttl)":                    "all living sessions",
+	"ORDER BY e.ready_at, e.lane": "sorts one row for each lane with a due execution",
 }
 
 // No statement reads a whole table, however large the store is: each finds its rows by a key or an
@@ -215,8 +216,10 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, named := s.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{{3}}})
 	_, objects := s.Query(ctx, store.Query{Of: store.Objects, Kind: "k"})
 	_, trail := s.Query(ctx, store.Query{Of: store.Trail})
+	_, dueLanes := s.Query(ctx, store.Query{Of: store.DueLanes})
 	_, tally := s.Tally(ctx)
-	if err := firstOf(read, heads, list, due, ready, lanes, chunks, workers, named, objects, trail, tally); err != nil {
+	if err := firstOf(read, heads, list, due, ready, lanes, chunks, workers, named, objects, trail, dueLanes,
+		tally); err != nil {
 		t.Fatal(err)
 	}
 }

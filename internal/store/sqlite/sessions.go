@@ -27,8 +27,12 @@ ORDER BY id DESC`
 
 	selectEndedSessions = selectWorkers + " WHERE ended_at IS NOT NULL AND " + isOnHost + " ORDER BY id DESC LIMIT ?"
 
-	tallySessions = "SELECT state, count(*) FROM workers INDEXED BY workers_living WHERE ended_at IS NULL GROUP " +
-		"BY state"
+	// The spec of a worker has no field external; that of a lock has it.
+	tallySessions = `
+SELECT state, count(*)
+FROM workers INDEXED BY workers_living
+WHERE ended_at IS NULL AND spec ->> '$.external' IS NULL
+GROUP BY state`
 )
 
 // Workers implements store.Store.

@@ -108,6 +108,43 @@ var dueCases = []testCase{
 		}
 		e.same("afterwards", []machine.NoWorker(nil), e.query(q).Needing)
 	}},
+	{"the longest due execution of each lane is found, unless a gate has let it through", func(e *env) {
+		other := func(s *belay.Submission) { s.Queue = "other" }
+		due := func(limit int) (ids []belay.ExecutionID) {
+			for _, h := range e.query(store.Query{Of: store.DueLanes, Limit: limit}).Heads {
+				if x := e.row(h.Execution); h.Lane != x.Lane || h.At != x.DueAt {
+					e.Errorf("%+v, want lane %d since %d", h, x.Lane, x.DueAt)
+				}
+				ids = append(ids, h.Execution)
+			}
+			return ids
+		}
+		e.same("in an empty store", []belay.ExecutionID(nil), due(0))
+		worker := e.open()
+		holder, ids := e.parked(worker, func(*belay.Submission) {})
+		e.same("while it waits at a gate", []belay.ExecutionID(nil), due(0))
+		e.clock.Advance(time.Second)
+		second := e.submit(other)
+		e.clock.Advance(time.Second)
+		third := e.submit()
+		e.submit(other)
+		e.control(e.submit(other), belay.ActionPause)
+		e.submit(func(s *belay.Submission) { s.External = true })
+		e.submit(func(s *belay.Submission) { s.Queue, s.DueAt = "later", e.store.Now().Add(time.Hour).Time() })
+		e.settle(holder, belay.OutcomeSucceeded)
+		e.ok(&machine.Admit{Gate: "limit:x", Heads: 1})
+		if x := e.row(ids[0]); x.AdmitBy == 0 || x.Lane != e.row(third).Lane || x.DueAt >= e.row(third).DueAt {
+			e.Fatalf("the gate has not let it through: %+v", x)
+		}
+		e.same("the others", []belay.ExecutionID{second, third}, due(0))
+		e.same("the first of them", []belay.ExecutionID{second}, due(1))
+		e.fold(e.claims(worker, 3, 10))
+		e.same("when they run", []belay.ExecutionID{second}, due(0))
+		e.clock.Advance(time.Hour)
+		if all := due(0); len(all) != 2 || all[0] != second {
+			e.Errorf("an hour later %v", all)
+		}
+	}},
 	{"open children of parents that ended, are being cancelled or were reopened are due", func(e *env) {
 		worker := e.open()
 		ended, cancelled, goesOn, reopened := e.run(worker, 1), e.run(worker, 2), e.run(worker, 3), e.run(worker, 4)
@@ -231,13 +268,15 @@ var dueCases = []testCase{
 		e.submit(func(s *belay.Submission) { s.DueAt = e.now().Time().Add(time.Hour) })
 		e.submit()
 		e.ok(&machine.End{Worker: e.open()})
+		e.lock(e.submit(func(s *belay.Submission) { s.External = true })) // a lock is no worker
+		e.ok(&machine.Cordon{Cordon: belay.Cordon{Worker: e.open()}})
 		got, err := e.store.Tally(e.Context())
 		if err != nil {
 			e.Fatal(err)
 		}
 		e.same("tally", store.Tally{
-			Workers:     map[belay.WorkerState]int64{belay.WorkerOpen: 1},
-			Executions:  map[belay.State]int64{belay.Pending: 3, belay.Running: 1, belay.Waiting: 2, belay.Paused: 2},
+			Workers:     map[belay.WorkerState]int64{belay.WorkerOpen: 1, belay.WorkerCordoned: 1},
+			Executions:  map[belay.State]int64{belay.Pending: 3, belay.Running: 2, belay.Waiting: 2, belay.Paused: 2},
 			DeadLetters: map[string]int64{"permanent_error": 2, "timeout": 1},
 		}, got)
 	}},

@@ -21,6 +21,7 @@ type snapshot struct {
 	Chunks  map[string][]machine.Chunk
 	Workers []store.WorkerRow
 	Ready   []store.LaneHint
+	Heads   []store.LaneHead
 	Lanes   []machine.Lane
 	Objects []*machine.Object
 	Gates   []*machine.Object
@@ -128,6 +129,10 @@ func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need
 		lanes[i] = l.Lane
 	}
 	if snap.Lanes, err = s.Lanes(ctx, lanes); err != nil {
+		return err
+	}
+	heads, err := s.Query(ctx, store.Query{Of: store.DueLanes, Limit: 1000})
+	if snap.Heads = heads.Heads; err != nil {
 		return err
 	}
 	if snap.Objects, err = store.All(ctx, s, machine.KeyObject); err != nil {
