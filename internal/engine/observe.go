@@ -18,7 +18,8 @@ type Observation struct {
 
 	Submitted []SubmittedOne
 	Finished  []FinishedOne
-	// Started has, for each run that began, how long its execution had been due.
+	// Started has, for each run that began, how long its execution had been due, without the time for
+	// which the execution waited at a gate that it names.
 	Started []time.Duration
 	// Claims has, for each claim that won executions, the time from its command to the commit.
 	Claims []time.Duration
@@ -26,7 +27,7 @@ type Observation struct {
 	// ended executions or runs: total, run, idle, start, schedule.
 	Runs     []belay.Outcome
 	Timeouts []string
-	// Detected has, for each lost session, the time from its last heartbeat to its end.
+	// Detected has, for each lost session of a worker, the time from its last heartbeat to its end.
 	Detected []time.Duration
 	// Refused has the name of the operation for each write that was refused because the caller had
 	// lost its lease.
@@ -49,7 +50,7 @@ type FinishedOne struct {
 // recorder.
 type recorder struct {
 	report func(*Observation)
-	due    []machine.Time // the due times of the batch's executions before the batch was decided
+	due    []machine.Time // since when workers could claim each execution of the batch before its decision; 0 for never
 	seen   Observation
 }
 
@@ -57,7 +58,11 @@ type recorder struct {
 func (o *recorder) began(rows *machine.Rows) {
 	o.due = o.due[:0]
 	for _, e := range rows.Executions {
-		o.due = append(o.due, e.DueAt)
+		due := e.DueAt
+		if due != 0 {
+			due = e.Claimable(rows.Now)
+		}
+		o.due = append(o.due, due)
 	}
 }
 
@@ -114,8 +119,8 @@ func (o *recorder) refused(op string, final bool, err error) {
 	}
 }
 
-// started records, for each run that began with the batch, how long its execution had been due. It
-// leaves out executions that had no due time before the batch.
+// started records, for each run that began with the batch, how long workers could have claimed its
+// execution. It leaves out executions that had no due time before the batch.
 func (o *recorder) started(rows *machine.Rows) {
 	for i, e := range rows.Executions[:len(o.due)] {
 		if due := o.due[i]; due != 0 && e.State == belay.Running && e.RunAt == rows.Now {
@@ -141,7 +146,7 @@ func (o *recorder) executions(c *machine.Changes, now machine.Time) {
 		}
 	}
 	for _, w := range c.Workers {
-		if w.State == belay.WorkerLost && w.EndedAt == now {
+		if w.State == belay.WorkerLost && w.EndedAt == now && !w.Spec.External {
 			o.seen.Detected = append(o.seen.Detected, now.Sub(w.HeartbeatAt))
 		}
 	}

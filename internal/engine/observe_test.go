@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -59,6 +60,33 @@ func TestObservationsMatchCommits(t *testing.T) {
 		if submitted != 19 || commands < 19 || batches != len(f.batches) {
 			t.Errorf("observed %d submissions in %d batches of %d commands; 19 were accepted in %d", submitted, batches,
 				commands, len(f.batches))
+		}
+	})
+}
+
+// Rule: the time for which an execution waited at a gate that it names is not observed as a wait for a
+// worker. A worker that waits for work claims the execution as soon as the gate lets it through.
+func TestTheWaitAtAGateIsNotObserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var started []time.Duration
+		e := engine.New(memory.New(time.Now), engine.Options{Observe: func(o *engine.Observation) {
+			started = append(started, o.Started...)
+		}})
+		one := belay.Submission{Workflow: "w", Gates: belay.Gates{Concurrency: &belay.Concurrency{Name: "x", Max: 1}}}
+		must[[]belay.Submitted](t)(e.Submit(t.Context(), one, one, one))
+		ctx, cancel := context.WithCancel(t.Context())
+		begun := make(chan belay.ExecutionID, 3)
+		workThrough(ctx, t, e, 2, time.Hour, begun)
+		for range 3 {
+			<-begun
+		}
+		cancel()
+		synctest.Wait()
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(started) != 3 || max(started[0], started[1], started[2]) > 10*time.Millisecond {
+			t.Errorf("waits for a worker: %v", started)
 		}
 	})
 }

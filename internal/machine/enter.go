@@ -458,13 +458,26 @@ func (w *world) admit(e *Execution, g *gate) {
 	w.markDue(e)
 }
 
+// Claimable returns the time since which workers may claim a due execution. If a gate that the execution
+// names has let it through, that is the time when the gate did so; while the execution waits at such a
+// gate, it is now. A wait at a gate is no delay.
+func (e *Execution) Claimable(now Time) Time {
+	switch {
+	case e.Gate != "":
+		return max(e.DueAt, now)
+	case e.AdmitBy != 0:
+		return max(e.DueAt, e.AdmitBy.Add(-admitFor))
+	}
+	return e.DueAt
+}
+
 // lapse takes back the unused places of an execution that a gate has let through and that no worker
 // has claimed in time. From then on the execution counts as due since the gate let it through, so
 // that its wait at the gate is not counted as a delay.
 func (w *world) lapse(e *Execution) {
-	at := e.AdmitBy - Time(admitFor/time.Microsecond)
+	at := e.Claimable(w.Now)
 	w.withdraw(e)
 	if e.Ready() != 0 {
-		e.DueAt = max(e.DueAt, at)
+		e.DueAt = at
 	}
 }

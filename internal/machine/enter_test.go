@@ -187,3 +187,35 @@ func TestTheTimeOfATokenIsRoundedUp(t *testing.T) {
 		t.Errorf("a token comes in %d µs", got)
 	}
 }
+
+// Rule: the time since which workers may claim an execution is its due time; while it waits at a gate
+// that it names, it is now, and afterwards the time when the gate let it through.
+func TestSinceWhenAnExecutionIsClaimable(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	id := s.submit()
+	due := s.now
+	s.pass(time.Minute)
+	if at := s.row(id).Claimable(s.now); at != due {
+		t.Errorf("without a gate it is claimable since %d, want %d", at, due)
+	}
+	s.all(w)
+	first := s.run(w, limit("x", 1))
+	id = s.submit(limit("x", 1))
+	s.all(w)
+	s.pass(time.Minute)
+	if at := s.row(id).Claimable(s.now); at != s.now {
+		t.Errorf("while it waits at a gate it is claimable since %d, want %d", at, s.now)
+	}
+	s.settled(s.settle(first, belay.OutcomeSucceeded))
+	through := s.now
+	s.pass(time.Second)
+	if at := s.row(id).Claimable(s.now); at != through {
+		t.Errorf("after the gate let it through it is claimable since %d, want %d", at, through)
+	}
+	s.pass(time.Second)
+	s.settled(&Tick{Execution: id})
+	if e := s.row(id); e.AdmitBy != 0 || e.Claimable(s.now) != through {
+		t.Errorf("when it has lost its place it is claimable since %d, want %d", e.Claimable(s.now), through)
+	}
+}
