@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/store"
@@ -15,6 +16,9 @@ type Tally struct {
 	// that no engine has handled. While an engine runs, there are such executions only for moments.
 	// Tally reads at most about overdueLimit of them.
 	Overdue map[belay.State]int64
+	// OldestDue is how long the longest due execution that workers may claim, and none has claimed,
+	// has been due; 0 if there is none. See Reader.oldestDue.
+	OldestDue time.Duration
 }
 
 // overdueLimit is the largest number of overdue executions that Tally reads of each kind.
@@ -28,7 +32,10 @@ func (r *Reader) Tally(ctx context.Context) (Tally, error) {
 	if t.Tally, err = r.store.Tally(ctx); err != nil {
 		return t, err
 	}
-	err = r.overdue(ctx, &t)
+	if err = r.overdue(ctx, &t); err != nil {
+		return t, err
+	}
+	t.OldestDue, err = r.oldestDue(ctx)
 	return t, err
 }
 

@@ -13,10 +13,11 @@ import (
 // Reader has the reading methods of a Backend. A Reader works without an engine in its process: it
 // reads the rows that another process has committed, and polls the store for changes.
 type Reader struct {
-	store store.Store
-	hub   *hub
-	poll  time.Duration // the longest delay until the Reader notices a write of another process
-	ended <-chan struct{}
+	store   store.Store
+	hub     *hub
+	poll    time.Duration // the longest delay until the Reader notices a write of another process
+	ended   <-chan struct{}
+	limited limitedLanes
 }
 
 // NewReader returns a Reader of a store that an engine in another process writes. The parameter poll

@@ -140,6 +140,7 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 			`belay_dead_letters{reason="no_worker"}`:                             0,
 			`belay_dead_letters{reason="lost"}`:                                  0,
 			`belay_workers{state="open"}`:                                        0,
+			`belay_executions_oldest_due_seconds`:                                15,
 			`belay_executions_overdue{state="running"}`:                          0,
 			`belay_store_readable`:                                               1,
 		}
@@ -156,6 +157,44 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 			got["process_start_time_seconds"] == 0 {
 			t.Error("the build, the runtime or the process is missing")
 		}
+	})
+}
+
+// Rule: a lock is no worker, while it is valid or when its owner is lost. A cordoned worker has a state
+// of its own.
+func TestALockIsNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m := observed(t)
+		defer e.Close()
+		id := submit(t, e, belay.Submission{Workflow: "w", External: true})[0].ID
+		if _, err := e.Lock(t.Context(), belay.LockRequest{Execution: id, Owner: "cron"}); err != nil {
+			t.Fatal(err)
+		}
+		open(t, e, time.Hour, "w")
+		if err := e.Cordon(t.Context(), belay.Cordon{Worker: open(t, e, time.Hour, "w")}); err != nil {
+			t.Fatal(err)
+		}
+		check := func(want map[string]float64) {
+			t.Helper()
+			for name, got := range scrape(t, m) {
+				if n, ok := want[name]; ok && n != got {
+					t.Errorf("%s is %v, want %v", name, got, n)
+				}
+				delete(want, name)
+			}
+			if len(want) > 0 {
+				t.Errorf("there is no %v", want)
+			}
+		}
+		check(map[string]float64{
+			`belay_executions{state="running"}`: 1, `belay_workers{state="open"}`: 1, `belay_workers{state="cordoned"}`: 1,
+			`belay_workers{state="draining"}`: 0,
+		})
+		time.Sleep(time.Minute) // the lock expires
+		check(map[string]float64{
+			`belay_executions{state="running"}`: 0, `belay_workers{state="open"}`: 1, `belay_detection_seconds_count`: 0,
+			`belay_runs_finished_total{outcome="lost"}`: 1,
+		})
 	})
 }
 

@@ -101,7 +101,9 @@ type gauges struct {
 }
 
 var (
-	executions  = desc("belay_executions", "Executions that have not ended, by state.", "state")
+	executions = desc("belay_executions", "Executions that have not ended, by state.", "state")
+	oldest     = desc("belay_executions_oldest_due_seconds",
+		"How long the longest due execution has been due that workers may claim and none has claimed; 0 if there is none.")
 	workers     = desc("belay_workers", "Sessions of workers that have not ended, by state.", "state")
 	deadLetters = desc("belay_dead_letters", "Dead letters that are not resolved, by the reason of the failure.",
 		"reason")
@@ -116,7 +118,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{executions, workers, deadLetters, overdue, readable} {
+	for _, d := range []*prometheus.Desc{executions, oldest, workers, deadLetters, overdue, readable} {
 		ch <- d
 	}
 }
@@ -140,7 +142,8 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		send(executions, t.Executions[s], s.String())
 		send(overdue, t.Overdue[s], s.String())
 	}
-	for _, s := range []belay.WorkerState{belay.WorkerOpen, belay.WorkerDraining} {
+	ch <- prometheus.MustNewConstMetric(oldest, prometheus.GaugeValue, t.OldestDue.Seconds())
+	for _, s := range []belay.WorkerState{belay.WorkerOpen, belay.WorkerDraining, belay.WorkerCordoned} {
 		send(workers, t.Workers[s], s.String())
 	}
 }
