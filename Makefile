@@ -147,10 +147,10 @@ test-long: $(REPORT) ## the same tiers in full: every crash point, $(LONG) of si
 	@scripts/tiers.sh $(LONG_TIERS)
 
 .PHONY: check
-check: $(LINT) $(VULN) $(REPORT) ## gofmt, go mod tidy, go vet, golangci-lint, govulncheck, linters of the OpenAPI document and Prism, and the repository's own tests (layers, docs, pins)
-	@$(MAKE) -k gofmt tidy vet lint openapi vulnerabilities repository
+check: $(LINT) $(VULN) $(REPORT) ## gofmt, go mod tidy, go vet, golangci-lint, govulncheck, linters of the OpenAPI document and Prism, the alerting rules, and the repository's own tests (layers, docs, pins)
+	@$(MAKE) -k gofmt tidy vet lint openapi rules vulnerabilities repository
 
-.PHONY: gofmt tidy vet lint openapi vulnerabilities repository
+.PHONY: gofmt tidy vet lint openapi rules vulnerabilities repository
 gofmt:
 	@bad=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r ls -d 2>/dev/null | xargs -r gofmt -l); \
 	  if [ -n "$$bad" ]; then printf 'not formatted (make fmt does it):\n%s\n' "$$bad"; exit 1; fi
@@ -197,6 +197,11 @@ $(OPENAPI)/installed: test/openapi-npm/package.json test/openapi-npm/package-loc
 	@cp test/openapi-npm/package.json test/openapi-npm/package-lock.json $(OPENAPI)
 	@npm ci --prefix $(OPENAPI) --ignore-scripts --no-audit --no-fund --prefer-offline --silent
 	@touch $@
+
+rules: ## check the alerting rules for Prometheus, and test each rule at its threshold
+	@scripts/need.sh bin/promtool:prometheus
+	@promtool=$$(command -v promtool || echo bin/promtool); \
+	  $$promtool check config --lint-fatal deploy/prometheus/prometheus.yml && $$promtool test rules deploy/prometheus/*.test.yml
 
 # The known vulnerabilities that the product's code can reach; tools and benchmarks are not shipped.
 vulnerabilities: $(VULN)
