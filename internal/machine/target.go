@@ -37,7 +37,8 @@ func (c *CallTarget) apply(w *world) (Reply, error) {
 	if err := checkName(op, "the step", c.Step, false); err != nil {
 		return Reply{}, err
 	}
-	if _, err := w.owner(op, c.Lease); err != nil {
+	e, err := w.owner(op, c.Lease)
+	if err != nil {
 		return Reply{}, err
 	}
 	g := w.gate(c.gate())
@@ -51,7 +52,7 @@ func (c *CallTarget) apply(w *world) (Reply, error) {
 	probe := stepProbe{c.Lease.Execution, c.Lease.Token, c.Step}
 	switch c.Outcome {
 	case 0:
-		return c.begin(w, g, b, probe)
+		return c.begin(w, e, g, b, probe)
 	case belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeReleased:
 		i := slices.Index(b.Probes, probe)
 		if i >= 0 {
@@ -71,8 +72,10 @@ func (c *CallTarget) apply(w *world) (Reply, error) {
 	}
 }
 
-// begin answers whether the step may call the target.
-func (c *CallTarget) begin(w *world, g *gate, b Breaker, probe stepProbe) (Reply, error) {
+// begin answers whether the step may call the target. If the breaker has let the run itself through
+// as a probe, since the submission names the target too, the step takes over the run's place:
+// otherwise the places of the runs would leave none for their own steps.
+func (c *CallTarget) begin(w *world, e *Execution, g *gate, b Breaker, probe stepProbe) (Reply, error) {
 	switch {
 	case g.paused(w.Now):
 		return c.shut(w, g.Pause.Until, "an operator has paused it"), nil
@@ -82,6 +85,8 @@ func (c *CallTarget) begin(w *world, g *gate, b Breaker, probe stepProbe) (Reply
 		return Reply{Target: belay.TargetAnswer{Open: true, Probe: true}}, nil
 	case b.State == BreakerOpen:
 		return c.shut(w, b.NextRetryAt, "its circuit breaker is open"), nil
+	case e.Places&PlaceTarget != 0 && e.names(g.id):
+		w.vacatePlace(e, PlaceTarget)
 	case b.probes(g.held) == 0:
 		return c.shut(w, 0, "its circuit breaker is half open, and other calls try it"), nil
 	}

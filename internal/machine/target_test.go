@@ -206,3 +206,42 @@ func TestStrangersChangeNoBreaker(t *testing.T) {
 	s.do(s.settle(l, belay.OutcomeSucceeded))
 	s.refused(call(func(*belay.TargetCall) {}), belay.CodeLeaseLost)
 }
+
+// Rule: if the submission and a step of an execution name the same target, and the half-open breaker
+// has let the run through as a probe, the step is that probe: it may call the target at once, its
+// result counts once, and no further probe runs meanwhile.
+func TestAStepOfAProbeIsTheProbe(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	other := s.run(w)
+	s.opened(other)
+	for range 9 {
+		s.submit(target(charge.Name()))
+	}
+	if won := s.all(w); len(won) > 0 {
+		t.Fatalf("%d runs began at an open breaker", len(won))
+	}
+	s.pass(breakerOpenFor)
+	s.sweepGates()
+	won := s.all(w)
+	if len(won) == 0 {
+		t.Fatal("no run began to try the target")
+	}
+	for n, l := range won {
+		if a := s.calls(l, "pay", 0); !a.Open || !a.Probe {
+			t.Fatalf("the step of probe %d gets %+v", n, a)
+		}
+		if a := s.calls(other, "pay", 0); a.Open {
+			t.Fatalf("another step may call the target beside the step of probe %d", n)
+		}
+	}
+	s.sweepGates()
+	if more := s.all(w); len(more) > 0 {
+		t.Fatalf("%d runs began beside the probes", len(more))
+	}
+	s.calls(won[0], "pay", belay.OutcomeSucceeded)
+	s.settled(s.settle(won[0], belay.OutcomeSucceeded))
+	if b := s.breaker(charge); b.State != BreakerHalfOpen || b.Successes != 1 {
+		t.Errorf("after one probe it is %+v", b)
+	}
+}
