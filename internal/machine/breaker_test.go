@@ -74,6 +74,31 @@ func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 	}
 }
 
+// Rule: the commit that ends a failed run counts the failure, so that no claim after it gives out
+// another execution at the target before the breaker is open.
+func TestAFailureCountsInTheCommitOfItsRun(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	for range 2 * breakerFailures {
+		s.submit(target("x"))
+	}
+	commands := make([]Command, 0, breakerFailures+1)
+	for _, c := range s.settled(s.claims(w, breakerFailures)).Claims {
+		commands = append(commands, s.settle(leaseOf(&c.Execution), belay.OutcomeFailed))
+	}
+	_, replies := s.batch(append(commands, s.claims(w, breakerFailures))...)
+	if won := replies[breakerFailures].Claims; len(won) > 0 {
+		t.Errorf("%d runs began at a target of which %d calls have failed", len(won), breakerFailures)
+	}
+	for i, r := range replies[:breakerFailures] {
+		for _, f := range r.Follow {
+			if o, ok := f.(*Outcome); ok {
+				t.Errorf("the failure %d is counted later, by %+v", i, *o)
+			}
+		}
+	}
+}
+
 // Rule: the outcomes of runs do not change a state of the breaker that an operator has forced,
 // until the operator makes the breaker automatic again.
 func TestAForcedBreakerStays(t *testing.T) {

@@ -54,6 +54,9 @@ type Need struct {
 	Members []MemberQuery
 	// Entering are executions that a command may give to an owner; all their gates are loaded.
 	Entering []belay.ExecutionID
+	// Reporting are executions whose run may have ended because of the target that they name; the gate
+	// of that target is loaded.
+	Reporting []belay.ExecutionID
 
 	first     []OpRef               // operations of writes that are not marked as repetitions
 	laneGates map[belay.GateID]bool // the gates in LaneGates

@@ -265,9 +265,10 @@ func checkRate(op string, n int, per belay.Duration) error {
 	return nil
 }
 
-// Outcome reports to the circuit breaker of a target how a run that named the target ended. The
-// command follows the end of the run. If a crash loses the command, a failure is not counted, and a
-// probe counts as failed when its time is over.
+// Outcome reports to the circuit breaker of a target how a run that named the target ended. It is
+// part of the command that ends the run, or follows it if that command's batch has not read the gate.
+// If a crash loses the command, a failure is not counted, and a probe counts as failed when its time
+// is over.
 type Outcome struct {
 	Target string
 	Failed bool
@@ -275,19 +276,25 @@ type Outcome struct {
 	Probe bool
 }
 
+func (c *Outcome) gate() belay.GateID { return belay.Gate(belay.GateTarget, c.Target) }
+
 // Need names the gate of the target, with the counts of its places and executions.
-func (c *Outcome) Need(n *Need) {
-	n.Counts = append(n.Counts, belay.Gate(belay.GateTarget, c.Target))
-}
+func (c *Outcome) Need(n *Need) { n.Counts = append(n.Counts, c.gate()) }
 
 func (c *Outcome) apply(w *world) (Reply, error) {
-	g := w.gate(belay.Gate(belay.GateTarget, c.Target))
+	g := w.gate(c.gate())
 	if g == nil {
 		return Reply{}, nil
 	}
 	if g.err != nil {
 		return Reply{}, g.err
 	}
+	c.count(w, g)
+	return Reply{}, nil
+}
+
+// count changes the circuit breaker of the gate.
+func (c *Outcome) count(w *world, g *gate) {
 	b := g.breaker(w.Now)
 	switch {
 	case c.Failed && (c.Probe || b.State == BreakerClosed):
@@ -296,5 +303,4 @@ func (c *Outcome) apply(w *world) (Reply, error) {
 		b.succeeded()
 	}
 	w.setBreaker(g, b)
-	return Reply{}, nil
 }

@@ -97,6 +97,8 @@ func (n *Need) Further(rows *Rows) Further {
 			}
 			if ready[e.ID] {
 				named(e, false)
+			} else if e.Gates.Target != "" && slices.Contains(n.Reporting, e.ID) {
+				gate(e.gateOf(PlaceTarget))
 			}
 		}
 	}

@@ -47,6 +47,9 @@ func (c *Settle) op() string { return "settle as " + c.Outcome.String() }
 // Need names the execution and the session, and the run if the command may be a repetition.
 func (c *Settle) Need(n *Need) {
 	needLease(n, c.Lease)
+	if c.Outcome == belay.OutcomeFailed || c.Outcome == belay.OutcomeTimedOut {
+		n.Reporting = append(n.Reporting, c.Lease.Execution)
+	}
 	if f := c.Failure; f != nil && f.Target != "" {
 		n.Counts = append(n.Counts, belay.Gate(belay.GateTarget, f.Target))
 		n.Specs = append(n.Specs, c.Lease.Execution) // for the priority in the target's line
@@ -78,7 +81,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	f := c.failure()
 	x := w.workers[c.Lease.Worker]
 	outside := x.Spec.External
-	w.report(e, c.Outcome, f.Class)
+	report := reportOf(e, c.Outcome, f.Class)
 	switch c.Outcome {
 	case belay.OutcomeSucceeded:
 		w.finish(e, belay.Succeeded, ended{outcome: c.Outcome})
@@ -103,6 +106,9 @@ func (c *Settle) apply(w *world) (Reply, error) {
 		w.finish(e, belay.Cancelled, ended{outcome: c.Outcome})
 	case belay.OutcomeLost: // check refuses this outcome, because an owner that settles its run is not lost
 	}
+	if report != nil {
+		w.report(report)
+	}
 	if outside {
 		w.endSession(x, belay.WorkerClosed, "its run has ended: "+c.Outcome.String())
 	}
@@ -113,16 +119,29 @@ func (c *Settle) apply(w *world) (Reply, error) {
 // the failure does not name. If the failure names the target, the execution waits at its gate.
 const circuitWait = 5 * time.Second
 
-// report adds a command that tells a target's circuit breaker how a run ended. A target is the name
-// of an external service that a run calls, such as "payments:charge".
-func (w *world) report(e *Execution, outcome belay.Outcome, class belay.Class) {
+// reportOf returns the report of a run's end to the circuit breaker of the target that the execution
+// names, or nil if the end of the run says nothing about a target. A target is the name of an external
+// service that a run calls, such as "payments:charge".
+func reportOf(e *Execution, how belay.Outcome, class belay.Class) *Outcome {
 	if e.Gates == nil || e.Gates.Target == "" {
-		return
+		return nil
 	}
 	probe := e.Places&PlaceTarget != 0
-	failed := (outcome == belay.OutcomeFailed || outcome == belay.OutcomeTimedOut) && blamesTarget(class)
-	if failed || probe && outcome == belay.OutcomeSucceeded {
-		w.follow(&Outcome{Target: e.Gates.Target, Failed: failed, Probe: probe})
+	failed := (how == belay.OutcomeFailed || how == belay.OutcomeTimedOut) && blamesTarget(class)
+	if !failed && !(probe && how == belay.OutcomeSucceeded) {
+		return nil
+	}
+	return &Outcome{Target: e.Gates.Target, Failed: failed, Probe: probe}
+}
+
+// report carries out the report of a run's end to a circuit breaker in the commit that ends the run, so
+// that a worker which claims after this commit finds the breaker in its new state. If the batch has
+// not read the gate, the report follows the commit.
+func (w *world) report(o *Outcome) {
+	if g := w.gate(o.gate()); g == nil || g.err != nil || !g.counted {
+		w.follow(o)
+	} else {
+		o.count(w, g)
 	}
 }
 
