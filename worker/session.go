@@ -143,8 +143,15 @@ func growStack() byte {
 	return room[len(os.Args)%len(room)]
 }
 
+// settle ends the run in the store. A run that failed keeps its slot until its failure is stored:
+// otherwise the worker could claim the next call of a target before the target's circuit breaker has
+// counted this failure.
 func (s *session) settle(r *run.Run) {
-	s.w.returned()
+	if r.Failed() {
+		defer s.w.returned()
+	} else {
+		s.w.returned()
+	}
 	if err := r.Settle(); err != nil && belay.CodeOf(err) != belay.CodeLeaseLost {
 		s.w.o.Log.Error("the end of a run could not be saved; the store will release the execution", "execution",
 			r.ID().Execution, "run", r.ID(), "error", err)

@@ -228,9 +228,9 @@ func (w *Worker) more() {
 }
 
 // free returns the number of executions that the worker can claim. A slot is free as soon as the
-// function of its run has returned, so that the worker claims the next execution while the result
-// of the last run is being stored. At most Concurrency runs may wait for their results to be
-// stored.
+// function of its run has returned without an error, so that the worker claims the next execution
+// while the result of the last run is being stored. At most Concurrency runs may wait for their
+// results to be stored.
 func (w *Worker) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

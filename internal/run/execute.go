@@ -62,6 +62,14 @@ func (r *Run) close() {
 	r.mu.Unlock()
 }
 
+// Failed reports, after Execute, whether the function of the run has failed by itself. A run that
+// suspends, is cancelled or gives its execution back has not failed.
+func (r *Run) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stop == stopNot && (r.result.err != nil || r.fault != nil)
+}
+
 // Settle ends the run in the store, unless the lease is lost. It must be called once, after
 // Execute. An error means that the store did not accept the outcome; the engine then takes the
 // execution back when the lease expires.

@@ -358,6 +358,34 @@ var gates = []testCase{
 		e.within("end", time.Since(e.began), down, down+40*time.Second)
 	}},
 
+	{"a worker claims nothing more for a target before its failure is counted", func(e *env) {
+		const down = 65 * time.Second
+		calls := 0 // by the only slot
+		e.hire(register("w", func(context.Context, any) (string, error) {
+			if time.Since(e.began) < down {
+				calls++
+				return "", errors.New("the target is down")
+			}
+			return "done", nil
+		}), func(o *worker.Options) { o.Concurrency = 1 })
+		var ids []belay.ExecutionID
+		for range 20 {
+			ids = append(ids, e.gated(belay.Gates{Target: "payments:charge"}))
+		}
+		e.sleep(20 * time.Second)
+		if g, err := e.b.Gate(e.ctx, "target:payments:charge"); err != nil || g.Open || g.Waiting != 20 || calls != 5 {
+			e.Errorf("after %d calls: %+v, %v", calls, g, err)
+		}
+		charged := 0
+		for _, id := range ids {
+			want(e, id, "done")
+			charged += e.wantState(id, belay.Succeeded).Attempt - 1
+		}
+		if calls != 5+2 || charged != calls { // one probe after 30 s and one after 60 s
+			e.Errorf("%d calls reached the target while it was down, and %d attempts were charged", calls, charged)
+		}
+	}},
+
 	{"errors that are not the target's do not open its breaker", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			return workflow.Step(ctx, "charge", func(context.Context) (string, error) {
