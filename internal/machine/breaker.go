@@ -16,7 +16,7 @@ const (
 	BreakerClosed BreakerState = "closed"
 	// BreakerOpen lets no execution through.
 	BreakerOpen BreakerState = "open"
-	// BreakerHalfOpen lets a few executions through as probes of the target.
+	// BreakerHalfOpen lets one execution at a time through as a probe of the target.
 	BreakerHalfOpen BreakerState = "half_open"
 )
 
@@ -28,8 +28,10 @@ const (
 	// breakerOpenFor is how long the breaker is open before it lets probes through, and how long a
 	// probe may take.
 	breakerOpenFor = 30 * time.Second
-	// breakerSuccesses is the number of probes that must succeed to close the breaker.
+	// breakerSuccesses is the number of probes that must succeed to close the breaker, and
+	// breakerProbes the number of probes that run at the same time.
 	breakerSuccesses = 2
+	breakerProbes    = 1
 )
 
 // Breaker is the circuit breaker of a target, the name of an external service that runs call.
@@ -66,7 +68,7 @@ func (b *Breaker) probes(held int) int {
 	if b.State != BreakerHalfOpen {
 		return 0
 	}
-	return max(0, breakerSuccesses-b.Successes-held-len(b.Probes))
+	return max(0, breakerProbes-held-len(b.Probes))
 }
 
 // failed counts a failure of the target.

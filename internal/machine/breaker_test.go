@@ -8,8 +8,8 @@ import (
 )
 
 // Rule: five failures within a minute open the circuit breaker of a target. While it is open, no
-// execution that names the target starts or is charged an attempt. After 30 s the breaker lets two
-// probes through; when both have succeeded, it lets all executions through.
+// execution that names the target starts or is charged an attempt. After 30 s the breaker lets one
+// probe at a time through; when two have succeeded, it lets all executions through.
 func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))

@@ -76,7 +76,7 @@ var gateSituations = []gateSituation{
 	{"target/open", "its breaker is open", "target:x", failures(5)},
 	{"target/over", "its breaker has been open for its time", "target:x",
 		failures(5, func(s *stage) { s.pass(breakerOpenFor) })},
-	{"target/half-open", "two probes were let through", "target:x", failures(5, (*stage).halfOpen)},
+	{"target/half-open", "a probe was let through", "target:x", failures(5, (*stage).halfOpen)},
 	{"target/one-passed", "one of two probes has succeeded", "target:x", failures(5, (*stage).halfOpen, func(s *stage) {
 		s.do(&Outcome{Target: "x", Probe: true})
 	})},

@@ -162,8 +162,8 @@ func isHalfOpen(g *machine.Gate) bool {
 	return g.Breaker != nil && g.Breaker.State == machine.BreakerHalfOpen
 }
 
-// probesToClose is the number of probes that must succeed to close a circuit breaker.
-const probesToClose = 2
+// probesAtOnce is the number of probes that a half-open circuit breaker lets run at the same time.
+const probesAtOnce = 1
 
 // opens returns the earliest moment, now or later, at which the gate has room for one more
 // execution if nothing changes, or 0 if there is no such moment.
@@ -180,7 +180,7 @@ func (r *gateRow) opens(now machine.Time) machine.Time {
 		return 0
 	case isOpen(g):
 		at = max(at, g.Breaker.NextRetryAt)
-	case isHalfOpen(g) && r.held+g.Breaker.Successes >= probesToClose:
+	case isHalfOpen(g) && r.held >= probesAtOnce:
 		return 0
 	}
 	if n, limited := limitOf(g); limited && r.held >= n {
