@@ -32,6 +32,7 @@ var roles = map[string]func() error{
 	"counter":     counterProcess,
 	"engine":      engineProcess,
 	"listener":    listenerProcess,
+	"tasks":       taskProcess,
 	"worker":      workerProcess,
 	"writers":     writersProcess,
 }

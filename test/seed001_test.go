@@ -1,0 +1,376 @@
+package test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/worker"
+)
+
+const (
+	taskTTL  = 2 * time.Second
+	taskBeat = 500 * time.Millisecond
+)
+
+// task is the input of the workflow "task", whose run makes the file Begun and then waits until
+// there is a file Free. The result is the name of the worker.
+type task struct {
+	Begun string `json:"begun"`
+	Free  string `json:"free"`
+}
+
+// taskProcess is a worker with one slot, whose only workflow is "task". It reports another machine as
+// its host, so that the engine can notice its death only by its missing heartbeats.
+func taskProcess() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	b, err := client.Dial(ctx, os.Getenv(urlEnv), client.Lazy(), client.Logger(quiet))
+	if err != nil {
+		return err
+	}
+	w := worker.New(b, worker.Options{
+		Name: os.Getenv(nameEnv), Concurrency: 1, TTL: taskTTL, Heartbeat: taskBeat, Grace: patience, Log: quiet,
+		Process: belay.Process{Host: "elsewhere.test", PID: os.Getpid()},
+	})
+	worker.Register(w, "task", func(ctx context.Context, in task) (string, error) {
+		if err := os.WriteFile(in.Begun, nil, 0o600); err != nil {
+			return "", err
+		}
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for !exists(in.Free) {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		}
+		return os.Getenv(nameEnv), nil
+	})
+	return errors.Join(w.Run(ctx), b.Close())
+}
+
+// tasks is a server to which a test submits executions of the workflow "task".
+type tasks struct {
+	*place
+	api
+	t *testing.T
+}
+
+func newTasks(t *testing.T, args ...string) tasks {
+	t.Helper()
+	t.Parallel()
+	p := newPlace(t)
+	_, a := p.serve(args...)
+	return tasks{p, a, t}
+}
+
+// hire starts a worker and waits until its session is open.
+func (s tasks) hire(name string) *started {
+	s.t.Helper()
+	x := s.start(s.role("tasks", urlEnv+"="+s.url, nameEnv+"="+name))
+	x.until("the worker is connected", func() bool { return s.state(name) == "open" })
+	return x
+}
+
+// state returns the state of a worker's session.
+func (s tasks) state(name string) string {
+	s.t.Helper()
+	r := s.reader()
+	defer r.Close()
+	all, err := r.Workers(s.t.Context())
+	must(s.t, err)
+	for _, w := range all {
+		if w.Name == name {
+			return w.State.String()
+		}
+	}
+	return ""
+}
+
+// submit submits a task. policy has the fields of its policy.
+func (s tasks) submit(name, policy string) belay.ExecutionID {
+	s.t.Helper()
+	if policy != "" {
+		policy = "," + policy
+	}
+	body := fmt.Sprintf(`{"workflow":"task","input":{"begun":%q,"free":%q}%s}`, s.path(name+".begun"),
+		s.path(name+".free"), policy)
+	return parse(s.t, s.want(http.StatusCreated, "POST", "/v1/executions", body).string("id"))
+}
+
+// begins waits until a worker runs a task.
+func (s tasks) begins(name string) {
+	s.t.Helper()
+	until(s.t, name+" runs", func() bool { return exists(s.path(name + ".begun")) })
+}
+
+// free lets a task succeed.
+func (s tasks) free(name string) {
+	s.t.Helper()
+	must(s.t, os.WriteFile(s.path(name+".free"), nil, 0o600))
+}
+
+// ended waits for the end of an execution.
+func (s tasks) ended(id belay.ExecutionID) answer {
+	s.t.Helper()
+	return s.want(http.StatusOK, "GET", "/v1/executions/"+id.String(), "", "Prefer", "wait=30")
+}
+
+// failed checks that an execution fails with this error.
+func (s tasks) failed(id belay.ExecutionID, text, by string) {
+	s.t.Helper()
+	x := s.ended(id)
+	if x.string("state") != "failed" || !strings.HasPrefix(x.string("error", "message"), text) ||
+		x.string("error", "failed_by") != by {
+		s.t.Errorf("want a failure %q by %s\n%s", text, by, x.text)
+	}
+}
+
+// finishedBy checks that a worker finishes an execution, and that no attempt was charged before.
+func (s tasks) finishedBy(id belay.ExecutionID, worker string) {
+	s.t.Helper()
+	x := s.ended(id)
+	if attempt, _ := x.at("attempt").(float64); x.string("state") != "succeeded" || x.string("output") != worker ||
+		attempt != 1 {
+		s.t.Errorf("want the output %q of the first attempt\n%s", worker, x.text)
+	}
+}
+
+// neverStarted checks that no worker has claimed an execution.
+func (s tasks) neverStarted(id belay.ExecutionID) {
+	s.t.Helper()
+	if all := s.history(id); count(all, "started") > 0 {
+		s.t.Errorf("a worker has claimed it\n%s", show(all))
+	}
+}
+
+// The errors of seed 001.
+const (
+	notPickedUp = "Execution timeout: worker did not pick up task within timeout"
+	noWorkers   = "no workers available"
+)
+
+// Rule: in each test scenario of seed 001 ("Worker Availability Handling"), with workers that pull
+// their work, the execution fails under the policy that the seed asks for, with the seed's error and
+// failed_by. Under the default policy it waits or runs again, and another worker finishes it.
+func TestSeed001(t *testing.T) {
+	t.Parallel()
+	for _, s := range []struct {
+		name          string
+		fail, recover func(t *testing.T)
+	}{
+		{"worker stops mid-execution", stopsAndFails, stopsAndRecovers},
+		{"worker never picks up the task", neverPicksUpAndFails, neverPicksUpAndRecovers},
+		{"all workers down", allDownAndFails, allDownAndRecovers},
+		{"worker stops gracefully", stopsGracefullyAndFails, stopsGracefullyAndRecovers},
+		{"message expires in queue", expiresAndFails, expiresAndRecovers},
+	} {
+		t.Run(s.name+"/fail", s.fail)
+		t.Run(s.name+"/recover", s.recover)
+	}
+}
+
+// stopsAndFails kills one worker, whose execution has the policy on_lost: fail, and stops another,
+// whose execution has a run timeout that is over before the worker's session expires.
+func stopsAndFails(t *testing.T) {
+	s := newTasks(t)
+	one := s.hire("one")
+	lost := s.submit("lost", `"on_lost":"fail"`)
+	s.begins("lost")
+	two := s.hire("two")
+	hung := s.submit("hung", `"run_timeout":"1s","cancel_grace":"100ms","max_attempts":1`)
+	s.begins("hung")
+	two.signal(syscall.SIGSTOP)
+	one.signal(syscall.SIGKILL)
+	s.failed(hung, "run timeout: the run lasted longer than 1s", "execution_timeout_monitor")
+	s.failed(lost, "worker one was lost: no heartbeat within its TTL of 2s", "reaper")
+	if state := s.state("one"); state != "lost" {
+		t.Errorf("the worker that stopped is %s", state)
+	}
+}
+
+func stopsAndRecovers(t *testing.T) {
+	s := newTasks(t)
+	one := s.hire("one")
+	killed := s.submit("killed", "")
+	s.begins("killed")
+	two := s.hire("two")
+	hung := s.submit("hung", "")
+	s.begins("hung")
+	two.signal(syscall.SIGSTOP)
+	one.signal(syscall.SIGKILL)
+	until(t, "both workers are lost", func() bool { return s.state("one") == "lost" && s.state("two") == "lost" })
+	s.free("killed")
+	s.free("hung")
+	s.hire("three")
+	for _, id := range []belay.ExecutionID{killed, hung} {
+		s.finishedBy(id, "three")
+		if all := s.history(id); count(all, "lost") != 1 {
+			t.Errorf("it was not lost once\n%s", show(all))
+		}
+	}
+	two.signal(syscall.SIGCONT)
+}
+
+// neverPicksUpAndFails: the only worker is connected and has no free slot.
+func neverPicksUpAndFails(t *testing.T) {
+	s := newTasks(t)
+	one := s.hire("one")
+	first := s.submit("first", `"start_timeout":"500ms"`)
+	s.begins("first")
+	second := s.submit("second", `"start_timeout":"500ms"`)
+	s.failed(second, notPickedUp, "execution_timeout_monitor")
+	s.neverStarted(second)
+	s.free("first") // a run that has begun is not subject to the start timeout
+	s.finishedBy(first, "one")
+	one.signal(syscall.SIGTERM)
+	one.wait(patience).want(0)
+}
+
+func neverPicksUpAndRecovers(t *testing.T) {
+	s := newTasks(t)
+	s.hire("one")
+	first := s.submit("first", "")
+	s.begins("first")
+	second := s.submit("second", "")
+	s.free("second")
+	s.failed(s.submit("short", `"start_timeout":"500ms"`), notPickedUp, "execution_timeout_monitor")
+	s.neverStarted(second) // it waits for longer than the other, and does not fail
+	s.hire("two")
+	s.finishedBy(second, "two")
+	s.free("first")
+	s.finishedBy(first, "one")
+}
+
+// allDownAndFails: no worker is connected when an execution is submitted; or the last worker dies
+// while one execution runs and another waits for its slot.
+func allDownAndFails(t *testing.T) {
+	s := newTasks(t, "--defaults-on-no-worker", "fail")
+	alone := s.submit("alone", "")
+	s.failed(alone, noWorkers, "dispatcher")
+	const slow = 30 * time.Second // the default of timeout_check_interval
+	if x := s.execution(alone); x.FinishedAt.Sub(x.CreatedAt) > slow/2 {
+		t.Errorf("it failed after %s, not immediately", x.FinishedAt.Sub(x.CreatedAt))
+	}
+	one := s.hire("one")
+	first := s.submit("first", "")
+	s.begins("first")
+	second := s.submit("second", "")
+	s.neverStarted(second)
+	one.signal(syscall.SIGKILL)
+	s.failed(second, noWorkers, "dispatcher")
+	s.failed(first, noWorkers, "dispatcher")
+}
+
+func allDownAndRecovers(t *testing.T) {
+	s := newTasks(t)
+	one := s.hire("one")
+	first := s.submit("first", "")
+	s.begins("first")
+	second := s.submit("second", "")
+	one.signal(syscall.SIGKILL)
+	until(t, "the worker is lost", func() bool { return s.state("one") == "lost" })
+	until(t, "explain says that no worker is there", func() bool {
+		return strings.Contains(s.belay("explain", second.String()).want(0).out, "no worker")
+	})
+	s.neverStarted(second)
+	s.free("first")
+	s.free("second")
+	s.hire("two")
+	s.finishedBy(first, "two")
+	s.finishedBy(second, "two")
+}
+
+// stopsGracefullyAndFails: a worker that drains takes nothing more, so that a new execution with the
+// policy on_no_worker: fail fails; and the run that the worker has finishes.
+func stopsGracefullyAndFails(t *testing.T) {
+	s := newTasks(t)
+	one := s.hire("one")
+	first := s.submit("first", "")
+	s.begins("first")
+	waiting := s.submit("waiting", `"on_no_worker":"fail"`)
+	s.neverStarted(waiting)
+	one.signal(syscall.SIGTERM)
+	s.failed(waiting, noWorkers, "dispatcher")
+	if state := s.state("one"); state != "draining" {
+		t.Errorf("the worker is %s", state)
+	}
+	s.failed(s.submit("late", `"on_no_worker":"fail"`), noWorkers, "dispatcher")
+	s.free("first")
+	s.finishedBy(first, "one")
+	one.wait(patience).want(0)
+	if state := s.state("one"); state != "drained" {
+		t.Errorf("the worker is %s", state)
+	}
+}
+
+func stopsGracefullyAndRecovers(t *testing.T) {
+	s := newTasks(t)
+	one := s.hire("one")
+	first := s.submit("first", "")
+	s.begins("first")
+	one.signal(syscall.SIGTERM)
+	until(t, "the worker drains", func() bool { return s.state("one") == "draining" })
+	second := s.submit("second", "")
+	s.free("first")
+	s.free("second")
+	s.finishedBy(first, "one")
+	one.wait(patience).want(0)
+	s.neverStarted(second) // its worker had a free slot in the meantime
+	s.hire("two")
+	s.finishedBy(second, "two")
+}
+
+// expiresAndFails: no worker claims an execution within the start timeout of the server, which is
+// the counterpart of a TTL of messages. The execution leaves a dead letter, and no worker that comes
+// later runs it.
+func expiresAndFails(t *testing.T) {
+	s := newTasks(t, "--defaults-start-timeout", "500ms")
+	id := s.submit("expired", "")
+	s.free("expired")
+	s.failed(id, notPickedUp, "execution_timeout_monitor")
+	until(t, "the metrics count the dead letter", func() bool {
+		return strings.Contains(s.want(http.StatusOK, "GET", "/metrics", "").text, `belay_dead_letters{reason="timeout"} 1`)
+	})
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(s.data, "belay.db")+"?mode=ro")
+	must(t, err)
+	defer db.Close()
+	var text string
+	var by int
+	must(t, db.QueryRow("SELECT message, failed_by FROM dead_letters WHERE execution = ? AND resolution IS NULL",
+		id[:]).Scan(&text, &by))
+	if !strings.HasPrefix(text, notPickedUp) || belay.FailedBy(by) != belay.FailedByMonitor {
+		t.Errorf("the dead letter says %q, by %s", text, belay.FailedBy(by))
+	}
+	s.hire("one")
+	later := s.submit("later", "")
+	s.free("later")
+	s.finishedBy(later, "one")
+	s.neverStarted(id)
+}
+
+func expiresAndRecovers(t *testing.T) {
+	s := newTasks(t)
+	id := s.submit("patient", "")
+	s.free("patient")
+	s.failed(s.submit("short", `"start_timeout":"500ms"`), notPickedUp, "execution_timeout_monitor")
+	s.neverStarted(id) // it waits for longer than the other, and does not fail
+	if state := s.execution(id).State; state != belay.Pending {
+		t.Errorf("it is %s", state)
+	}
+	s.hire("one")
+	s.finishedBy(id, "one")
+}
