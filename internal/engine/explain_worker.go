@@ -147,7 +147,7 @@ func (x *explainer) unfit(e *machine.Execution, connected []store.WorkerRow) {
 			w.Why)
 	}
 	wanted := fmt.Sprintf("workflow %q%s from queue %q%s", e.Workflow, version(e.Version), e.Queue, labels(x.lane()))
-	x.fact("it starts as soon as a worker connects that takes %s: start one", wanted)
+	x.fact("it starts as soon as a worker connects that takes %s; start such a worker", wanted)
 	if len(connected) > 0 {
 		x.fact("`belay workers ls -o json` shows what each worker takes; if the submission is wrong, "+
 			"`belay cancel %s` and submit it again", e.ID)

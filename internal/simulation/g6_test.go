@@ -34,7 +34,7 @@ func g6(f *finding) {
 
 func g6end(f *finding, v, before version) {
 	f.OK()
-	if strings.Contains(v.EndReason, "is gone") {
+	if strings.Contains(v.Why, "is gone") {
 		f.Count("death proven")
 		if at, dead := f.crashed[v.Spec.Process.PID]; !dead || at > v.c.real {
 			f.violation(nil, v.c, "%s was declared dead and lives", v.Spec.Name)

@@ -74,7 +74,7 @@ func g6accepted(f *finding) {
 	signs := f.signs()
 	for _, x := range f.shifts {
 		v := x.last()
-		if v.State != belay.WorkerLost || strings.Contains(v.EndReason, "is gone") || v.Spec.External {
+		if v.State != belay.WorkerLost || strings.Contains(v.Why, "is gone") || v.Spec.External {
 			continue
 		}
 		var least, most time.Duration
