@@ -167,10 +167,10 @@ func (x *explainer) broken(g *belay.GateDetail) {
 		x.fact("`belay breakers auto %s` closes it and lets it work by itself again", name)
 		return
 	case b.State == string(machine.BreakerHalfOpen):
-		x.fact("it opened because runs failed; now it lets a few runs through to try the target, and %d of them %s "+
+		x.fact("it opened because runs failed; now one run after the other tries the target, and %d of them %s "+
 			"succeeded", b.SuccessCount, hasHave(b.SuccessCount))
 		if !b.NextRetryAt.IsZero() {
-			x.fact("if the runs that try the target do not end within %s, it opens again",
+			x.fact("if the run that tries the target does not end within %s, it opens again",
 				ago(machine.At(b.NextRetryAt), x.now))
 		}
 		x.fact("no command is needed: it closes when enough runs have succeeded, and opens again if one of them fails")
@@ -178,7 +178,7 @@ func (x *explainer) broken(g *belay.GateDetail) {
 	default:
 		x.fact("it opened by itself %s ago, after %d failures; the last was %s ago", ago(x.now, machine.At(b.OpenedAt)),
 			b.FailureCount, ago(x.now, machine.At(b.LastFailedAt)))
-		x.fact("in %s it lets a few runs through to try the target, and closes if they succeed",
+		x.fact("in %s it lets one run after the other try the target, and closes when enough of them have succeeded",
 			ago(machine.At(b.NextRetryAt), x.now))
 	}
 	x.fact("find out whether the target works; if it does, `belay breakers close %s` lets all runs through, until "+
