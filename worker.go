@@ -41,6 +41,11 @@ type WorkerSpec struct {
 	Heartbeat Duration `json:"heartbeat,omitempty"`
 	Process   Process  `json:"process,omitzero"`
 	Version   string   `json:"version,omitempty"` // the version of the worker's program
+	// Health is the address at which the worker answers health probes (GET /healthz over HTTP), as
+	// IP:PORT, or as :PORT for the address from which the worker connects. A server probes only the
+	// address from which the worker connects, and addresses that its configuration allows. If Health
+	// is empty, or the worker's engine runs in its own process, the worker is never probed.
+	Health string `json:"health,omitempty"`
 	// External marks a session that Lock opened for an owner that is not a worker.
 	External bool `json:"external,omitempty"`
 }
@@ -58,9 +63,12 @@ const (
 	// WorkerCordoned: an operator has stopped the worker from claiming, until the operator allows it
 	// again. The worker keeps its runs.
 	WorkerCordoned
+	// WorkerUnhealthy: the last health probe of the worker has failed. The worker keeps its runs, and
+	// claims nothing until a probe succeeds.
+	WorkerUnhealthy
 )
 
-var workerStateNames = [...]string{"", "open", "draining", "closed", "drained", "lost", "cordoned"}
+var workerStateNames = [...]string{"", "open", "draining", "closed", "drained", "lost", "cordoned", "unhealthy"}
 
 // Ended reports whether the session has ended. An ended session stays ended.
 func (s WorkerState) Ended() bool { return s >= WorkerClosed && s <= WorkerLost }
@@ -111,7 +119,13 @@ type Worker struct {
 	EndReason   string      `json:"end_reason,omitempty"`
 	// Cordoned is nil unless State is WorkerCordoned.
 	Cordoned *Cordoned `json:"cordoned,omitempty"`
-	Running  int       `json:"running"`
+	// UnhealthySince is when the health probes of the worker began to fail, and HealthError is the
+	// error of the last failed probe, at most MaxName bytes without control characters. Both are
+	// zero if the last probe has succeeded, there was none, or the worker is draining. A cordoned
+	// worker is probed too.
+	UnhealthySince time.Time `json:"unhealthy_since,omitzero"`
+	HealthError    string    `json:"health_error,omitempty"`
+	Running        int       `json:"running"`
 }
 
 // Session is the answer to a WorkerSpec.

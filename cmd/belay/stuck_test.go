@@ -232,6 +232,16 @@ var stuckCases = []struct {
 		s.cordon(s.worker("builder-4"), "its disk is failing")
 		return s.submit()
 	}},
+	{"one worker is unhealthy, and one is cordoned and unhealthy", func(s *stage) belay.ExecutionID {
+		probed := func(w *belay.WorkerSpec) { w.Health = ":9090" }
+		first, second := s.worker("builder-1", probed), s.worker("builder-2", probed)
+		for _, w := range []belay.WorkerID{first, second} {
+			_, err := s.engine.Probed(s.ctx, w, "status 503: the disk is full")
+			s.ok(err)
+		}
+		s.cordon(second, "its disk is failing")
+		return s.submit()
+	}},
 	{"the workers run other workflows, versions and queues", func(s *stage) belay.ExecutionID {
 		s.worker("builder-1")
 		s.worker("builder-2", func(w *belay.WorkerSpec) {

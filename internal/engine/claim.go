@@ -114,7 +114,7 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	case over && !first:
 		d.unparkLocked(c)
 		return timeOver, nil
-	case gone || repeat || first && c.session.cordoned:
+	case gone || repeat || first && c.session.noClaims:
 		c.sent = d.engine.committer.send(d.commandLocked(c, nil))
 		return awaitAnswer, c.sent
 	}
@@ -140,12 +140,12 @@ func (d *dispatcher) won(c *claim, sent *call, won []machine.Claimed) {
 }
 
 // answered makes a claim that has won nothing wait again. The reply to its command says whether the
-// worker is draining or cordoned.
+// worker is draining, cordoned or unhealthy.
 func (d *dispatcher) answered(c *claim, r *machine.Reply) {
 	d.mu.Lock()
 	c.sent = nil
 	c.session.draining = c.session.draining || r.Heartbeat.Drain
-	c.session.cordoned = r.Cordoned
+	c.session.noClaims = r.NoClaims
 	d.mu.Unlock()
 }
 

@@ -152,9 +152,9 @@ func (c *claim) notifyClaim() {
 }
 
 // wants reports whether the claim may win executions: it has free slots, and its worker is
-// neither draining nor cordoned.
+// not draining, cordoned or unhealthy.
 func (c *claim) wants() bool {
-	return c.request.Slots > 0 && !c.session.draining && !c.session.cordoned
+	return c.request.Slots > 0 && !c.session.draining && !c.session.noClaims
 }
 
 // mayWinLocked reports whether any lane of the claim may have an execution that is due.

@@ -95,7 +95,16 @@ func (x *explainer) stuck(e *machine.Execution, c *claimers) {
 			} else {
 				x.fact("worker %q: %s", w.Spec.Name, deed(d.By, "cordoned", d.Since, d.Reason, x.now))
 			}
-			x.fact("`belay workers uncordon %s` lets this worker claim again", w.ID)
+			if _, failure := w.Failing(); failure == "" {
+				x.fact("`belay workers uncordon %s` lets this worker claim again", w.ID)
+				continue
+			}
+			x.unhealthy(w)
+			x.fact("`belay workers uncordon %s` and a probe that succeeds let this worker claim again", w.ID)
+		case belay.WorkerUnhealthy:
+			x.unhealthy(w)
+			x.fact("this worker claims again after a probe that succeeds: repair what the error says, or start another " +
+				"worker")
 		case belay.WorkerDraining:
 			x.fact("worker %q is draining: it finishes its runs, claims nothing more and ends; start another in its "+
 				"place", w.Spec.Name)
@@ -113,6 +122,13 @@ func (x *explainer) stuck(e *machine.Execution, c *claimers) {
 		x.fact("to start it sooner, start another worker, or one with more slots (`belay worker --concurrency N`)")
 		x.fact("`belay ls --state running` shows the runs")
 	}
+}
+
+// unhealthy says since when the health probes of the worker fail, and the error of the last one.
+func (x *explainer) unhealthy(w store.WorkerRow) {
+	since, failure := w.Failing()
+	x.fact("worker %q has been unhealthy for %s: its health probe at %s says: %s", w.Spec.Name, ago(x.now, since),
+		w.Spec.Health, failure)
 }
 
 // counts says how many workers do not claim, for each reason.

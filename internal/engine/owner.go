@@ -36,6 +36,14 @@ func (e *Engine) Cordon(ctx context.Context, c belay.Cordon) error {
 	return err
 }
 
+// Probed records the result of a health probe of a worker: failure says why the probe failed, and is
+// empty if it succeeded. Probed returns the new state of the session, or 0 if the probe has not
+// changed the state.
+func (e *Engine) Probed(ctx context.Context, id belay.WorkerID, failure string) (belay.WorkerState, error) {
+	r, err := e.do(ctx, &machine.Probe{Worker: id, Error: failure})
+	return r.Worker, err
+}
+
 // CloseWorker ends a session on its worker's request. It wakes the sweeper, which releases the
 // executions of the session.
 func (e *Engine) CloseWorker(ctx context.Context, id belay.WorkerID) error {

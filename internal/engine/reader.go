@@ -205,6 +205,19 @@ func (r *Reader) Workers(ctx context.Context) ([]belay.Worker, error) {
 	return out, nil
 }
 
+// Living lists the sessions with these ids that have not ended.
+func (r *Reader) Living(ctx context.Context, ids []belay.WorkerID) ([]belay.Worker, error) {
+	rows, err := r.store.Workers(ctx, store.WorkerQuery{IDs: ids, Living: true})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]belay.Worker, len(rows))
+	for i, w := range rows {
+		out[i] = workerView(w)
+	}
+	return out, nil
+}
+
 func workerView(w store.WorkerRow) belay.Worker {
 	v := machine.WorkerView(w.Worker)
 	v.Running = w.Running

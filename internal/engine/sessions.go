@@ -16,7 +16,7 @@ type session struct {
 	lanes     []*lane // lanes that the session may claim from, highest priority first
 	attention bool    // the worker should send a heartbeat, because the reply contains news for it
 	draining  bool    // the session may claim nothing
-	cordoned  bool    // the session may claim nothing for now; each new claim finds out again
+	noClaims  bool    // the session is cordoned or unhealthy; each new claim finds out again
 	waiting   *claim
 	running   int          // number of its runs, as far as this server knows; only a preference depends on it
 	won       int          // number of executions that the session's last claim won
@@ -110,7 +110,12 @@ func (d *dispatcher) opened(spec belay.WorkerSpec, state belay.WorkerState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.openedLocked(spec)
-	s.draining, s.cordoned = s.draining || state == belay.WorkerDraining, state == belay.WorkerCordoned
+	s.draining, s.noClaims = s.draining || state == belay.WorkerDraining, claimsNothing(state)
+}
+
+// claimsNothing reports whether a worker in this state claims nothing now, and may claim again later.
+func claimsNothing(s belay.WorkerState) bool {
+	return s == belay.WorkerCordoned || s == belay.WorkerUnhealthy
 }
 
 func (d *dispatcher) openedLocked(spec belay.WorkerSpec) *session {
@@ -133,7 +138,7 @@ func (d *dispatcher) changedLocked(w *machine.Worker) {
 		return
 	}
 	s := d.openedLocked(w.Spec)
-	if s.cordoned = w.State == belay.WorkerCordoned; !s.cordoned && s.waiting != nil {
+	if s.noClaims = claimsNothing(w.State); !s.noClaims && s.waiting != nil {
 		s.waiting.notifyClaim()
 	}
 	if w.State == belay.WorkerDraining {

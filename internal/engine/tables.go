@@ -39,7 +39,7 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 		return all | store.TableObjects
 	}
 	switch c := c.(type) {
-	case *machine.Heartbeat, *machine.Open, *machine.Drain, *machine.Cordon,
+	case *machine.Heartbeat, *machine.Open, *machine.Drain, *machine.Cordon, *machine.Probe,
 		*machine.End, *machine.Expire, *machine.Vacate:
 		return all | store.TableWorkers
 	case *machine.Renew, *machine.Claim, *machine.Lock, *machine.Schedule, *machine.Accept:

@@ -62,7 +62,7 @@ func (outcome) Schema(huma.Registry) *huma.Schema        { return words[belay.Ou
 func (class) Schema(huma.Registry) *huma.Schema          { return words[belay.Class](1, 5) }
 func (failedBy) Schema(huma.Registry) *huma.Schema       { return words[belay.FailedBy](1, 4) }
 func (checkpointKind) Schema(huma.Registry) *huma.Schema { return words[belay.CheckpointKind](1, 3) }
-func (workerState) Schema(huma.Registry) *huma.Schema    { return words[belay.WorkerState](1, 6) }
+func (workerState) Schema(huma.Registry) *huma.Schema    { return words[belay.WorkerState](1, 7) }
 
 func (trigger) Schema(huma.Registry) *huma.Schema {
 	return listed(belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook,

@@ -51,7 +51,8 @@ func (k *keeper) check() error {
 		if x.State.Ended() != (x.EndedAt != 0) || x.State == 0 || x.ExpiresAt < x.HeartbeatAt || x.ID != id {
 			f.add("session", "%s is inconsistent: %+v", id, *x)
 		}
-		if explained := x.State.Ended() || x.State == belay.WorkerCordoned; explained != (x.Why != "") {
+		explained := x.State.Ended() || x.State == belay.WorkerCordoned || x.State == belay.WorkerUnhealthy
+		if explained != (x.Why != "") || x.condition().Cordoned != nil && x.State != belay.WorkerCordoned {
 			f.add("session", "%s is %s because of %q", id, x.State, x.Why)
 		}
 	}

@@ -99,8 +99,8 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	if x.State == belay.WorkerDraining {
 		return Reply{Heartbeat: belay.HeartbeatReply{Drain: true}}, nil
 	}
-	if x.State == belay.WorkerCordoned {
-		return Reply{Cordoned: true}, nil
+	if !x.State.Claims() { // it is cordoned or unhealthy
+		return Reply{NoClaims: true}, nil
 	}
 	won := c.pick(w, x)
 	if len(won) > 0 {

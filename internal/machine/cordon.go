@@ -1,10 +1,6 @@
 package machine
 
-import (
-	"encoding/json"
-
-	"github.com/belaydev/belay"
-)
+import "github.com/belaydev/belay"
 
 // Cordon stops the claims of a worker until another Cordon, with Off, allows them again. It takes
 // back the executions that are scheduled to the worker, as Drain does; the worker keeps its runs.
@@ -31,16 +27,17 @@ func (c *Cordon) apply(w *world) (Reply, error) {
 	if x.Spec.External {
 		return Reply{}, refuseExternal(op, x)
 	}
-	state, why := belay.WorkerCordoned, ""
+	state, cond := belay.WorkerCordoned, x.condition()
 	if c.Off {
-		state = belay.WorkerOpen
+		state, cond.Cordoned = x.uncordoned(), nil
 	} else {
-		why = c.why(x, w.Now)
+		cond.Cordoned = &belay.Cordoned{Since: cordonedSince(x, w.Now).Time(), By: c.Actor, Reason: c.Reason}
 	}
+	why := cond.why()
 	switch {
 	case x.State == state && x.Why == why:
 		return Reply{}, nil
-	case x.State == belay.WorkerOpen, x.State == belay.WorkerCordoned:
+	case x.State == belay.WorkerOpen, x.State == belay.WorkerCordoned, x.State == belay.WorkerUnhealthy:
 	default:
 		return Reply{}, refuse(belay.CodeConflict, op, "worker %s is draining: it claims nothing more and will end",
 			x.Spec.Name)
@@ -53,31 +50,13 @@ func (c *Cordon) apply(w *world) (Reply, error) {
 	return Reply{Follow: w.unscheduled(x)}, nil
 }
 
-// why encodes who cordons the session, since when and why. The session of a cordoned worker keeps
-// the time at which the first Cordon was made.
-func (c *Cordon) why(x *Worker, now Time) string {
-	since := now
+// cordonedSince is when the first of the Cordons was made that have cordoned the session; now if it is
+// not yet cordoned.
+func cordonedSince(x *Worker, now Time) Time {
 	if was := x.cordoned(); was != nil && !was.Since.IsZero() {
-		since = At(was.Since)
+		return At(was.Since)
 	}
-	b, err := json.Marshal(belay.Cordoned{Since: since.Time(), By: c.Actor, Reason: c.Reason})
-	if err != nil {
-		panic(err) // a time and short texts can always be encoded
-	}
-	return string(b)
-}
-
-// cordoned returns since when the session is cordoned, by whom and why; nil if it is not cordoned. If
-// the stored text cannot be read, the answer is without these details, since the state is what counts.
-func (w *Worker) cordoned() *belay.Cordoned {
-	if w.State != belay.WorkerCordoned {
-		return nil
-	}
-	c := new(belay.Cordoned)
-	if err := json.Unmarshal([]byte(w.Why), c); err != nil {
-		return new(belay.Cordoned)
-	}
-	return c
+	return now
 }
 
 // unscheduled returns commands that take back the executions which are scheduled to a worker.

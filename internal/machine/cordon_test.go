@@ -75,9 +75,9 @@ func TestACordonWithUnreadableDetailsHolds(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	s.do(&Cordon{belay.Cordon{Worker: w, Reason: "why"}})
-	for _, text := range []string{"{", `{"since": 7}`, "null"} {
+	for _, text := range []string{"{", `{"cordoned": {"since": 7}}`, `{"since": "2026-01-02T03:04:05Z"}`, "null"} {
 		s.workers[w].Why = text
-		if r := s.do(s.claims(w, 1)); !r.Cordoned {
+		if r := s.do(s.claims(w, 1)); !r.NoClaims {
 			t.Errorf("with the details %q it claims", text)
 		}
 		if c := WorkerView(s.workers[w]).Cordoned; c == nil || c.Reason != "" {

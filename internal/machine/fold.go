@@ -217,8 +217,10 @@ type Reply struct {
 	Heartbeat belay.HeartbeatReply
 	Object    *Object // a copy, in its state after the command
 	Target    belay.TargetAnswer
-	// Cordoned says that a claim won nothing because its worker is cordoned.
-	Cordoned bool
+	// NoClaims says that a claim won nothing because its worker is cordoned or unhealthy.
+	NoClaims bool
+	// Worker is the new state of a session, if a health probe has changed it.
+	Worker belay.WorkerState
 	// Shut are the lanes of a claim whose queue or workflow has a shut gate.
 	Shut []ShutLane
 	// Follow are commands that change other rows as a consequence of this command. If this process

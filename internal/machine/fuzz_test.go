@@ -75,7 +75,7 @@ func requiredEvents() []string {
 		"Lock refused: idempotency_mismatch", "Renew", "Vacate", "Vacate repeated", "Vacate refused: conflict",
 		"reopened by a lock", "lost outside",
 		"letter lost", "letter max_retries", "letter permanent_error", "letter timeout",
-		"letter no_worker", "NoWorker", "Cordon",
+		"letter no_worker", "NoWorker", "Cordon", "Probe",
 	}
 	for _, c := range []string{"Save", "Settle", "Renew"} {
 		if all = append(all, c); c != "Renew" {

@@ -342,15 +342,23 @@ func (p *player) session() {
 		}
 		p.send(&Open{belay.WorkerSpec{
 			ID: p.workers[i], Name: "w", Workflows: []belay.Registration{{Workflow: "job"}},
-			TTL: within(time.Duration(5+15*i) * time.Second),
+			TTL: within(time.Duration(5+15*i) * time.Second), Health: ":9090",
 		}})
 	default:
 		p.send([]Command{
-			&Drain{w}, &End{Worker: w}, &End{Worker: w, Dead: "it is dead"}, &Expire{w}, &Mark{},
-			&Cordon{belay.Cordon{Worker: w, Reason: [...]string{"", "why"}[p.now%2]}}, &Expire{w},
+			&Drain{w}, &End{Worker: w}, &End{Worker: w, Dead: "it is dead"}, &Mark{}, &Expire{w},
+			&Cordon{belay.Cordon{Worker: w, Reason: [...]string{"", "why"}[p.now%2]}}, &Probe{w, otherHealth(x)},
 			&Cordon{belay.Cordon{Worker: w, Off: true}},
 		}[p.n(8)])
 	}
+}
+
+// otherHealth is the result of a probe that changes the health of a session.
+func otherHealth(x *Worker) string {
+	if _, failure := x.Failing(); failure != "" {
+		return ""
+	}
+	return "503"
 }
 
 // sweep sends the commands that are due by the rows, as the engine's sweeper does.

@@ -282,9 +282,9 @@ func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []C
 }
 
 // rank is the position of a session's state in the order in which states follow each other. A worker
-// may be cordoned and uncordoned while its session is open.
+// may be cordoned and uncordoned, and unhealthy and healthy, while its session is open.
 func rank(s belay.WorkerState) belay.WorkerState {
-	if s == belay.WorkerCordoned {
+	if s == belay.WorkerCordoned || s == belay.WorkerUnhealthy {
 		return belay.WorkerOpen
 	}
 	return s

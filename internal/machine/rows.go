@@ -339,8 +339,8 @@ type Worker struct {
 	HeartbeatAt Time
 	ExpiresAt   Time
 	EndedAt     Time
-	// Why is the reason for which the session has ended or, while it is cordoned, an encoded
-	// belay.Cordoned. It is empty in the other states.
+	// Why is the reason for which the session has ended. While the session lives, Why has the parts
+	// of a [condition]; it is empty if there are none.
 	Why        string
 	ClaimNo    int64 // the last claim that won an execution
 	ClaimFloor int64 // the worker ignores the replies to claims up to this number

@@ -79,7 +79,8 @@ func (c *Accept) apply(w *world) (Reply, error) {
 	if mine && e.State == belay.Running {
 		return Reply{Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil
 	}
-	if !mine || e.State != belay.Scheduled || !x.State.Claims() {
+	// A failing health probe takes nothing from a worker, so the worker may still accept.
+	if !mine || e.State != belay.Scheduled || !x.State.Claims() && x.State != belay.WorkerUnhealthy {
 		return Reply{}, w.illegal(op, e, "it is not scheduled to this worker with this token")
 	}
 	w.advance(e)

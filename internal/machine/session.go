@@ -106,6 +106,9 @@ func (c *Open) check(op string) error {
 		return refuse(belay.CodeInvalid, op, "a heartbeat every %s cannot keep a TTL of %s alive", s.Heartbeat.D(),
 			s.TTL.D())
 	}
+	if err := checkName(op, "the address for health probes", c.Health, false); err != nil {
+		return err
+	}
 	return checkLabels(op, "labels", c.Labels)
 }
 

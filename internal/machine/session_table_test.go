@@ -25,6 +25,15 @@ var sessionSituations = []struct {
 		s.do(&Cordon{belay.Cordon{Worker: id}})
 		s.pass(time.Minute)
 	}},
+	{"cordoned/unhealthy", func(s *stage, id belay.WorkerID) {
+		s.do(&Cordon{belay.Cordon{Worker: id}})
+		s.do(&Probe{Worker: id, Error: "refused"})
+	}},
+	{"unhealthy", func(s *stage, id belay.WorkerID) { s.do(&Probe{Worker: id, Error: "refused"}) }},
+	{"unhealthy/overdue", func(s *stage, id belay.WorkerID) {
+		s.do(&Probe{Worker: id, Error: "refused"})
+		s.pass(time.Minute)
+	}},
 	{"draining", func(s *stage, id belay.WorkerID) { s.do(&Drain{id}) }},
 	{"draining/overdue", func(s *stage, id belay.WorkerID) {
 		s.do(&Drain{id})
@@ -68,6 +77,9 @@ var sessionCommands = []sessionCommand{
 	{"drain", func(_ *stage, id belay.WorkerID) Command { return &Drain{id} }},
 	{"cordon", func(_ *stage, id belay.WorkerID) Command { return &Cordon{belay.Cordon{Worker: id}} }},
 	{"uncordon", func(_ *stage, id belay.WorkerID) Command { return &Cordon{belay.Cordon{Worker: id, Off: true}} }},
+	{"probe fails", func(_ *stage, id belay.WorkerID) Command { return &Probe{Worker: id, Error: "refused"} }},
+	{"probe fails otherwise", func(_ *stage, id belay.WorkerID) Command { return &Probe{Worker: id, Error: "503"} }},
+	{"probe succeeds", func(_ *stage, id belay.WorkerID) Command { return &Probe{Worker: id} }},
 	{"end", func(_ *stage, id belay.WorkerID) Command { return &End{Worker: id} }},
 	{"end by a proof of death", func(_ *stage, id belay.WorkerID) Command {
 		return &End{Worker: id, Dead: "no such process"}
@@ -110,7 +122,7 @@ func TestEverySessionCommandInEverySituation(t *testing.T) {
 					if strings.HasPrefix(at.name, "outside") {
 						s.do(s.lock(id, s.submit(external)))
 					} else {
-						id = s.worker("w")
+						id = s.worker("w", func(w *belay.WorkerSpec) { w.Health = ":9090" })
 						s.do(&Schedule{Execution: s.submit(), Worker: id, Secret: belay.Secret{7}})
 					}
 					s.pass(time.Second)
@@ -144,6 +156,10 @@ func sessionOutcome(before, after *Worker, c *Changes, r Reply) string {
 		out = append(out, after.State.String())
 		if before == nil || before.ExpiresAt != after.ExpiresAt {
 			out = append(out, "renewed")
+		}
+		since, failure := after.Failing()
+		if before != nil && before.condition().HealthError != failure && failure != "" {
+			out = append(out, failure+" since "+strconv.Itoa(int(since-before.OpenedAt)/1e6))
 		}
 	}
 	for _, run := range c.Runs {

@@ -212,6 +212,8 @@ func WorkerView(w *Worker) belay.Worker {
 	}
 	if w.State.Ended() {
 		v.EndReason = w.Why
+	} else if since, failure := w.Failing(); failure != "" {
+		v.UnhealthySince, v.HealthError = since.Time(), failure
 	}
 	return v
 }

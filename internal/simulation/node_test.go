@@ -195,6 +195,8 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("heartbeat %x %d", c.Worker, c.ClaimSeen)
 	case *machine.Cordon:
 		return fmt.Sprintf("cordon %x %v %s %s", c.Worker, c.Off, c.Actor, c.Reason)
+	case *machine.Probe:
+		return fmt.Sprintf("probe %x %q", c.Worker, c.Error)
 	case *machine.Drain:
 		return fmt.Sprintf("drain %x", c.Worker)
 	case *machine.End:

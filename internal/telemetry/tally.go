@@ -143,7 +143,9 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		send(overdue, t.Overdue[s], s.String())
 	}
 	ch <- prometheus.MustNewConstMetric(oldest, prometheus.GaugeValue, t.OldestDue.Seconds())
-	for _, s := range []belay.WorkerState{belay.WorkerOpen, belay.WorkerDraining, belay.WorkerCordoned} {
+	for _, s := range []belay.WorkerState{
+		belay.WorkerOpen, belay.WorkerCordoned, belay.WorkerUnhealthy, belay.WorkerDraining,
+	} {
 		send(workers, t.Workers[s], s.String())
 	}
 }

@@ -2727,6 +2727,8 @@ export interface components {
             /** Format: date-time */
             expires_at: string;
             external?: boolean;
+            health?: string;
+            health_error?: string;
             /** @example 90s */
             heartbeat?: string;
             /** Format: date-time */
@@ -2748,7 +2750,7 @@ export interface components {
             /** Format: int64 */
             running: number;
             /** @enum {string} */
-            state: "open" | "draining" | "closed" | "drained" | "lost" | "cordoned";
+            state: "open" | "draining" | "closed" | "drained" | "lost" | "cordoned" | "unhealthy";
             /** @example 90s */
             ttl?: string;
             /**
@@ -2756,6 +2758,8 @@ export interface components {
              * @description ttl in milliseconds.
              */
             ttl_ms?: number;
+            /** Format: date-time */
+            unhealthy_since?: string;
             version?: string;
             workflows: components["schemas"]["Registration"][];
         };
@@ -2772,6 +2776,7 @@ export interface components {
             /** Format: int64 */
             capacity: number;
             external?: boolean;
+            health?: string;
             /** @example 90s */
             heartbeat?: string;
             /**

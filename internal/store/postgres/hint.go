@@ -64,9 +64,9 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 		}
 	}
 	for _, x := range c.Workers {
-		// A cordoned worker need not send a heartbeat at once; a server that does not know of the cordon
-		// learns of it from the reply to the worker's next claim.
-		if x.State != belay.WorkerOpen && x.State != belay.WorkerCordoned {
+		// A cordoned or unhealthy worker need not send a heartbeat at once; a server that does not know of
+		// the change learns of it from the reply to the worker's next claim.
+		if x.State == belay.WorkerDraining || x.State.Ended() {
 			t.worker(x.ID)
 		}
 		if x.New {

@@ -109,7 +109,7 @@ func (w *walker) openWorker() machine.Command {
 	s := belay.WorkerSpec{
 		ID: w.fresh(), Name: "worker", Queues: []string{"default", "q"}, Capacity: 4,
 		Workflows: []belay.Registration{{Workflow: "w"}, {Workflow: "v"}},
-		TTL:       one(w, 0, 2*belay.Duration(time.Second)),
+		TTL:       one(w, 0, 2*belay.Duration(time.Second)), Health: ":9090",
 	}
 	if w.chance(4) {
 		s.Labels = map[string]string{"gpu": "yes"}
@@ -333,6 +333,9 @@ func (w *walker) drain() machine.Command {
 			c.Reason = "its disk is failing"
 		}
 		return &machine.Cordon{Cordon: c}
+	}
+	if w.chance(2) {
+		return &machine.Probe{Worker: w.worker(), Error: one(w, "", "refused", "503 \x1b[2Jno disk")}
 	}
 	return &machine.Drain{Worker: w.worker()}
 }

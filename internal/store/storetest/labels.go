@@ -21,7 +21,7 @@ var labels = []string{
 	"repeated cancel",
 	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key",
 	"repeated revoke key", "submit with gates", "set gate", "repeated set gate", "admit", "outcome", "call target",
-	"no worker", "cordon", "uncordon", "cancel replaced",
+	"no worker", "cordon", "uncordon", "cancel replaced", "failed probe", "probe",
 }
 
 // label names the kind of a command.
@@ -77,6 +77,11 @@ func label(c machine.Command) string {
 			return "uncordon"
 		}
 		return "cordon"
+	case *machine.Probe:
+		if c.Error != "" {
+			return "failed probe"
+		}
+		return "probe"
 	case *machine.Drain:
 		return "drain"
 	case *machine.Heartbeat:

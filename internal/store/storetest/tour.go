@@ -20,6 +20,7 @@ func tour(w *walker) {
 	worker := belay.WorkerID(w.fresh())
 	open := &machine.Open{WorkerSpec: belay.WorkerSpec{
 		ID: worker, Name: "worker", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9,
+		Health: ":9090",
 	}}
 	g.must(open)
 	g.must(open)
@@ -274,6 +275,8 @@ func (g *guide) sessions(worker belay.WorkerID) {
 	g.must(accept)
 	g.must(&machine.Cordon{Cordon: belay.Cordon{Worker: worker}})
 	g.must(&machine.Cordon{Cordon: belay.Cordon{Worker: worker, Off: true}})
+	g.must(&machine.Probe{Worker: worker, Error: "refused"})
+	g.must(&machine.Probe{Worker: worker})
 	g.must(&machine.Drain{Worker: worker})
 	g.must(&machine.End{Worker: worker})
 	alone := g.submitted(belay.Policy{OnNoWorker: belay.FailNoWorker})

@@ -153,7 +153,7 @@ var (
 
 	// Workers has two columns that are written with the others but read separately: the spec, which
 	// is parsed once for all rows with an equal spec, and the TTL of the spec. The column end_reason
-	// also has the reason for the state of a session that has not ended.
+	// also says why a session that has not ended claims nothing.
 	Workers = &Table[machine.Worker]{"workers", []Column[machine.Worker]{
 		id("id", Kept, func(x *machine.Worker) []byte { return x.ID[:] }),
 		integer("state", Int2, Kept, func(x *machine.Worker) *belay.WorkerState { return &x.State }),
