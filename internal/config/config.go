@@ -2,6 +2,7 @@ package config
 
 import (
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ type Config struct {
 	Grace          time.Duration
 	Concurrency    int
 	CheckInterval  time.Duration
+	HealthInterval time.Duration  // between two health probes of a worker; 0 probes no worker
+	HealthAllow    []netip.Prefix // networks in which workers are probed that connect from elsewhere
+	Worker         Worker
 	Defaults       Defaults
 	Log            Log
 	Limits         Limits
@@ -32,6 +36,10 @@ type Config struct {
 
 	values map[string]Value // the source of each key's value, by the name of the key
 }
+
+// Worker is the configuration of the sessions of the workers in this process. 0 means the default of
+// package worker.
+type Worker struct{ TTL, Heartbeat time.Duration }
 
 // Defaults are the values of policy fields that submissions leave out.
 type Defaults struct {
@@ -139,7 +147,7 @@ func Default() *Config {
 		Data:          "belay-data",
 		Retention:     30 * 24 * time.Hour,
 		Grace:         30 * time.Second,
-		CheckInterval: 30 * time.Second,
+		CheckInterval: 30 * time.Second, HealthInterval: 30 * time.Second,
 		Defaults: Defaults{
 			MaxAttempts: belay.DefaultMaxAttempts, BackoffBase: belay.DefaultBackoffBase.D(),
 			BackoffCap: belay.DefaultBackoffCap.D(), ScheduledTimeout: belay.DefaultScheduled.D(),

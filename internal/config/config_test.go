@@ -98,6 +98,8 @@ func TestEveryKeyCanBeSetByFileEnvironmentAndFlag(t *testing.T) {
 		"limits.streams": "11", "limits.waiting": "12", "limits.header_timeout": "3s", "limits.read_timeout": "4s",
 		"limits.idle_timeout": "5s", "timeout_check_interval": "45s", "defaults.max_attempts": "5",
 		"defaults.backoff_base": "2s", "defaults.backoff_cap": "40s", "defaults.start_timeout": "5m",
+		"health_check_interval": "10s", "health_check_allow": "10.20.0.0/16,fd00:1::/32", "worker.ttl": "1m",
+		"worker.heartbeat":           "20s",
 		"defaults.scheduled_timeout": "4m", "defaults.on_no_worker": "fail",
 	}
 	for _, k := range config.Keys() {

@@ -3,6 +3,8 @@ package config
 import (
 	"strings"
 	"time"
+
+	"github.com/belaydev/belay"
 )
 
 // Key is one setting of the configuration.
@@ -57,6 +59,23 @@ var keys = append([]Key{
 		"no timer has reported them. Timers report them at once, so a look finds something only after a crash " +
 		"or a lost message.",
 		of: func(c *Config) kind { return duration{&c.CheckInterval, time.Second, time.Hour} }},
+	{Name: "health_check_interval", Doc: "How often the server probes the health of a worker that exposes /healthz " +
+		"(belay worker --health) and connects to this server. A worker whose probe fails gets no new work until a " +
+		"probe succeeds; it keeps its runs. 0 turns the probes off.",
+		of: func(c *Config) kind { return optional{duration{&c.HealthInterval, time.Second, time.Hour}} }},
+	{Name: "health_check_allow", Doc: "Networks in which the server probes workers even if they connect from another " +
+		"address, for example through a proxy. Unless set, the server probes a worker only at the address from " +
+		"which the worker connects.",
+		of: func(c *Config) kind { return networks{&c.HealthAllow} }},
+	{Name: "worker.ttl", Doc: "How long the session of a worker in this process is valid after a heartbeat; after " +
+		"that time other workers get its executions. 0 for three heartbeats, or 15s if worker.heartbeat is 0 too. " +
+		"The flag --ttl of belay worker has precedence.",
+		of: func(c *Config) kind { return optional{duration{&c.Worker.TTL, belay.MinTTL.D(), belay.MaxTTL.D()}} }},
+	{Name: "worker.heartbeat", Doc: "The interval between the heartbeats of a worker in this process; 0 for a third " +
+		"of worker.ttl. The flag --heartbeat of belay worker has precedence.",
+		of: func(c *Config) kind {
+			return optional{duration{&c.Worker.Heartbeat, belay.MinHeartbeat.D(), belay.MaxTTL.D()}}
+		}},
 	{Name: "defaults.max_attempts", Doc: "The number of failed attempts after which an execution fails, for " +
 		"submissions that leave max_attempts out. This key and the other defaults apply when an execution is " +
 		"submitted to this server; set them alike on all servers of a database.",

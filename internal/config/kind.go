@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -121,6 +122,19 @@ func (k duration) show() string { return brief(*k.to) }
 func (duration) word() string   { return "duration" }
 func (duration) tags() []string { return []string{"!!str", "!!int", "!!float"} }
 
+// optional is a duration that may also be 0, which is below the least duration.
+type optional struct{ duration }
+
+func (k optional) set(s string) bool {
+	var d time.Duration
+	if !(duration{&d, 0, k.most}).set(s) || d != 0 && d < k.least {
+		return false
+	}
+	*k.to = d
+	return true
+}
+func (k optional) want() string { return k.duration.want() + ", or 0" }
+
 // brief formats a duration without the trailing zero units that Go writes: 15m, not 15m0s.
 func brief(d time.Duration) string {
 	s := d.String()
@@ -229,6 +243,39 @@ func isOrigin(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && u.Hostname() != "" && u.Host == host && !strings.HasSuffix(host, ":")
 }
+
+// networks are networks of IP addresses.
+type networks struct{ to *[]netip.Prefix }
+
+// set reads a text in which commas separate the networks. An address stands for itself alone.
+func (k networks) set(s string) bool {
+	var all []netip.Prefix
+	for item := range strings.SplitSeq(s, ",") {
+		item = strings.TrimSpace(item)
+		if a, err := netip.ParseAddr(item); err == nil {
+			item = fmt.Sprintf("%s/%d", a, a.BitLen())
+		}
+		p, err := netip.ParsePrefix(item)
+		if err != nil || p != p.Masked() || p.Addr().Is4In6() {
+			return false
+		}
+		all = append(all, p)
+	}
+	*k.to = all
+	return true
+}
+func (networks) want() string {
+	return "networks or addresses, such as 10.20.0.0/16, fd00:1::/32 or 192.0.2.7"
+}
+func (k networks) show() string {
+	all := make([]string, len(*k.to))
+	for i, p := range *k.to {
+		all[i] = p.String()
+	}
+	return strings.Join(all, ",")
+}
+func (networks) word() string   { return "list" }
+func (networks) tags() []string { return []string{"!!seq"} }
 
 type choice struct {
 	to   *string
