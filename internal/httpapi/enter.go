@@ -42,6 +42,9 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 	}
 	rep.routed = true
 	in := &admitted{id: w.Header().Get(wire.HeaderRequest)}
+	if a.o.Prober != nil && rt.tag == "workers" {
+		in.from = workerAddress(r)
+	}
 	r = r.WithContext(context.WithValue(r.Context(), admittedKey{}, in))
 	defer in.end()
 	r, err := in.present(r, rt)

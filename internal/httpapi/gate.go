@@ -83,8 +83,9 @@ type admitted struct {
 	leave  func()
 	id     string // the id of the request
 	quota  quota
-	token  string // the stream token of the request
-	opened bool   // the stream token was valid when the stream was opened
+	token  string     // the stream token of the request
+	opened bool       // the stream token was valid when the stream was opened
+	from   netip.Addr // the address from which a worker connects; see workerAddress
 }
 
 type admittedKey struct{}

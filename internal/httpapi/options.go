@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -34,6 +35,15 @@ type Rate struct {
 // request.
 var DefaultRate = Rate{PerSecond: 10_000, Burst: 20_000}
 
+// Prober probes the health of workers at the addresses that they name when they open a session. The
+// argument from is the address from which the worker connects, or the zero Addr if it is unknown.
+type Prober interface {
+	// Heard is called after each opened session and each heartbeat.
+	Heard(w belay.WorkerID, from netip.Addr)
+	// Warning says why a worker that names the address health will not be probed; empty if it will.
+	Warning(health string, from netip.Addr) string
+}
+
 // Options of the API; the zero value of each field is a useful default.
 type Options struct {
 	// Keys finds the key of each request. Every caller is let in if Keys is nil, if InsecureNoAuth
@@ -52,6 +62,8 @@ type Options struct {
 	// Hire is called when a worker opens a session without a key while no key is needed, except
 	// over a unix socket. Its error refuses the session. nil accepts all workers.
 	Hire func(*belay.WorkerSpec) error
+	// Prober probes the health of workers. nil probes no worker.
+	Prober Prober
 	// Admit judges submissions by the name of their workflow, on every route; the submissions of a
 	// workflow without an Admission are not judged.
 	Admit map[string]Admission

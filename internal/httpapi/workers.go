@@ -137,6 +137,10 @@ func (a *api) openWorker(ctx context.Context, in *openRequest) (*sessionReply, e
 	}
 	ctx, replayed := belay.WithReplay(ctx)
 	s, err := a.b.OpenWorker(ctx, spec)
+	if err == nil {
+		a.heard(ctx, s.ID)
+		s.Warning = a.warning(ctx, spec.Health, s.Warning)
+	}
 	out := &sessionReply{
 		Status: http.StatusCreated, Location: "/v1/workers/" + s.ID.String(), Replayed: yes(replayed), Body: s,
 	}
@@ -197,6 +201,7 @@ func (a *api) heartbeat(ctx context.Context, r *http.Request, body *wire.Heartbe
 	if err != nil {
 		return nil, err
 	}
+	a.heard(ctx, id)
 	w := wire.HeartbeatReplyOf(reply)
 	return &w, nil
 }

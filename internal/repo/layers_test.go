@@ -70,6 +70,9 @@ var layers = map[string]layer{
 	// Reads files with secrets, and refuses those that other users can read or change.
 	"internal/secret": {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
 
+	// Asks workers for their health over HTTP.
+	"internal/probe": {down: []string{"."}},
+
 	// Finds the process at the other end of a connection within this machine.
 	"internal/peer": {modules: []string{"golang.org/x/sys"}},
 
@@ -155,7 +158,7 @@ var layers = map[string]layer{
 	"internal/server": {
 		down: []string{
 			".", "embedded", "internal/agent/agentapi", "internal/config", "internal/engine", "internal/httpapi",
-			"internal/peer", "internal/secret",
+			"internal/peer", "internal/probe", "internal/secret",
 			"internal/telemetry", "internal/webui",
 		},
 	},

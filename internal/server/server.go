@@ -16,6 +16,7 @@ import (
 	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/internal/probe"
 	"github.com/belaydev/belay/internal/telemetry"
 	"github.com/belaydev/belay/internal/webui"
 )
@@ -31,6 +32,7 @@ type Engine interface {
 	// Crowded returns an error, with the reason, if the engine takes no new work at the moment.
 	Crowded() error
 	telemetry.Living
+	probe.Sessions
 }
 
 // Options of a server.
@@ -75,6 +77,7 @@ type Server struct {
 	metrics *telemetry.Metrics
 
 	reading  *httpapi.Reading // shared by all listeners
+	prober   *probe.Prober    // shared by all listeners; nil if the configuration turns health probes off
 	stopping chan struct{}    // closed when the server begins to stop
 	stop     sync.Once
 
@@ -89,10 +92,14 @@ func New(cfg *config.Config, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Server{
+	s := &Server{
 		cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), reading: httpapi.NewReading(),
 		stopping: make(chan struct{}),
 	}
+	if cfg.HealthInterval > 0 {
+		s.prober = probe.New(cfg.HealthInterval, probe.Rules{Allow: cfg.HealthAllow}, o.Log)
+	}
+	return s
 }
 
 // Engine returns the options with which the program must open the engine for this server.
@@ -136,8 +143,13 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 		})
 		agents, admit[agentapi.Workflow] = s.agents.Routes(stopping), s.agents.Admit
 	}
+	var prober httpapi.Prober
+	if s.prober != nil {
+		prober = s.prober
+	}
 	return httpapi.Options{
-		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
+		Prober: prober,
+		Keys:   b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
 		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit,
 		Pages:    webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
 		Crowded:  b.Crowded,
@@ -199,6 +211,14 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	go func() { ended <- s.serve(h, l) }()
+	if s.prober != nil {
+		var probes sync.WaitGroup
+		probes.Go(func() { s.prober.Run(running, b) })
+		defer func() {
+			end()
+			probes.Wait()
+		}()
+	}
 	for _, service := range s.opt.Services {
 		go func() { ended <- service(running) }()
 	}

@@ -1,0 +1,89 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// timeLimit is how long a worker may take to answer a probe.
+const timeLimit = 3 * time.Second
+
+// headerError is the header in which a worker says why it is not healthy.
+const headerError = "Belay-Health"
+
+// mostText is the largest size of a text in an answer that the server uses, in bytes.
+const mostText = 200
+
+// errOurs means that a probe has no result because of the server itself.
+var errOurs = errors.New("the server could not send the probe")
+
+// client sends probes. A connection serves one probe, because workers are probed rarely.
+var client = &http.Client{
+	Transport: &http.Transport{
+		DialContext: (&net.Dialer{}).DialContext, DisableKeepAlives: true, DisableCompression: true,
+		MaxResponseHeaderBytes: 4 << 10,
+	},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// ask sends one probe. It returns the reason for which the worker is not healthy, empty if it is
+// healthy. The error means that there is no result.
+func ask(ctx context.Context, to netip.AddrPort, limit time.Duration) (failure string, err error) {
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(within, http.MethodGet, "http://"+to.String()+"/healthz", http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("User-Agent", "belay-health-probe")
+	began := time.Now()
+	answer, err := client.Do(r)
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err == nil:
+		_ = answer.Body.Close() // unread
+		return judge(answer), nil
+	case within.Err() != nil && time.Since(began) > limit+limit/2:
+		return "", errOurs // this process or machine stood still, and not the worker
+	case within.Err() != nil:
+		return fmt.Sprintf("no answer within %s", limit), nil
+	}
+	var dial *net.OpError
+	var number syscall.Errno
+	switch {
+	case !errors.As(err, &dial) || dial.Op != "dial":
+		return "the connection ended without an answer in HTTP", nil // the text of err may have a part of the answer
+	case errors.As(err, &number) && !ours(number):
+		return "cannot connect: " + number.Error(), nil
+	}
+	return "", fmt.Errorf("%w: %w", errOurs, err)
+}
+
+// ours reports whether an error of a connection shows a lack of resources of this server.
+func ours(n syscall.Errno) bool {
+	switch n {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EPERM,
+		syscall.EACCES:
+		return true
+	}
+	return false
+}
+
+// judge returns the reason for which the answer does not show a healthy worker.
+func judge(answer *http.Response) string {
+	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
+		return ""
+	}
+	failure := fmt.Sprintf("it answered with the status %d", answer.StatusCode)
+	if why := answer.Header.Get(headerError); why != "" {
+		failure += ": " + why[:min(len(why), mostText)]
+	}
+	return failure
+}
