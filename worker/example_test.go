@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -195,4 +198,36 @@ func ExampleOptions() {
 	// true
 	// <nil>
 	// pending 1 <nil>
+}
+
+// A worker answers health probes. While the check of the program fails, the server to which the
+// worker connects gives it no new work.
+func ExampleListenHealth() {
+	var full atomic.Bool // a real check would look at the disk
+	h, err := worker.ListenHealth("127.0.0.1:0", func(context.Context) error {
+		if full.Load() {
+			return errors.New("the disk is full")
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer h.Close() // after the worker has stopped
+	_ = worker.Options{Health: h}
+
+	full.Store(true)
+	answer, err := http.Get("http://" + h.Addr().String() + "/healthz")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	fmt.Print(answer.StatusCode, " ", string(text))
+	fmt.Println(err)
+	// Output:
+	// 503 the disk is full
+	// <nil>
 }

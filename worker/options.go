@@ -67,6 +67,11 @@ type Options struct {
 	// suspends at once. A run also suspends at once if no wait can end within this time.
 	Linger time.Duration
 
+	// Health answers health probes for the worker; nil for none. The server to which the worker connects
+	// gives it no new work while the probes fail. If the engine runs in the worker's process, no server
+	// probes the worker.
+	Health *Health
+
 	// Log gets messages for operators; nil means slog.Default().
 	Log *slog.Logger
 

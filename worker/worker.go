@@ -26,6 +26,8 @@ type Worker struct {
 	running  int                         // functions that have not returned, of all sessions
 	held     int                         // runs that are not settled, of all sessions
 	freed    chan struct{}               // gets a value when running or held decreases
+	session  *session                    // nil while the worker has none
+	stopping bool                        // the worker claims nothing more
 	alone    map[belay.RunID]*time.Timer // runs with Alone: while there are any, the worker claims no other execution
 }
 
@@ -96,6 +98,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
 	}
+	w.o.Health.watch(w)
+	defer w.leaving()
 	for {
 		s, err := w.open(ctx)
 		if ctx.Err() != nil && s == nil {
@@ -104,9 +108,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		if err != nil { // the runs of the last session have got their requests to end
 			return errors.Join(err, w.awaitAll(w.o.Unwind))
 		}
+		w.attach(s)
 		if lost := s.serve(ctx); !lost {
+			w.leaving()
 			return s.stop(ctx)
 		}
+		w.attach(nil)
 		s.abandon()
 	}
 }
@@ -130,7 +137,7 @@ func (w *Worker) open(ctx context.Context) (*session, error) {
 	spec := belay.WorkerSpec{
 		ID: w.newID(), Name: w.o.Name, Queues: w.o.Queues, Workflows: w.order, Labels: w.o.Labels,
 		Capacity: w.o.Concurrency, TTL: belay.Duration(w.o.TTL), Heartbeat: belay.Duration(w.o.Heartbeat),
-		Process: w.o.Process, Version: w.o.Version,
+		Process: w.o.Process, Version: w.o.Version, Health: w.o.Health.address(),
 	}
 	delays := retry.NewDelays(w.o.IDs)
 	for ctx.Err() == nil {

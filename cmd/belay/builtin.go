@@ -40,6 +40,7 @@ type builtins struct {
 	labels         map[string]string
 	ttl, heartbeat time.Duration
 	grace, unwind  time.Duration
+	health         *worker.Health // nil if the workers answer no health probes
 
 	ofCommands, ofAgents *jobs // nil if this process runs no jobs of that kind
 }
@@ -100,7 +101,7 @@ func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Wor
 func (b *builtins) worker(name string, most int) *worker.Worker {
 	return worker.New(newReported(b.backend, b.log), worker.Options{
 		Name: name, Version: version, Concurrency: most, Queues: b.queues, Labels: b.labels,
-		TTL: b.ttl, Heartbeat: b.heartbeat,
+		TTL: b.ttl, Heartbeat: b.heartbeat, Health: b.health,
 		Grace: b.grace, Unwind: b.unwind, Log: b.log,
 	})
 }

@@ -218,6 +218,7 @@ func (s *serving) builtins() *builtins {
 	return &builtins{
 		backend: s.backend, cfg: s.cfg, dir: s.cfg.DataDir(), log: s.log, name: fmt.Sprintf("belay serve (pid %d)",
 			os.Getpid()),
+		ttl: s.cfg.Worker.TTL, heartbeat: s.cfg.Worker.Heartbeat,
 		secrets: []string{s.app.keyFile}, grace: s.cfg.Grace * 2 / 3, unwind: max(s.cfg.Grace/4, time.Second),
 	}
 }

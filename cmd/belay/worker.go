@@ -50,6 +50,7 @@ second Ctrl-C or SIGTERM stops everything at once.`
 // workerOptions are the flags of belay worker and the state that the command derives from them.
 type workerOptions struct {
 	file, name            string
+	health, healthCheck   string
 	check                 bool
 	concurrency           int
 	queues                []string
@@ -68,8 +69,13 @@ var ofServers = []string{
 
 // ofWorkers reports whether a worker uses a configuration key.
 func ofWorkers(key string) bool {
-	return (strings.HasPrefix(key, "agent.") || strings.HasPrefix(key, "log.")) && !slices.Contains(ofServers, key)
+	return (strings.HasPrefix(key, "agent.") || strings.HasPrefix(key, "log.") || ofSession(key)) &&
+		!slices.Contains(ofServers, key)
 }
+
+// ofSession reports whether a configuration key is about the session of a worker. belay worker has
+// flags of its own for these keys: --ttl and --heartbeat.
+func ofSession(key string) bool { return strings.HasPrefix(key, "worker.") }
 
 func (a *app) workerCommand() *cobra.Command {
 	var o workerOptions
@@ -120,7 +126,12 @@ func (a *app) workerCommand() *cobra.Command {
 		"the configuration `file`, in YAML; it may be the file of a server")
 	f.BoolVar(&o.check, "check-config", false,
 		"read the configuration, print each value and its source, report errors, and start nothing")
-	flags.add(c, func(k config.Key) bool { return ofWorkers(k.Name) })
+	f.StringVar(&o.health, "health", "", "answer health probes at this `address`, HOST:PORT or :PORT: GET /healthz has "+
+		"the status 200 while the worker is well. The server probes the address and gives the worker no new work "+
+		"while the probes fail")
+	f.StringVar(&o.healthCheck, "health-check", "", "a `command` for the shell; while it fails, or takes longer than "+
+		"two seconds, health probes fail and show the last line of its output")
+	flags.add(c, func(k config.Key) bool { return ofWorkers(k.Name) && !ofSession(k.Name) })
 	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	return c
 }
@@ -134,6 +145,12 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 	}
 	if o.cfg.From("grace") != "default" && !typed("grace") {
 		o.grace = o.cfg.Grace
+	}
+	if !typed("ttl") {
+		o.ttl = o.cfg.Worker.TTL
+	}
+	if !typed("heartbeat") {
+		o.heartbeat = o.cfg.Worker.Heartbeat
 	}
 	if o.grace <= 0 {
 		o.grace = -1 // for package worker, 0 would mean its default
@@ -151,6 +168,8 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 	case o.concurrency == 0 && !o.cfg.Agents():
 		return usage("with --concurrency 0 the worker runs only agents, and no agent is configured: use " +
 			"--agent-command or --agent-preset")
+	case o.healthCheck != "" && o.health == "":
+		return usage("--health-check needs an address for health probes: use --health, such as --health :9090")
 	case o.cfg.Shared() && a.server == "":
 		return usage("a worker connects to a server, not to a database; name a server of this database with --server")
 	}
@@ -222,6 +241,12 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 		secrets: []string{a.keyFile}, queues: o.queues, labels: o.labels, ttl: o.ttl,
 		heartbeat: o.heartbeat, grace: o.grace,
 		unwind: time.Minute,
+	}
+	if all.health, err = o.listenHealth(); err != nil {
+		return err
+	}
+	if all.health != nil {
+		defer all.health.Close()
 	}
 	var setup *agent.Setup
 	if o.cfg.Agents() {

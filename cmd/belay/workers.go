@@ -64,6 +64,9 @@ func (a *app) listWorkers(workers []belay.Worker) error {
 	for i := range workers {
 		w := &workers[i]
 		about, beat := strings.TrimSpace(w.Process.Host+" "+w.Version), since(w.HeartbeatAt)+" ago"
+		if w.HealthError != "" {
+			about = "unhealthy for " + since(w.UnhealthySince) + ": " + w.HealthError
+		}
 		switch {
 		case w.State.Ended():
 			about, beat = w.EndReason, "-"
