@@ -155,7 +155,7 @@ func (w *world) ask(e *Execution, priority int) asks {
 		}
 		if e.Places&p != 0 { // the gate has shut since it let the execution through
 			w.leave(e, p)
-		} else if why, _ := g.shut(w.Now); why == "" && g.line == 0 {
+		} else if why, _ := g.shut(w.Now); why == "" && !g.waits() {
 			continue
 		}
 		w.park(e, g, priority)
@@ -220,7 +220,7 @@ func (w *world) mayEnter(op string, e *Execution) error {
 			return refuse(belay.CodeInternal, op, "the gate %s of %s was not read", e.gateOf(p), e.ID)
 		}
 		why, until := g.shut(w.Now)
-		if why == "" && g.line > 0 {
+		if why == "" && g.waits() {
 			why = "others have waited for longer"
 		}
 		if why != "" {
@@ -386,7 +386,8 @@ func (w *world) place(p Place) {
 // at any time and any number of times.
 type Admit struct {
 	Gate belay.GateID
-	// Heads is the largest number of executions that are let through.
+	// Heads is the number of executions that the batch loads for this command. Each Admit may let any
+	// of the executions through that the batch has loaded for the gate.
 	Heads int
 }
 
@@ -410,7 +411,7 @@ func (c *Admit) apply(w *world) (Reply, error) {
 	// step asks the breaker, so they are subtracted from the room here.
 	let, steps := 0, 0
 	for _, e := range w.lines[c.Gate] {
-		if let == c.Heads || g.room(w.Now)-steps <= 0 {
+		if g.room(w.Now)-steps <= 0 {
 			break
 		}
 		if e.Gate == c.Gate {
@@ -422,10 +423,10 @@ func (c *Admit) apply(w *world) (Reply, error) {
 		}
 	}
 	switch {
-	case g.line == 0:
+	case !g.waits():
 		g.lookBy(0)
-	case let == c.Heads && g.room(w.Now)-steps > 0:
-		w.follow(&Admit{Gate: c.Gate, Heads: MaxHeads})
+	case let > 0 && g.room(w.Now)-steps > 0:
+		w.follow(&Admit{Gate: c.Gate, Heads: min(g.room(w.Now)-steps, MaxHeads)})
 		fallthrough
 	default:
 		g.lookBy(g.lookAt(w.Now))
@@ -433,7 +434,7 @@ func (c *Admit) apply(w *world) (Reply, error) {
 	return Reply{}, nil
 }
 
-// MaxHeads is the largest number of executions that one command lets through a gate.
+// MaxHeads is the largest number of executions that one batch lets through a gate.
 const MaxHeads = 100
 
 // admit lets an execution that waits at a gate through.

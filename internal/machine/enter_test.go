@@ -220,3 +220,60 @@ func TestSinceWhenAnExecutionIsClaimable(t *testing.T) {
 		t.Errorf("when it has lost its place it is claimable since %d, want %d", e.Claimable(s.now), through)
 	}
 }
+
+// Rule: a batch that cancels as many waiting executions as a store counts does not make the gate
+// forget the other waiting executions: the gate stays due for a check, which lets one of them through.
+func TestAGateIsCheckedAgainAfterManyOfItsLineWereCancelled(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	holder := s.run(w, limit("x", 1))
+	var line []belay.ExecutionID
+	for range MaxHeads + 20 {
+		line = append(line, s.submit(limit("x", 1)))
+	}
+	s.settled(s.claims(w, len(line)))
+	s.do(s.settle(holder, belay.OutcomeSucceeded)) // the Admit that follows comes in the next batch
+	batch := make([]Command, 0, len(line))
+	for _, id := range line[:MaxHeads+1] {
+		batch = append(batch, s.act(id, belay.ActionCancel))
+	}
+	s.batch(append(batch, &Admit{Gate: "limit:x", Heads: 1})...)
+	s.pass(lineLook)
+	s.sweepGates()
+	if e := s.row(line[MaxHeads+1]); e.Gate != "" || e.Places != PlaceLimit {
+		t.Errorf("it still waits at a gate that is open: %+v", *e)
+	}
+}
+
+// Rule: an Admit lets all loaded executions through for which there is room, so that a batch in which
+// several executions leave a gate needs no further Admit. If the gate then still has room, another
+// Admit follows, for as many executions as there is room for.
+func TestAdmitsFollowOnlyIfThereIsRoom(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	for range 9 {
+		s.submit(limit("x", 3))
+	}
+	won := s.all(w)
+	if len(won) != 3 {
+		t.Fatalf("%d were claimed", len(won))
+	}
+	var admits []Command
+	for _, l := range won {
+		admits = append(admits, s.do(s.settle(l, belay.OutcomeSucceeded)).Follow...)
+	}
+	_, replies := s.batch(admits...)
+	for i, r := range replies {
+		if r.Err != nil || len(r.Follow) > 0 {
+			t.Errorf("reply %d: %+v", i, r)
+		}
+	}
+	if held, _ := s.held("limit:x"); len(held) != 3 {
+		t.Errorf("%d have a place", len(held))
+	}
+	s.do(s.set("limit:x", belay.GateSetLimit, func(c *belay.GateChange) { c.Max = 5 }))
+	want := []Command{&Admit{Gate: "limit:x", Heads: 1}}
+	if r := s.do(want[0]); cmp.Diff(want, r.Follow) != "" {
+		t.Errorf("one of two places was given out; %+v follows", r.Follow)
+	}
+}

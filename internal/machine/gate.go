@@ -69,7 +69,8 @@ type GateCount struct {
 	Gate belay.GateID
 	Held int // places that are taken
 	Line int // executions that wait at the gate, counted up to MaxHeads + 1
-	// Members is the number of executions that name the gate as their limit and have not ended.
+	// Members is the number of executions that name the gate as their limit and have not ended,
+	// counted up to Further.CountMembers.
 	Members int
 }
 
@@ -81,6 +82,7 @@ type gate struct {
 	held    int
 	line    int
 	members int
+	more    bool // more executions may wait than line, because the store has not counted all of them
 	counted bool // held, line and members were read
 	err     error
 
@@ -103,6 +105,7 @@ func (w *world) gate(id belay.GateID) *gate {
 	for i := range w.Counts {
 		if c := &w.Counts[i]; c.Gate == id {
 			g.held, g.line, g.members, g.counted = c.Held, c.Line, c.Members, true
+			g.more = c.Line > MaxHeads
 		}
 	}
 	if g.row = w.object(GateRef(id)); g.row != nil {
@@ -182,6 +185,9 @@ func (g *gate) kept() int {
 // find free places even if the command that reports them is lost.
 const lineLook = time.Second
 
+// waits reports whether executions wait at the gate, or may wait there without having been counted.
+func (g *gate) waits() bool { return g.line > 0 || g.more }
+
 // lookBy sets the time of the next check of the executions that wait at the gate, 0 for never.
 func (g *gate) lookBy(at Time) { g.lineAt, g.looked = at, true }
 
@@ -224,7 +230,7 @@ func (g *gate) nextAt() Time {
 	switch {
 	case g.looked:
 		at = first(at, g.lineAt)
-	case g.row != nil && (g.line > 0 || !g.counted):
+	case g.row != nil && (g.waits() || !g.counted):
 		at = first(at, g.row.NextAt)
 	}
 	return at

@@ -76,7 +76,7 @@ func (c *SetGate) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	g.row, g.dirty = w.object(GateRef(g.id)), false
-	if g.line > 0 && g.room(w.Now) > 0 {
+	if g.waits() && g.room(w.Now) > 0 {
 		r.Follow = append(r.Follow, &Admit{Gate: g.id, Heads: MaxHeads})
 	}
 	return r, nil

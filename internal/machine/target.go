@@ -124,7 +124,7 @@ func (w *world) setBreaker(g *gate, b Breaker) {
 		return
 	}
 	g.Breaker, g.dirty = &b, true
-	if g.line > 0 && g.room(w.Now) > 0 {
+	if g.waits() && g.room(w.Now) > 0 {
 		w.follow(&Admit{Gate: g.id, Heads: MaxHeads})
 	}
 }
