@@ -277,3 +277,38 @@ func TestAdmitsFollowOnlyIfThereIsRoom(t *testing.T) {
 		t.Errorf("one of two places was given out; %+v follows", r.Follow)
 	}
 }
+
+// Rule: the members of a limit are counted only as far as a batch needs their number. A batch that
+// ends some of them still finds the others: when_full "reject" counts them, and an operator who unsets
+// the limit does not make the gate forget the terms of its members.
+func TestMembersAreCountedAsFarAsABatchNeedsThem(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	var ids []belay.ExecutionID
+	for range 6 {
+		ids = append(ids, s.submit(limit("x", 4)))
+	}
+	need := NeedOf([]Command{
+		s.claims(w, 1), &Admit{Gate: "limit:x", Heads: 1}, s.settle(s.win(w), belay.OutcomeSucceeded),
+		s.submission(limit("x", 4)),
+	})
+	if more := need.Further(s.load(&need)); more.CountMembers != 0 {
+		t.Errorf("a batch that submits, starts and ends executions counts %d members", more.CountMembers)
+	}
+	rejected := func() *Submit { return s.submission(limit("x", 4), full(belay.RejectWhenFull)) }
+	_, replies := s.batch(
+		s.act(ids[1], belay.ActionCancel), rejected(), s.act(ids[2], belay.ActionCancel), rejected(),
+		s.act(ids[3], belay.ActionCancel), rejected(), rejected(),
+	)
+	for i, refused := range []bool{1: true, 3: true, 6: true} {
+		if err := replies[i].Err; (err != nil) != refused || refused && belay.CodeOf(err) != belay.CodeConflict {
+			t.Errorf("command %d: %v", i, err)
+		}
+	}
+	s.do(s.set("limit:x", belay.GateSetLimit, func(c *belay.GateChange) { c.Max = 7 }))
+	_, replies = s.batch(s.act(ids[4], belay.ActionCancel), s.set("limit:x", belay.GateUnsetLimit))
+	if err := replies[1].Err; err != nil {
+		t.Fatal(err)
+	}
+	s.refused(s.submission(limit("x", 9)), belay.CodeConflict)
+}

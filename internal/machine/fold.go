@@ -52,6 +52,9 @@ type Need struct {
 	// counts and the members.
 	Counts  []belay.GateID
 	Members []MemberQuery
+	// CountMembers is the number of members up to which commands distinguish the gates of Counts; if
+	// it is 0, no command needs the number of members.
+	CountMembers int
 	// Entering are executions that a command may give to an owner; all their gates are loaded.
 	Entering []belay.ExecutionID
 	// Reporting are executions whose run may have ended because of the target that they name; the gate

@@ -11,7 +11,10 @@ import (
 type SetGate struct{ belay.GateChange }
 
 // Need names the gate, with the counts of its places and executions.
-func (c *SetGate) Need(n *Need) { n.Counts = append(n.Counts, c.Gate) }
+func (c *SetGate) Need(n *Need) {
+	n.Counts = append(n.Counts, c.Gate)
+	n.CountMembers = max(n.CountMembers, 1) // the terms of a gate without members can be forgotten
+}
 
 func (c *SetGate) apply(w *world) (Reply, error) {
 	op := string(c.Action) + " gate"
@@ -42,7 +45,7 @@ func (c *SetGate) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	changed := g.Gate
-	if err := c.change(w, op, &changed, g.members+g.line == 0); err != nil {
+	if err := c.change(w, op, &changed, g.members == 0 && !g.waits()); err != nil {
 		return Reply{}, err
 	}
 	body, err := gateCodec.encode(&changed)

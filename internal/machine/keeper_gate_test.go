@@ -38,11 +38,12 @@ func (k *keeper) held(gate belay.GateID) (held, members []belay.ExecutionID) {
 }
 
 // count answers the requests for the counts and the members of gates.
-func (k *keeper) count(rows *Rows, counts []belay.GateID, queries []MemberQuery) {
-	for _, id := range counts {
+func (k *keeper) count(rows *Rows, more Further, queries []MemberQuery) {
+	for _, id := range more.Counts {
 		held, members := k.held(id)
 		rows.Counts = append(rows.Counts, GateCount{
-			Gate: id, Held: len(held), Members: len(members), Line: min(len(k.parked(id)), MaxHeads+1),
+			Gate: id, Held: len(held), Members: min(len(members), more.CountMembers),
+			Line: min(len(k.parked(id)), MaxHeads+1),
 		})
 	}
 	for _, q := range queries {

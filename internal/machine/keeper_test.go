@@ -200,7 +200,7 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 	more := n.Further(rows)
 	load(more.Objects)
 	k.loadOps(rows, more.Ops)
-	k.count(rows, more.Counts, n.Members)
+	k.count(rows, more, n.Members)
 	for _, id := range unique(n.Checkpoints) {
 		rows.Checkpoints = append(rows.Checkpoints, copies(k.records[id].checkpoints)...)
 	}

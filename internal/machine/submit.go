@@ -47,6 +47,9 @@ func (c *Submit) Need(n *Need) {
 	if l := c.Concurrency; l != nil && !c.Joined {
 		id := belay.Gate(belay.GateLimit, l.Name)
 		n.Counts = append(n.Counts, id)
+		if l.WhenFull != belay.WaitWhenFull && l.WhenFull != "" {
+			n.CountMembers = belay.MaxConcurrency + MaxHeads
+		}
 		if l.WhenFull == belay.ReplaceWhenFull {
 			n.Members = append(n.Members, MemberQuery{id, MaxHeads})
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
-	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
@@ -211,8 +210,13 @@ func (f *finding) g16rest(r *gateRow) {
 			f.violation(nil, nil, "%s has a row of %s, which has ended", r.id, short(id))
 		}
 	}
-	found, err := f.w.store.Query(context.Background(), store.Query{Of: store.OneGate, Gate: r.id, Limit: 1})
-	if k := found.Gate.Count; err != nil || k.Held != r.held || k.Members != n || k.Line != len(r.line) {
+	var k machine.GateCount
+	need := machine.Need{Counts: []belay.GateID{r.id}, CountMembers: n + 1}
+	err := f.w.store.Commit(context.Background(), need, func(rows *machine.Rows) *machine.Changes {
+		k = rows.Counts[0]
+		return nil
+	})
+	if err != nil || k.Held != r.held || k.Members != n || k.Line != len(r.line) {
 		f.violation(nil, nil, "the store has %+v (%v) for %s; written were %d places, %d members and %d in its line", k,
 			err, r.id, r.held, n, len(r.line))
 	}

@@ -35,8 +35,8 @@ func (s *Store) parked(gate belay.GateID) []*machine.Execution {
 
 // loadGates counts the places and executions of gates, and reads the members of limits: the
 // executions that name a limit and have not ended.
-func (s *Store) loadGates(rows *machine.Rows, counts []belay.GateID, members []machine.MemberQuery) {
-	for _, id := range counts {
+func (s *Store) loadGates(rows *machine.Rows, more machine.Further, members []machine.MemberQuery) {
+	for _, id := range more.Counts {
 		c := machine.GateCount{Gate: id, Line: min(len(s.parked(id)), machine.MaxHeads+1)}
 		for key, held := range s.places {
 			if key.gate == id {
@@ -46,6 +46,7 @@ func (s *Store) loadGates(rows *machine.Rows, counts []belay.GateID, members []m
 				}
 			}
 		}
+		c.Members = min(c.Members, more.CountMembers)
 		rows.Counts = append(rows.Counts, c)
 	}
 	for _, q := range members {
@@ -97,7 +98,7 @@ func (s *Store) dueObjects(due *store.Due, now machine.Time, limit int) {
 // showGate reads a gate's object, counts, holders of places and line.
 func (s *Store) showGate(q store.Query, f *store.Filling) {
 	var rows machine.Rows
-	s.loadGates(&rows, []belay.GateID{q.Gate}, nil)
+	s.loadGates(&rows, machine.Further{Counts: []belay.GateID{q.Gate}}, nil)
 	limit, _ := q.Bounds()
 	f.Gate.Count = rows.Counts[0]
 	if o := s.objects[machine.GateRef(q.Gate)]; o != nil {

@@ -115,7 +115,7 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 	more := need.Further(rows)
 	s.loadObjects(rows, more.Objects)
 	s.loadOps(rows, more.Ops)
-	s.loadGates(rows, more.Counts, need.Members)
+	s.loadGates(rows, more, need.Members)
 }
 
 func (s *Store) loadOps(rows *machine.Rows, refs []machine.OpRef) {

@@ -23,7 +23,7 @@ const (
 
 	countGates = `
 SELECT g.n, (SELECT count(*) FROM places WHERE gate = g.gate AND held),
-       (SELECT count(*) FROM places WHERE gate = g.gate),
+       (SELECT count(*) FROM (SELECT 1 FROM places WHERE gate = g.gate LIMIT $4::bigint) m),
        (SELECT count(*) FROM (SELECT 1 FROM executions WHERE gate = g.gate LIMIT $3::bigint) l)
 FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::text[]) AS gate) g`
 
@@ -100,8 +100,8 @@ func numbers(s *step, n int) {
 
 // countGates counts the places and executions of gates, after the gates were locked, and reads the
 // members of limits: the executions that name a limit and have not ended.
-func (t *tx) countGates(p *pipe, counts []belay.GateID, members []machine.MemberQuery) {
-	if len(counts) > 0 {
+func (t *tx) countGates(p *pipe, more machine.Further, members []machine.MemberQuery) {
+	if counts := more.Counts; len(counts) > 0 {
 		s := p.add(countGates, func(r columns) error {
 			t.rows.Counts = append(t.rows.Counts, machine.GateCount{
 				Gate: counts[r.int(0)], Held: int(r.int(1)), Members: int(r.int(2)), Line: int(r.int(3)),
@@ -110,7 +110,7 @@ func (t *tx) countGates(p *pipe, counts []belay.GateID, members []machine.Member
 		})
 		numbers(s, len(counts))
 		texts(s, counts, func(id belay.GateID) string { return string(id) })
-		s.int(machine.MaxHeads + 1)
+		s.int(machine.MaxHeads + 1).int(int64(more.CountMembers))
 	}
 	if len(members) > 0 {
 		s := p.add(selectUnder, func(r columns) error {
@@ -172,13 +172,13 @@ func showGate(p *pipe, q store.Query, f *store.Filling, limit int64) {
 	}).string(string(ref.Kind)).string(ref.Name)
 	s := p.add(countGates, func(r columns) error {
 		f.Gate.Count = machine.GateCount{
-			Gate: q.Gate, Held: int(r.int(1)), Members: int(r.int(2)), Line: int(r.int(3)),
+			Gate: q.Gate, Held: int(r.int(1)), Line: int(r.int(3)),
 		}
 		return nil
 	})
 	numbers(s, 1)
 	texts(s, []string{id}, func(id string) string { return id })
-	s.int(machine.MaxHeads + 1)
+	s.int(machine.MaxHeads + 1).int(0)
 	ids := func(into *[]belay.ExecutionID) func(columns) error {
 		return func(r columns) error {
 			*into = append(*into, belay.ExecutionID(r.id(0)))

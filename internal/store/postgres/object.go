@@ -50,7 +50,7 @@ func (t *tx) loadReferred(ctx context.Context, need machine.Need) error {
 	p := t.pipe()
 	t.loadObjects(p, more.Objects)
 	t.loadOps(p, more.Ops)
-	t.countGates(p, more.Counts, need.Members)
+	t.countGates(p, more, need.Members)
 	t.readClock(p)
 	return p.run(ctx)
 }

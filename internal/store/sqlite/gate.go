@@ -18,7 +18,7 @@ ORDER BY gate_rank, due_at, id
 LIMIT ?`
 
 	countGate = `
-SELECT (SELECT count(*) FROM places WHERE gate = ?1 AND held = 1), (SELECT count(*) FROM places WHERE gate = ?1),
+SELECT (SELECT count(*) FROM places WHERE gate = ?1 AND held = 1), (SELECT count(*) FROM (SELECT 1 FROM places WHERE gate = ?1 LIMIT ?3)),
        (SELECT count(*) FROM (SELECT 1 FROM executions WHERE gate = ?1 LIMIT ?2))`
 
 	selectHolders = "SELECT execution FROM places WHERE gate = ? AND held = 1 ORDER BY execution LIMIT ?"
@@ -61,9 +61,9 @@ func (t *tx) findLaneGates(rows *machine.Rows, all []belay.GateID) error {
 
 // loadGates counts the places and executions of gates, and reads the members of limits: the
 // executions that name a limit and have not ended.
-func (t *tx) loadGates(rows *machine.Rows, counts []belay.GateID, members []machine.MemberQuery) error {
-	for _, id := range counts {
-		count, err := t.countGate(t.ctx, id)
+func (t *tx) loadGates(rows *machine.Rows, more machine.Further, members []machine.MemberQuery) error {
+	for _, id := range more.Counts {
+		count, err := t.countGate(t.ctx, id, more.CountMembers)
 		if err != nil {
 			return err
 		}
@@ -120,9 +120,9 @@ func (d *dueQuery) objects(due *store.Due) error {
 	})
 }
 
-// countGate counts the places and executions of a gate.
-func (c *conn) countGate(ctx context.Context, id belay.GateID) (count machine.GateCount, err error) {
-	c.args.text(string(id)).int(machine.MaxHeads + 1)
+// countGate counts the places and executions of a gate, and its members up to a number.
+func (c *conn) countGate(ctx context.Context, id belay.GateID, members int) (count machine.GateCount, err error) {
+	c.args.text(string(id)).int(machine.MaxHeads + 1).int(int64(members))
 	err = c.query(ctx, countGate, func(r columns) error {
 		count = machine.GateCount{Gate: id, Held: int(r.int(0)), Members: int(r.int(1)), Line: int(r.int(2))}
 		return nil
@@ -142,7 +142,7 @@ func (c *conn) showGate(ctx context.Context, q store.Query, f *store.Filling, li
 	if len(objects) > 0 {
 		f.Gate.Object = objects[0]
 	}
-	if f.Gate.Count, err = c.countGate(ctx, q.Gate); err != nil {
+	if f.Gate.Count, err = c.countGate(ctx, q.Gate, 0); err != nil {
 		return err
 	}
 	c.args.text(string(q.Gate)).int(limit)

@@ -33,7 +33,7 @@ func (t *tx) loadObjects(rows *machine.Rows, need machine.Need) error {
 	if err := t.loadOps(rows, more.Ops); err != nil {
 		return err
 	}
-	return t.loadGates(rows, more.Counts, need.Members)
+	return t.loadGates(rows, more, need.Members)
 }
 
 func (t *tx) loadThese(rows *machine.Rows, refs []machine.ObjectRef) error {

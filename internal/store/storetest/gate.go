@@ -35,7 +35,7 @@ func (e *env) parked(worker belay.WorkerID, with ...func(*belay.Submission)) (be
 
 func (e *env) counts(gates ...belay.GateID) []machine.GateCount {
 	e.Helper()
-	counts := e.rows(machine.Need{Counts: gates}).Counts
+	counts := e.rows(machine.Need{Counts: gates, CountMembers: 9}).Counts
 	slices.SortFunc(counts, func(a, b machine.GateCount) int { return cmp.Compare(a.Gate, b.Gate) })
 	return counts
 }
@@ -50,6 +50,15 @@ var gateCases = []testCase{
 		}, e.counts("limit:x", "limit:y", "limit:nothing", "limit:x"))
 		e.settle(holder, belay.OutcomeSucceeded)
 		e.same("after the end", []machine.GateCount{{Gate: "limit:x", Members: 2, Line: 2}}, e.counts("limit:x"))
+	}},
+	{"the members of a gate are counted up to the number that is needed", func(e *env) {
+		for range 3 {
+			e.submit(limited("x", 1))
+		}
+		for need, want := range []int{0: 0, 1: 1, 2: 2, 3: 3, 4: 3} {
+			rows := e.rows(machine.Need{Counts: []belay.GateID{"limit:x"}, CountMembers: need})
+			e.same("counts", []machine.GateCount{{Gate: "limit:x", Members: want}}, rows.Counts)
+		}
 	}},
 	{"the head of a line is found in its order, and comes with its executions", func(e *env) {
 		priority := func(n int) func(*belay.Submission) { return func(s *belay.Submission) { s.Priority = n } }
@@ -95,7 +104,7 @@ var gateCases = []testCase{
 			}
 			got.Object = nil
 			e.same("gate", store.GateRow{
-				Count:   machine.GateCount{Gate: "limit:x", Held: 1, Members: 3, Line: 2},
+				Count:   machine.GateCount{Gate: "limit:x", Held: 1, Line: 2},
 				Holders: []belay.ExecutionID{holder.Execution}, Heads: ids[:min(limit, 2)],
 			}, got)
 		}

@@ -146,7 +146,7 @@ func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need
 	}
 	for _, o := range snap.Gates {
 		id := belay.GateID(o.Name)
-		need.Counts = append(need.Counts, id)
+		need.Counts, need.CountMembers = append(need.Counts, id), 5
 		need.Lines = append(need.Lines, machine.LineQuery{Gate: id, Limit: 2})
 		need.Members = append(need.Members, machine.MemberQuery{Gate: id, Limit: 3})
 	}
