@@ -31,6 +31,7 @@ var roles = map[string]func() error{
 	"bare":        bareProcess,
 	"counter":     counterProcess,
 	"engine":      engineProcess,
+	"gated":       gatedProcess,
 	"listener":    listenerProcess,
 	"tasks":       taskProcess,
 	"worker":      workerProcess,
