@@ -28,6 +28,7 @@ type bed struct {
 	belay    string           // the path of the binary
 	unserved error            // why there is no binary
 	temporal string           // the path of the program of module temporal
+	before   string           // the path of the bench program of another revision
 	repo     string           // the path of the repository on which agents' jobs work
 	profile  string
 	next     int
@@ -45,7 +46,8 @@ func open(ctx context.Context, o options) (*bed, error) {
 		return nil, err
 	}
 	b := &bed{
-		dir: dir, self: self, without: make(map[string]error), belay: o.belay, temporal: o.temporal, profile: o.profile,
+		dir: dir, self: self, without: make(map[string]error), belay: o.belay, temporal: o.temporal,
+		before: o.before, profile: o.profile,
 	}
 	if b.any(o, served) && o.belay == "" {
 		b.belay = filepath.Join(dir, "belay")
@@ -103,7 +105,7 @@ func (b *bed) uses(store string, o options) bool {
 
 // served reports whether a trial starts a Belay server and so needs the binary of belay.
 func served(p planned) bool {
-	return p.Contender == "belay" && (p.Variant == trial.HTTP || p.Measure == trial.Jobs)
+	return p.Contender == "belay" && (p.Variant == trial.HTTP || p.Variant == trial.Three || p.Measure == trial.Jobs)
 }
 
 func (b *bed) close() {
@@ -114,7 +116,21 @@ func (b *bed) close() {
 }
 
 // trials returns the requested trials of one round.
-func (b *bed) trials(o options) []planned { return o.wanted(plan(o)) }
+func (b *bed) trials(o options) []planned {
+	all := o.wanted(plan(o))
+	if o.before == "" {
+		return all
+	}
+	var both []planned
+	for _, p := range all {
+		both = append(both, p)
+		if p.comparable() {
+			p.before = true
+			both = append(both, p)
+		}
+	}
+	return both
+}
 
 // sample is the result of a trial.
 type sample trial.Sample
@@ -161,11 +177,32 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 		defer drop()
 		r.URL, r.Tools, r.Database = b.postgres.url(name), b.postgres.tools(), b.postgres.pid()
 	}
+	if p.Measure == trial.Parked {
+		beside, drop, err := b.beside(p, r.Dir)
+		if err != nil {
+			return trial.Sample{}, err
+		}
+		defer drop()
+		r.Beside = beside
+	}
 	program, arg := b.self, "trial"
-	if r.Contender == "temporal" {
+	switch {
+	case p.before:
+		program = b.before
+	case r.Contender == "temporal":
 		program = b.temporal
 	}
 	return ask(ctx, exec.CommandContext(ctx, program, arg), r)
+}
+
+// beside makes a second empty store for a trial, and returns its address.
+func (b *bed) beside(p planned, dir string) (url string, drop func(), err error) {
+	if p.store != "postgres" {
+		return "sqlite:" + filepath.Join(dir, "beside"), func() {}, nil
+	}
+	name := fmt.Sprintf("trial_%d_beside", b.next)
+	drop, err = b.postgres.create(name)
+	return b.postgres.url(name), drop, err
 }
 
 // patience is how long a trial may take. A trial of jobs may take longer, because each job of a

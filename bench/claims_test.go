@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/belaydev/belay/bench/trial"
@@ -96,5 +97,41 @@ func TestARunFailsBelowAFloor(t *testing.T) {
 	}
 	if r.Quick = true; r.failed() != nil {
 		t.Error("a quick run failed because of a floor")
+	}
+}
+
+// Rule: with -before, the trial of the other revision comes right after the same trial of this one, and
+// only trials that another revision can carry out are repeated.
+func TestTrialsOfTwoRevisionsAreNextToEachOther(t *testing.T) {
+	o := options{stores: "postgres,sqlite,repo", before: "/a/program", only: "drain,gates@5,jobs"}
+	var names []string
+	for _, p := range new(bed).trials(o) {
+		if p.Contender == belayIn.Contender {
+			names = append(names, p.name())
+		}
+	}
+	want := "drain/postgres/belay/http drain/postgres/belay/default drain/postgres/belay/before drain/sqlite/belay/default " +
+		"drain/sqlite/belay/before drain/sqlite/belay/http gates@5/postgres/belay/default gates@5/postgres/belay/http " +
+		"gates@5/postgres/belay/three gates@5/sqlite/belay/default jobs/repo/belay/default jobs/repo/belay/single"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("planned:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// Rule: two revisions are compared round by round; more than 1 means that this revision is faster, or
+// that it needs less processor time.
+func TestRevisionsAreComparedByRound(t *testing.T) {
+	r := &report{Samples: map[string][]trial.Sample{
+		"drain/sqlite/belay/default": {{Rate: 300, CPU: 5}, {Rate: 50, CPU: 8, Database: 2}, {Rate: 110, CPU: 10}},
+		"drain/sqlite/belay/before":  {{Rate: 100, CPU: 10}, {Rate: 100, CPU: 5}, {Rate: 100, CPU: 10}},
+	}}
+	var b strings.Builder
+	r.revisions(&b)
+	if want := "0.500  1.100  3.000  0.500  1.000  2.000"; !strings.Contains(b.String(), want) {
+		t.Errorf("want %q in:\n%s", want, b.String())
+	}
+	b.Reset()
+	if (&report{}).revisions(&b); b.Len() > 0 {
+		t.Errorf("nothing was compared:\n%s", b.String())
 	}
 }

@@ -38,6 +38,23 @@
 //
 //	go run . -only jobs
 //
+// # Gates
+//
+// The trial gates runs executions that all name one limit, so that at most 5 or at most 100 of them
+// run at a time: on one server, on three servers of one database, and on SQLite. The trial parked
+// measures executions without a limit in two stores in turn; in one of them, 10,000 further
+// executions wait at a full limit. Its results kept and kept_cpu are the part of the throughput
+// that is left beside the waiting executions, by time and by processor time.
+//
+//	go run . -only gates,parked
+//
+// # Two revisions
+//
+// With -before, the bench program of another revision repeats each trial of Belay in this process,
+// right after the trial of this revision. The report has the ratios of the rounds.
+//
+//	go run . -before /tmp/program-of-the-other-revision -only drain,steps
+//
 // # What it prints
 //
 // The output has the figures. For each aim of the project it has the measured value with a verdict:

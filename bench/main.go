@@ -33,6 +33,7 @@ type options struct {
 	stores   string
 	belay    string
 	temporal string
+	before   string
 	profile  string
 }
 
@@ -56,6 +57,8 @@ func main() {
 		"the stores to measure on; repo is the repository that agents' jobs share")
 	flag.StringVar(&o.belay, "belay", "", "the belay binary that serves HTTP, instead of one built from ..")
 	flag.StringVar(&o.temporal, "temporal", "", "the program of module ./temporal, if it is built already, or none")
+	flag.StringVar(&o.before, "before", "", "the bench program of another revision; it repeats each trial of Belay "+
+		"in this process, and the report compares the two")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles of Belay's trials into this directory")
 	flag.Parse()
 	if o.rounds == 0 {

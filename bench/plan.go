@@ -13,16 +13,20 @@ import (
 type planned struct {
 	trial.Request
 	store string // postgres, sqlite, or repo: the repository of the jobs; the contender makes its own store
-	once  bool   // the trial runs only in the first round, because it takes long and varies little
+	// before says that the bench program of another revision carries out the trial (see -before).
+	before bool
+	once   bool // the trial runs only in the first round, because it takes long and varies little
 }
 
-// name is the name of a trial: its measure, store, contender and variant, with @RATE or @TTL after
-// the measure if the trial has a rate or TTL.
+// name is the name of a trial: its measure, store, contender and variant, with @RATE, @LIMIT or
+// @TTL after the measure if the trial has a rate, a limit or a TTL.
 func (p planned) name() string {
 	name := string(p.Measure)
 	switch {
 	case p.Rate > 0:
 		name += fmt.Sprintf("@%d", p.Rate)
+	case p.Measure == trial.Gates:
+		name += fmt.Sprintf("@%d", p.Limit)
 	case p.TTL > 0:
 		name += "@" + p.TTL.String()
 	}
@@ -30,33 +34,54 @@ func (p planned) name() string {
 }
 
 // who returns the contender and its variant.
-func (p planned) who() string { return p.Contender + "/" + string(p.Variant) }
+func (p planned) who() string {
+	if p.before {
+		return p.Contender + "/before"
+	}
+	return p.Contender + "/" + string(p.Variant)
+}
+
+// comparable reports whether the bench program of another revision can carry out the trial too: it
+// measures Belay in the trial's own process, without gates, which an older revision does not have.
+func (p planned) comparable() bool {
+	return p.Contender == belayIn.Contender && p.Variant == belayIn.Variant && p.store != "repo" &&
+		p.Measure != trial.Gates && p.Measure != trial.Parked
+}
 
 // sizes are the numbers and durations of the measures, such as how many executions they submit.
 type sizes struct {
-	n, rows, held           int
+	n, rows, held, gated    int
 	load, beats, idle, wait time.Duration
 	kills                   int
 	jobs, atOnce            int
 	think                   time.Duration
+	parked, pairs           int
+	slice                   time.Duration
 }
+
+// hotLimit is the limit in the trials with a small limit.
+const hotLimit = 5
 
 func (o options) sizes() sizes {
 	if o.quick {
-		return sizes{n: 20_000, rows: 50_000, held: 2000, load: 1500 * time.Millisecond, beats: 5 * time.Second,
-			idle: 5 * time.Second, wait: 3 * time.Second, kills: 1,
-			jobs: 6, atOnce: 3, think: 400 * time.Millisecond}
+		return sizes{n: 20_000, rows: 50_000, held: 2000, gated: 1000, load: 1500 * time.Millisecond,
+			beats: 5 * time.Second, idle: 5 * time.Second, wait: 3 * time.Second, kills: 1,
+			jobs: 6, atOnce: 3, think: 400 * time.Millisecond,
+			parked: 2000, pairs: 2, slice: time.Second}
 	}
-	return sizes{n: 100_000, rows: 300_000, held: 10_000, load: 5 * time.Second, beats: 20 * time.Second,
+	return sizes{n: 100_000, rows: 300_000, held: 10_000, gated: 10_000, load: 5 * time.Second, beats: 20 * time.Second,
 		idle: 30 * time.Second, wait: 10 * time.Second, kills: 5,
-		jobs: 50, atOnce: 10, think: 3 * time.Second}
+		jobs: 50, atOnce: 10, think: 3 * time.Second,
+		parked: 10_000, pairs: 10, slice: 1500 * time.Millisecond}
 }
 
 // The contenders: Belay in the process and through HTTP, and its peers.
 var (
 	belayIn   = trial.Request{Contender: "belay", Variant: trial.Default}
 	belayHTTP = trial.Request{Contender: "belay", Variant: trial.HTTP}
-	peers     = []trial.Request{
+	// belayThree is Belay through HTTP with three servers on one database.
+	belayThree = trial.Request{Contender: "belay", Variant: trial.Three}
+	peers      = []trial.Request{
 		{Contender: "river", Variant: trial.Tuned}, {Contender: "river", Variant: trial.Default},
 		{Contender: "dbos", Variant: trial.Tuned}, {Contender: "dbos", Variant: trial.Default},
 		{Contender: "temporal", Variant: trial.Tuned}, {Contender: "temporal", Variant: trial.Default},
@@ -100,6 +125,16 @@ func plan(o options) []planned {
 	add(belayIn, "postgres", false, trial.Request{Measure: trial.Loaded, N: z.n})
 	add(belayIn, "postgres", false, trial.Request{Measure: trial.Lease, N: 300})
 	add(belayIn, "sqlite", false, trial.Request{Measure: trial.Lease, N: 300})
+	parked := trial.Request{Measure: trial.Parked, N: z.parked, For: z.slice, Pairs: z.pairs, Limit: hotLimit}
+	add(belayIn, "postgres", false, parked)
+	add(belayIn, "sqlite", false, parked)
+	for _, limit := range []int{hotLimit, 100} {
+		hot := trial.Request{Measure: trial.Gates, N: z.gated, Limit: limit}
+		add(belayIn, "postgres", false, hot)
+		add(belayHTTP, "postgres", false, hot)
+		add(belayThree, "postgres", false, hot)
+		add(belayIn, "sqlite", false, hot)
+	}
 	if !o.quick {
 		add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Takeover, N: 1})
 	}

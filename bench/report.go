@@ -37,6 +37,8 @@ var titles = []struct {
 	{trial.Overload, "ten times the load: executions ended a second, of the best rate, and from arrival to start " +
 		"of accepted executions"},
 	{trial.Loaded, "worked off a second among 1,000,000 ended and 100,000 waiting"},
+	{trial.Gates, "executions worked off a second that all name one limit, by limit"},
+	{trial.Parked, "beside executions that wait at a full limit: submitted, worked off and awaited a second"},
 	{trial.Lease, "a lone lease, one after the other"},
 	{trial.Hold, "10,000 idle executions owned by 10 workers"},
 	{trial.Idle, "an idle server"},
@@ -57,6 +59,7 @@ func (r *report) String() string {
 	}
 	r.figures(&b)
 	r.settings(&b)
+	r.revisions(&b)
 	r.verdicts(&b)
 	return b.String()
 }
@@ -151,6 +154,48 @@ func (r *report) settings(b *strings.Builder) {
 	for _, s := range slices.Sorted(maps.Keys(seen)) {
 		fmt.Fprintf(b, "  %s\n", s)
 	}
+}
+
+// revisions compares this revision with the one of -before, round by round.
+func (r *report) revisions(b *strings.Builder) {
+	var rows []string
+	for _, name := range slices.Sorted(maps.Keys(r.Samples)) {
+		mine, found := strings.CutSuffix(name, "/before")
+		if !found {
+			continue
+		}
+		rate := r.ratios(mine+"/"+string(trial.Default), name, "rate")
+		cost := r.ratios(name, mine+"/"+string(trial.Default), "processor")
+		rows = append(rows, fmt.Sprintf("  %s\t%s\t%s", mine, spread(rate), spread(cost)))
+	}
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintln(b, "\nthis revision relative to the one before, more than 1 is better: min, median, max of the rounds")
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "  \trate\tby processor time\n%s\n", strings.Join(rows, "\n"))
+	_ = w.Flush() // a write to memory cannot fail
+}
+
+// ratios returns the ratio of a value in two trials, for each round in which both have the value.
+func (r *report) ratios(name, to, what string) (all []float64) {
+	for i := range min(len(r.Samples[name]), len(r.Samples[to])) {
+		a, ok := value(r.Samples[name][i], what)
+		b, there := value(r.Samples[to][i], what)
+		if ok && there {
+			all = append(all, a/b)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// spread formats sorted ratios: the smallest, the median and the largest.
+func spread(all []float64) string {
+	if len(all) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.3f  %.3f  %.3f", all[0], all[len(all)/2], all[len(all)-1])
 }
 
 func (r *report) verdicts(b *strings.Builder) {

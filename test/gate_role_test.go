@@ -99,7 +99,8 @@ type runInside struct {
 func newRunCounter(t *testing.T, path string, most int) *runCounter {
 	t.Helper()
 	c := &runCounter{
-		path: path, most: most, inside: make(map[belay.ExecutionID]runInside), newest: make(map[belay.ExecutionID]int64),
+		path: path, most: most,
+		inside: make(map[belay.ExecutionID]runInside), newest: make(map[belay.ExecutionID]int64),
 	}
 	var err error
 	if c.l, err = net.Listen("unix", path); err != nil {

@@ -31,6 +31,8 @@ const (
 	Idle     Measure = "idle"     // the cost of an idle server
 	Lease    Measure = "lease"    // the time to lock one execution, compared with one commit
 	Overload Measure = "overload" // ten times the best rate
+	Gates    Measure = "gates"    // running executions that all name one limit and were submitted before
+	Parked   Measure = "parked"   // Flow beside many executions that wait at a full limit, compared with Flow alone
 	Jobs     Measure = "jobs"     // coding agents at once on one repository
 )
 
@@ -42,8 +44,9 @@ type Variant string
 const (
 	Default Variant = "default"
 	Tuned   Variant = "tuned"
-	HTTP    Variant = "http" // Default, with server and worker in separate processes
-	Own     Variant = "own"  // the settings and numbers of the contender's own benchmark
+	HTTP    Variant = "http"  // Default, with server and worker in separate processes
+	Own     Variant = "own"   // the settings and numbers of the contender's own benchmark
+	Three   Variant = "three" // HTTP, with three servers on one database, each with a worker
 
 	// Variants of Jobs. Single: Belay's agent service with one job at a time. Worktree: a git
 	// worktree for each job. Reset: one tree for all jobs, one after the other.
@@ -73,6 +76,11 @@ type Request struct {
 	For time.Duration `json:"for,omitempty"`
 	// Rate is the number of executions that arrive in a second, for Latency.
 	Rate int `json:"rate,omitempty"`
+	// Limit is the limit that the executions of Gates and Parked name.
+	Limit int `json:"limit,omitempty"`
+	// Beside is a second empty store, for Parked, which measures both stores in turn, Pairs times.
+	Beside string `json:"beside,omitempty"`
+	Pairs  int    `json:"pairs,omitempty"`
 	// TTL is how long a worker without heartbeats counts as alive, for Takeover; 0 is the
 	// contender's default.
 	TTL time.Duration `json:"ttl,omitempty"`

@@ -37,7 +37,7 @@ var measures = map[trial.Measure]trial.Func{
 	trial.Drain: drain, trial.Flow: flow, trial.Steps: flow, trial.Submit: submit, trial.Bulk: bulk,
 	trial.Latency: latency,
 	trial.Loaded:  loaded, trial.Takeover: takeover, trial.Hold: hold, trial.Idle: idle, trial.Lease: lease,
-	trial.Overload: overload, trial.Jobs: many,
+	trial.Overload: overload, trial.Jobs: many, trial.Gates: gates, trial.Parked: parked,
 }
 
 var roles = map[string]func(context.Context, trial.Request) error{"work": work, "crew": workApart}
@@ -173,10 +173,19 @@ func (c *crew) stopWorking() error {
 
 // fill submits n executions of the workflow noop, a thousand in a call.
 func fill(ctx context.Context, r trial.Request, b belay.Backend, callers, first, n int) (trial.Done, error) {
+	return fillWith(ctx, r, b, callers, n, func(i int) belay.Submission {
+		return belay.Submission{Workflow: "noop", Input: input(first + i)}
+	})
+}
+
+// fillWith submits n executions, a thousand in a call. The function each returns the i-th submission.
+func fillWith(
+	ctx context.Context, r trial.Request, b belay.Backend, callers, n int, each func(i int) belay.Submission,
+) (trial.Done, error) {
 	return trial.Bursts(ctx, r, callers, n, func(ctx context.Context, from, rows int) error {
 		s := make([]belay.Submission, rows)
 		for i := range s {
-			s[i] = belay.Submission{Workflow: "noop", Input: input(first + from + i)}
+			s[i] = each(from + i)
 		}
 		out, err := b.Submit(ctx, s...)
 		for _, o := range out {
