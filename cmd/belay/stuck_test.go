@@ -348,7 +348,7 @@ func TestAStuckExecutionIsExplained(t *testing.T) {
 	got := ids.ReplaceAll(out.Bytes(), []byte("${1}_…"))
 	const golden = "testdata/stuck.txt"
 	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil { //nolint:gosec // a file of the repository
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

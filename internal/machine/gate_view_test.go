@@ -41,7 +41,7 @@ func TestAGateSaysWhoSetIt(t *testing.T) {
 			since    Time
 		}{{5, "ann", "slow", first}, {5, "bob", "slower", first}, {6, "bob", "", first.Add(2 * time.Second)}} {
 			s.do(s.set("queue:default", kind.set, by(c.most, c.who, c.why)))
-			if since, who, why := kind.said(); since != c.since.Time() || who != c.who || why != c.why {
+			if since, who, why := kind.said(); !since.Equal(c.since.Time()) || who != c.who || why != c.why {
 				t.Errorf("%s %d: set %s by %q because of %q", kind.set, i, since, who, why)
 			}
 			s.pass(time.Second)

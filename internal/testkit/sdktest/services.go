@@ -72,9 +72,10 @@ var services = []testCase{
 		}
 		all.Wait()
 		want(e, ids[0], int64(1))
-		for _, id := range append(ids, e.start(1, belay.IdempotencyKey("invoice 7"))) { // also after its end
-			if id != ids[0] {
-				e.Errorf("a second execution: %s beside %s", id, ids[0])
+		again := e.start(1, belay.IdempotencyKey("invoice 7")) // after its end
+		for _, id := range ids {
+			if id != ids[0] || again != ids[0] {
+				e.Errorf("a second execution: %s and %s beside %s", id, again, ids[0])
 			}
 		}
 		if n := runs.Load(); n != 1 || e.count(ids[0], "started") != 1 {
