@@ -29,6 +29,7 @@ const roleEnv = "BLACKBOX_ROLE"
 var roles = map[string]func() error{
 	"acknowledge": acknowledge,
 	"bare":        bareProcess,
+	"caller":      callerProcess,
 	"counter":     counterProcess,
 	"engine":      engineProcess,
 	"gated":       gatedProcess,
