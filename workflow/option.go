@@ -75,9 +75,9 @@ func (t targetOption) step(o *options) { o.target = string(t) }
 
 // Target names the external service that a step calls, such as "payments:charge", with at most
 // belay.MaxName bytes. All executions that name a target share its circuit breaker, over all servers:
-// after five failures within a minute it is open for 30 seconds, and then lets two calls through, to
-// find out whether the service is available again. Errors marked [belay.Permanent] are no failures of
-// the target.
+// after five failures within a minute it is open for 30 seconds. Then it lets one call at a time
+// through, to find out whether the service is available again, and closes after two successes. Errors
+// marked [belay.Permanent] are no failures of the target.
 //
 // While the breaker is open, or an operator has paused the target, the step does not begin: the run
 // gives its execution back, and a later run continues at this step. Meanwhile the execution occupies
