@@ -6,7 +6,8 @@ import type { components } from "../schema.js";
 import { after, backoff, milliseconds, pause } from "../time.js";
 import { Cancelled, permanent, refused, RunError, Stopping, TimedOut, WaitTimeout, Yield } from "./error.js";
 import { copy, mostText, outcomeOf, type Returned, type Settle } from "./outcome.js";
-import type { Retry, Run } from "./run.js";
+import type { Run, StepOptions } from "./run.js";
+import { blame, type Circuit, circuitOf } from "./target.js";
 import { clip, Waits, type Wait } from "./waits.js";
 
 type Schemas = components["schemas"];
@@ -21,6 +22,8 @@ export interface Owner {
   guard(): void;
   /** Carries out one operation, once. */
   carry(op: Op, signal: AbortSignal): Promise<Result>;
+  /** Asks before the call of a target, or reports its end, once. */
+  callTarget(a: Assignment, call: Schemas["TargetCall"], signal: AbortSignal): Promise<Schemas["TargetAnswer"]>;
   /** Is called after each checkpoint that a run has saved. */
   saved(a: Attempt): void;
 }
@@ -66,7 +69,8 @@ export class Attempt implements Run {
 
   #lost: unknown;
   #stop: "suspend" | "give" | undefined;
-  #asked: "released" | "preempted" | undefined;
+  #asked: "released" | "preempted" | "circuit_open" | undefined;
+  #circuit: Circuit | undefined;
   #until: number | undefined;
   #waitText = "";
   #cancelled = false;
@@ -144,7 +148,7 @@ export class Attempt implements Run {
   }
 
   /** ask makes the run give its execution back at its next step or wait. */
-  ask(outcome: "released" | "preempted"): void {
+  ask(outcome: "released" | "preempted" | "circuit_open"): void {
     this.#asked ??= outcome;
     this.#waits.wake();
   }
@@ -254,6 +258,7 @@ export class Attempt implements Run {
       result: this.#result,
       stop: this.#stop,
       asked: this.#asked,
+      circuit: this.#circuit,
       wait: { until: this.#until, text: this.#waitText, seen: this.#seen },
       cancelled: this.#cancelled,
       stopped: this.#stopped,
@@ -284,13 +289,15 @@ export class Attempt implements Run {
     return cost;
   }
 
-  step<T>(key: string, fn: (signal: AbortSignal) => T | Promise<T>, retry?: Retry): Promise<T> {
+  step<T>(key: string, fn: (signal: AbortSignal) => T | Promise<T>, options: StepOptions = {}): Promise<T> {
+    const { target } = options;
+    const call = target === undefined ? fn : () => this.#called(target, key, fn);
     return this.#begun(async () => {
       const name = this.#use("step", key);
       if (name.kind !== undefined) return name.data as T;
       this.#waits.busy(1);
       try {
-        const value = copy(await this.#tried(fn, retry), `the result of step ${JSON.stringify(key)}`);
+        const value = copy(await this.#tried(call, options), `the result of step ${JSON.stringify(key)}`);
         await this.#save(`save step ${JSON.stringify(key)}`, "step", key, value);
         return value;
       } catch (err) {
@@ -302,18 +309,45 @@ export class Attempt implements Run {
     });
   }
 
-  async #tried<T>(fn: (signal: AbortSignal) => T | Promise<T>, retry: Retry = { attempts: 1, baseMs: 0 }): Promise<T> {
-    for (let n = 1, delay = retry.baseMs; ; n++, delay = Math.min(delay * 2, retry.capMs ?? Infinity)) {
+  async #tried<T>(fn: (signal: AbortSignal) => T | Promise<T>, options: StepOptions): Promise<T> {
+    const { attempts = 1, baseMs = 0, capMs = Infinity } = options;
+    for (let n = 1, delay = baseMs; ; n++, delay = Math.min(delay * 2, capMs)) {
       this.#pass();
       try {
         return await fn(this.signal);
       } catch (err) {
         this.progress();
-        const last = n >= retry.attempts || this.signal.aborted || err instanceof Yield;
+        const last = n >= attempts || this.signal.aborted || err instanceof Yield;
         if (last || (err instanceof RunError && err.permanent)) throw err;
         const least = err instanceof RunError ? (err.retryAfterMs ?? 0) : 0;
         await pause(Math.max(delay * (0.5 + Math.random() / 2), least), this.signal);
       }
+    }
+  }
+
+  /**
+   * called calls fn if the circuit breaker of the target lets the call through, and reports how the call ended. Else
+   * the run gives its execution back.
+   */
+  async #called<T>(target: string, step: string, fn: (signal: AbortSignal) => T | Promise<T>): Promise<T> {
+    const send = (call: Schemas["TargetCall"]) => this.#owner.callTarget(this.#a, call, this.#life.signal);
+    const answer = await this.#answered(`ask for the target ${target}`, () => send({ target, step }));
+    if (answer.open !== true) {
+      this.#circuit ??= circuitOf(target, answer);
+      this.ask("circuit_open");
+    }
+    let outcome = "succeeded" as "succeeded" | "failed" | "released";
+    try {
+      this.#pass();
+      return await fn(this.signal);
+    } catch (err) {
+      outcome = blame(err, this.signal);
+      throw err;
+    } finally {
+      const report = () => send({ target, step, outcome });
+      // A repeated report of another call than a probe could count twice. A lost one does not change the step.
+      if (answer.probe === true) await this.#answered("report a probe", report).catch(() => undefined);
+      else if (outcome === "failed") await report().catch(() => undefined);
     }
   }
 
@@ -500,15 +534,21 @@ export class Attempt implements Run {
   }
 
   /** write carries out an operation under the lease, and repeats it until it has an answer or the lease is lost. */
-  async #write(what: string, op: (repeat: boolean) => Op): Promise<void> {
+  #write(what: string, op: (repeat: boolean) => Op): Promise<void> {
+    return this.#answered(what, async (repeat) => {
+      const r = await this.#owner.carry(op(repeat), this.#life.signal);
+      if (r.error !== undefined) throw ofProblem(r.error);
+    });
+  }
+
+  /** answered makes a call under the lease, and repeats it until it has an answer or the lease is lost. */
+  async #answered<T>(what: string, call: (repeat: boolean) => Promise<T>): Promise<T> {
     let internal = 0;
     for (let tries = 0; ; tries++) {
       this.guard();
       let wait = backoff(tries);
       try {
-        const r = await this.#owner.carry(op(tries > 0), this.#life.signal);
-        if (r.error === undefined) return;
-        throw ofProblem(r.error);
+        return await call(tries > 0);
       } catch (err) {
         if (this.#lost !== undefined) throw this.#lost;
         if (err instanceof LeaseLost) this.lose(err);

@@ -1,6 +1,7 @@
 import { BelayError } from "../error.js";
 import type { components } from "../schema.js";
 import { permanent, RunError } from "./error.js";
+import { type Circuit, unavailable } from "./target.js";
 import { clip } from "./waits.js";
 
 /** Settle is the end of a run, as the server reads it. */
@@ -14,8 +15,10 @@ export interface Ending {
   result: Returned;
   /** The run ends before its function is done: it waits, or an operator asked for the execution. */
   stop: "suspend" | "give" | undefined;
-  /** The outcome with which an operator wants the execution back. */
-  asked: "released" | "preempted" | undefined;
+  /** The outcome with which an operator wants the execution back, or circuit_open if a target must not be called. */
+  asked: "released" | "preempted" | "circuit_open" | undefined;
+  /** The circuit breaker that has refused a call. */
+  circuit: Circuit | undefined;
   /** The end of the first wait, the text of all waits, and the seq of the newest signal that the run has read. */
   wait: { until: number | undefined; text: string; seen: number };
   cancelled: boolean;
@@ -36,7 +39,7 @@ export function outcomeOf(e: Ending): Settle {
       e.wait.until === undefined ? {} : { wait_ms: Math.max(1, Math.ceil(e.wait.until - performance.now())) };
     return { outcome: "suspended", wait_text: e.wait.text, signal_seen: e.wait.seen, ...wait };
   }
-  if (e.stop === "give") return { outcome: e.asked! };
+  if (e.stop === "give") return e.asked === "circuit_open" ? unavailable(e.circuit!) : { outcome: e.asked! };
   if (!r.failed) return succeeded(e, r.output);
   const more = r.error instanceof RunError ? outputOf(r.error) : {};
   const isPermanent = r.error instanceof RunError && r.error.permanent;

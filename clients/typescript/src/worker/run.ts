@@ -9,6 +9,19 @@ export interface Retry {
   capMs?: number;
 }
 
+/** StepOptions configures a step. */
+export interface StepOptions extends Partial<Retry> {
+  /**
+   * The name of the external service that the step calls, such as "payments:charge". All executions that name a target
+   * share its circuit breaker, over all servers: after five failures within a minute it is open for 30 seconds, and then
+   * lets two calls through, to find out whether the service is available again. Errors of permanent() are no failures
+   * of the target. While the breaker is open, or an operator has paused the target, the step throws Yield instead of
+   * calling fn: the run gives its execution back, without an attempt being counted, and a later run continues here. The
+   * worker asks for the breaker with one request before each try.
+   */
+  target?: string;
+}
+
 /**
  * Run is one attempt at an execution. If its worker crashes, another worker calls the function again from its
  * beginning: steps that were saved return their saved results, and the code between steps runs again. There is no
@@ -42,7 +55,7 @@ export interface Run {
    * copy of the result as JSON represents it. If the worker crashes between fn and its saved result, another worker
    * calls fn again.
    */
-  step<T>(key: string, fn: (signal: AbortSignal) => T | Promise<T>, retry?: Retry): Promise<T>;
+  step<T>(key: string, fn: (signal: AbortSignal) => T | Promise<T>, options?: StepOptions): Promise<T>;
 
   /** saveState saves any JSON in place of the state saved before. */
   saveState(state: unknown): Promise<void>;

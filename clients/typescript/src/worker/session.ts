@@ -377,6 +377,21 @@ export class Session implements Owner {
     }
   }
 
+  async callTarget(
+    { run, lease }: Assignment,
+    body: Schemas["TargetCall"],
+    signal: AbortSignal,
+  ): Promise<Schemas["TargetAnswer"]> {
+    const time = linked(signal, writeMs);
+    const header = { "Lease-Id": lease.lease_id, "Lease-Token": lease.token };
+    try {
+      const params = { path: { id: run }, header };
+      return await answer(this.api.POST("/v1/runs/{id}/target", { params, body, signal: time.signal }));
+    } finally {
+      time.release();
+    }
+  }
+
   saved(a: Attempt): void {
     this.#host.saved(a);
   }
