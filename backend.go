@@ -16,6 +16,7 @@ type Backend interface {
 	Owner
 	Keyring
 	Gatekeeper
+	DeadLetterOffice
 	// Close releases the resources of the Backend in this process: goroutines, connections and the
 	// store. It blocks until they are released.
 	Close() error
@@ -135,4 +136,21 @@ type Gatekeeper interface {
 	// ChangeGate changes a gate and returns the gate after the change. A change that leaves the gate
 	// as it is does nothing. It returns CodeIdempotencyMismatch if Op was another change of the gate.
 	ChangeGate(ctx context.Context, c GateChange) (GateDetail, error)
+}
+
+// DeadLetterOffice shows and resolves dead letters.
+type DeadLetterOffice interface {
+	// DeadLetters lists dead letters, the newest first: the open ones, unless the filter says otherwise.
+	DeadLetters(ctx context.Context, f DeadLetterFilter) (DeadLetterPage, error)
+	// DeadLetterGroups counts the dead letters of a filter by their fingerprints. It ignores Cursor and
+	// Limit.
+	DeadLetterGroups(ctx context.Context, f DeadLetterFilter) (DeadLetterGroups, error)
+	// DeadLetter reads one dead letter, with everything that a person needs to repair the execution.
+	// Generation 0 means the newest dead letter of the execution. It returns CodeNotFound if there is
+	// none.
+	DeadLetter(ctx context.Context, id ExecutionID, generation int) (DeadLetterDetail, error)
+	// ChangeDeadLetter resolves a dead letter, or adds a note to one. It returns CodeConflict, with the
+	// first resolution in the message, if the dead letter is resolved already, and CodeNotFound if
+	// there is none.
+	ChangeDeadLetter(ctx context.Context, c DeadLetterChange) (DeadLetter, error)
 }

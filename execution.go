@@ -232,6 +232,9 @@ const (
 	ActionFork    Action = "fork"    // create a new execution that continues after a step of this execution
 	ActionSteal   Action = "steal"   // take the execution from its owner
 	ActionPreempt Action = "preempt" // request that the owner give the execution back
+	// ActionQuarantine gives an execution up: it fails at once, and its dead letter has the reason
+	// manual.
+	ActionQuarantine Action = "quarantine"
 )
 
 // Control requests an action. The call returns the execution in its state after the action.
@@ -243,6 +246,13 @@ type Control struct {
 	Op        OpID            `json:"op,omitzero"`
 	Grace     Duration        `json:"grace,omitempty"` // for cancel: how long the run may take to end
 	Input     json.RawMessage `json:"input,omitempty"` // for requeue and fork: the new input
+	// InputPatch is for requeue, instead of Input: a JSON Merge Patch (RFC 7396) that changes the
+	// present input.
+	InputPatch json.RawMessage `json:"input_patch,omitempty"`
+	// Generation is for retry and requeue: the generation whose failure the caller has seen. If the
+	// execution was reopened since, or if the dead letter of this generation is resolved, the action
+	// is refused with CodeConflict. 0 means the present generation, whatever it is.
+	Generation int `json:"generation,omitempty"`
 	// UpTo is for a fork. The fork, a new execution, gets the checkpoints of the forked execution
 	// up to the seq UpTo; 0 means all checkpoints.
 	UpTo int64 `json:"up_to,omitempty"`

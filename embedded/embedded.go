@@ -39,6 +39,13 @@ func Logger(l *slog.Logger) Option { return func(s *settings) { s.engine.Log = l
 // The default is 30 days.
 func Retention(d time.Duration) Option { return func(s *settings) { s.engine.Retention = d } }
 
+// DeadLetterRetention sets how long the store keeps an execution with an open dead letter after its
+// failure, if that is longer than the retention. The default, 0, means until the dead letter is
+// resolved.
+func DeadLetterRetention(d time.Duration) Option {
+	return func(s *settings) { s.engine.LetterRetention = d }
+}
+
 // Defaults sets the values of policy fields that submissions to this engine leave out, for the fields
 // MaxAttempts, BackoffBase, BackoffCap, ScheduledTimeout, StartTimeout and OnNoWorker. An execution
 // keeps the values of its submission. Submissions with SubmitTx do not get them.

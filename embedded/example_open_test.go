@@ -126,6 +126,17 @@ func ExampleRetention() {
 	// Output: <nil>
 }
 
+func ExampleDeadLetterRetention() {
+	keep := embedded.DeadLetterRetention(90 * 24 * time.Hour)
+	b, err := embedded.Open(context.Background(), "memory:", embedded.Retention(7*24*time.Hour), keep)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(b.Close())
+	// Output: <nil>
+}
+
 // A second program that opens the directory gets an error that describes the first program.
 func ExamplePurpose() {
 	ctx := context.Background()

@@ -33,6 +33,9 @@ type reader interface {
 	Workers(ctx context.Context) ([]belay.Worker, error)
 	Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error)
 	Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, error)
+	DeadLetters(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterPage, error)
+	DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterGroups, error)
+	DeadLetter(ctx context.Context, id belay.ExecutionID, generation int) (belay.DeadLetterDetail, error)
 }
 
 // reading calls f with a reader of the store that --store names. Without --store it calls f with a

@@ -20,16 +20,18 @@ type Config struct {
 	Hosts          []string
 	Origins        []string      // the origins whose pages may read and write; empty for no page of another site
 	Retention      time.Duration // 0 keeps everything
-	Grace          time.Duration
-	Concurrency    int
-	CheckInterval  time.Duration
-	HealthInterval time.Duration  // between two health probes of a worker; 0 probes no worker
-	HealthAllow    []netip.Prefix // networks in which workers are probed that connect from elsewhere
-	Worker         Worker
-	Defaults       Defaults
-	Log            Log
-	Limits         Limits
-	Agent          Agent
+	// LetterRetention is the retention of executions with an open dead letter; 0 keeps them.
+	LetterRetention time.Duration
+	Grace           time.Duration
+	Concurrency     int
+	CheckInterval   time.Duration
+	HealthInterval  time.Duration  // between two health probes of a worker; 0 probes no worker
+	HealthAllow     []netip.Prefix // networks in which workers are probed that connect from elsewhere
+	Worker          Worker
+	Defaults        Defaults
+	Log             Log
+	Limits          Limits
+	Agent           Agent
 
 	// File is the path of the file that was read; "" for none.
 	File string

@@ -74,7 +74,8 @@ func TestEveryKeyCanBeSetByFileEnvironmentAndFlag(t *testing.T) {
 	other := map[string]string{
 		"listen": "localhost:1", "store": "sqlite:x", "data": "d", "tls_cert": "c.pem", "tls_key": "k.pem",
 		"insecure_no_auth": "true",
-		"hosts":            "a.example,b.example", "retention": "36h", "grace": "1.5s", "concurrency": "3",
+		"hosts":            "a.example,b.example", "retention": "36h",
+		"dead_letter_retention": "72h", "grace": "1.5s", "concurrency": "3",
 		"origins":        "https://app.example.org,http://localhost:3000",
 		"log.level":      "warn",
 		"log.format":     "json",

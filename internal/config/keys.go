@@ -50,6 +50,9 @@ var keys = append([]Key{
 		of: func(c *Config) kind { return origins{list{&c.Origins, wantOrigins}} }},
 	{Name: "retention", Doc: "How long an execution is kept after its end; 0 keeps executions for ever.",
 		of: func(c *Config) kind { return duration{&c.Retention, 0, maxDuration} }},
+	{Name: "dead_letter_retention", Doc: "How long an execution with an open dead letter is kept after its failure, " +
+		"if that is longer than the retention; 0 keeps it until the dead letter is resolved.",
+		of: func(c *Config) kind { return duration{&c.LetterRetention, 0, maxDuration} }},
 	{Name: "grace", Doc: "The grace period of a shutdown, in which requests and runs in flight may finish.",
 		of: func(c *Config) kind { return duration{&c.Grace, 0, time.Hour} }},
 	{Name: "concurrency", Doc: "How many executions of the built-in workflow \"command\" this process runs at " +

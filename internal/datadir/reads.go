@@ -73,6 +73,24 @@ func (b *Backend) Keys(ctx context.Context) ([]belay.Key, error) {
 	})
 }
 
+// DeadLetters lists dead letters.
+func (b *Backend) DeadLetters(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterPage, error) {
+	return pass(ctx, b, belay.Backend.DeadLetters, f)
+}
+
+// DeadLetterGroups counts dead letters by their fingerprints.
+func (b *Backend) DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterGroups, error) {
+	return pass(ctx, b, belay.Backend.DeadLetterGroups, f)
+}
+
+// DeadLetter reads one dead letter.
+func (b *Backend) DeadLetter(ctx context.Context, id belay.ExecutionID, generation int) (belay.DeadLetterDetail,
+	error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.DeadLetterDetail, error) {
+		return to.DeadLetter(ctx, id, generation)
+	})
+}
+
 // Gates lists gates.
 func (b *Backend) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error) {
 	return pass(ctx, b, belay.Backend.Gates, f)

@@ -142,6 +142,14 @@ func (b *Backend) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatRepl
 	return pass(ctx, b, belay.Backend.Renew, l)
 }
 
+// ChangeDeadLetter resolves a dead letter, or adds a note to it.
+func (b *Backend) ChangeDeadLetter(ctx context.Context, c belay.DeadLetterChange) (belay.DeadLetter, error) {
+	if c.Op.IsZero() {
+		c.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.ChangeDeadLetter, c)
+}
+
 // ChangeGate changes a gate.
 func (b *Backend) ChangeGate(ctx context.Context, c belay.GateChange) (belay.GateDetail, error) {
 	if c.Op.IsZero() {

@@ -30,6 +30,9 @@ type Options struct {
 	HintPoll time.Duration
 	// Retention is how long an ended execution is kept; 0 means 30 days, below 0 means for ever.
 	Retention time.Duration
+	// LetterRetention is how long an execution with an open dead letter is kept at least, although its
+	// retention is over; 0 means until the dead letter is resolved.
+	LetterRetention time.Duration
 	// Defaults are the values of policy fields that submissions to this engine leave out. The engine
 	// uses the fields MaxAttempts, BackoffBase, BackoffCap, ScheduledTimeout, StartTimeout and
 	// OnNoWorker.

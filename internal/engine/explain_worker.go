@@ -103,8 +103,8 @@ func (x *explainer) stuck(e *machine.Execution, c *claimers) {
 			x.fact("`belay workers uncordon %s` and a probe that succeeds let this worker claim again", w.ID)
 		case belay.WorkerUnhealthy:
 			x.unhealthy(w)
-			x.fact("this worker claims again after a probe that succeeds: repair what the error says, or start another " +
-				"worker")
+			x.fact("this worker claims again after a probe that succeeds: repair what the error says, or start " +
+				"another worker")
 		case belay.WorkerDraining:
 			x.fact("worker %q is draining: it finishes its runs, claims nothing more and ends; start another in its "+
 				"place", w.Spec.Name)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 const (
@@ -48,8 +49,13 @@ func (e *Engine) prune(ctx context.Context) {
 // pruneOnce deletes, in one commit, some of the rows that are older than the retention. It reports
 // whether it deleted any rows, and whether there are more to delete now.
 func (e *Engine) pruneOnce(ctx context.Context) (some, more bool) {
-	before := e.store.Now().Add(-e.opt.Retention)
-	p, err := e.store.Prune(ctx, before, pruneLimit)
+	now := e.store.Now()
+	before := now.Add(-e.opt.Retention)
+	over := store.Retention{Before: before}
+	if e.opt.LetterRetention > 0 {
+		over.Letters = now.Add(-e.opt.LetterRetention)
+	}
+	p, err := e.store.Prune(ctx, over, pruneLimit)
 	if err != nil {
 		if ctx.Err() == nil && belay.CodeOf(err) != belay.CodeUnavailable {
 			e.log.Warn("delete what is older than the retention", "error", err)

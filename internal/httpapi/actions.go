@@ -31,6 +31,8 @@ func (a *api) actions() {
 			"All steps run again."},
 		{belay.ActionFork, "Begin a new execution from a step of this one",
 			"The header Location is the path of the new execution."},
+		{belay.ActionQuarantine, "Give an execution up",
+			"It fails at once, with an open dead letter of the reason manual. The owner's next write is refused."},
 		{belay.ActionPreempt, "Ask the owner to yield", "The owner gives the execution back at the next safe point."},
 	} {
 		rt := route{
@@ -68,8 +70,9 @@ func (a *api) act(ctx context.Context, action belay.Action, in *actRequest) (*ex
 		Execution: in.ID, Action: action, Actor: callerOf(ctx).actor(body.Actor), Reason: body.Reason,
 		Op:    wire.OpOf(in.Key),
 		Grace: grace, Input: body.Input, UpTo: body.UpTo, Fork: body.Fork,
+		InputPatch: body.InputPatch, Generation: body.Generation,
 	}
-	if action == belay.ActionRetry && len(body.Input) > 0 {
+	if action == belay.ActionRetry && len(body.Input)+len(body.InputPatch) > 0 {
 		c.Action = belay.ActionRequeue
 	}
 	ctx, replayed := belay.WithReplay(ctx)

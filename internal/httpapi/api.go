@@ -58,6 +58,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.batch()
 	a.keyring()
 	a.gates()
+	a.deadLetters()
 	a.extra()
 	a.operations()
 	return a

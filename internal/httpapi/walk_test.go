@@ -59,6 +59,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	w.worker()
 	w.owner()
 	w.gates()
+	w.deadLetters()
 	w.keys()
 	for _, r := range w.doc.routes {
 		for status := range r.operation["responses"].(map[string]any) {
@@ -233,6 +234,34 @@ func (w *walker) owner() {
 	w.step(422, "POST", path+"/lock/steal", `{"reason": ""}`)
 	got = w.step(201, "POST", path+"/lock", `{"owner": "third", "id": "wk_0000000000000000000000000c"}`)
 	w.step(200, "POST", got["location"].(string)+"/release", `{"outcome": "complete", "output": {"turns": 1}}`)
+}
+
+// deadLetters gives an execution up, and reads and resolves its dead letters.
+func (w *walker) deadLetters() {
+	at, id := w.submitted(`{"workflow": "dead", "input": {"n": 1}}`)
+	letter := "/v1/dead-letters/" + id
+	w.step(404, "GET", letter, "")
+	w.step(200, "POST", at+"/quarantine", `{"reason": "poison"}`)
+	w.step(409, "POST", at+"/quarantine", "")
+	w.step(200, "GET", "/v1/dead-letters?reason=manual&workflow=dead&limit=1", "")
+	w.step(200, "GET", "/v1/dead-letters?class=permanent&text=POISON&since=2020-01-01T00:00:00Z&resolution=all", "")
+	w.step(422, "GET", "/v1/dead-letters?since=2030-01-01T00:00:00Z&until=2020-01-01T00:00:00Z", "")
+	w.step(200, "GET", "/v1/dead-letter-groups?resolution=open", "")
+	w.step(200, "GET", letter+"?generation=1", "")
+	w.step(404, "GET", letter+"?generation=2", "")
+	w.step(200, "POST", letter+"/note", `{"notes": "asked the provider"}`)
+	w.step(422, "POST", letter+"/note", `{"notes": " "}`)
+	w.step(200, "POST", letter+"/requeue", `{"input_patch": {"n": 2}, "notes": "the number was wrong"}`)
+	w.step(409, "POST", letter+"/requeue", "")
+	w.step(409, "POST", letter+"/discard", "")
+	w.step(200, "POST", at+"/quarantine", "")
+	w.step(200, "POST", letter+"/discard", `{"notes": "not needed"}`)
+	w.step(409, "POST", letter+"/fix", "")
+	w.step(409, "POST", letter+"/requeue", "")
+	w.step(200, "POST", at+"/retry", "")
+	w.step(200, "POST", at+"/quarantine", "")
+	w.step(200, "POST", letter+"/fix", `{"generation": 3}`)
+	w.step(404, "POST", letter+"/fix", `{"generation": 9}`)
 }
 
 func (w *walker) gates() {

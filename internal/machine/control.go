@@ -1,21 +1,26 @@
 package machine
 
 import (
+	"fmt"
+
 	"github.com/belaydev/belay"
 )
 
-// Act carries out an action of an operator: cancel, pause, resume, retry, requeue, fork, steal or
-// preempt.
+// Act carries out an action of an operator: cancel, pause, resume, retry, requeue, fork, steal,
+// preempt or quarantine.
 type Act struct{ belay.Control }
 
 // Need names the execution, the operation, and the rows that a reopening or a fork reads.
 func (c *Act) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Specs = append(n.Specs, c.Execution)
+	if c.reopens() {
+		n.Letters = append(n.Letters, LetterRef{Execution: c.Execution})
+	}
 	if !c.Op.IsZero() {
 		n.Ops = append(n.Ops, OpRef{c.Execution, c.Op})
 	}
-	if c.Action == belay.ActionSteal {
+	if c.Action == belay.ActionSteal || c.Action == belay.ActionQuarantine {
 		n.Owners = append(n.Owners, c.Execution)
 	}
 	if c.Action == belay.ActionFork {
@@ -24,6 +29,8 @@ func (c *Act) Need(n *Need) {
 		n.Checkpoints = append(n.Checkpoints, c.Execution)
 	}
 }
+
+func (c *Act) reopens() bool { return c.Action == belay.ActionRetry || c.Action == belay.ActionRequeue }
 
 func (c *Act) apply(w *world) (Reply, error) {
 	op := string(c.Action)
@@ -55,6 +62,8 @@ func (c *Act) apply(w *world) (Reply, error) {
 		err = c.steal(w, e)
 	case belay.ActionPreempt:
 		err = c.preempt(w, e)
+	case belay.ActionQuarantine:
+		err = c.quarantine(w, e)
 	default:
 		err = refuse(belay.CodeInvalid, "control", "there is no action %q", c.Action)
 	}
@@ -73,6 +82,9 @@ func (c *Act) sum() OpSum {
 		return OpSum{}
 	}
 	s := contentOf(string(c.Action)).text(c.Reason).duration(c.Grace.D()).int(c.UpTo).bytes(c.Fork[:])
+	if len(c.InputPatch) > 0 {
+		return s.text("patch").json(c.InputPatch).sum()
+	}
 	return s.json(c.Input).sum()
 }
 
@@ -97,8 +109,14 @@ func (c *Act) check(op string) error {
 	if err := checkName(op, "the reason", c.Reason, false); err != nil {
 		return err
 	}
-	if c.Grace < 0 || c.UpTo < 0 {
-		return refuse(belay.CodeInvalid, op, "the grace and up_to must not be negative")
+	if c.Grace < 0 || c.UpTo < 0 || c.Generation < 0 {
+		return refuse(belay.CodeInvalid, op, "the grace, up_to and the generation must not be negative")
+	}
+	if len(c.InputPatch) > 0 && (len(c.Input) > 0 || c.Action != belay.ActionRequeue) {
+		return refuse(belay.CodeInvalid, op, "an input_patch is for requeue, without an input")
+	}
+	if err := CheckPayload(op, "the input_patch", c.InputPatch, belay.MaxPayload); err != nil {
+		return err
 	}
 	return CheckPayload(op, "the input", c.Input, belay.MaxPayload)
 }
@@ -192,7 +210,18 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	if len(c.Input) > 0 && c.Action == belay.ActionRetry {
 		return refuse(belay.CodeInvalid, op, "a retry keeps its input; use requeue to give another")
 	}
-	old := *e
+	if c.Generation != 0 && c.Generation != e.Generation {
+		return w.illegal(op, e, fmt.Sprintf("generation %d was reopened before, and the present one is %d",
+			c.Generation, e.Generation))
+	}
+	d := w.letters[LetterRef{e.ID, e.Generation}]
+	if d != nil && d.Resolution != "" && c.Generation != 0 {
+		return d.resolved(op)
+	}
+	input, err := c.input(w, op, e)
+	if err != nil {
+		return err
+	}
 	c.record(w, e)
 	e.Generation++
 	e.State, e.DueAt = belay.Pending, w.Now
@@ -201,37 +230,80 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	e.setLosses(0)
 	e.StartedAt, e.FinishedAt, e.ProgressAt = 0, 0, 0
 	e.Class, e.Message, e.FailedBy = 0, "", 0
-	if len(c.Input) > 0 {
-		c.newInput(w, e)
+	if len(input) > 0 {
+		newInput(w, e, input)
 	}
-	if old.State == belay.Failed && !old.policy().NoDeadLetters {
-		w.out.DeadLetters = append(w.out.DeadLetters, &DeadLetter{
-			Execution: e.ID, Generation: old.Generation, Resolution: "requeued", ResolvedBy: c.actor(),
-			ResolvedAt: w.Now,
-		})
+	if d != nil && d.Resolution == "" {
+		c.resolve(w, d, len(input) > 0)
 	}
 	w.join(e)
 	w.markDue(e)
 	return nil
 }
 
-func (c *Act) newInput(w *world, e *Execution) {
+// resolve resolves the dead letter of the generation that the action ends.
+func (c *Act) resolve(w *world, d *DeadLetter, requeued bool) {
+	resolution := belay.ResolvedRetried
+	if requeued {
+		resolution = belay.ResolvedRequeued
+	}
+	if c.Reason != "" && len(d.Notes) < belay.MaxNotes {
+		d.Notes = append(d.Notes, LetterNote{At: w.Now, By: c.Actor, Text: c.Reason})
+	}
+	w.resolve(d, resolution, c.actor())
+}
+
+// input returns the new input of a reopened execution, empty if it keeps its input.
+func (c *Act) input(w *world, op string, e *Execution) ([]byte, error) {
+	if len(c.InputPatch) == 0 {
+		return c.Input, nil
+	}
+	s := w.specs[e.ID]
+	if s == nil {
+		return nil, refuse(belay.CodeInternal, op, "the input of %s was not read", e.ID)
+	}
+	input, err := mergePatch(s.Input, c.InputPatch)
+	if err != nil {
+		return nil, refuse(belay.CodeInvalid, op, "the input_patch cannot be applied: %s", err)
+	}
+	return input, CheckPayload(op, "the patched input", input, belay.MaxPayload)
+}
+
+func newInput(w *world, e *Execution, input []byte) {
 	e.BaseSeq, e.InputGen, e.StateSeq, e.Checkpoints = e.Seq, e.Generation, 0, 0
 	e.SignalSeq, e.SignalSeen, e.Signals, e.SignalBytes = 0, 0, 0, 0
-	next := Spec{Execution: e.ID, Generation: e.Generation, Input: c.Input}
+	next := Spec{Execution: e.ID, Generation: e.Generation, Input: input}
 	if s := w.specs[e.ID]; s != nil {
 		next = *s
-		next.Generation, next.Input, next.Large = e.Generation, c.Input, false
+		next.Generation, next.Input, next.Large = e.Generation, input, false
 	}
 	w.specs[e.ID] = &next
 	w.out.Specs = append(w.out.Specs, &next)
 }
 
-func (c *Act) actor() string {
-	if c.Actor == "" {
-		return "an operator"
+func (c *Act) actor() string { return actorOf(c.Actor) }
+
+// quarantine gives an execution up: it fails, and its dead letter waits for a person. The owner of a
+// run learns with its next write that it has lost the lease.
+func (c *Act) quarantine(w *world, e *Execution) error {
+	switch {
+	case e.State == belay.Failed:
+		return w.illegal("quarantine", e, "it has failed already")
+	case e.State.Terminal():
+		return w.illegal("quarantine", e, "it has ended")
+	case e.CancelBy != 0:
+		return w.illegal("quarantine", e, "it is being cancelled")
+	case !e.Parent.IsZero():
+		return w.illegal("quarantine", e, "it is a child; quarantine its root")
 	}
-	return c.Actor
+	how := c.ending(belay.OutcomeFailed)
+	how.failure = belay.Failure{Class: belay.ClassPermanent, Message: "quarantined by " + c.actor()}
+	if c.Reason != "" {
+		how.failure.Message += ": " + c.Reason
+	}
+	how.letter = "manual"
+	w.finish(e, belay.Failed, how)
+	return nil
 }
 
 // steal takes an execution from its owner. The next claim gets a newer token, so that the writes

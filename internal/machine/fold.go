@@ -23,6 +23,8 @@ type Need struct {
 	// locked.
 	Ready []ReadyQuery
 	Keys  []Key
+	// Letters requests dead letters, whose executions the same command names.
+	Letters []LetterRef
 	// Specs requests the newest spec of executions.
 	Specs []belay.ExecutionID
 	// Runs, Ops, Signals and Chunks request rows that a command names, or that a command has
@@ -112,6 +114,7 @@ type Rows struct {
 	Owners      []*Worker
 	Ready       []ReadyLane // one for each query, in its order
 	Keys        []KeyRow
+	Letters     []*DeadLetter
 	Specs       []*Spec // of Need.Specs and of the ready executions
 	Runs        []*Run
 	Ops         []Op
@@ -153,7 +156,7 @@ type Changes struct {
 	Signals     []*Signal
 	Consumed    []*Signal // signals whose ConsumedBy was set
 	Deeds       []*Deed
-	DeadLetters []*DeadLetter // new or resolved dead letters
+	DeadLetters []*DeadLetter // new or changed ones
 	Workers     []*Worker
 	Keys        []KeyRow
 	Drops       []ChunkDrop // deleted before Chunks are written
@@ -218,7 +221,8 @@ type Reply struct {
 	Claims    []Claimed
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply
-	Object    *Object // a copy, in its state after the command
+	Object    *Object     // a copy, in its state after the command
+	Letter    *DeadLetter // a copy, in its state after the command
 	Target    belay.TargetAnswer
 	// NoClaims says that a claim won nothing because its worker is cordoned or unhealthy.
 	NoClaims bool

@@ -65,7 +65,8 @@ func TestACordonAndAFailingProbe(t *testing.T) {
 		}
 		s.pass(time.Second)
 	}
-	on, off := &Cordon{belay.Cordon{Worker: id, Actor: "ann", Reason: "why"}}, &Cordon{belay.Cordon{Worker: id, Off: true}}
+	on := &Cordon{belay.Cordon{Worker: id, Actor: "ann", Reason: "why"}}
+	off := &Cordon{belay.Cordon{Worker: id, Off: true}}
 	failing = s.now
 	step(&Probe{id, "refused"}, belay.WorkerUnhealthy, "refused")
 	cordoned = s.now

@@ -201,6 +201,19 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 	load(more.Objects)
 	k.loadOps(rows, more.Ops)
 	k.count(rows, more, n.Members)
+	for _, ref := range unique(n.Letters) {
+		var found *DeadLetter
+		for _, d := range k.records[ref.Execution].letters {
+			if ref.Generation == 0 || d.Generation == ref.Generation {
+				found = d // the last is the newest
+			}
+		}
+		if found != nil && !slices.ContainsFunc(rows.Letters, func(d *DeadLetter) bool {
+			return d.Execution == found.Execution && d.Generation == found.Generation
+		}) {
+			rows.Letters = append(rows.Letters, found.copy())
+		}
+	}
 	for _, id := range unique(n.Checkpoints) {
 		rows.Checkpoints = append(rows.Checkpoints, copies(k.records[id].checkpoints)...)
 	}

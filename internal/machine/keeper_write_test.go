@@ -203,7 +203,8 @@ func (k *keeper) writeHistory(c *Changes) error {
 	return err
 }
 
-// writeLetter adds a dead letter, or resolves a dead letter, at most once (guarantee G10).
+// writeLetter adds a dead letter, or changes one; a dead letter is resolved at most once (guarantee
+// G10).
 func (k *keeper) writeLetter(d *DeadLetter) error {
 	return k.change(d.Execution, func(r *record) error {
 		if d.New {
@@ -214,10 +215,11 @@ func (k *keeper) writeLetter(d *DeadLetter) error {
 		return replace(&r.letters, func(x *DeadLetter) bool {
 			return x.Generation == d.Generation
 		}, func(x *DeadLetter) error {
-			if x.Resolution != "" {
+			if x.Resolution != "" && x.Resolution != d.Resolution || x.ResolvedAt != 0 && x.ResolvedAt != d.ResolvedAt {
 				return fmt.Errorf("keys: dead letter %d of %s is resolved twice", d.Generation, d.Execution)
 			}
 			x.Resolution, x.ResolvedBy, x.ResolvedAt = d.Resolution, d.ResolvedBy, d.ResolvedAt
+			x.Notes = slices.Clone(d.Notes)
 			return nil
 		})
 	})

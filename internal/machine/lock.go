@@ -21,6 +21,9 @@ func (c *Lock) Need(n *Need) {
 	n.Held = append(n.Held, c.ID)
 	n.Executions = append(n.Executions, c.Execution)
 	n.Specs = append(n.Specs, c.Execution)
+	if c.Reopen {
+		n.Letters = append(n.Letters, LetterRef{Execution: c.Execution})
+	}
 	n.Owners = append(n.Owners, c.Execution)
 	n.Entering = append(n.Entering, c.Execution)
 }

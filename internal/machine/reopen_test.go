@@ -39,7 +39,8 @@ func TestReopenKeepsFinishedSteps(t *testing.T) {
 		if r.Execution.Generation != 2 || r.Seq != e.Seq {
 			t.Errorf("%s: answered %+v", action, r)
 		}
-		if d := s.records[id].letters[0]; d.Resolution != "requeued" || d.ResolvedBy != "ann" || d.ResolvedAt != s.now {
+		if d := s.records[id].letters[0]; d.Resolution != belay.ResolvedRetried || d.ResolvedBy != "ann" ||
+			d.ResolvedAt != s.now {
 			t.Errorf("%s: dead letter %+v", action, *d)
 		}
 		from := Resume(s.records[id].history(), s.now)
@@ -154,7 +155,7 @@ func TestFailReopenAndClaimInOneFold(t *testing.T) {
 	if len(r[2].Claims) != 1 || r[2].Claims[0].Execution.Token != 2 {
 		t.Fatalf("claimed %+v", r[2])
 	}
-	if d := s.records[l.Execution].letters; len(d) != 1 || d[0].Resolution != "requeued" {
+	if d := s.records[l.Execution].letters; len(d) != 1 || d[0].Resolution != belay.ResolvedRetried {
 		t.Errorf("dead letters %+v", d)
 	}
 	if r[1].Execution.State != belay.Pending || r[1].Execution.Token != 1 {

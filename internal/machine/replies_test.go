@@ -245,7 +245,14 @@ func stepClaim(f *faults, before, after *keeper, b, a record) {
 	if x != nil && x.Spec.External {
 		f.add("G11", "%s was given to the session of a lock, %s", was.ID, x.ID)
 	}
-	if x != nil && (x.State != belay.WorkerOpen || before.expires(x) <= before.now) {
+	state := belay.WorkerOpen
+	if x != nil {
+		state = x.State
+	}
+	if y := after.workers[a.runs[i].Worker]; state == belay.WorkerCordoned && y != nil && y.State == belay.WorkerOpen {
+		state = y.State // the batch ended the cordon before the claim
+	}
+	if x != nil && (state != belay.WorkerOpen || before.expires(x) <= before.now) {
 		f.add("G11", "%s was given to worker %s, which is %s", was.ID, x.ID, x.State)
 	}
 }

@@ -312,24 +312,6 @@ type Deed struct {
 	Final     bool
 }
 
-// DeadLetter records the failure of a root execution that will not be retried, one for each
-// generation.
-type DeadLetter struct {
-	Execution  belay.ExecutionID
-	Generation int
-	Seq        int64
-	Token      belay.Token // of the run that failed, 0 if there was none
-	Reason     string      // max_retries, permanent_error, lost, timeout, no_worker
-	Class      belay.Class
-	Message    string
-	FailedBy   belay.FailedBy
-	At         Time
-	Resolution string // empty while open; requeued, fixed, discarded
-	ResolvedBy string
-	ResolvedAt Time
-	New        bool
-}
-
 // Worker is the row of a worker's session.
 type Worker struct {
 	ID          belay.WorkerID

@@ -206,6 +206,7 @@ type ended struct {
 	deed, actor, reason string
 	op                  belay.OpID
 	sum                 OpSum
+	letter              string // the reason of the dead letter; empty if it follows from the failure
 }
 
 // end closes the current run, if there is one, and removes the owner. It raises the seq once, for
@@ -252,34 +253,9 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 	}
 	if state == belay.Failed {
 		e.Class, e.Message, e.FailedBy = how.failure.Class, how.failure.Message, how.failure.FailedBy
-		w.writeDeadLetter(e, ran)
+		w.writeDeadLetter(e, ran, how.letter)
 	}
 	w.tellParent(e)
-}
-
-// writeDeadLetter writes the dead letter of a root execution that failed, in the same commit
-// (guarantee G10).
-func (w *world) writeDeadLetter(e *Execution, ran bool) {
-	if !e.Parent.IsZero() || e.policy().NoDeadLetters {
-		return
-	}
-	d := &DeadLetter{
-		Execution: e.ID, Generation: e.Generation, Seq: e.Seq, Class: e.Class, Message: e.Message,
-		FailedBy: e.FailedBy, At: w.Now, New: true,
-		Reason: map[belay.Class]string{
-			belay.ClassPermanent: "permanent_error", belay.ClassLost: "lost", belay.ClassTimeout: "timeout",
-		}[e.Class],
-	}
-	switch {
-	case e.FailedBy == belay.FailedByDispatcher:
-		d.Reason = "no_worker"
-	case d.Reason == "":
-		d.Reason = "max_retries"
-	}
-	if ran {
-		d.Token = e.Token
-	}
-	w.out.DeadLetters = append(w.out.DeadLetters, d)
 }
 
 // tellParent delivers the end of a child to its parent in the same commit. If the child was started

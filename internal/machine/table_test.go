@@ -89,6 +89,11 @@ func tableCommands() []tableCommand {
 		{"requeue with another input", func(x *subject) Command {
 			return x.act(x.id, belay.ActionRequeue, func(c *belay.Control) { c.Input = []byte(`{"n":3}`) })
 		}},
+		{"requeue with a patch of the input", func(x *subject) Command {
+			return x.act(x.id, belay.ActionRequeue, func(c *belay.Control) { c.InputPatch = []byte(`{"n":3}`) })
+		}},
+		{"discard its dead letter", func(x *subject) Command { return x.edit(belay.DeadLetterDiscard) }},
+		{"note on its dead letter", func(x *subject) Command { return x.edit(belay.DeadLetterNoted) }},
 		{"control explode", func(x *subject) Command { return x.act(x.id, "explode") }},
 	}
 	for k := belay.KindStep; !strings.HasPrefix(k.String(), "unknown"); k++ {
@@ -109,7 +114,12 @@ func tableCommands() []tableCommand {
 
 var actions = []belay.Action{
 	belay.ActionCancel, belay.ActionPause, belay.ActionResume, belay.ActionRetry, belay.ActionRequeue, belay.ActionFork,
-	belay.ActionSteal, belay.ActionPreempt,
+	belay.ActionSteal, belay.ActionPreempt, belay.ActionQuarantine,
+}
+
+// edit is an action on the newest dead letter of the subject.
+func (x *subject) edit(a belay.DeadLetterAction) Command {
+	return &EditLetter{belay.DeadLetterChange{Execution: x.id, Action: a, Actor: "ann", Note: "why"}}
 }
 
 // resubmit is the submission that made the subject, with another input if one is given.

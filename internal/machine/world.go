@@ -14,6 +14,7 @@ type world struct {
 	workers map[belay.WorkerID]*Worker
 	keys    map[Key]KeyRow
 	specs   map[belay.ExecutionID]*Spec
+	letters map[LetterRef]*DeadLetter
 	runs    map[belay.RunID]*Run
 	sums    map[SumRef]*Sum
 	lanes   map[LaneID]bool
@@ -43,6 +44,7 @@ func newWorld(rows *Rows) *world {
 		workers: make(map[belay.WorkerID]*Worker, len(rows.Workers)),
 		keys:    make(map[Key]KeyRow, len(rows.Keys)),
 		specs:   make(map[belay.ExecutionID]*Spec, len(rows.Specs)),
+		letters: make(map[LetterRef]*DeadLetter, len(rows.Letters)),
 		runs:    make(map[belay.RunID]*Run, len(rows.Runs)+n),
 		sums:    make(map[SumRef]*Sum, len(rows.Sums)),
 		lanes:   make(map[LaneID]bool),
@@ -65,6 +67,9 @@ func newWorld(rows *Rows) *world {
 	}
 	for _, s := range rows.Specs {
 		w.specs[s.Execution] = s
+	}
+	for _, d := range rows.Letters {
+		w.letters[LetterRef{d.Execution, d.Generation}] = d
 	}
 	for _, r := range rows.Runs {
 		w.runs[belay.RunID{Execution: r.Execution, Token: r.Token}] = r

@@ -12,9 +12,8 @@ import (
 // network; pureTime limits the use of package time.
 var pureImports = []string{
 	"bytes", "cmp", "crypto/sha256", "encoding/base64", "encoding/binary", "encoding/hex", "encoding/json", "errors",
-	"fmt",
-	"iter", "maps", "math", "math/bits", "slices", "sort", "strconv", "strings", "time", "unicode", "unicode/utf16",
-	"unicode/utf8",
+	"fmt", "iter", "maps", "math", "math/bits", "regexp", "slices", "sort", "strconv", "strings", "time",
+	"unicode", "unicode/utf16", "unicode/utf8",
 }
 
 // pureTime lists the functions of package time that the rules may call: types and arithmetic, but

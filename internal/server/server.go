@@ -110,6 +110,7 @@ func (s *Server) Engine() []embedded.Option {
 	}
 	return []embedded.Option{
 		embedded.Logger(s.log), embedded.Retention(retention), embedded.Observe(s.metrics.Observe),
+		embedded.DeadLetterRetention(s.cfg.LetterRetention),
 		embedded.Defaults(s.cfg.Defaults.Policy()), embedded.CheckInterval(s.cfg.CheckInterval),
 	}
 }

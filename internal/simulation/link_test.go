@@ -364,6 +364,38 @@ func (l *link) Keys(context.Context) ([]belay.Key, error) { return nil, errNoKey
 // RevokeKey implements belay.Keyring.
 func (l *link) RevokeKey(context.Context, belay.Revocation) error { return errNoKeys }
 
+// DeadLetters implements belay.DeadLetterOffice.
+func (l *link) DeadLetters(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterPage, error) {
+	return send(ctx, l, "dead letters", "", &f, func(ctx context.Context, b belay.Backend) (belay.DeadLetterPage,
+		error) {
+		return b.DeadLetters(ctx, f)
+	})
+}
+
+// DeadLetterGroups implements belay.DeadLetterOffice.
+func (l *link) DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterGroups, error) {
+	return send(ctx, l, "dead letter groups", "", &f, func(ctx context.Context,
+		b belay.Backend) (belay.DeadLetterGroups, error) {
+		return b.DeadLetterGroups(ctx, f)
+	})
+}
+
+// DeadLetter implements belay.DeadLetterOffice.
+func (l *link) DeadLetter(ctx context.Context, id belay.ExecutionID, generation int) (belay.DeadLetterDetail, error) {
+	return send(ctx, l, "dead letter", short(id), &id, func(ctx context.Context,
+		b belay.Backend) (belay.DeadLetterDetail, error) {
+		return b.DeadLetter(ctx, id, generation)
+	})
+}
+
+// ChangeDeadLetter implements belay.DeadLetterOffice.
+func (l *link) ChangeDeadLetter(ctx context.Context, c belay.DeadLetterChange) (belay.DeadLetter, error) {
+	return send(ctx, l, "change dead letter", short(c.Execution), &c, func(ctx context.Context,
+		b belay.Backend) (belay.DeadLetter, error) {
+		return b.ChangeDeadLetter(ctx, c)
+	})
+}
+
 // Gates implements belay.Gatekeeper.
 func (l *link) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error) {
 	return send(ctx, l, "gates", f.Kind, &f, func(ctx context.Context, b belay.Backend) (belay.GatePage, error) {

@@ -28,9 +28,8 @@ type mutant struct {
 	after  func(*world, *mutantState, *machine.Rows, *machine.Changes) bool
 	// due and read change replies of the store.
 	due func(*world, *mutantState, *store.Due)
-	// prune changes the moment before which an execution must have ended so that the store deletes
-	// it.
-	prune func(*world, *machine.Time)
+	// prune changes what the store may delete.
+	prune func(*world, *store.Retention)
 	read  func(store.Read, *machine.Record)
 	// ready changes the lanes (groups of executions) in which the store finds a ready execution.
 	ready func([]store.LaneHint) []store.LaneHint
@@ -74,9 +73,9 @@ func (m *mutant) dueFound(w *world, d *store.Due) {
 	}
 }
 
-func (m *mutant) prunes(w *world, before *machine.Time) {
+func (m *mutant) prunes(w *world, over *store.Retention) {
 	if m != nil && m.prune != nil {
-		m.prune(w, before)
+		m.prune(w, over)
 	}
 }
 

@@ -253,10 +253,13 @@ var otherMutants = []*mutant{
 		p *plan,
 	) {
 		p.withRetention(leastRetention)
-	}, prune: func(w *world, before *machine.Time) { *before = before.Add(w.plan.retention / 2) }},
+	}, prune: func(w *world, over *store.Retention) { over.Before = over.Before.Add(w.plan.retention / 2) }},
 	{name: "never deleted", meant: "retention", says: "it was not deleted", plan: func(p *plan) {
 		p.withRetention(leastRetention)
-	}, prune: func(_ *world, before *machine.Time) { *before = 1 }},
+	}, prune: func(_ *world, over *store.Retention) { over.Before = 1 }},
+	{name: "open dead letter deleted", meant: "retention", says: "its dead letter is open", plan: func(p *plan) {
+		p.withRetention(leastRetention)
+	}, prune: func(_ *world, over *store.Retention) { over.Letters = over.Before }},
 }
 
 // currentLease returns the valid lease of the execution, also if the caller has an older lease.

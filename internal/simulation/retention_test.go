@@ -2,11 +2,13 @@ package simulation
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
 // pruned is the deletion of an execution whose retention was over.
@@ -35,10 +37,10 @@ func (p *plan) withRetention(d time.Duration) {
 }
 
 // Prune implements store.Store. It records the executions that the store deletes.
-func (s *gated) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
+func (s *gated) Prune(ctx context.Context, over store.Retention, limit int) (store.Pruned, error) {
 	return through(ctx, s, "prune", func() (store.Pruned, error) {
-		asked := before
-		s.w.mutant.prunes(s.w, &before)
+		asked := over.Before
+		s.w.mutant.prunes(s.w, &over)
 		candidates := s.w.history.notDeleted(func(id belay.ExecutionID) *machine.Record {
 			q := store.Read{Execution: id, Spec: true, History: true, Data: true}
 			r, err := s.Store.Read(context.Background(), q)
@@ -47,7 +49,7 @@ func (s *gated) Prune(ctx context.Context, before machine.Time, limit int) (stor
 			}
 			return r
 		})
-		p, err := s.Store.Prune(context.Background(), before, limit)
+		p, err := s.Store.Prune(context.Background(), over, limit)
 		for id, r := range candidates {
 			if _, gone := s.Store.Read(context.Background(), store.Read{Execution: id}); gone != nil && r != nil {
 				s.w.history.pruned(id, pruned{record: r, before: asked})
@@ -80,9 +82,9 @@ func (h *history) pruned(id belay.ExecutionID, p pruned) {
 }
 
 // retention checks two rules. An execution is deleted only when it has ended, its retention is
-// over, and its parent is deleted too, so that a retry of a parent finds its children. A tree of
-// executions (a root with its descendants) is deleted soon after the retention of the whole tree is
-// over.
+// over, it has no open dead letter, and its parent is deleted too, so that a retry of a parent finds
+// its children. A tree of executions (a root with its descendants) without an open dead letter is
+// deleted soon after the retention of the whole tree is over.
 func retention(f *finding) {
 	if f.w.plan.retention <= 0 {
 		return
@@ -104,6 +106,8 @@ func retentionDeleted(f *finding, s *story, p pruned) {
 	case e.FinishedAt >= p.before:
 		f.violation(s, nil, "it ended at %s, and was deleted with those that ended before %s", e.FinishedAt.Time(),
 			p.before.Time())
+	case s.hasOpenLetter():
+		f.violation(s, nil, "it was deleted although its dead letter is open")
 	case s.last().c.n >= p.commit:
 		f.violation(s, s.last().c, "it was written after it was deleted")
 	}
@@ -119,10 +123,15 @@ func retentionDeleted(f *finding, s *story, p pruned) {
 // end of the simulation that its retention was over.
 func retentionKept(f *finding, s *story) {
 	over := f.ended - f.w.plan.retention - pruneBound
-	if s.last().Parent.IsZero() && over > f.healed+pruneBound && f.treeEnded(s, over) {
+	if s.last().Parent.IsZero() && !s.hasOpenLetter() && over > f.healed+pruneBound && f.treeEnded(s, over) {
 		f.violation(s, s.last().c, "its retention of %s was over, and it was not deleted", f.w.plan.retention)
 	}
 	f.OK()
+}
+
+// hasOpenLetter reports whether the execution has a dead letter that is not resolved.
+func (s *story) hasOpenLetter() bool {
+	return slices.ContainsFunc(s.letters, func(l promise.Letter) bool { return l.Resolution == "" })
 }
 
 // treeEnded reports whether an execution and all its descendants ended before a time.

@@ -34,6 +34,9 @@ const (
 	// (machine.Execution.AdmitBy), with the longest due of these executions. The lane whose execution
 	// has been due for longest comes first. This list has one part.
 	DueLanes
+	// Letters lists the dead letters that Query.Letters selects, the newest first. A part may have fewer
+	// rows than Limit although further parts have some.
+	Letters
 )
 
 // Query asks for one part of a list.
@@ -42,6 +45,8 @@ type Query struct {
 	Kind machine.ObjectKind
 	Gate belay.GateID
 	Lane machine.LaneID
+	// Letters selects dead letters.
+	Letters LetterQuery
 	// After is the cursor from the previous part, empty for the first part.
 	After string
 	// Limit is the largest number of rows in the part: 100 if it is 0, and never more than 1,000.
@@ -58,6 +63,9 @@ type Found struct {
 	Lanes   []LaneHint
 	Needing []machine.NoWorker
 	Heads   []LaneHead
+	Letters []Letter
+	// Examined is the number of dead letters that the store has read for the part.
+	Examined int
 	// Next is the cursor for the next part, empty at the end of the list.
 	Next string
 }
@@ -95,6 +103,7 @@ func (q Query) Bounds() (rows, bytes int64) {
 type Filling struct {
 	Found
 	rows, bytes int64
+	last        string // the cursor of the dead letter that was examined last
 }
 
 // Fill returns the part that the query requests, still empty.
@@ -139,34 +148,45 @@ func auditCursor(a *machine.Audit) string {
 	return fmt.Sprintf("%d/%d/%s/%s", a.At, a.Version, a.Kind, a.Name)
 }
 
-// Start checks the query. For the audit it returns the last row of the previous part, with only the
-// fields by which the audit is ordered; for the first part it returns a row that is newer than all
-// others.
-func (q Query) Start() (*machine.Audit, error) {
-	switch {
-	case q.Of == Objects, q.Of == OneGate, q.Of == NeedingLanes, q.Of == Needing, q.Of == DueLanes:
-		return nil, nil
-	case q.Of != Trail:
-		return nil, &belay.Error{
+// Last is the last row of the previous part of a list, with only the fields by which the list is
+// ordered. For the first part it is a row that is newer than all others.
+type Last struct {
+	Audit  machine.Audit
+	Letter machine.DeadLetter
+}
+
+// Start checks the query and returns the last row of the previous part.
+func (q Query) Start() (last Last, err error) {
+	switch q.Of {
+	case Objects, OneGate, NeedingLanes, Needing, DueLanes:
+	case Letters:
+		last.Letter, err = q.startLetters()
+	case Trail:
+		last.Audit, err = q.startTrail()
+	default:
+		err = &belay.Error{
 			Code: belay.CodeInternal, Op: "list", Message: "there is no list " + strconv.Itoa(int(q.Of)),
 		}
-	case q.After == "":
-		return &machine.Audit{At: math.MaxInt64}, nil
+	}
+	return last, err
+}
+
+func (q Query) startTrail() (a machine.Audit, err error) {
+	if q.After == "" {
+		a.At = math.MaxInt64
+		return a, nil
 	}
 	parts := strings.SplitN(q.After, "/", 4)
 	if len(parts) != 4 {
-		return nil, errCursor
+		return a, errCursor
 	}
 	at, bad := strconv.ParseInt(parts[0], 10, 64)
 	version, worse := strconv.ParseInt(parts[1], 10, 64)
 	if bad != nil || worse != nil {
-		return nil, errCursor
+		return a, errCursor
 	}
-	return &machine.Audit{
-		At: machine.Time(at), ObjectRef: machine.ObjectRef{
-			Kind: machine.ObjectKind(parts[2]), Name: parts[3],
-		}, Version: version,
-	}, nil
+	a.At, a.Kind, a.Name, a.Version = machine.Time(at), machine.ObjectKind(parts[2]), parts[3], version
+	return a, nil
 }
 
 var errCursor = &belay.Error{Code: belay.CodeInvalid, Op: "list", Message: "the cursor is not from a list"}

@@ -4,7 +4,18 @@ import (
 	"slices"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
 )
+
+// Retention says what a call of Prune may delete.
+type Retention struct {
+	// Before is the time before which an execution must have ended, and before which a session or gate
+	// must have been used last.
+	Before machine.Time
+	// Letters is the time before which an execution must have failed if its dead letter is open; 0
+	// keeps all executions with an open dead letter.
+	Letters machine.Time
+}
 
 // Pruned is the result of a call of Prune.
 type Pruned struct {
@@ -17,8 +28,8 @@ type Pruned struct {
 	More bool
 }
 
-// Root is an execution that has no parent in the store and ended before the time that the call of
-// Prune names.
+// Root is an execution that has no parent in the store, ended before the time that the call of
+// Prune names, and has no open dead letter that must be kept.
 type Root struct {
 	ID        belay.ExecutionID
 	Seq       int64

@@ -13,6 +13,7 @@ package store
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -80,11 +81,12 @@ type Store interface {
 	Tally(ctx context.Context) (Tally, error)
 
 	// Prune deletes four kinds of rows. It deletes whole trees of executions that ended before the
-	// given time, with all their rows; sessions that ended before that time and own no execution;
-	// idempotency keys whose execution was deleted at least KeyLife ago; and gates that have not
-	// changed since that time, that no operator has set, and in which no execution has a place or
-	// waits. It deletes at most limit of each kind, and a limited number of rows.
-	Prune(ctx context.Context, before machine.Time, limit int) (Pruned, error)
+	// given time, with all their rows, except trees whose root has an open dead letter; sessions
+	// that ended before that time and own no execution; idempotency keys whose execution was
+	// deleted at least KeyLife ago; and gates that have not changed since that time, that no
+	// operator has set, and in which no execution has a place or waits. It deletes at most limit
+	// of each kind, and a limited number of rows.
+	Prune(ctx context.Context, over Retention, limit int) (Pruned, error)
 
 	// Now is the store's clock.
 	Now() machine.Time
@@ -117,10 +119,11 @@ func ChunkLimit(limit int) int {
 // limit, except in a belay.ChunkQuery.
 type Read struct {
 	Execution belay.ExecutionID
-	// Spec reads the spec with the present input. Run reads the newest run. Runs is the number of
-	// newest runs to read, with their outputs.
-	Spec, Run bool
-	Runs      int
+	// Spec reads the spec with the input of a generation, 0 for the present one. Run reads the
+	// newest run. Runs is the number of newest runs to read, with their outputs.
+	Spec, Run  bool
+	Generation int
+	Runs       int
 	// History reads all rows with a seq after After, up to about Limit events, the oldest first;
 	// Data includes their payloads.
 	History bool
@@ -134,6 +137,14 @@ type Read struct {
 	Signals     bool
 	ResumeAfter int64
 	Bytes       int
+}
+
+// UpTo returns the newest generation whose spec is read.
+func (q Read) UpTo() int64 {
+	if q.Generation > 0 {
+		return int64(q.Generation)
+	}
+	return math.MaxInt32
 }
 
 // List selects executions.

@@ -321,7 +321,8 @@ func TestReasonsAreAClosedSet(t *testing.T) {
 		`belay_dead_letters{reason="lost"}`: 2, `belay_dead_letters{reason="other"}`: 7,
 		`belay_dead_letters{reason="timeout"}`:     0,
 		`belay_dead_letters{reason="max_retries"}`: 0, `belay_dead_letters{reason="permanent_error"}`: 0,
-		`belay_dead_letters{reason="no_worker"}`: 0,
+		`belay_dead_letters{reason="no_worker"}`: 0, `belay_dead_letters{reason="circuit_breaker"}`: 0,
+		`belay_dead_letters{reason="expired"}`: 0, `belay_dead_letters{reason="manual"}`: 0,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

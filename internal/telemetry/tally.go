@@ -153,7 +153,10 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 // byReason returns the number of dead letters by reason. Reasons that this version does not know,
 // because a newer server on the same store has written them, are counted as other.
 func byReason(letters map[string]int64) map[string]int64 {
-	all := map[string]int64{"max_retries": 0, "permanent_error": 0, "timeout": 0, "lost": 0, "no_worker": 0}
+	all := make(map[string]int64, len(belay.DeadLetterReasons)+1)
+	for _, reason := range belay.DeadLetterReasons {
+		all[reason] = 0
+	}
 	for reason, n := range letters {
 		if _, known := all[reason]; !known {
 			reason = other

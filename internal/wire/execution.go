@@ -79,6 +79,9 @@ type Act struct {
 	Input json.RawMessage   `json:"input,omitempty" doc:"retry, fork: another input; then all steps run again."`
 	UpTo  int64             `json:"up_to,omitempty" minimum:"0" doc:"fork: the last seq whose checkpoints the fork keeps; 0 keeps all."`
 	Fork  belay.ExecutionID `json:"fork,omitzero" doc:"fork: the id of the new execution."`
+	// InputPatch and Generation are for a retry and a requeue.
+	InputPatch json.RawMessage `json:"input_patch,omitempty" doc:"retry, requeue: a JSON Merge Patch (RFC 7396) that changes the present input; then all steps run again."`
+	Generation int             `json:"generation,omitempty" minimum:"0" doc:"retry, requeue: the generation whose failure the caller has seen; if it was reopened or resolved since, the action is refused."`
 
 	GraceMS int64 `json:"grace_ms,omitempty" minimum:"0" doc:"grace in milliseconds."`
 }

@@ -5,6 +5,7 @@ import { accepted, answer, type Api } from "./call.js";
 import { chat, chatStream, type ChatOptions, type ChatRequest, type Completion } from "./chat.js";
 import { unreadable } from "./error.js";
 import { patient, type Fetch } from "./fetch.js";
+import { DeadLetters } from "./dead.js";
 import { Gates } from "./gates.js";
 import { newExecutionId, newKey } from "./id.js";
 import { Jobs } from "./jobs.js";
@@ -60,6 +61,8 @@ const longestTryMs = 90_000;
 export class Belay {
   /** Every route, typed: `belay.api.GET("/v1/workers")`. A refusal is the `error` of the result there. */
   readonly api: Api;
+  /** The dead letters: executions that failed for good. */
+  readonly dead: DeadLetters;
   /** The gates: limits, rates, circuit breakers and pauses. */
   readonly gates: Gates;
   /** The jobs of the agent service. */
@@ -88,6 +91,7 @@ export class Belay {
       pathSerializer: fill,
       fetch: patient(fetch, patience),
     });
+    this.dead = new DeadLetters(this.api);
     this.gates = new Gates(this.api);
     this.jobs = new Jobs(this.api, this.#source);
   }

@@ -4,6 +4,14 @@ export { spoken, type ChatOptions, type ChatRequest, type Completion } from "./c
 export { Belay, type LockOptions, type Options, type Submit, type Why } from "./client.js";
 export { BelayError, LeaseHeld, LeaseLost, type Code, type Holder, type LostBecause, type Problem } from "./error.js";
 export type { Fetch } from "./fetch.js";
+export {
+  DeadLetters,
+  type DeadLetter,
+  type DeadLetterDetail,
+  type DeadLetterGroup,
+  type DeadLetterWhy,
+  type RequeueOptions,
+} from "./dead.js";
 export { gate, Gates, type CircuitBreaker, type Gate, type GateKind, type GatePause, type GateWhy } from "./gates.js";
 export { newExecutionId } from "./id.js";
 export { Jobs, type Execute, type FollowOptions, type Job, type JobEnd, type JobEvent } from "./jobs.js";

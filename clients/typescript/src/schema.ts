@@ -267,6 +267,143 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/dead-letter-groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count dead letters by the fingerprint of their errors, the largest group first
+         * @description The server examines the newest 10,000 dead letters of the filter at most; more says that there are older ones.
+         */
+        get: operations["groupDeadLetters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List dead letters, the newest first
+         * @description A page may have fewer dead letters than the limit, or none, although further pages have some: the server examines 10,000 for one page at most.
+         */
+        get: operations["listDeadLetters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a dead letter with its input, policy, run, error, stack trace and notes */
+        get: operations["getDeadLetter"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters/{id}/discard": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resolve a dead letter: the work is not needed
+         * @description The execution stays failed.
+         */
+        post: operations["discardDeadLetter"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters/{id}/fix": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resolve a dead letter: the consequences were repaired by hand
+         * @description The execution stays failed.
+         */
+        post: operations["fixDeadLetter"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters/{id}/note": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Add a note to a dead letter
+         * @description A resolved dead letter can get notes, too.
+         */
+        post: operations["noteDeadLetter"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters/{id}/requeue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run the execution of a dead letter again
+         * @description With an input or a patch of the input, all steps run again. With neither, this is a retry: finished steps keep their results. A dead letter is resolved once; a second resolution is refused and names the first.
+         */
+        post: operations["requeueDeadLetter"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/executions": {
         parameters: {
             query?: never;
@@ -579,6 +716,26 @@ export interface paths {
          * @description The owner gives the execution back at the next safe point.
          */
         post: operations["preempt"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/executions/{id}/quarantine": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give an execution up
+         * @description It fails at once, with an open dead letter of the reason manual. The owner's next write is refused.
+         */
+        post: operations["quarantine"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1299,6 +1456,11 @@ export interface components {
             /** @description fork: the id of the new execution. */
             fork?: string;
             /**
+             * Format: int64
+             * @description retry, requeue: the generation whose failure the caller has seen; if it was reopened or resolved since, the action is refused.
+             */
+            generation?: number;
+            /**
              * @description cancel: how long the run may take to end by itself.
              * @example 90s
              */
@@ -1310,6 +1472,8 @@ export interface components {
             grace_ms?: number;
             /** @description retry, fork: another input; then all steps run again. */
             input?: unknown;
+            /** @description retry, requeue: a JSON Merge Patch (RFC 7396) that changes the present input; then all steps run again. */
+            input_patch?: unknown;
             /** @description The reason, which the history shows. */
             reason?: string;
             /**
@@ -1590,6 +1754,94 @@ export interface components {
             /** Format: date-time */
             since: string;
         };
+        DeadLetter: {
+            /** Format: date-time */
+            at: string;
+            /** @enum {string} */
+            class: "transient" | "permanent" | "timeout" | "circuit_open" | "lost";
+            execution: string;
+            /** @enum {string} */
+            failed_by?: "execution_timeout_monitor" | "reaper" | "dispatcher" | "dead_letter_handler";
+            fingerprint: string;
+            /** Format: int64 */
+            generation: number;
+            message: string;
+            notes?: components["schemas"]["DeadLetterNote"][];
+            reason: string;
+            resolution?: string;
+            /** Format: date-time */
+            resolved_at?: string;
+            resolved_by?: string;
+            run?: string;
+            workflow: string;
+        };
+        DeadLetterDetail: {
+            /** Format: date-time */
+            at: string;
+            /** Format: int64 */
+            attempts: number;
+            /** @enum {string} */
+            class: "transient" | "permanent" | "timeout" | "circuit_open" | "lost";
+            /** Format: int64 */
+            current_generation: number;
+            execution: string;
+            /** @enum {string} */
+            failed_by?: "execution_timeout_monitor" | "reaper" | "dispatcher" | "dead_letter_handler";
+            fingerprint: string;
+            /** Format: int64 */
+            generation: number;
+            input?: unknown;
+            labels?: {
+                [key: string]: string;
+            };
+            message: string;
+            notes?: components["schemas"]["DeadLetterNote"][];
+            others?: components["schemas"]["DeadLetter"][];
+            policy?: components["schemas"]["Policy"];
+            queue?: string;
+            reason: string;
+            resolution?: string;
+            /** Format: date-time */
+            resolved_at?: string;
+            resolved_by?: string;
+            run?: string;
+            stack?: string;
+            /** @enum {string} */
+            state: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
+            tasks?: components["schemas"]["FailedTask"][];
+            workflow: string;
+        };
+        DeadLetterGroup: {
+            /** @enum {string} */
+            class: "transient" | "permanent" | "timeout" | "circuit_open" | "lost";
+            /** Format: int64 */
+            count: number;
+            fingerprint: string;
+            /** Format: date-time */
+            first: string;
+            /** Format: date-time */
+            last: string;
+            message: string;
+            newest: string;
+            reason: string;
+            workflow: string;
+        };
+        DeadLetterGroups: {
+            /** Format: int64 */
+            examined: number;
+            groups: components["schemas"]["DeadLetterGroup"][];
+            more?: boolean;
+        };
+        DeadLetterNote: {
+            /** Format: date-time */
+            at: string;
+            by?: string;
+            text: string;
+        };
+        DeadLetterPage: {
+            dead_letters: components["schemas"]["DeadLetter"][];
+            next?: string;
+        };
         Deliver: {
             name: string;
             /** @description Any JSON; at most 64 KiB. */
@@ -1740,6 +1992,14 @@ export interface components {
              * @description The least delay before the next attempt.
              */
             retry_after_ms?: number;
+        };
+        FailedTask: {
+            /** @enum {string} */
+            class: "transient" | "permanent" | "timeout" | "circuit_open" | "lost";
+            execution: string;
+            key?: string;
+            message: string;
+            workflow: string;
         };
         Failure: {
             /** @enum {string} */
@@ -2368,6 +2628,40 @@ export interface components {
              * @description The seq of the newest signal, if a signal came since the claim.
              */
             signal_seq?: number;
+        };
+        Requeue: {
+            /** @description The name of the reviewer, if the request needs no key. */
+            actor?: string;
+            /**
+             * Format: int64
+             * @description The generation that failed; 0 is the newest dead letter.
+             */
+            generation?: number;
+            /** @description Another input, instead of the present one; then all steps run again. */
+            input?: unknown;
+            /** @description A JSON Merge Patch (RFC 7396) that changes the present input; then all steps run again. */
+            input_patch?: unknown;
+            /** @description The reason, which the dead letter and the history keep. */
+            notes?: string;
+        };
+        Requeued: {
+            execution: components["schemas"]["Execution"];
+            /**
+             * @description retried: the input is the same and finished steps keep their results. requeued: all steps run again.
+             * @enum {string}
+             */
+            resolution: "retried" | "requeued";
+        };
+        Resolve: {
+            /** @description The name of the reviewer, if the request needs no key. */
+            actor?: string;
+            /**
+             * Format: int64
+             * @description The generation that failed; 0 is the newest dead letter.
+             */
+            generation?: number;
+            /** @description The text that the dead letter keeps. */
+            notes?: string;
         };
         Result: {
             error?: components["schemas"]["Problem"];
@@ -3814,6 +4108,361 @@ export interface operations {
             503: components["responses"]["ServiceUnavailable"];
         };
     };
+    groupDeadLetters: {
+        parameters: {
+            query?: {
+                /** @description Only dead letters whose error has this class. */
+                class?: "transient" | "permanent" | "timeout" | "lost" | "circuit_open";
+                /** @description Only dead letters with this fingerprint. */
+                fingerprint?: string;
+                /** @description Only dead letters with this reason. */
+                reason?: "max_retries" | "permanent_error" | "timeout" | "lost" | "no_worker" | "circuit_breaker" | "expired" | "manual";
+                /** @description open, unless said otherwise. */
+                resolution?: "open" | "resolved" | "all" | "retried" | "requeued" | "fixed" | "discarded";
+                /** @description Only failures at this time or later, by the store's clock. */
+                since?: string;
+                /** @description Only dead letters whose message contains this text; upper and lower case are the same. */
+                text?: string;
+                /** @description Only failures before this time, by the store's clock. */
+                until?: string;
+                /** @description Only dead letters of this workflow. */
+                workflow?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetterGroups"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    listDeadLetters: {
+        parameters: {
+            query?: {
+                /** @description Only dead letters whose error has this class. */
+                class?: "transient" | "permanent" | "timeout" | "lost" | "circuit_open";
+                /** @description The field next of the previous page. */
+                cursor?: string;
+                /** @description Only dead letters with this fingerprint. */
+                fingerprint?: string;
+                /** @description 100, unless said otherwise. */
+                limit?: number;
+                /** @description Only dead letters with this reason. */
+                reason?: "max_retries" | "permanent_error" | "timeout" | "lost" | "no_worker" | "circuit_breaker" | "expired" | "manual";
+                /** @description open, unless said otherwise. */
+                resolution?: "open" | "resolved" | "all" | "retried" | "requeued" | "fixed" | "discarded";
+                /** @description Only failures at this time or later, by the store's clock. */
+                since?: string;
+                /** @description Only dead letters whose message contains this text; upper and lower case are the same. */
+                text?: string;
+                /** @description Only failures before this time, by the store's clock. */
+                until?: string;
+                /** @description Only dead letters of this workflow. */
+                workflow?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetterPage"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    getDeadLetter: {
+        parameters: {
+            query?: {
+                /** @description The generation that failed; without it, the newest dead letter. */
+                generation?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The execution that failed. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetterDetail"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    discardDeadLetter: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The execution that failed. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "notes": "the customer has left"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Resolve"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetter"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    fixDeadLetter: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The execution that failed. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "notes": "sent the invoice by hand"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Resolve"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetter"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    noteDeadLetter: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The execution that failed. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "notes": "asked the provider, ticket 4711"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Resolve"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetter"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    requeueDeadLetter: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The execution that failed. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "input_patch": {
+                 *         "url": "https://example.org/fixed"
+                 *       },
+                 *       "notes": "the URL was wrong"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Requeue"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Requeued"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
     listExecutions: {
         parameters: {
             query?: {
@@ -4664,6 +5313,55 @@ export interface operations {
         };
     };
     preempt: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the action: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Act"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "Preference-Applied"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Execution"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    quarantine: {
         parameters: {
             query?: never;
             header?: {

@@ -101,6 +101,7 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 			rows.Sums = append(rows.Sums, &sum)
 		}
 	}
+	s.loadLetters(rows, unique(need.Letters))
 	for _, id := range unique(need.Checkpoints) {
 		for _, k := range s.of(id).checkpoints {
 			rows.Checkpoints = append(rows.Checkpoints, copyCheckpoint(k, true))

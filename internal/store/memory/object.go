@@ -71,9 +71,11 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 		s.listNeeding(q, f)
 	case store.DueLanes:
 		s.listDueLanes(q, f)
+	case store.Letters:
+		s.listLetters(q, f, last.Letter)
 	case store.Trail:
 		for _, a := range slices.Backward(s.audit) {
-			if compareAudit(a, last) < 0 && !f.Audit(copyOf(a)) {
+			if compareAudit(a, &last.Audit) < 0 && !f.Audit(copyOf(a)) {
 				break
 			}
 		}

@@ -11,14 +11,15 @@ import (
 )
 
 // Prune implements store.Store.
-func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
+func (s *Store) Prune(ctx context.Context, over store.Retention, limit int) (store.Pruned, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx, "prune"); err != nil {
 		return store.Pruned{}, err
 	}
+	before := over.Before
 	stretch := s.walk.Next(before)
-	felled, err := store.Fell(forest{s, before}, stretch, limit)
+	felled, err := store.Fell(forest{s, before, over.Letters}, stretch, limit)
 	if err != nil {
 		return store.Pruned{}, err
 	}
@@ -85,10 +86,17 @@ func (s *Store) forget(id belay.ExecutionID, expires machine.Time) {
 // forest is the store as a store.Forest, from which store.Fell chooses the executions to delete.
 type forest struct {
 	*Store
-	before machine.Time
+	before, letters machine.Time
 }
 
 func (f forest) over(e *machine.Execution) bool { return e.State.Terminal() && e.FinishedAt < f.before }
+
+// kept reports whether an execution has an open dead letter that must be kept.
+func (f forest) kept(id belay.ExecutionID) bool {
+	return slices.ContainsFunc(f.records[id].letters, func(d *machine.DeadLetter) bool {
+		return d.Resolution == "" && d.At >= f.letters
+	})
+}
 
 // Roots implements store.Forest.
 func (f forest) Roots(s store.Stretch, limit int) (roots []store.Root, next belay.ExecutionID, more bool, err error) {
@@ -97,7 +105,7 @@ func (f forest) Roots(s store.Stretch, limit int) (roots []store.Root, next bela
 		if i == s.Rows || limit > 0 && len(roots) == limit {
 			return roots, next, true, nil
 		}
-		if next = e.ID; f.of(e.Parent).execution == nil && f.over(e) {
+		if next = e.ID; f.of(e.Parent).execution == nil && f.over(e) && !f.kept(e.ID) {
 			roots = append(roots, store.Root{ID: e.ID, Seq: e.Seq, Forgotten: e.Reason == machine.Forgotten})
 		}
 	}

@@ -26,7 +26,12 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 	}
 	out := &machine.Record{Execution: copyExecution(r.execution)}
 	if q.Spec {
-		out.Spec = copySpec(s.newestSpec(q.Execution), true)
+		specs := s.of(q.Execution).specs
+		for i := range specs {
+			if int64(specs[i].Generation) <= q.UpTo() {
+				out.Spec = copySpec(specs[i], true)
+			}
+		}
 	}
 	for i, run := range r.runs {
 		newest := q.Run && i == len(r.runs)-1 || i >= len(r.runs)-q.Runs

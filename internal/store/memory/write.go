@@ -138,12 +138,12 @@ func (t *tx) writeHistory(c *machine.Changes) error {
 	return t.writeLetters(c.DeadLetters)
 }
 
-// writeLetters adds dead letters and resolves open ones.
+// writeLetters adds dead letters and changes existing ones.
 func (t *tx) writeLetters(letters []*machine.DeadLetter) error {
 	for _, d := range letters {
 		r := t.record(d.Execution)
 		if d.New {
-			letter := copyOf(d)
+			letter := copyLetter(d)
 			letter.New = false
 			if err := insert(&r.letters, letter, byLetter, d.Generation); err != nil {
 				return err
@@ -151,10 +151,8 @@ func (t *tx) writeLetters(letters []*machine.DeadLetter) error {
 			continue
 		}
 		change(&r.letters, byLetter, d.Generation, func(old *machine.DeadLetter) *machine.DeadLetter {
-			next := copyOf(old)
-			if old.Resolution == "" {
-				next.Resolution, next.ResolvedBy, next.ResolvedAt = d.Resolution, d.ResolvedBy, d.ResolvedAt
-			}
+			next := copyLetter(d)
+			next.New = false
 			return next
 		})
 	}

@@ -14,24 +14,6 @@ func (t *tx) writeDeeds(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-var (
-	insertLetters  = insert(table.DeadLetters)
-	resolutions    = table.DeadLetters.Only("resolution, resolved_by, resolved_at, execution, generation")
-	resolveLetters = update(resolutions, "execution, generation") + " AND t.resolution IS NULL"
-)
-
-// writeLetters adds dead letters and resolves those that are open.
-func (t *tx) writeLetters(p *pipe, c *machine.Changes) error {
-	fresh, resolved := split(c.DeadLetters, func(d *machine.DeadLetter) bool { return d.New })
-	if len(fresh) > 0 {
-		bind(p.add(insertLetters, nil), table.DeadLetters, fresh)
-	}
-	if len(resolved) > 0 {
-		bind(p.add(resolveLetters, nil), resolutions, resolved)
-	}
-	return nil
-}
-
 const deleteChunks = `
 DELETE FROM blobs b
 USING (SELECT unnest($1::uuid[]) AS execution, unnest($2::text[]) AS name, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS high) u

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
@@ -224,7 +225,7 @@ func BenchmarkPrune(b *testing.B) {
 	b.ResetTimer()
 	done := 0
 	for more := true; more; {
-		p, err := l.store.Prune(b.Context(), l.store.Now(), batch)
+		p, err := l.store.Prune(b.Context(), store.Retention{Before: l.store.Now()}, batch)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -12,8 +12,9 @@ import (
 // locks the rows and checks the results again before it deletes.
 type forest struct {
 	*Store
-	ctx    context.Context
-	before int64
+	ctx     context.Context
+	before  int64
+	letters int64
 }
 
 const (
@@ -24,6 +25,7 @@ SELECT e.id, e.seq, e.reason IS NOT DISTINCT FROM 'forgotten'
 FROM executions e
 LEFT JOIN LATERAL (SELECT true AS there FROM executions WHERE id = e.parent) p ON e.parent IS NOT NULL
 WHERE e.id > $1::uuid AND e.id <= $2::uuid AND e.state >= 6 AND e.finished_at < $3::bigint AND p.there IS NULL
+  AND NOT EXISTS (SELECT 1 FROM dead_letters WHERE execution = e.id AND resolution IS NULL AND at >= $5::bigint)
 ORDER BY e.id
 LIMIT $4::bigint`
 
@@ -67,7 +69,7 @@ func (f forest) Roots(s store.Stretch, limit int) (roots []store.Root, next bela
 		p.add(selectRoots, func(r columns) error {
 			roots = append(roots, store.Root{ID: r.id(0), Seq: r.int(1), Forgotten: r.bool(2)})
 			return nil
-		}).id(s.From).id(next).int(f.before).int(boundOf(limit))
+		}).id(s.From).id(next).int(f.before).int(boundOf(limit)).int(f.letters)
 	})
 	if limit > 0 && len(roots) == limit {
 		next, more = roots[limit-1].ID, true

@@ -11,6 +11,7 @@ import (
 
 func (t *tx) loadNamed(p *pipe, need machine.Need) {
 	t.loadKeys(p, unique(need.Keys))
+	t.loadLetters(p, need.Letters)
 	t.loadRuns(p, unique(need.Runs))
 	t.loadOps(p, unique(need.Ops))
 	t.loadSignals(p, unique(need.Signals))

@@ -127,7 +127,10 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 				a, err := table.Scan(table.Trail, r)
 				full = full || err == nil && !f.Audit(a)
 				return err
-			}).int(int64(last.At)).string(string(last.Kind)).string(last.Name).int(last.Version).int(limit)
+			}).int(int64(last.Audit.At)).string(string(last.Audit.Kind)).string(last.Audit.Name).
+				int(last.Audit.Version).int(limit)
+		case store.Letters:
+			listLettersOf(p, q, last.Letter, f, limit)
 		}
 	})
 	if err != nil {

@@ -222,7 +222,7 @@ func exercise(t *testing.T, s *Store) {
 	s.parents.all = nil // so that the ancestors are read again
 	commit(&machine.Changes{Mark: true})
 	reads(t, s, id)
-	f, large := forest{s, t.Context(), 1}, []store.Member{{ID: id, Seq: store.LightSeq + 1}}
+	f, large := forest{s, t.Context(), 1, 0}, []store.Member{{ID: id, Seq: store.LightSeq + 1}}
 	_, leaves := f.Leaves(id, 1)
 	_, nodes := f.Nodes(id, 1)
 	_, weight := f.Weigh(large)
@@ -238,7 +238,8 @@ func exercise(t *testing.T, s *Store) {
 	if s.writers <- slot; err != nil {
 		t.Fatal(err)
 	}
-	if p, err := s.Prune(t.Context(), s.Now(), 10); err != nil || p.Executions != 2 || p.Sessions != 1 {
+	over := store.Retention{Before: s.Now(), Letters: s.Now()}
+	if p, err := s.Prune(t.Context(), over, 10); err != nil || p.Executions != 2 || p.Sessions != 1 {
 		t.Fatalf("pruned %+v: %v", p, err)
 	}
 }

@@ -33,10 +33,11 @@ type prunable struct {
 // Prune implements store.Store. It searches for deletable rows on a reading connection, so that the
 // writers can continue. Only the deletion is a transaction of a writer; it locks the rows and
 // checks them again. Only one server at a time deletes.
-func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
+func (s *Store) Prune(ctx context.Context, over store.Retention, limit int) (store.Pruned, error) {
 	const op = "prune"
+	before := over.Before
 	stretch := s.walk.Next(before)
-	p, err := s.prunable(ctx, stretch, before, limit)
+	p, err := s.prunable(ctx, stretch, over, limit)
 	if err != nil {
 		return store.Pruned{}, classify(op, err)
 	}
@@ -68,9 +69,10 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	}
 }
 
-func (s *Store) prunable(ctx context.Context, stretch store.Stretch, before machine.Time, limit int) (p prunable,
+func (s *Store) prunable(ctx context.Context, stretch store.Stretch, over store.Retention, limit int) (p prunable,
 	err error) {
-	if p.Felled, err = store.Fell(forest{s, ctx, int64(before)}, stretch, limit); err != nil {
+	before := over.Before
+	if p.Felled, err = store.Fell(forest{s, ctx, int64(before), int64(over.Letters)}, stretch, limit); err != nil {
 		return p, err
 	}
 	var gates []*machine.Object

@@ -94,7 +94,8 @@ type reading struct {
 var selectExecution = "SELECT " + executionColumns + " FROM executions e WHERE e.id = $1::uuid"
 
 var (
-	selectSpec     = "SELECT " + specColumns + " FROM specs WHERE execution = $1::uuid ORDER BY generation DESC LIMIT 1"
+	selectSpec = "SELECT " + specColumns + " FROM specs WHERE execution = $1::uuid " +
+		"AND generation <= $2::bigint ORDER BY generation DESC LIMIT 1"
 	selectLastRuns = selectRuns + " WHERE execution = $1::uuid ORDER BY token DESC LIMIT $2::bigint"
 
 	runsAfter = " WHERE execution = $1::uuid AND (ended_seq IS NULL OR ended_seq > $2::bigint) ORDER BY token " +
@@ -145,7 +146,7 @@ func (r reading) ask() {
 		r.add(selectSpec, func(row columns) (err error) {
 			r.rec.Spec, err = scanSpec(row)
 			return err
-		}).id(r.q.Execution)
+		}).id(r.q.Execution).int(r.q.UpTo())
 	}
 	if n > 0 {
 		r.add(selectLastRuns, func(row columns) error {

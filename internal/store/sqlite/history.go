@@ -80,12 +80,9 @@ func (t *tx) writeSignals(c *machine.Changes) error {
 }
 
 var (
-	insertSpecs   = insertInto(table.Specs)
-	insertDeeds   = insertInto(table.Deeds)
-	insertKeys    = insertInto(table.Keys)
-	insertLetters = insertInto(table.DeadLetters)
-	resolveLetter = change(table.DeadLetters, "resolution, resolved_by, resolved_at",
-		"execution, generation").and("resolution IS NULL")
+	insertSpecs = insertInto(table.Specs)
+	insertDeeds = insertInto(table.Deeds)
+	insertKeys  = insertInto(table.Keys)
 )
 
 func (t *tx) writeSpecs(c *machine.Changes) error { return insertSpecs.add(t, c.Specs...) }
@@ -97,22 +94,6 @@ func (t *tx) writeKeys(c *machine.Changes) error {
 		rows[i] = &c.Keys[i]
 	}
 	return insertKeys.add(t, rows...)
-}
-
-// writeLetters adds dead letters and resolves those that are open.
-func (t *tx) writeLetters(c *machine.Changes) error {
-	for _, d := range c.DeadLetters {
-		var err error
-		if d.New {
-			err = insertLetters.add(t, d)
-		} else {
-			_, err = resolveLetter.in(t, d)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 var insertChunks = insertInto(table.Chunks)

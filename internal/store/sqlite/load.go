@@ -39,6 +39,7 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 		func() error { return t.loadSpecs(rows, selectSpecs, need.Specs, need.Executions) },
 		func() error { return t.loadSpecs(rows, selectCarried, without(due, need.Specs), nil) },
 		func() error { return t.loadKeys(rows, need.Keys) },
+		func() error { return t.loadLetters(rows, need.Letters) },
 		func() error { return t.loadRuns(rows, need.Runs) },
 		func() error { return t.loadOps(rows, need.Ops) },
 		func() error { return t.loadSignals(rows, need.Signals) },

@@ -85,7 +85,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 		case store.DueLanes:
 			return c.listDueLanes(ctx, f, s.Now(), limit)
 		}
-		err := c.list(ctx, q, last, f, limit+1) // reads one row more, to find out whether there is a next page
+		err := c.list(ctx, q, &last, f, limit+1) // reads one row more, to find out whether there is a next page
 		if errors.Is(err, errFull) {
 			return nil
 		}
@@ -94,7 +94,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	return f.Found, classify("list", err)
 }
 
-func (c *conn) list(ctx context.Context, q store.Query, last *machine.Audit, f *store.Filling, limit int64) error {
+func (c *conn) list(ctx context.Context, q store.Query, last *store.Last, f *store.Filling, limit int64) error {
 	if q.Of == store.OneGate {
 		return c.showGate(ctx, q, f, limit-1)
 	}
@@ -110,10 +110,13 @@ func (c *conn) list(ctx context.Context, q store.Query, last *machine.Audit, f *
 			return err
 		})
 	}
-	c.args.int(int64(last.At))
-	c.args.text(string(last.Kind))
-	c.args.text(last.Name)
-	c.args.int(last.Version)
+	if q.Of == store.Letters {
+		return c.listLettersOf(ctx, q, last.Letter, f, limit)
+	}
+	c.args.int(int64(last.Audit.At))
+	c.args.text(string(last.Audit.Kind))
+	c.args.text(last.Audit.Name)
+	c.args.int(last.Audit.Version)
 	c.args.int(limit)
 	return c.query(ctx, selectTrail, func(r columns) error {
 		a, err := table.Scan(table.Trail, r)

@@ -207,7 +207,7 @@ func TestReadOnlyReadsBesideAnEngine(t *testing.T) {
 	if !there(t, reader, belay.ExecutionID{1}) {
 		t.Error("the reader does not see the committed execution")
 	}
-	_, prune := reader.Prune(t.Context(), reader.Now()+1, 0)
+	_, prune := reader.Prune(t.Context(), store.Retention{Before: reader.Now() + 1}, 0)
 	for what, err := range map[string]error{"commit": submit(reader, belay.ExecutionID{2}), "mark": mark(t, reader)} {
 		if belay.CodeOf(err) != belay.CodeInternal || !strings.Contains(err.Error(), "read only") {
 			t.Errorf("%s: %v", what, err)

@@ -181,7 +181,7 @@ func exercise(t *testing.T, s *Store) {
 	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
 	reads(t, s, id)
 	err := s.read(t.Context(), func(ctx context.Context, c *conn) error {
-		f := &forest{c, ctx, 1}
+		f := &forest{c, ctx, 1, 0}
 		_, leaves := f.Leaves(id, 1)
 		_, nodes := f.Nodes(id, 1)
 		_, weight := f.Weigh([]store.Member{{ID: id, Seq: store.LightSeq + 1}})
@@ -195,7 +195,8 @@ func exercise(t *testing.T, s *Store) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := s.Prune(t.Context(), now, 10); err != nil || p.Executions != 2 || p.Sessions != 1 {
+	over := store.Retention{Before: now, Letters: now}
+	if p, err := s.Prune(t.Context(), over, 10); err != nil || p.Executions != 2 || p.Sessions != 1 {
 		t.Fatalf("pruned %+v: %v", p, err)
 	}
 }

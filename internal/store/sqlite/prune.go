@@ -34,12 +34,13 @@ type prunable struct {
 
 // Prune implements store.Store. It searches for deletable rows on a reading connection, so that the
 // writer can continue. Only the deletion is a transaction of the writer, and checks the rows again.
-func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
+func (s *Store) Prune(ctx context.Context, over store.Retention, limit int) (store.Pruned, error) {
 	const op = "prune"
+	before := over.Before
 	stretch := s.walk.Next(before)
 	var found prunable
 	err := s.read(ctx, func(ctx context.Context, c *conn) (err error) {
-		found, err = s.prunable(ctx, c, stretch, before, limit)
+		found, err = s.prunable(ctx, c, stretch, over, limit)
 		return err
 	})
 	if err != nil {
@@ -66,9 +67,10 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	return done, nil
 }
 
-func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, before machine.Time,
+func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, over store.Retention,
 	limit int) (p prunable, err error) {
-	if p.Felled, err = store.Fell(&forest{c, ctx, int64(before)}, stretch, limit); err != nil {
+	before := over.Before
+	if p.Felled, err = store.Fell(&forest{c, ctx, int64(before), int64(over.Letters)}, stretch, limit); err != nil {
 		return p, err
 	}
 	c.args.int(int64(before)).int(most(limit))
@@ -228,8 +230,9 @@ func (t *tx) delete(ids []belay.ExecutionID, trim belay.ExecutionID) error {
 // forest is the database as Prune reads it.
 type forest struct {
 	*conn
-	ctx    context.Context
-	before int64
+	ctx     context.Context
+	before  int64
+	letters int64
 }
 
 const (
@@ -238,6 +241,7 @@ const (
 SELECT e.id, e.seq, e.reason IS 'forgotten'
 FROM executions e
 WHERE e.id > ? AND e.id <= ? AND e.state >= 6 AND e.finished_at < ?
+  AND NOT EXISTS (SELECT 1 FROM dead_letters WHERE execution = e.id AND resolution IS NULL AND at >= ?)
   AND (e.parent IS NULL OR NOT EXISTS (SELECT 1 FROM executions p WHERE p.id = e.parent))
 ORDER BY e.id
 LIMIT ?`
@@ -276,7 +280,7 @@ func (f *forest) Roots(s store.Stretch, limit int) (roots []store.Root, next bel
 	if err != nil {
 		return nil, next, false, err
 	}
-	f.args.blob(s.From[:]).blob(next[:]).int(f.before).int(most(limit))
+	f.args.blob(s.From[:]).blob(next[:]).int(f.before).int(f.letters).int(most(limit))
 	err = f.query(f.ctx, selectRoots, func(r columns) error {
 		roots = append(roots, store.Root{ID: r.id(0), Seq: r.int(1), Forgotten: r.int(2) != 0})
 		return nil

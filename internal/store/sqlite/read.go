@@ -82,7 +82,7 @@ func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, er
 		}
 	}
 	if q.Spec {
-		rec.Spec, err = r.spec()
+		rec.Spec, err = r.spec(q.UpTo())
 	}
 	if err == nil && q.Run {
 		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil, into(table.Runs, &rec.Runs))
@@ -120,8 +120,10 @@ func (r *reading) query(text string, more []int64, row func(columns) error) erro
 	return r.conn.query(r.ctx, text, row)
 }
 
-func (r *reading) spec() (s *machine.Spec, err error) {
-	err = r.query(selectSpecs+" WHERE execution = ? ORDER BY generation DESC LIMIT 1", nil,
+// spec reads the newest spec up to a generation.
+func (r *reading) spec(upTo int64) (s *machine.Spec, err error) {
+	const newest = " WHERE execution = ? AND generation <= ? ORDER BY generation DESC LIMIT 1"
+	err = r.query(selectSpecs+newest, []int64{upTo},
 		func(row columns) (err error) {
 			s, err = scanSpec(row)
 			return err

@@ -310,7 +310,7 @@ var durableCases = []testCase{
 // number.
 func (e *env) prune(before machine.Time, limit int) int {
 	e.Helper()
-	p, err := e.store.Prune(e.Context(), before, limit)
+	p, err := e.store.Prune(e.Context(), store.Retention{Before: before, Letters: before}, limit)
 	if err != nil {
 		e.Fatalf("prune: %v", err)
 	}
@@ -320,7 +320,7 @@ func (e *env) prune(before machine.Time, limit int) int {
 // pruned deletes everything that has ended.
 func (e *env) pruned(limit int) store.Pruned {
 	e.Helper()
-	p, err := e.store.Prune(e.Context(), e.now(), limit)
+	p, err := e.store.Prune(e.Context(), store.Retention{Before: e.now(), Letters: e.now()}, limit)
 	if err != nil {
 		e.Fatalf("prune: %v", err)
 	}

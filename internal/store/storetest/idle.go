@@ -82,7 +82,7 @@ var idleCases = []testCase{
 		e.gate("target:half-open", `{"breaker":{"state":"half_open"}}`)
 		e.gate("target:open", `{"breaker":{"state":"open","next_retry_at":1}}`)
 		before := e.gateNames()
-		p, err := e.store.Prune(e.Context(), now, 0)
+		p, err := e.store.Prune(e.Context(), store.Retention{Before: now, Letters: now}, 0)
 		if err != nil || p.Gates != 0 {
 			e.Errorf("deleted %+v, %v", p, err)
 		}

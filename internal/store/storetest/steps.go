@@ -132,7 +132,7 @@ func pruneAll(ctx context.Context, s store.Store, before machine.Time, limit int
 	for forgotten := true; forgotten; {
 		forgotten = false
 		for more := true; more; {
-			p, err := s.Prune(ctx, before, limit)
+			p, err := s.Prune(ctx, store.Retention{Before: before, Letters: before}, limit)
 			if err != nil {
 				return all, err
 			}

@@ -100,6 +100,7 @@ var (
 		text("resolution", Null, func(d *machine.DeadLetter) *string { return &d.Resolution }),
 		text("resolved_by", Null, func(d *machine.DeadLetter) *string { return &d.ResolvedBy }),
 		integer("resolved_at", Int8, Null, func(d *machine.DeadLetter) *machine.Time { return &d.ResolvedAt }),
+		notes("notes", func(d *machine.DeadLetter) *[]machine.LetterNote { return &d.Notes }),
 	}}
 
 	Keys = &Table[machine.KeyRow]{"idempotency", []Column[machine.KeyRow]{

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/belaydev/belay/internal/machine"
 )
 
 // Kind is the type of a column.
@@ -175,6 +177,29 @@ func labels[R any](name string, of func(*R) *map[string]string) Column[R] {
 		setText: func(r *R, v string) (err error) {
 			*of(r), err = ParseLabels(v)
 			return err
+		},
+	}
+}
+
+// notes is a column of notes, stored as JSON.
+func notes[R any](name string, of func(*R) *[]machine.LetterNote) Column[R] {
+	return Column[R]{
+		Name: name, Kind: String, Zero: Null,
+		Text: func(r *R) string {
+			if len(*of(r)) == 0 {
+				return ""
+			}
+			b, err := json.Marshal(*of(r))
+			if err != nil {
+				panic(err) // texts, times and ids can always be encoded
+			}
+			return string(b)
+		},
+		setText: func(r *R, v string) error {
+			if v == "" {
+				return nil
+			}
+			return json.Unmarshal([]byte(v), of(r))
 		},
 	}
 }

@@ -48,11 +48,27 @@ func (f *Finding) letters(s *Story) {
 				"%s; the tokens are %d and %d",
 				i+1, g.end.Seq, g.end.At.Format(clock), l.Seq, l.At.Format(clock), token, l.Token)
 		}
-		if (l.Resolution != "") != g.reopened {
+		reopened := l.Resolution != "" && !l.byHand()
+		if g.reopened && l.Resolution == "" || reopened && !g.reopened {
 			f.Violation(s, "generation %d was reopened: %t; its dead letter is resolved as %q", i+1, g.reopened,
 				l.Resolution)
 		}
 	}
+}
+
+// byHand reports whether a person resolved the dead letter without reopening the execution.
+func (l *Letter) byHand() bool {
+	return l.Resolution == belay.ResolvedFixed || l.Resolution == belay.ResolvedDiscarded
+}
+
+// openLetter reports whether the dead letter of the story's newest failure is not resolved.
+func (s *Story) openLetter() bool {
+	for i := range s.Letters {
+		if l := &s.Letters[i]; l.Generation == len(s.lives) && l.byHand() {
+			return false
+		}
+	}
+	return s.Execution.State == belay.Failed && s.wantsLetters()
 }
 
 // Books compares two counts of the store (states, the number of executions in each state, and open,
@@ -65,7 +81,7 @@ func (f *Finding) Books(states map[belay.State]int64, open int64) {
 			continue
 		}
 		have[s.Execution.State]++
-		if s.Execution.State == belay.Failed && s.wantsLetters() {
+		if s.openLetter() {
 			letters++
 		}
 	}
