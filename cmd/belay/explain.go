@@ -22,8 +22,9 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	return a.readFlag(&cobra.Command{
 		Use: "explain ID", Short: "Say why an execution is in its state", Args: exactly("the id of an execution"),
-		Long: "Say why an execution is in its state: its owner, or the reason why no worker runs it; the time of\n" +
-			"the next check; and any problem of the engine that delays it.",
+		Long: "Say why an execution is in its state. The command prints the owner of the execution, or the\n" +
+			"reason why no worker runs it; the time at which the engine checks the execution again; and any\n" +
+			"problem of the engine that delays the execution.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])

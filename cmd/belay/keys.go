@@ -40,7 +40,7 @@ make their first key without a server.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().String("store", "",
-		"the `store` of the server, postgres://USER@HOST/DATABASE or sqlite:DIR; put its password into PGPASSWORD")
+		"the `store` of the server, postgres://USER@HOST/DATABASE or sqlite:DIR; PGPASSWORD holds its password")
 	c.AddCommand(a.keysCreateCommand(), a.keysLsCommand(), a.keysRevokeCommand())
 	return c
 }

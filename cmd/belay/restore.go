@@ -54,8 +54,8 @@ func (a *app) restoreCommand() *cobra.Command {
 	c.Flags().BoolVar(&verify, "verify", false, "check the backup, describe its contents, and write nothing")
 	c.Flags().BoolVar(&epoch, "epoch", false, "begin a new epoch in a store that was restored by other means")
 	c.Flags().BoolVar(&o.Force, "force", false,
-		"move an existing database to another directory; with --epoch, begin the epoch although servers run, whose "+
-			"workers then lose all of their executions")
+		"if the directory already has a database, move that database into a directory before-restore-… and keep it "+
+			"there; with --epoch, begin the epoch even if servers are running: their workers lose all executions")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if verify {
 			return a.verify(c, args[0])

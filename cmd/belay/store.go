@@ -11,15 +11,15 @@ import (
 // storeFlag adds --store to a command that opens a store itself, without a server.
 func storeFlag(c *cobra.Command) {
 	c.Flags().String("store", "", "the `store`, postgres://USER@HOST/DATABASE or sqlite:DIR, instead of the data "+
-		"directory; put its password into PGPASSWORD")
+		"directory; PGPASSWORD holds the password of the database")
 	completeStore(c)
 }
 
 // readFlag adds --store to a command that can read a store itself, without a server and without an
 // engine, and returns the command.
 func (a *app) readFlag(c *cobra.Command) *cobra.Command {
-	c.Flags().String("store", "", "read the `store` itself, postgres://USER@HOST/DATABASE or sqlite:DIR, without "+
-		"a server; put its password into PGPASSWORD; BELAY_STORE unless given")
+	c.Flags().String("store", "", "read the `store` directly, without a server: postgres://USER@HOST/DATABASE or "+
+		"sqlite:DIR. PGPASSWORD holds the password of the database. Without this flag the command uses BELAY_STORE, if set")
 	completeStore(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return a.readStore(c) }
 	return c

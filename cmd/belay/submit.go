@@ -76,10 +76,10 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 	c.Flags().IntVar(&f.attempts, "attempts", 0,
 		"the number of failed attempts after which the execution fails; 0 means 3")
 	c.Flags().StringVar(&f.onLost, "on-lost", "",
-		"the policy if the owner of the execution crashes: `requeue`, so that another owner continues from the last "+
-			"checkpoint, or fail; by default requeue, with --external fail")
+		"the `policy` if the owner of the execution crashes: requeue (another owner continues from the last "+
+			"checkpoint) or fail. The default is requeue; if --external is set, the default is fail")
 	c.Flags().StringVar(&f.onNoWorker, "on-no-worker", "",
-		"the policy if no connected worker can run the execution: `wait` for one, or fail; by default wait")
+		"the `policy` if no connected worker can run the execution: wait (for such a worker) or fail. The default is wait")
 	c.Flags().BoolVar(&f.external, "external", false,
 		"let no worker run the execution: an owner from outside (a program that is no worker) locks it")
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait until the execution has ended, and print its output")

@@ -75,7 +75,8 @@ func earlier(ctx context.Context, id string) belay.Token {
 	return run.Token
 }
 
-// adopt stores the changes of a dead run with this execution and makes this run start with them.
+// adopt takes over the changes that an earlier, dead run made in the workspace id: it stores them as
+// artifacts of this execution, and lets the current run start with them.
 func (b *bench) adopt(ctx context.Context, id string, run belay.Token) error {
 	k, err := b.runner.Workspaces.Work(id)
 	if err != nil {

@@ -117,9 +117,9 @@ var agentKeys = []Key{
 		"configuration and its secrets, the sockets of container engines, and, if jobs run as the user of the server, the home " +
 		"directory and /run.",
 		of: func(c *Config) kind { return paths{&c.Agent.Hidden} }},
-	{Name: "agent.readable", Doc: "Paths below hidden directories that jobs may read nevertheless, such as a " +
-		"toolchain in the home directory or a socket in /run. The directories of PATH and of the agent's command " +
-		"are always readable.",
+	{Name: "agent.readable", Doc: "Exceptions to agent.hidden: paths that jobs may read although Belay hides " +
+		"the directory above them, such as a toolchain in the home directory or a socket in /run. Jobs can always " +
+		"read the directories of PATH and of the agent's command.",
 		of: func(c *Config) kind { return paths{&c.Agent.Readable} }},
 	{Name: "agent.egress", Doc: "The hosts that jobs may reach over the network: names like api.example.org, " +
 		"*.example.org and git.example.org:443, or addresses; none for no network. Unless set, jobs can reach " +

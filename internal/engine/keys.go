@@ -153,7 +153,8 @@ func (k *keyring) knownLocked() (keys, bool) {
 	return keys{k.bySum, k.living, stale}, !stale || time.Since(k.requested) >= keysWait || k.err != nil
 }
 
-// known returns the keys. It waits for a new reading if it may not use the known keys.
+// known returns the API keys that this server has in memory. If they are older than keysFor, it
+// first waits until they are read from the store again, for keysWait at most.
 func (e *Engine) known(ctx context.Context) (keys, error) {
 	k := &e.keyring
 	for {

@@ -101,7 +101,9 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 		d.news++
 		l.told = d.news
 		if at, known := alone[l]; known {
-			d.hintLocked(l, at, now) // AloneWait counts from the suspect's due time
+			// The suspect (an execution that must run alone) waits for an idle worker from the time at which
+			// it became due, and not from now.
+			d.hintLocked(l, at, now)
 			continue
 		}
 		d.hintLocked(l, now, now)

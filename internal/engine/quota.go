@@ -51,8 +51,8 @@ func (c *committer) noteLargeClaim(won int) {
 	c.quota.until = time.Now().Add(saturatedFor)
 }
 
-// roomLocked is the maximum amount of client work in the next batch, and whether this amount
-// exceeds the quota.
+// roomLocked returns how many commands of client work the next batch may take. extra reports that
+// the quota is used up, and that the batch may take these commands in excess of it.
 func (c *committer) roomLocked() (room int, extra bool) {
 	r, now := &c.quota, time.Now()
 	switch left := r.left + c.queue.ends + c.queue.ends/4; {

@@ -8,7 +8,8 @@ type Save struct {
 	judged *judged // nil before Judge
 }
 
-// Judge checks the checkpoint's data and computes the operation's sum.
+// Judge checks that the checkpoint's data is a valid payload, and computes the checksum (OpSum) of
+// the operation. The checksum shows later whether a repeated operation has the same content.
 func (c *Save) Judge() {
 	if c.judged != nil {
 		return

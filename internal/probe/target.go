@@ -16,9 +16,10 @@ type Rules struct {
 // leastPort is the lowest port that a server probes. Lower ports belong to services of the system.
 const leastPort = 1024
 
-// Target returns the address to probe for a worker that connects from the address from and gave the
-// address health, or an error that says why the server does not probe it. from is the zero Addr if
-// it is unknown, because a proxy has passed the worker's requests on.
+// Target returns the address to probe for a worker, or an error that says why the server does not
+// probe the worker. health is the address that the worker asked the server to probe. from is the
+// address from which the worker connects; it is the zero Addr if a proxy passes the worker's
+// requests on, because the server does not know the address then.
 func (r *Rules) Target(health string, from netip.Addr) (netip.AddrPort, error) {
 	from = from.Unmap()
 	text, implied := health, strings.HasPrefix(health, ":")

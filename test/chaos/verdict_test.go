@@ -47,7 +47,8 @@ type verdict struct {
 	planted  planted
 }
 
-// judge runs the checkers, and then looks for events that did not happen.
+// judge runs the checkers on the history, and on copies of a part of it with planted bugs. It also
+// notes which events happened; verdict.missing returns the required events that did not happen.
 func judge(r *record) *verdict {
 	v := &verdict{book: newBook(r), planted: plant(r)}
 	maps.Copy(v.sometimes, r.Times)

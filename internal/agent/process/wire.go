@@ -36,7 +36,8 @@ type order struct {
 	Files []string
 }
 
-// request is a message that the parent sends to the supervisor after the order.
+// request is any message from the parent to the supervisor after the first one. The first message
+// is an order.
 type request struct{ Do verb }
 
 type verb int

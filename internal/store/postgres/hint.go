@@ -60,7 +60,9 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 	}
 	for _, r := range c.Runs {
 		if r.EndedSeq != 0 && r.Op.IsZero() {
-			t.worker(r.Worker) // the owner did not end the run itself: its worker should send a heartbeat
+			// The owner did not end the run itself. The hint names its worker, so that the worker sends a
+			// heartbeat soon: the reply to the heartbeat says that the run has ended.
+			t.worker(r.Worker)
 		}
 	}
 	for _, x := range c.Workers {
