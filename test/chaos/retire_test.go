@@ -35,8 +35,8 @@ const (
 // rows lists the tables that contain rows of executions.
 var rows = []string{"runs", "checkpoints", "signals", "actions", "dead_letters", "specs", "blobs", "blob_sums"}
 
-// retire starts the servers again with a short retention, kills them while they delete, and waits
-// until only executions that have not ended are left.
+// retire starts the servers again with a short retention, also for executions with an open dead
+// letter, kills them while they delete, and waits until only executions that have not ended are left.
 func (w *world) retire(ctx context.Context, r *record) error {
 	x := &retired{Ended: len(r.Tales), Orphans: make(map[string]int)}
 	r.Retired = x
@@ -48,7 +48,8 @@ func (w *world) retire(ctx context.Context, r *record) error {
 		x.Waiting = append(x.Waiting, s.ID)
 	}
 	for _, s := range w.servers {
-		s.args = []string{"--retention", shortRetention.String()}
+		short := shortRetention.String()
+		s.args = []string{"--retention", short, "--dead-letter-retention", short}
 	}
 	began := time.Now()
 	rng := dice(w.seed, "retention")
