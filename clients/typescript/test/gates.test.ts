@@ -19,7 +19,8 @@ test("gates of every kind are set, shown and removed", async (t) => {
   assert.equal((await gates.pause("workflow:w", { until: "2099-01-01T00:00:00+02:00" })).open, false);
   await assert.rejects(gates.pause("workflow:w", { until: "2001-01-01T00:00:00Z" }), is("invalid"));
   await assert.rejects(gates.pause("workflow:w", { until: new Date(NaN) }));
-  assert.deepEqual((await gates.setLimit("limit:crawler", 5, why)).limit, { max: 5, set: 5 });
+  const limit = (await gates.setLimit("limit:crawler", 5, why)).limit;
+  assert.deepEqual([limit?.max, limit?.set, limit?.by, limit?.reason], [5, 5, "ann", "a move"]);
   assert.equal((await gates.removeLimit("limit:crawler", why)).limit, undefined);
   const rate = (await gates.setRate("rate:mail", 10, "1s", why)).rate;
   assert.deepEqual([rate?.max, rate?.per, rate?.per_ms, rate?.set], [10, "1s", 1000, true]);
