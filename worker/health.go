@@ -49,7 +49,7 @@ const (
 // check is the program's own check, nil for none. The caller closes the Health after its workers have
 // stopped.
 func ListenHealth(address string, check HealthCheck) (*Health, error) {
-	l, err := net.Listen("tcp", address)
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for health probes: %w", err)
 	}

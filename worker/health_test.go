@@ -135,7 +135,7 @@ func TestAWorkerSaysWhetherItIsHealthy(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
-	if r, err := http.Get("http://" + h.Addr().String() + "/healthz"); err == nil { //nolint:noctx // ends at once
+	if r, err := http.Get("http://" + h.Addr().String() + "/healthz"); err == nil {
 		r.Body.Close()
 		t.Error("the port answers after Close")
 	}

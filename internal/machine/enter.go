@@ -88,13 +88,13 @@ func (w *world) own(e *Execution, p Places) *gate {
 	g := w.gate(e.gateOf(p))
 	if g != nil {
 		w.looked = append(w.looked, gateTerms{g, g.Limit, g.Rate, g.terms})
-		g.setTerms(e, p, w.Now)
+		g.setTerms(e, p)
 	}
 	return g
 }
 
 // setTerms sets the limit or the rate of the gate as own describes.
-func (g *gate) setTerms(e *Execution, p Places, now Time) {
+func (g *gate) setTerms(e *Execution, p Places) {
 	switch {
 	case p == PlaceLimit && (g.Limit == nil || g.Limit.Named == 0):
 		l := Limit{Named: e.Gates.Concurrency.Max}

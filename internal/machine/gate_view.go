@@ -56,7 +56,7 @@ func Stops(e *Execution, id belay.GateID, o *Object, count *GateCount, now Time)
 		}
 		own := p != PlaceQueue && p != PlaceWorkflow
 		if own {
-			g.setTerms(e, p, now)
+			g.setTerms(e, p)
 		}
 		switch why, _ := g.shut(now); {
 		case e.Places&p == 0:

@@ -54,6 +54,7 @@ func letterReason(e *Execution) string {
 		return "no_worker"
 	case belay.FailedByDeadLetterHandler:
 		return "expired"
+	default:
 	}
 	switch e.Class {
 	case belay.ClassPermanent:
@@ -64,8 +65,9 @@ func letterReason(e *Execution) string {
 		return "timeout"
 	case belay.ClassCircuitOpen:
 		return "circuit_breaker"
+	default:
+		return "max_retries"
 	}
-	return "max_retries"
 }
 
 // writeDeadLetter writes the dead letter of a root execution that failed, in the same commit
@@ -159,6 +161,7 @@ func (c *EditLetter) apply(w *world) (Reply, error) {
 		w.resolve(d, belay.ResolvedFixed, actorOf(c.Actor))
 	case belay.DeadLetterDiscard:
 		w.resolve(d, belay.ResolvedDiscarded, actorOf(c.Actor))
+	case belay.DeadLetterNoted:
 	}
 	w.changedLetter(d)
 	r.Letter = d.copy()

@@ -72,8 +72,9 @@ func ours(n syscall.Errno) bool {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EPERM,
 		syscall.EACCES:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // judge returns the reason for which the answer does not show a healthy worker.

@@ -84,6 +84,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 			return c.listNeeding(ctx, q, f, s.Now(), limit)
 		case store.DueLanes:
 			return c.listDueLanes(ctx, f, s.Now(), limit)
+		default:
 		}
 		err := c.list(ctx, q, &last, f, limit+1) // reads one row more, to find out whether there is a next page
 		if errors.Is(err, errFull) {
