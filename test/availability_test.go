@@ -157,16 +157,16 @@ func (s tasks) neverStarted(id belay.ExecutionID) {
 	}
 }
 
-// The errors of seed 001.
+// The errors of executions that no worker could run.
 const (
 	notPickedUp = "Execution timeout: worker did not pick up task within timeout"
 	noWorkers   = "no workers available"
 )
 
-// Rule: in each test scenario of seed 001 ("Worker Availability Handling"), with workers that pull
+// Rule: in each test scenario of the requirement "Worker Availability Handling", with workers that pull
 // their work, the execution fails under the policy that the seed asks for, with the seed's error and
 // failed_by. Under the default policy it waits or runs again, and another worker finishes it.
-func TestSeed001(t *testing.T) {
+func TestWorkerAvailability(t *testing.T) {
 	t.Parallel()
 	for _, s := range []struct {
 		name          string
