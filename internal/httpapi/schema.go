@@ -223,6 +223,7 @@ var tags = []*huma.Tag{
 	{Name: "runs", Description: "A run is one attempt at an execution, by its owner."},
 	{Name: "workers", Description: "Sessions that claim executions."},
 	{Name: "gates", Description: "Limits, rates, circuit breakers and pauses, which decide when work may start."},
+	{Name: "dead letters", Description: "Executions that failed for good: read, repaired, run again."},
 	{Name: "keys", Description: "Keys of callers, and their scopes."},
 	{Name: "agents", Description: "Prompts, jobs and chats of agents, on a server that runs agents."},
 	{Name: "operations", Description: "The server itself."},
