@@ -215,7 +215,7 @@ repository: $(REPORT)
 .PHONY: unit raced plain unraced unit-long
 unit: $(REPORT) ## unit and conformance tests, with the race detector where code runs concurrently
 	@scripts/need.sh $(NEEDED)
-	@scripts/inmemory.sh $(MAKE) -j3 raced plain unraced
+	@scripts/inmemory.sh $(MAKE) -j2 raced plain unraced
 
 raced:
 	@$(RACE) $(UNWATCHED) -p 3 -count=1 -timeout 15m -skip '$(call tests,$(UNRACED))' $(FIRST) \
