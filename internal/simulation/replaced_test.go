@@ -73,7 +73,9 @@ func (p *replaced) submitted(f *finding, g *gateRows, e *machine.Execution, c *c
 		limit = max(limit, old) // the order of changes within a commit is not known
 	}
 	// A fork names the same gates, and replaces nothing.
-	fork := slices.ContainsFunc(c.changes.Deeds, func(d *machine.Deed) bool { return d.Kind == string(belay.ActionFork) })
+	fork := slices.ContainsFunc(c.changes.Deeds, func(d *machine.Deed) bool {
+		return d.Kind == string(belay.ActionFork)
+	})
 	if e.Gates.Concurrency.WhenFull == belay.ReplaceWhenFull && limited && r.orders <= 1 && !fork {
 		f.OK()
 		for _, m := range all[:max(0, min(len(all)+1-limit, len(all)))] {
