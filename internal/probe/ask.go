@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -26,10 +27,44 @@ var errOurs = errors.New("the server could not send the probe")
 // client sends probes. A connection serves one probe, because workers are probed rarely.
 var client = &http.Client{
 	Transport: &http.Transport{
-		DialContext: (&net.Dialer{}).DialContext, DisableKeepAlives: true, DisableCompression: true,
+		DialContext: dial, DisableKeepAlives: true, DisableCompression: true,
 		MaxResponseHeaderBytes: 4 << 10,
 	},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// A line is a connection that reads nothing before the request was written. A peer that speaks first is then judged
+// like a peer that answers; net/http would write the first bytes of such a peer into the log of the server.
+type line struct {
+	net.Conn
+	wrote func()
+	ready <-chan struct{}
+}
+
+// dial connects to a worker.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	ready := make(chan struct{})
+	return &line{c, sync.OnceFunc(func() { close(ready) }), ready}, nil
+}
+
+func (l *line) Read(b []byte) (int, error) {
+	<-l.ready
+	return l.Conn.Read(b)
+}
+
+func (l *line) Write(b []byte) (int, error) {
+	defer l.wrote()
+	return l.Conn.Write(b)
+}
+
+// Close also ends a Read that waits for the request.
+func (l *line) Close() error {
+	defer l.wrote()
+	return l.Conn.Close()
 }
 
 // ask sends one probe. It returns the reason for which the worker is not healthy, empty if it is

@@ -1,13 +1,17 @@
 package probe
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -135,10 +139,29 @@ func TestAProbeIsBounded(t *testing.T) {
 	if n := <-written; n > 100<<20 { // the buffers of both sockets take some
 		t.Errorf("the probe let the worker send %d bytes", n)
 	}
-	banner := raw(t, func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-secret\r\n") })
-	if failure, err := ask(t.Context(), banner, time.Minute); err != nil ||
-		failure != "the connection ended without an answer in HTTP" {
-		t.Errorf("another protocol: %q, %v", failure, err)
+}
+
+// Rule: a peer that speaks before it was asked is judged like one that answers, and nothing that it sends is logged.
+func TestPeersThatSpeakFirst(t *testing.T) {
+	var logged bytes.Buffer
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	for _, c := range []struct{ says, want string }{
+		{"SSH-2.0-secret\r\n", "the connection ended without an answer in HTTP"},
+		{"HTTP/1.1 503 No\r\nBelay-Health: full\r\nContent-Length: 0\r\n\r\n", "it answered with the status 503: full"},
+	} {
+		to := raw(t, func(conn net.Conn) { // returns, so that the connection ends, after the request has come
+			_, _ = io.WriteString(conn, c.says)
+			_, _ = http.ReadRequest(bufio.NewReader(conn))
+		})
+		for range 20 { // the first bytes come before or after the connection is ready to be used
+			if failure, err := ask(t.Context(), to, time.Minute); failure != c.want || err != nil {
+				t.Errorf("%q: %q, %v; want %q", c.says, failure, err, c.want)
+			}
+		}
+	}
+	if logged.Len() > 0 {
+		t.Errorf("logged: %q", logged.String())
 	}
 }
 
