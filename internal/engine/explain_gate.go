@@ -170,7 +170,7 @@ func (x *explainer) broken(g *belay.GateDetail) {
 		x.fact("it opened because runs failed; now one run after the other tries the target, and %d of them %s "+
 			"succeeded", b.SuccessCount, hasHave(b.SuccessCount))
 		if !b.NextRetryAt.IsZero() {
-			x.fact("if the run that tries the target does not end within %s, it opens again",
+			x.fact("if the run that tries the target does not end within %s, another one tries it beside the first",
 				ago(machine.At(b.NextRetryAt), x.now))
 		}
 		x.fact("no command is needed: it closes when enough runs have succeeded, and opens again if one of them fails")

@@ -154,7 +154,7 @@ func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
 // the memory of its body, which was read before.
 func TestLargeBodiesWaitForMemory(t *testing.T) {
 	t.Parallel()
-	s := serve(t, httpapi.Options{Bodies: 1 << 20, BodyTimeout: 30 * time.Second})
+	s := serve(t, httpapi.Options{Bodies: 1 << 20, BodyTimeout: 2 * time.Minute})
 	large := `{"workflow": "w", "input": "` + strings.Repeat("x", 900<<10) + `"}`
 	awaited := make(chan *answer, 1)
 	go func() {
@@ -169,31 +169,41 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 	for len(list.Executions) == 0 {
 		s.want(http.StatusOK, &list, http.MethodGet, "/v1/executions?key=awaited", "")
 	}
-	c, err := dial(t, s.url)
-	if err != nil {
-		t.Fatal(err)
+	// begin sends only the header of a large body, and returns the first answer: 100 when the server
+	// begins to read the body, which has its memory then.
+	begin := func() (net.Conn, *bufio.Reader, *http.Response) {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+
+			"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(large)); err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewReader(c)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return c, in, resp
 	}
-	defer c.Close()
-	half := len(large) / 2
-	if _, err := fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: "+
-		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(large), large[:half]); err != nil {
-		t.Fatal(err)
+	c, in, resp := begin()
+	for resp.StatusCode == http.StatusServiceUnavailable { // the awaited request still has its memory
+		c, in, resp = begin()
 	}
-	refused := false
-	// The server refuses other large bodies once it has begun to read the body whose first half was
-	// sent above.
-	for began := time.Now(); !refused && time.Since(began) < 20*time.Second; {
-		a, err := s.try(t.Context(), http.MethodPost, "/v1/executions", large)
-		refused = err == nil && a.StatusCode == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != ""
+	if resp.StatusCode != http.StatusContinue {
+		t.Fatalf("the server answers %s to a large body", resp.Status)
 	}
-	if !refused {
-		t.Error("a large body was never refused beside another one")
+	if _, _, other := begin(); other.StatusCode != http.StatusServiceUnavailable || other.Header.Get("Retry-After") == "" {
+		t.Errorf("beside another large body: %s, %v", other.Status, other.Header)
 	}
 	s.submit(`{"workflow": "small"}`)
-	if _, err := io.WriteString(c, large[half:]); err != nil {
+	if _, err := io.WriteString(c, large); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	resp, err := http.ReadResponse(in, nil)
 	if err != nil || resp.StatusCode != http.StatusCreated {
 		t.Fatalf("the body that had memory: %v, %v", resp, err)
 	}

@@ -16,7 +16,8 @@ const (
 	BreakerClosed BreakerState = "closed"
 	// BreakerOpen lets no execution through.
 	BreakerOpen BreakerState = "open"
-	// BreakerHalfOpen lets one execution at a time through as a probe of the target.
+	// BreakerHalfOpen lets one execution at a time through as a probe of the target, and a further
+	// one beside each probe that takes long.
 	BreakerHalfOpen BreakerState = "half_open"
 )
 
@@ -25,13 +26,16 @@ const (
 	// breakerFailures is the number of failures within breakerWindow that opens the breaker.
 	breakerFailures = 5
 	breakerWindow   = time.Minute
-	// breakerOpenFor is how long the breaker is open before it lets probes through, and how long a
-	// probe may take.
+	// breakerOpenFor is how long the breaker is open at first before it lets a probe through. Each
+	// probe that fails doubles the time, up to breakerOpenMax.
 	breakerOpenFor = 30 * time.Second
-	// breakerSuccesses is the number of probes that must succeed to close the breaker, and
-	// breakerProbes the number of probes that run at the same time.
+	breakerOpenMax = 5 * time.Minute
+	// breakerSuccesses is the number of probes that must succeed to close the breaker.
 	breakerSuccesses = 2
+	// breakerProbes is the number of probes that run at the same time, not counting slow ones, and
+	// breakerProbesMax the number that counts all.
 	breakerProbes    = 1
+	breakerProbesMax = 5
 )
 
 // Breaker is the circuit breaker of a target, the name of an external service that runs call.
@@ -47,19 +51,23 @@ type Breaker struct {
 	WindowStart  Time   `json:"window_start,omitzero"`
 	LastFailedAt Time   `json:"last_failure_at,omitzero"`
 	OpenedAt     Time   `json:"opened_at,omitzero"`
-	// NextRetryAt is, while the breaker is open, the time at which it will let probes through;
-	// while it is half open, the time by which the running probes must have ended. A later probe
-	// has as much time as the first.
+	// NextRetryAt is, while the breaker is open, the time at which it will let a probe through; while
+	// it is half open, the time at which it lets another probe through although the last still runs.
 	NextRetryAt Time `json:"next_retry_at,omitzero"`
+	// Retries is the number of probes that failed or were slow since the breaker was closed.
+	Retries int `json:"retries,omitempty"`
 	// Probes are the calls by steps that are running as probes.
 	Probes []stepProbe `json:"probes,omitempty"`
+	// Slow is the number of running probes that ran when another was let through beside them. Nothing
+	// is known about the target until they end: its calls may take minutes, or it may hang.
+	Slow int `json:"slow,omitempty"`
 }
 
 func (b *Breaker) equal(c *Breaker) bool {
 	return b.State == c.State && b.Forced == c.Forced && b.By == c.By && b.Reason == c.Reason &&
 		b.Failures == c.Failures && b.Successes == c.Successes &&
 		b.WindowStart == c.WindowStart && b.LastFailedAt == c.LastFailedAt && b.OpenedAt == c.OpenedAt &&
-		b.NextRetryAt == c.NextRetryAt && slices.Equal(b.Probes, c.Probes)
+		b.NextRetryAt == c.NextRetryAt && b.Retries == c.Retries && b.Slow == c.Slow && slices.Equal(b.Probes, c.Probes)
 }
 
 // probes is the number of further probes that the breaker lets through while held executions and the
@@ -68,8 +76,21 @@ func (b *Breaker) probes(held int) int {
 	if b.State != BreakerHalfOpen {
 		return 0
 	}
-	return max(0, breakerProbes-held-len(b.Probes))
+	running := held + len(b.Probes)
+	return max(0, min(breakerProbes-(running-min(b.Slow, running)), breakerProbesMax-running))
 }
+
+// openFor is how long the breaker now waits for the target before it lets another probe through.
+func (b *Breaker) openFor() time.Duration {
+	return min(breakerOpenFor<<min(b.Retries, 8), breakerOpenMax)
+}
+
+// probing sets the time at which the probe that begins now will count as slow.
+func (b *Breaker) probing(now Time) { b.NextRetryAt = now.Add(b.openFor()) }
+
+// probed counts the end of a probe. It counts the end as that of a slow probe if one runs, so that
+// no more than breakerProbes others ever run.
+func (b *Breaker) probed() { b.Slow = max(0, b.Slow-1) }
 
 // failed counts a failure of the target.
 func (b *Breaker) failed(now Time) {
@@ -77,6 +98,7 @@ func (b *Breaker) failed(now Time) {
 	switch {
 	case b.Forced:
 	case b.State == BreakerHalfOpen:
+		b.Retries++
 		b.open(now)
 	case b.State == BreakerClosed:
 		if b.WindowStart == 0 || b.WindowStart.Add(breakerWindow) <= now || b.WindowStart > now {
@@ -89,8 +111,8 @@ func (b *Breaker) failed(now Time) {
 }
 
 func (b *Breaker) open(now Time) {
-	b.State, b.OpenedAt, b.NextRetryAt, b.Successes = BreakerOpen, now, now.Add(breakerOpenFor), 0
-	b.Probes = nil
+	b.State, b.OpenedAt, b.NextRetryAt, b.Successes = BreakerOpen, now, now.Add(b.openFor()), 0
+	b.Probes, b.Slow = nil, 0
 }
 
 // succeeded counts a probe that succeeded.
@@ -106,20 +128,22 @@ func (b *Breaker) succeeded() {
 func (b *Breaker) close() { *b = Breaker{State: BreakerClosed, LastFailedAt: b.LastFailedAt} }
 
 // pass applies the change that is due by now: an open breaker becomes half open, and a half-open
-// breaker opens again if one of the held probes that are running has taken too long. It reports
-// whether the breaker changed.
+// breaker makes room for another probe if one of the held probes, or of the steps in b.Probes, is
+// slow. It reports whether the breaker changed.
 func (b *Breaker) pass(now Time, held int) bool {
 	if b.Forced || !b.NextRetryAt.over(now) {
 		return false
 	}
 	switch b.State {
-	case BreakerOpen:
-		b.State, b.Successes, b.NextRetryAt, b.Probes = BreakerHalfOpen, 0, 0, nil
+	case BreakerOpen: // held probes began before the breaker opened
+		b.State, b.Successes, b.NextRetryAt, b.Probes, b.Slow = BreakerHalfOpen, 0, 0, nil, held
 	case BreakerHalfOpen:
-		if held+len(b.Probes) == 0 { // all probes have ended
-			b.NextRetryAt = 0
-		} else {
-			b.failed(now)
+		b.NextRetryAt = 0
+		if extra := len(b.Probes) - (breakerProbesMax - 1); extra > 0 { // the ends of some calls are never reported
+			b.Probes = slices.Delete(b.Probes, 0, extra)
+		}
+		if b.Slow = held + len(b.Probes); b.Slow > 0 {
+			b.Retries++
 		}
 	case BreakerClosed:
 		return false

@@ -44,10 +44,15 @@ func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 	if calls != 5 || len(s.parked(gate)) < 7 {
 		t.Fatalf("%d calls, and %d are parked", calls, len(s.parked(gate)))
 	}
-	for range 2 { // the probes fail
-		s.pass(breakerOpenFor)
+	for _, wait := range []time.Duration{30, 60, 120, 240, 300, 300} { // the probes fail
+		s.pass(wait*time.Second - time.Millisecond)
 		s.sweepGates()
-		if n := len(s.parked(gate)); n > 10 {
+		if try(belay.OutcomeFailed, 10); breaker().State != BreakerOpen {
+			t.Fatalf("it lets a probe through in less than %d s", wait)
+		}
+		s.pass(time.Millisecond)
+		s.sweepGates()
+		if n := len(s.parked(gate)); n > 11 {
 			t.Fatalf("%d are parked", n)
 		}
 		try(belay.OutcomeFailed, 10)
@@ -55,10 +60,10 @@ func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 			t.Fatalf("after failed probes it is %+v", b)
 		}
 	}
-	if calls > 10 {
-		t.Errorf("%d calls reached a target that was down for 65 s", calls)
+	if calls != 5+6 {
+		t.Errorf("%d calls reached the target", calls)
 	}
-	s.pass(breakerOpenFor)
+	s.pass(breakerOpenMax)
 	for range 20 {
 		s.sweepGates()
 		try(belay.OutcomeSucceeded, 10)
@@ -71,6 +76,33 @@ func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 		if e := s.row(id); e.State != belay.Succeeded {
 			t.Errorf("%s is %s after %d attempts, gate %q", id, e.State, e.Attempts, e.Gate)
 		}
+	}
+}
+
+// Rule: at most ten calls of executions on five slots reach a target in the first 65 s in which it is
+// down, although each slot takes another execution as soon as a call has failed: five that fail, four
+// that run when the fifth fails, and one probe.
+func TestFiveSlotsCallADeadTargetTenTimes(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	for range 50 {
+		s.submit(target("x"))
+	}
+	var running []belay.Lease
+	calls := 0
+	for began := s.now; s.now < began.Add(65*time.Second); s.pass(100 * time.Millisecond) {
+		s.sweepGates()
+		if len(running) > 0 {
+			s.settled(s.settle(running[0], belay.OutcomeFailed))
+			running = running[1:]
+		}
+		for _, c := range s.settled(s.claims(w, 5-len(running))).Claims {
+			calls++
+			running = append(running, leaseOf(&c.Execution))
+		}
+	}
+	if calls != 10 {
+		t.Errorf("%d calls", calls)
 	}
 }
 

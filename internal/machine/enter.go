@@ -312,6 +312,10 @@ func (w *world) vacatePlace(e *Execution, p Places) {
 	w.place(Place{Gate: id, Execution: e.ID, Gone: p != PlaceLimit || e.State.Terminal()})
 	if g := w.gate(id); g != nil {
 		g.held--
+		if p == PlaceTarget && g.Breaker != nil && g.Breaker.Slow > 0 {
+			g.Breaker.probed()
+			g.dirty = true
+		}
 	}
 }
 
@@ -452,7 +456,8 @@ func (w *world) admit(e *Execution, g *gate) {
 		}
 		if b := g.Breaker; b != nil && b.State == BreakerHalfOpen {
 			w.occupy(e, PlaceTarget)
-			b.NextRetryAt, g.dirty = w.Now.Add(breakerOpenFor), true
+			b.probing(w.Now)
+			g.dirty = true
 		}
 	}
 	e.AdmitBy = w.Now.Add(admitFor)

@@ -89,9 +89,8 @@ func TestAnExecutionWaitsForItsTargetWithoutPlaces(t *testing.T) {
 	}
 }
 
-// Rule: a half-open breaker opens again because of the time only if a probe is running. Each probe
-// has the whole time.
-func TestOnlyARunningProbeIsLate(t *testing.T) {
+// Rule: only a probe that is running is slow, and each probe has the whole time before.
+func TestOnlyARunningProbeIsSlow(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
 	failures(breakerFailures, (*stage).halfOpen)(s, w)
@@ -130,13 +129,73 @@ func TestOnlyARunningProbeIsLate(t *testing.T) {
 	}
 	s.pass(time.Second)
 	s.sweepGates()
-	if b := breaker(); b.State != BreakerHalfOpen {
-		t.Errorf("a probe of one second has opened it: %+v", *b)
+	if b := breaker(); b.State != BreakerHalfOpen || b.Slow != 0 {
+		t.Errorf("a probe of one second is slow: %+v", *b)
 	}
+}
+
+// Rule: a probe may take as long as it takes. When it is slow, another is let through beside it, after
+// twice the time the next, and five at most. A slow probe that succeeds counts.
+func TestASlowProbeKeepsNoOtherFromTheTarget(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	failures(breakerFailures, (*stage).halfOpen)(s, w)
+	for range 8 {
+		s.submit(target("x"))
+	}
+	breaker := func() *Breaker {
+		t.Helper()
+		g, err := ReadGate(s.objects[GateRef("target:x")])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Breaker
+	}
+	probes := s.all(w)
+	for n, wait := range []time.Duration{30, 60, 120, 240, 300, 300} {
+		s.pass(wait*time.Second - time.Millisecond)
+		if s.sweepGates(); len(s.all(w)) > 0 {
+			t.Fatalf("probe %d begins after less than %d s", n+2, wait)
+		}
+		s.pass(time.Millisecond)
+		s.sweepGates()
+		probes = append(probes, s.all(w)...)
+		if want := min(n+2, breakerProbesMax); len(probes) != want {
+			t.Fatalf("%d probes run, want %d", len(probes), want)
+		}
+	}
+	s.settled(s.settle(probes[0], belay.OutcomeSucceeded))
+	s.sweepGates()
+	if b, more := breaker(), s.all(w); b.State != BreakerHalfOpen || b.Successes != 1 || len(more) != 1 {
+		t.Fatalf("after a slow probe %d begin, and the breaker is %+v", len(more), *b)
+	}
+	s.settled(s.settle(probes[1], belay.OutcomeSucceeded))
+	if b := breaker(); b.State != BreakerClosed {
+		t.Errorf("after two slow probes it is %+v", *b)
+	}
+}
+
+// Rule: a probe that runs since before the breaker opened again counts as slow, so that the breaker
+// lets another through.
+func TestAProbeOutlivesItsBreaker(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(time.Hour))
+	failures(breakerFailures, (*stage).halfOpen)(s, w)
+	for range 3 {
+		s.submit(target("x"))
+	}
+	first := s.all(w)
 	s.pass(breakerOpenFor)
 	s.sweepGates()
-	if b := breaker(); b.State != BreakerOpen {
-		t.Errorf("late probes have not opened it: %+v", *b)
+	second := s.all(w)
+	if len(first) != 1 || len(second) != 1 {
+		t.Fatalf("%d and %d probes run", len(first), len(second))
+	}
+	s.settled(s.settle(second[0], belay.OutcomeFailed))
+	s.pass(breakerOpenMax)
+	s.sweepGates()
+	if more := s.all(w); len(more) != 1 {
+		t.Errorf("%d probes begin beside the first", len(more))
 	}
 }
 

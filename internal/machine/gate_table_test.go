@@ -80,7 +80,7 @@ var gateSituations = []gateSituation{
 	{"target/one-passed", "one of two probes has succeeded", "target:x", failures(5, (*stage).halfOpen, func(s *stage) {
 		s.do(&Outcome{Target: "x", Probe: true})
 	})},
-	{"target/late", "the time of its probes is over", "target:x", failures(5, (*stage).halfOpen, func(s *stage) {
+	{"target/slow", "its probe is slow", "target:x", failures(5, (*stage).halfOpen, func(s *stage) {
 		s.pass(breakerOpenFor)
 	})},
 	{"target/forced", "an operator has opened its breaker", "target:x", func(s *stage, w belay.WorkerID) {

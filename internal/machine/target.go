@@ -57,6 +57,7 @@ func (c *CallTarget) apply(w *world) (Reply, error) {
 		i := slices.Index(b.Probes, probe)
 		if i >= 0 {
 			b.Probes = slices.Delete(b.Probes, i, i+1)
+			b.probed()
 		}
 		switch {
 		case c.Outcome == belay.OutcomeFailed && (i >= 0 || b.State == BreakerClosed):
@@ -91,7 +92,7 @@ func (c *CallTarget) begin(w *world, e *Execution, g *gate, b Breaker, probe ste
 		return c.shut(w, 0, "its circuit breaker is half open, and other calls try it"), nil
 	}
 	b.Probes = append(b.Probes, probe)
-	b.NextRetryAt = w.Now.Add(breakerOpenFor)
+	b.probing(w.Now)
 	w.setBreaker(g, b)
 	return Reply{Target: belay.TargetAnswer{Open: true, Probe: true}}, nil
 }
