@@ -196,7 +196,8 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 	if resp.StatusCode != http.StatusContinue {
 		t.Fatalf("the server answers %s to a large body", resp.Status)
 	}
-	if _, _, other := begin(); other.StatusCode != http.StatusServiceUnavailable || other.Header.Get("Retry-After") == "" {
+	_, _, other := begin()
+	if other.StatusCode != http.StatusServiceUnavailable || other.Header.Get("Retry-After") == "" {
 		t.Errorf("beside another large body: %s, %v", other.Status, other.Header)
 	}
 	s.submit(`{"workflow": "small"}`)

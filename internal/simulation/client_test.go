@@ -153,7 +153,11 @@ func (c *client) drain(ctx context.Context) {
 func (c *client) input(workflow string) json.RawMessage {
 	var v any = writeBare(c.rng)
 	if workflow == "play" {
-		v = writeScript(c.rng, 2)
+		script := writeScript(c.rng, 2)
+		if c.w.plan.gates && c.rng.IntN(2) == 0 {
+			aim(c.rng, script)
+		}
+		v = script
 	}
 	in, err := json.Marshal(v)
 	if err != nil {

@@ -20,8 +20,8 @@
 // the seed gives, and the same seed gives the same history down to the last decision.
 //
 // This gate has nothing to do with the gates of Belay, which decide whether a due execution may
-// start a run. In half of the plans, submissions name limits, rates and targets, and an operator
-// changes gates; the type gateRows reads from the commits how the gates of Belay have changed.
+// start a run. In half of the plans, submissions name limits, rates and targets, steps call
+// targets, and an operator changes gates; the type gateRows reads from the commits how the gates of Belay have changed.
 //
 // This requires that the code between two decisions does not depend on the scheduler of goroutines.
 // The code would depend on the scheduler through a select with several ready cases (so each timer

@@ -27,6 +27,8 @@ type gateRow struct {
 	left    []belay.ExecutionID // the executions that gave a place back in the present commit
 	line    map[belay.ExecutionID]bool
 
+	probes map[string]machine.Time // the beginning of each probe of the target that is running
+
 	starts []time.Time // the starts of runs since the rate has last changed
 	// room is the moment from which the gate has had room while executions waited at it, and none
 	// of them was let through; 0 if there was no such moment.
@@ -162,8 +164,13 @@ func isHalfOpen(g *machine.Gate) bool {
 	return g.Breaker != nil && g.Breaker.State == machine.BreakerHalfOpen
 }
 
-// probesAtOnce is the number of probes that a half-open circuit breaker lets run at the same time.
-const probesAtOnce = 1
+// A half-open circuit breaker lets freshProbes probes run that have begun within the last slowAfter, and
+// probesAtOnce in all.
+const (
+	freshProbes  = 1
+	slowAfter    = 30 * time.Second
+	probesAtOnce = 5
+)
 
 // opens returns the earliest moment, now or later, at which the gate has room for one more
 // execution if nothing changes, or 0 if there is no such moment.
@@ -180,8 +187,16 @@ func (r *gateRow) opens(now machine.Time) machine.Time {
 		return 0
 	case isOpen(g):
 		at = max(at, g.Breaker.NextRetryAt)
-	case isHalfOpen(g) && r.held >= probesAtOnce:
-		return 0
+	case isHalfOpen(g):
+		running := r.held + len(g.Breaker.Probes)
+		fresh := running - min(g.Breaker.Slow, running)
+		switch {
+		case fresh < freshProbes && running < probesAtOnce:
+		case g.Breaker.NextRetryAt == 0 || r.held >= probesAtOnce:
+			return 0
+		default:
+			at = max(at, g.Breaker.NextRetryAt)
+		}
 	}
 	if n, limited := limitOf(g); limited && r.held >= n {
 		return 0

@@ -71,7 +71,8 @@ type carried struct {
 	token     belay.Token
 	key       string
 	real      time.Duration
-	stopped   bool // the process was stopped: it could not see its clock, and its effects were not visible
+	target    string // the target that the step calls; empty if it calls none
+	stopped   bool   // the process was stopped: it could not see its clock, and its effects were not visible
 }
 
 // span is a period. Its limits are durations since the beginning of the simulation.

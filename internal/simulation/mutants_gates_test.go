@@ -85,6 +85,19 @@ var gateMutants = []*mutant{
 			}
 		}
 	}},
+	{name: "step calls a target whose breaker is open", meant: "G16", says: "was let through to", plan: withGates,
+		reply: func(_ *mutantState, reply any) {
+			if a, is := reply.(*belay.TargetAnswer); is {
+				a.Open = true
+			}
+		}},
+	{name: "running probes by steps not counted", meant: "G16", says: "probes of", plan: func(p *plan) {
+		p.gates, p.clockLeap = true, p.safety/2
+	}, before: changeGates(func(_ *world, _ *machine.Rows, g *machine.Gate) {
+		if g.Breaker != nil {
+			g.Breaker.Probes = nil
+		}
+	})},
 	{name: "pause ignored by a claim", meant: "G16", says: "was paused", plan: withGates, before: changeGates(func(
 		_ *world, _ *machine.Rows, g *machine.Gate,
 	) {

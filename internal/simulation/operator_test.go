@@ -66,8 +66,12 @@ func (o *operator) act(ctx context.Context) {
 	default:
 	}
 	o.change(ctx, g)
-	if g.Action == belay.GatePause && g.Until.IsZero() && o.pause(ctx, between(r, time.Millisecond, longest)) {
-		g.Action, g.Op = belay.GateResume, belay.OpID(o.id())
+	undo := map[belay.GateAction]belay.GateAction{
+		belay.GatePause: belay.GateResume, belay.GateSetLimit: belay.GateUnsetLimit,
+		belay.GateSetRate: belay.GateUnsetRate,
+	}[g.Action]
+	if undo != "" && g.Until.IsZero() && o.pause(ctx, between(r, time.Millisecond, longest)) {
+		g.Action, g.Op, g.Max, g.Per = undo, belay.OpID(o.id()), 0, 0
 		o.change(ctx, g)
 	}
 }

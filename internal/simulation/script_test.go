@@ -48,12 +48,7 @@ func (p player) ops(ctx context.Context, prefix string, script []op) ([]string, 
 func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	switch o.Do {
 	case "step":
-		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
-			p.w.history.step(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx),
-				key: workflow.IdempotencyKey(ctx), stopped: p.p.stuckAt.Load() >= 0})
-			return "did " + name, p.work(ctx, o.D())
-		})
-		return []string{v}, err
+		return p.step(ctx, name, o)
 	case "sleep":
 		err := workflow.Sleep(ctx, name, p.w.unlike(name, o.D()))
 		if err == nil {
@@ -89,6 +84,23 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 		return nil, belay.Permanent(errScripted)
 	}
 	return nil, nil
+}
+
+func (p player) step(ctx context.Context, name string, o op) ([]string, error) {
+	var opts []workflow.StepOption
+	if o.Target != "" {
+		opts = append(opts, workflow.Target(o.Target))
+	}
+	v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
+		p.w.history.step(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx),
+			key: workflow.IdempotencyKey(ctx), target: o.Target, stopped: p.p.stuckAt.Load() >= 0})
+		err := p.work(ctx, o.D())
+		if err == nil && workflow.Attempt(ctx) <= o.N {
+			err = errScripted
+		}
+		return "did " + name, err
+	}, opts...)
+	return []string{v}, err
 }
 
 // work waits for a duration, to simulate work of that duration.
@@ -174,6 +186,19 @@ func (p player) state(ctx context.Context, name string, o op) ([]string, error) 
 		}
 	}
 	return []string{fmt.Sprint(name, " counted to ", n)}, err
+}
+
+// aim makes some steps of a script call targets. Most of these steps fail at first, so that they open
+// the circuit breaker of the target.
+func aim(r *rand.Rand, script []op) {
+	for i := range script {
+		o := &script[i]
+		if o.Do == "step" && r.IntN(2) == 0 {
+			o.Target, o.N = fmt.Sprint("t", r.IntN(2)), r.IntN(4)
+		}
+		aim(r, o.Sub)
+		aim(r, o.Other)
+	}
 }
 
 // writeScript makes a random script.

@@ -22,7 +22,8 @@ var sometimes = []string{
 	"node died in a commit", "write of a dead process arrived", "deleted after the retention",
 	"parked", "admitted", "admission expired", "place passed on in one commit", "submission rejected at a full limit",
 	"replaced while it had a place", "limit unset with a line", "pause ended by its time", "breaker opened",
-	"breaker forced", "probe passed", "probe failed",
+	"breaker forced", "probe passed", "probe failed", "replaced", "step kept from its target",
+	"step let through as a probe",
 }
 
 // tally counts the events in the list sometimes that no checker counts.

@@ -126,6 +126,9 @@ func Entries(e Entry, request, reply any, to time.Time, err error) []Entry {
 	case *belay.Settlement:
 		e.lease(r.Lease)
 		e.Op, e.Outcome, e.Data, e.Delay, e.Replayed = r.Op, r.Outcome, r.Output, r.RetryAfter, r.Repeat
+		if r.Failure != nil && r.Failure.Class == belay.ClassCircuitOpen {
+			e.Outcome = belay.OutcomeReleased // the run called no target, so no attempt is counted
+		}
 	case *belay.Control:
 		e.Execution, e.Name, e.Op, e.Key, e.Named = r.Execution, string(r.Action), r.Op, r.Reason, r.Fork
 		if x, is := reply.(belay.Execution); is {

@@ -15,6 +15,9 @@ type Op struct {
 	Do string `json:"do"`
 	Ms int    `json:"ms,omitempty"`
 	N  int    `json:"n,omitempty"`
+	// Target is the target that a step calls; empty if it calls none. The step fails in the first N
+	// attempts.
+	Target string `json:"target,omitempty"`
 	// Pad only makes the script larger.
 	Pad string `json:"pad,omitempty"`
 	// Sub is the script of a child, or the script of the first branch; Other is the script of the
