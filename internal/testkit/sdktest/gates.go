@@ -381,8 +381,61 @@ var gates = []testCase{
 			want(e, id, "done")
 			charged += e.wantState(id, belay.Succeeded).Attempt - 1
 		}
-		if calls != 5+2 || charged != calls { // one probe after 30 s and one after 60 s
+		if calls != 5+1 || charged != calls { // and one probe after 30 s
 			e.Errorf("%d calls reached the target while it was down, and %d attempts were charged", calls, charged)
+		}
+	}},
+
+	{"five slots make at most ten calls of a target that is down for 65 s", func(e *env) {
+		const down = 65 * time.Second
+		var calls atomic.Int64
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			n := calls.Add(1)
+			if err := busy(ctx, time.Duration(n)*200*time.Millisecond); err != nil { // so that one fails after the other
+				return "", err
+			}
+			if time.Since(e.began) < down {
+				return "", errors.New("the target is down")
+			}
+			calls.Add(-1)
+			return "done", nil
+		}), func(o *worker.Options) { o.Concurrency = 5 })
+		var ids []belay.ExecutionID
+		for range 50 {
+			ids = append(ids, e.gated(belay.Gates{Target: "payments:charge"}))
+		}
+		for _, id := range ids {
+			want(e, id, "done")
+		}
+		if n := calls.Load(); n < 6 || n > 10 {
+			e.Errorf("%d calls reached the target while it was down", n)
+		}
+	}},
+
+	{"a target whose calls take longer than its breaker is open is called again", func(e *env) {
+		const slow = 90 * time.Second
+		var down atomic.Bool
+		down.Store(true)
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			if down.Load() {
+				return "", errors.New("the target is down")
+			}
+			return "done", busy(ctx, slow)
+		}), func(o *worker.Options) { o.Concurrency = 5 })
+		var ids []belay.ExecutionID
+		for range 10 {
+			ids = append(ids, e.gated(belay.Gates{Target: "models:answer"}))
+		}
+		e.sleep(20 * time.Second)
+		if g, err := e.b.Gate(e.ctx, "target:models:answer"); err != nil || g.Breaker == nil || g.Breaker.State != "open" {
+			e.Errorf("%+v, %v", g, err)
+		}
+		down.Store(false)
+		for _, id := range ids {
+			want(e, id, "done")
+		}
+		if g, err := e.b.Gate(e.ctx, "target:models:answer"); err != nil || !g.Open || g.Breaker.State != "closed" {
+			e.Errorf("%+v, %v", g, err)
 		}
 	}},
 
