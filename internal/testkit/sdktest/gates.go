@@ -391,7 +391,8 @@ var gates = []testCase{
 		var calls atomic.Int64
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			n := calls.Add(1)
-			if err := busy(ctx, time.Duration(n)*200*time.Millisecond); err != nil { // so that one fails after the other
+			// So that the calls fail one after the other.
+			if err := busy(ctx, time.Duration(n)*200*time.Millisecond); err != nil {
 				return "", err
 			}
 			if time.Since(e.began) < down {
@@ -427,7 +428,8 @@ var gates = []testCase{
 			ids = append(ids, e.gated(belay.Gates{Target: "models:answer"}))
 		}
 		e.sleep(20 * time.Second)
-		if g, err := e.b.Gate(e.ctx, "target:models:answer"); err != nil || g.Breaker == nil || g.Breaker.State != "open" {
+		g, err := e.b.Gate(e.ctx, "target:models:answer")
+		if err != nil || g.Breaker == nil || g.Breaker.State != "open" {
 			e.Errorf("%+v, %v", g, err)
 		}
 		down.Store(false)
