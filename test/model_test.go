@@ -49,7 +49,7 @@ type call struct {
 	id, tool, input, result string
 }
 
-// newModel starts a model with a script.
+// newModel starts the stand-in for a language model, an HTTP server whose answers the script decides.
 func newModel(t *testing.T, script func(talk dialogue) move) *model {
 	t.Helper()
 	m := &model{t: t, script: script}

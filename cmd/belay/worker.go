@@ -37,9 +37,11 @@ The built-in workflows are:
             runs only commands. With --concurrency 0 it runs only agents.
 
 The flags that begin with --agent, the environment and the file that --config names
-mean the same as for belay serve. The settings about users, the seal and limits apply
-to commands too. If the worker runs as root, each job has a system user of its own and
-can write only to its workspace. The log says at the start how jobs are isolated.
+mean the same as for belay serve. Three kinds of settings apply to commands too: the
+system users of jobs (--agent-users), the read-only files outside of the workspace
+(--agent-seal), and the limits of processes, CPU, memory and disk. If the worker runs as
+root, each job has a system user of its own and can write only to its workspace. The log
+says at the start how jobs are isolated.
 
 While the server cannot be reached, runs continue until their lease is nearly over; then
 they are frozen, and continue when the server answers again. Ctrl-C or SIGTERM starts a

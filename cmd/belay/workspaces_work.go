@@ -365,7 +365,8 @@ func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 	return w, err
 }
 
-// readWork reads the artifacts with the work of an execution.
+// readWork returns the changes of an execution to its repository. It reads them from the artifacts
+// that c names.
 func readWork(ctx context.Context, r reader, e *belay.Execution, commit, from string, c *agent.Changes) (*work, error) {
 	var in struct{ Repo, Ref string }
 	_ = json.Unmarshal(e.Input, &in) // if the input names no repository, restore needs --repo

@@ -161,8 +161,8 @@ func TestDurationsAndSizesAreRead(t *testing.T) {
 	}
 }
 
-// Rule: if the key store is sqlite:DIR, DIR is the data directory; another directory in the key
-// data is then an error.
+// Rule: if the setting `store` is sqlite:DIR, DIR is the data directory. It is then an error if the
+// setting `data` names another directory.
 func TestTheStoreIsTheDataDirectory(t *testing.T) {
 	c, err := config.Load(config.Sources{Flags: map[string]string{"store": "sqlite:here"}})
 	if err != nil || c.DataDir() != "here" || c.StoreURL() != "sqlite:here" {

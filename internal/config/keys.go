@@ -28,7 +28,7 @@ var keys = append([]Key{
 		of: func(c *Config) kind { return address{&c.Listen} }},
 	{Name: "store", Doc: "The store of all state: sqlite:DIR for a data directory, or " +
 		"postgres://USER@HOST/DATABASE for a database that any number of servers share; unless set, the data " +
-		"directory that the key data names. Put the password of the database into PGPASSWORD or PGPASSFILE, or " +
+		"directory (see the key \"data\"). Put the password of the database into PGPASSWORD or PGPASSFILE, or " +
 		"into the URL if the file or BELAY_STORE has the URL; a flag with a password is refused.",
 		of: func(c *Config) kind { return store{&c.Store} }},
 	{Name: "data", Doc: "The data directory.",

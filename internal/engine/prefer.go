@@ -194,8 +194,8 @@ func (d *dispatcher) wakeLocked(c *claim) {
 }
 
 // sendLocked sends the command of a claim together with the commands of all other woken claims, in
-// the order of sortLocked. Claims that wait for a lane whose time has just come are among them, so
-// that a claim that has just arrived does not overtake them.
+// the order of sortLocked. First it wakes the claims that wait for work of a lane whose timer has
+// fired, so that a claim that has just arrived does not overtake them.
 func (d *dispatcher) sendLocked(c *claim, now machine.Time) {
 	for _, l := range d.timers.expired(now) {
 		d.rouseLocked(l, now)

@@ -2,7 +2,8 @@ package wire
 
 import "github.com/belaydev/belay"
 
-// Lock requests that the caller, which is no worker, become the owner of an execution.
+// Lock is the body of a request for a lock: the caller, which is not a worker, asks to become the
+// owner of an execution.
 type Lock struct {
 	ID     belay.WorkerID `json:"id,omitzero" doc:"The id of the lock's session, made by the client. A repeat with the same id finds the lock."`
 	Owner  string         `json:"owner" minLength:"1" maxLength:"200" doc:"Names the owner for people."`

@@ -207,10 +207,10 @@ func (p place) makeMountPoint() error {
 	had := unix.Umask(0o022)
 	defer unix.Umask(had)
 	if p.dir {
-		return os.MkdirAll(p.at, 0o755) //nolint:gosec // the run's user must be able to pass the directory
+		return os.MkdirAll(p.at, 0o755) //nolint:gosec // the run's user must be able to pass through the directory
 	}
-	// the run's user must be able to pass the directory
-	if err := os.MkdirAll(filepath.Dir(p.at), 0o755); err != nil { //nolint:gosec // the run's user must pass it
+	// the run's user must be able to pass through the directory
+	if err := os.MkdirAll(filepath.Dir(p.at), 0o755); err != nil { //nolint:gosec // the run's user must pass through it
 		return err
 	}
 	// the run's user must be able to read the file
@@ -243,8 +243,8 @@ func cover(dir string) error {
 	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k,nr_inodes=1k,mode=0755")
 }
 
-// closedTo returns the first directory on the path to dir that the user may not pass; "" if the
-// user may pass every directory.
+// closedTo returns the first directory on the path to dir that the user may not pass through; "" if
+// the user may pass through every directory.
 func closedTo(user host.User, dir string) string {
 	at := "/"
 	for _, name := range append([]string{""}, strings.Split(strings.Trim(dir, "/"), "/")...) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// passable gives every user the right to pass the directories on the path to dir.
+// passable gives every user the right to pass through the directories on the path to dir.
 func passable(t *testing.T, dir string) {
 	t.Helper()
 	for ; dir != "/"; dir = filepath.Dir(dir) {

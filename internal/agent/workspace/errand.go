@@ -107,15 +107,15 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 	return c, nil
 }
 
-// makePassable lets other users pass the directories above the directories of helpers, and reports
-// whether it changed anything. This is needed on a machine where the sandbox of a helper cannot
-// make its directories visible by mounts.
+// makePassable lets other users pass through the directories above the directories of helpers, and
+// reports whether it changed anything. This is needed on a machine where the sandbox of a helper
+// cannot make its directories visible by mounts.
 func (m *Manager) makePassable() (opened bool) {
 	for _, sub := range []string{"base", "scratch"} {
 		dir := filepath.Join(m.dir, sub)
 		if info, err := os.Lstat(dir); err == nil && info.Mode().Perm() == 0o700 {
 			// other users can pass through the directory but cannot list it
-			if os.Chmod(dir, 0o711) == nil { //nolint:gosec // the job's user must pass it
+			if os.Chmod(dir, 0o711) == nil { //nolint:gosec // the job's user must pass through it
 				opened = true
 			}
 		}

@@ -102,8 +102,8 @@ func Open(dir string) (*Manager, error) {
 			return nil, fmt.Errorf("open workspaces: %w", err)
 		}
 	}
-	// these directories are closed to other users; the users of workspaces must only pass dir and
-	// jobs
+	// Close these directories to other users: to reach its workspace, the user of a workspace needs
+	// to pass through dir and jobs only.
 	for _, sub := range []string{"base", "kept", "scratch"} {
 		if err := os.Chmod(filepath.Join(dir, sub), 0o700); err != nil { //nolint:gosec // a directory needs the x bit
 			return nil, fmt.Errorf("open workspaces: %w", err)

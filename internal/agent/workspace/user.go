@@ -112,7 +112,7 @@ func (m *Manager) give(w *Workspace) error {
 	// The user may pass through the directories above the workspace, but not list their entries.
 	for _, dir := range []string{m.dir, filepath.Join(m.dir, "jobs"), w.root} {
 		// other users can pass through the directory but cannot list it
-		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the job's user must pass it
+		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the job's user must pass through it
 			return err
 		}
 	}

@@ -112,7 +112,8 @@ var casts = map[table.Kind]string{
 	table.String: "text[]", table.UUID: "uuid[]", table.Bytes: "bytea[]",
 }
 
-// arrayArguments returns the columns of a table as arguments, one array each.
+// arrayArguments returns SQL text that lists the columns of a table. The statement has one argument
+// for each column: an array with the column's value in each row.
 func arrayArguments[R any](t *table.Table[R]) string {
 	list := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
