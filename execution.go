@@ -78,13 +78,19 @@ type Execution struct {
 	Checkpoints  int               `json:"checkpoints,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 	WorkerLabels map[string]string `json:"worker_labels,omitempty"`
-	Key          string            `json:"idempotency_key,omitempty"`
-	Trigger      Trigger           `json:"trigger,omitempty"`
-	Policy       *Policy           `json:"policy,omitempty"`
-	Input        json.RawMessage   `json:"input,omitempty"`
-	Output       json.RawMessage   `json:"output,omitempty"`
-	Error        *Failure          `json:"error,omitempty"`
-	CostTokens   int64             `json:"cost_tokens,omitempty"`
+	// Key is the idempotency key. For a submission with IdempotencyByContent the Backend has made it.
+	Key string `json:"idempotency_key,omitempty"`
+	// InputsHash and ConfigHash are the SHA-256 of the submission's input and configuration, in
+	// hexadecimal, if it was submitted with IdempotencyByContent. They are empty if the execution was
+	// requeued with another input.
+	InputsHash string          `json:"inputs_hash,omitempty"`
+	ConfigHash string          `json:"config_hash,omitempty"`
+	Trigger    Trigger         `json:"trigger,omitempty"`
+	Policy     *Policy         `json:"policy,omitempty"`
+	Input      json.RawMessage `json:"input,omitempty"`
+	Output     json.RawMessage `json:"output,omitempty"`
+	Error      *Failure        `json:"error,omitempty"`
+	CostTokens int64           `json:"cost_tokens,omitempty"`
 
 	CreatedAt  time.Time `json:"created_at"`
 	DueAt      time.Time `json:"due_at,omitzero"`
@@ -116,9 +122,12 @@ type Submission struct {
 	// IdempotencyKey prevents a second execution: a submission with the workflow and the key of an
 	// earlier submission creates nothing and returns the earlier execution. If the two submissions
 	// have different bodies, the Backend refuses the later submission with CodeIdempotencyMismatch.
-	IdempotencyKey string  `json:"idempotency_key,omitempty"`
-	Trigger        Trigger `json:"trigger,omitempty"`
-	Policy         Policy  `json:"policy,omitzero"`
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// Idempotency, if it is IdempotencyByContent, makes the Backend recognize the submission by its
+	// content. It excludes an IdempotencyKey and a Parent.
+	Idempotency Idempotency `json:"idempotency,omitempty"`
+	Trigger     Trigger     `json:"trigger,omitempty"`
+	Policy      Policy      `json:"policy,omitzero"`
 	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
 	Gates
@@ -128,6 +137,19 @@ type Submission struct {
 	Parent    *Lease `json:"parent,omitempty"`
 	ParentKey string `json:"parent_key,omitempty"`
 }
+
+// Idempotency says by what the Backend recognizes a submission of the same work. If it is empty, the
+// Backend recognizes a submission by its id and its IdempotencyKey.
+type Idempotency string
+
+// IdempotencyByContent lets at most one execution of a content be under way or have succeeded. The
+// content is the workflow, its version, the input, the policy and whether the execution is external;
+// the Backend compares inputs by value. While an execution of the content has not ended, a further
+// submission returns it; after its success, a further submission returns it and its output. An
+// execution that has failed, was cancelled or is being cancelled answers no further submission: the
+// next submission of the content creates an execution. So does the next submission after the execution
+// was requeued with another input, or was deleted after its retention.
+const IdempotencyByContent Idempotency = "content"
 
 // Submitted is the answer of the Backend to one Submission.
 type Submitted struct {

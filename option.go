@@ -22,6 +22,13 @@ func IdempotencyKey(key string) SubmitOption {
 	return func(s *Submission) { s.IdempotencyKey = key }
 }
 
+// ContentIdempotency prevents a second execution of the same content: the workflow, its version, the
+// input and the policy. See [IdempotencyByContent]. It excludes [IdempotencyKey], and the Backend
+// refuses it for children, which their parents recognize by their names.
+func ContentIdempotency() SubmitOption {
+	return func(s *Submission) { s.Idempotency = IdempotencyByContent }
+}
+
 // Queue names the queue of the execution. Without this option the queue is "default".
 func Queue(name string) SubmitOption {
 	return func(s *Submission) { s.Queue = name }

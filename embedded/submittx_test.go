@@ -135,6 +135,39 @@ func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	}
 }
 
+// A submission by content in a transaction joins the execution of its content. It takes the content over
+// from a failed execution with its commit, and not if it is rolled back (G9).
+func TestASubmissionByContentInATransaction(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	b, app := openOn(t, url), application(t, url)
+	price := belay.Submission{Workflow: "price", Input: []byte(`{"a":1}`), Idempotency: belay.IdempotencyByContent}
+	submit := func() belay.Submitted {
+		t.Helper()
+		out, err := b.Submit(t.Context(), price)
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+		return out[0]
+	}
+	first := submit()
+	if joined := submitTx(t, app, nil, price, price); joined[0].ID != first.ID || joined[1].ID != first.ID {
+		t.Errorf("joined %+v, want %s", joined, first.ID)
+	}
+	cancel := belay.Control{Execution: first.ID, Action: belay.ActionCancel}
+	if _, err := b.Control(t.Context(), cancel); err != nil {
+		t.Fatal(err)
+	}
+	lost := submitTx(t, app, errRollback, price)
+	taken := submitTx(t, app, nil, price, price)
+	if taken[0].Replayed || !taken[1].Replayed || taken[0].ID != taken[1].ID || taken[0].ID == lost[0].ID ||
+		taken[0].ID == first.ID {
+		t.Errorf("after the cancel of %s: %+v, then %+v", first.ID, lost, taken)
+	}
+	if again := submit(); again.ID != taken[0].ID || !again.Replayed {
+		t.Errorf("afterwards %+v, want %s", again, taken[0].ID)
+	}
+}
+
 // A transaction that stays open does not delay submissions with other keys, even if this
 // transaction is the first to use a queue.
 func TestAnOpenTransactionDelaysNoOtherSubmissionsToItsQueue(t *testing.T) {

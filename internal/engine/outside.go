@@ -55,7 +55,7 @@ const maxRuns = 200
 
 // Runs reads the runs of an execution, the newest 200 of them.
 func (r *Reader) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
-	rec, err := r.store.Read(ctx, store.Read{Execution: id, Runs: maxRuns})
+	rec, err := r.store.Read(ctx, store.Read{Execution: id, Runs: maxRuns, Spec: true, Generation: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +63,7 @@ func (r *Reader) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRec
 	out := make([]belay.RunRecord, len(rec.Runs))
 	for i, run := range rec.Runs {
 		out[i] = machine.RunView(run)
+		out[i].InputsHash, out[i].ConfigHash = rec.Hashes(run.Generation)
 	}
 	return out, nil
 }

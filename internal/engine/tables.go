@@ -38,7 +38,7 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 	if len(n.Objects) > 0 && len(n.Executions) == 0 { // changes of API keys
 		return all | store.TableObjects
 	}
-	switch c := c.(type) {
+	switch c.(type) {
 	case *machine.Heartbeat, *machine.Open, *machine.Drain, *machine.Cordon, *machine.Probe,
 		*machine.End, *machine.Expire, *machine.Vacate:
 		return all | store.TableWorkers
@@ -47,7 +47,7 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 	case *machine.Mark: // the commit of a mark locks the tables that a heartbeat writes
 		return all | store.TableWorkers
 	case *machine.Submit:
-		if c.IdempotencyKey != "" {
+		if len(n.Keys) > 0 {
 			return all | store.TableExecutions | store.TableSpecs | store.TableKeys
 		}
 		return all | store.TableExecutions | store.TableSpecs

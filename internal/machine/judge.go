@@ -12,6 +12,9 @@ type Judger interface {
 // judged is the result of Judge.
 type judged struct {
 	hash [32]byte
-	sum  OpSum // if it has an operation id
-	err  error // the rule that the payload breaks
+	// content is the idempotency key that follows from the content of a submission, if it is recognized
+	// by its content.
+	content string
+	sum     OpSum // if it has an operation id
+	err     error // the rule that the payload breaks
 }

@@ -141,6 +141,7 @@ func (k *keeper) load(n *Need) *Rows {
 func (k *keeper) lookUp(n *Need, rows *Rows) {
 	for _, key := range unique(n.Keys) {
 		if row, ok := k.keys[key]; ok {
+			row.Holder = KeyHolderOf(k.records[row.Execution].execution)
 			rows.Keys = append(rows.Keys, row)
 		}
 	}

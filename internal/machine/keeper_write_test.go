@@ -36,9 +36,10 @@ func (k *keeper) write(c *Changes) error {
 		k.lanes[l.ID] = l
 	}
 	for _, row := range c.Keys {
-		if _, ok := k.keys[row.Key]; ok {
+		if have, ok := k.keys[row.Key]; ok && have.Execution != row.Was {
 			return fmt.Errorf("keys: key %v exists already", row.Key)
 		}
+		row.Was = belay.ExecutionID{}
 		k.keys[row.Key] = row
 	}
 	for _, o := range c.Objects {

@@ -51,6 +51,8 @@ func (p *player) submit() {
 		if id := p.execution(); !id.IsZero() {
 			s.ID = id // probably with another body
 		}
+	case 5:
+		s.Idempotency, s.Policy = belay.IdempotencyByContent, belay.Policy{}
 	}
 	s.Gates = p.gates()
 	if len(p.executions) < maxExecutions {

@@ -48,6 +48,22 @@ func (t *replyLog) step(before, after *keeper, commands []Command, replies []Rep
 	return errors.Join(f...)
 }
 
+// content checks the answer to a submission by content. An execution that this batch did not change
+// shows whether it should have answered.
+func (t *replyLog) content(f *faults, before, after *keeper, c *Submit, r Reply) {
+	row, ok := before.keys[c.key()]
+	if !ok || c.Idempotency == "" {
+		return
+	}
+	was, is := before.records[row.Execution].execution, after.records[row.Execution].execution
+	if was == nil || is == nil || was.Seq != is.Seq {
+		return
+	}
+	if answers := KeyHolderOf(was).answers(); answers != (r.ID == row.Execution) {
+		f.add("G9", "the content of %s, which is %s, is answered with %s", row.Execution, was.State, r.ID)
+	}
+}
+
 // answer checks one command that was accepted.
 func (t *replyLog) answer(f *faults, before, after *keeper, latest map[belay.ExecutionID]belay.Token,
 	commands []Command, c Command, r Reply) {
@@ -58,6 +74,9 @@ func (t *replyLog) answer(f *faults, before, after *keeper, latest map[belay.Exe
 		}
 		if c.IdempotencyKey != "" {
 			t.keys[c.IdempotencyKey] = r.ID
+		}
+		if r.ID != c.ID || !r.Replayed { // no repetition under the same id
+			t.content(f, before, after, c, r)
 		}
 		if after.records[r.ID].execution == nil {
 			f.add("G3", "%s was accepted and does not exist", r.ID)

@@ -341,6 +341,11 @@ type KeyRow struct {
 	Execution belay.ExecutionID
 	Hash      [32]byte
 	At        Time
+	// Holder is the present state of that execution. A store loads it with the row, without a lock.
+	Holder KeyHolder
+	// Was is the execution that gives the key up to this one; zero if the key is new. A store writes the
+	// row only if the key still leads to that execution, or is not there any more.
+	Was belay.ExecutionID
 }
 
 // SignalRef names a signal.

@@ -29,8 +29,12 @@ func (c *Submit) Judge() {
 		return
 	}
 	c.judged = &judged{err: c.check()}
-	if c.judged.err == nil {
-		c.judged.hash = c.hash(canonicalInput)
+	if c.judged.err != nil {
+		return
+	}
+	c.judged.hash = c.hash(canonicalInput)
+	if c.Idempotency != "" {
+		c.judged.content = contentKey(&c.Submission)
 	}
 }
 
@@ -38,8 +42,8 @@ func (c *Submit) Judge() {
 func (c *Submit) Need(n *Need) {
 	n.Executions = append(n.Executions, c.ID)
 	n.Specs = append(n.Specs, c.ID)
-	if c.IdempotencyKey != "" {
-		n.Keys = append(n.Keys, c.key())
+	if k := c.key(); k.Key != "" {
+		n.Keys = append(n.Keys, k)
 	}
 	if c.Parent != nil {
 		needLease(n, *c.Parent)
@@ -59,7 +63,14 @@ func (c *Submit) Need(n *Need) {
 	}
 }
 
-func (c *Submit) key() Key { return Key{c.Workflow, c.IdempotencyKey} }
+// key is the key under which later submissions find the execution, without a text if there is none.
+func (c *Submit) key() Key {
+	if c.Idempotency == "" {
+		return Key{c.Workflow, c.IdempotencyKey}
+	}
+	c.Judge()
+	return Key{c.Workflow, c.judged.content}
+}
 
 func (c *Submit) apply(w *world) (Reply, error) {
 	c.Judge()
@@ -97,14 +108,12 @@ func (c *Submit) apply(w *world) (Reply, error) {
 	}
 	spec := &Spec{
 		Execution: e.ID, Generation: 1, Input: c.Input, Labels: c.Labels, WorkerLabels: c.WorkerLabels,
-		Priority: c.Priority, Key: c.IdempotencyKey, Trigger: c.Trigger, Hash: hash,
+		Priority: c.Priority, Key: c.key().Key, Trigger: c.Trigger, Hash: hash,
 	}
 	w.specs[e.ID] = spec
 	w.out.Specs = append(w.out.Specs, spec)
-	if c.IdempotencyKey != "" {
-		row := KeyRow{Key: c.key(), Execution: e.ID, Hash: hash, At: w.Now}
-		w.keys[row.Key] = row
-		w.out.Keys = append(w.out.Keys, row)
+	if spec.Key != "" {
+		w.hold(KeyRow{Key: c.key(), Execution: e.ID, Hash: hash, At: w.Now})
 	}
 	if parent != nil {
 		parent.Open++
@@ -118,7 +127,9 @@ func (c *Submit) apply(w *world) (Reply, error) {
 	return Reply{ID: e.ID}, nil
 }
 
-// replay answers a submission that was accepted before, found by its key or its id (guarantee G9).
+// replay answers a submission that was accepted before, found by its key or its id (guarantee G9). A
+// submission with the idempotency content is found by its id first: its repetition gets the first
+// answer again, even if the execution has failed and has given up its key since.
 func (c *Submit) replay(w *world) (Reply, bool, error) {
 	if row, ok := w.keys[c.key()]; ok && c.IdempotencyKey != "" {
 		if !c.says(row.Hash) {
@@ -131,11 +142,16 @@ func (c *Submit) replay(w *world) (Reply, bool, error) {
 	if e := w.execs[c.ID]; e != nil {
 		// A repetition of the id with another key is refused, because that key does not lead to this
 		// execution.
-		if s := w.specs[c.ID]; s == nil || !c.says(s.Hash) || s.Key != c.IdempotencyKey {
+		if s := w.specs[c.ID]; s == nil || !c.says(s.Hash) || s.Key != c.key().Key {
 			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit",
 				"id %s was submitted with another body or key", c.ID)
 		}
 		return Reply{ID: e.ID, Replayed: true}, true, nil
+	}
+	if c.Idempotency != "" {
+		if id, ok := c.joins(w); ok {
+			return Reply{ID: id, Replayed: true}, true, nil
+		}
 	}
 	return Reply{}, false, nil
 }
@@ -192,8 +208,8 @@ func (c *Submit) check() error {
 			return err
 		}
 	}
-	if c.Parent != nil && c.IdempotencyKey != "" {
-		return refuse(belay.CodeInvalid, op, "a child takes no idempotency key: its parent and child key name it")
+	if err := c.checkIdempotency(op); err != nil {
+		return err
 	}
 	if c.Parent == nil && c.ParentKey != "" {
 		return refuse(belay.CodeInvalid, op, "a child key without a parent's lease")
@@ -222,6 +238,22 @@ func (c *Submit) check() error {
 		return err
 	}
 	return CheckPayload(op, "the input", c.Input, belay.MaxPayload)
+}
+
+func (c *Submit) checkIdempotency(op string) error {
+	_, _, derived := contentHashes(c.IdempotencyKey)
+	switch {
+	case c.Idempotency != "" && c.Idempotency != belay.IdempotencyByContent:
+		return refuse(belay.CodeInvalid, op, "idempotency is %q; it can only be content", c.Idempotency)
+	case c.Parent != nil && (c.IdempotencyKey != "" || c.Idempotency != ""):
+		return refuse(belay.CodeInvalid, op, "a child takes no idempotency key: its parent and child key name it")
+	case c.Idempotency != "" && c.IdempotencyKey != "":
+		return refuse(belay.CodeInvalid, op, "an idempotency key and idempotency content exclude each other; give one")
+	case derived:
+		return refuse(belay.CodeInvalid, op,
+			"the idempotency key has the form of the keys that Belay makes for idempotency content; choose another key")
+	}
+	return nil
 }
 
 func (c *Submit) checkGates(op string) error {

@@ -52,6 +52,7 @@ func View(r *Record) belay.Execution {
 	if s := r.Spec; s != nil {
 		v.Input, v.Labels, v.WorkerLabels, v.Priority = s.Input, s.Labels, s.WorkerLabels, s.Priority
 		v.Key, v.Trigger = s.Key, s.Trigger
+		v.InputsHash, v.ConfigHash = r.Hashes(e.Generation)
 	}
 	for _, run := range r.Runs {
 		if run.Token == e.Token && run.Final && run.Generation == e.Generation && e.State.Terminal() {

@@ -20,6 +20,7 @@ type Submit struct {
 	Dispatch       string             `json:"dispatch,omitempty" enum:"external" doc:"external: workers never claim the execution; a program owns it by a lock."`
 	DueAt          time.Time          `json:"due_at,omitzero" doc:"When the execution may first run; without it, at once."`
 	IdempotencyKey string             `json:"idempotency_key,omitempty" maxLength:"200" doc:"A repeat with the same workflow and key finds the first execution. The header Idempotency-Key means the same."`
+	Idempotency    string             `json:"idempotency,omitempty" enum:"content" doc:"content: while an execution with the same workflow, version, input and policy has not ended, or after it has succeeded, the answer is that execution. Not together with idempotency_key."`
 	Trigger        belay.Trigger      `json:"trigger,omitempty" enum:"manual,parent,cron,event,webhook,queue"`
 	Concurrency    *belay.Concurrency `json:"concurrency,omitempty" doc:"A limit: at most max executions of its name are under way at once, each from its first run to its end."`
 	Rate           *Rate              `json:"rate,omitempty" doc:"A rate: at most max runs of its name start within the time per."`
@@ -35,7 +36,8 @@ func SubmitOf(s belay.Submission) Submit {
 	w := Submit{
 		ID: s.ID, Workflow: s.Workflow, Version: s.Version, Input: s.Input, Queue: s.Queue, Priority: s.Priority,
 		Labels: s.Labels, WorkerLabels: s.WorkerLabels, DueAt: s.DueAt, IdempotencyKey: s.IdempotencyKey,
-		Trigger: s.Trigger, ParentKey: s.ParentKey, PolicyFields: PolicyFields(s.Policy),
+		Idempotency: string(s.Idempotency),
+		Trigger:     s.Trigger, ParentKey: s.ParentKey, PolicyFields: PolicyFields(s.Policy),
 		Concurrency: s.Concurrency, Rate: RateOf(s.Rate), Target: s.Target,
 	}
 	if s.External {
@@ -59,7 +61,8 @@ func (w *Submit) Submission() (belay.Submission, error) {
 	s := belay.Submission{
 		ID: w.ID, Workflow: w.Workflow, Version: w.Version, Input: w.Input, Queue: w.Queue, Priority: w.Priority,
 		Labels: w.Labels, WorkerLabels: w.WorkerLabels, DueAt: w.DueAt, IdempotencyKey: w.IdempotencyKey,
-		Trigger: w.Trigger, ParentKey: w.ParentKey, Policy: policy, External: w.Dispatch == "external",
+		Idempotency: belay.Idempotency(w.Idempotency),
+		Trigger:     w.Trigger, ParentKey: w.ParentKey, Policy: policy, External: w.Dispatch == "external",
 		Gates: gates,
 	}
 	if w.Parent != nil {

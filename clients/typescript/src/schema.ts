@@ -1918,6 +1918,7 @@ export interface components {
             cancel_by?: string;
             /** Format: int64 */
             checkpoints?: number;
+            config_hash?: string;
             /** Format: int64 */
             cost_tokens?: number;
             /** Format: date-time */
@@ -1937,6 +1938,7 @@ export interface components {
             id: string;
             idempotency_key?: string;
             input?: unknown;
+            inputs_hash?: string;
             labels?: {
                 [key: string]: string;
             };
@@ -2682,6 +2684,7 @@ export interface components {
         Run: {
             /** Format: int64 */
             attempt: number;
+            config_hash?: string;
             /** Format: int64 */
             cost_tokens?: number;
             /** Format: date-time */
@@ -2691,6 +2694,7 @@ export interface components {
             /** Format: int64 */
             generation: number;
             id: string;
+            inputs_hash?: string;
             /** @enum {string} */
             outcome?: "succeeded" | "failed" | "timed_out" | "lost" | "suspended" | "preempted" | "released" | "cancelled";
             output?: unknown;
@@ -2865,6 +2869,11 @@ export interface components {
             due_at?: string;
             /** @description The execution's id, made by the client. A repeat with the same id finds the first execution. */
             id?: string;
+            /**
+             * @description content: while an execution with the same workflow, version, input and policy has not ended, or after it has succeeded, the answer is that execution. Not together with idempotency_key.
+             * @enum {string}
+             */
+            idempotency?: "content";
             /** @description A repeat with the same workflow and key finds the first execution. The header Idempotency-Key means the same. */
             idempotency_key?: string;
             /** @example 90s */

@@ -70,6 +70,7 @@ func (s *Store) ownerOf(id belay.ExecutionID) *machine.Worker {
 func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 	for _, k := range unique(need.Keys) {
 		if row, ok := s.keys[k]; ok {
+			row.Holder = machine.KeyHolderOf(s.of(row.Execution).execution)
 			rows.Keys = append(rows.Keys, row.KeyRow)
 		}
 	}

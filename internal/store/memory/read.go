@@ -163,7 +163,7 @@ func (s *Store) matches(e *machine.Execution, q store.List) bool {
 	case len(q.States) > 0 && !slices.Contains(q.States, e.State),
 		q.Workflow != "" && e.Workflow != q.Workflow,
 		q.Queue != "" && e.Queue != q.Queue,
-		q.Key != "" && spec.Key != q.Key,
+		q.Key != "" && s.keys[machine.Key{Workflow: e.Workflow, Key: q.Key}].Execution != e.ID,
 		!q.Parent.IsZero() && e.Parent != q.Parent,
 		q.Parent.IsZero() && !q.Children && !e.Parent.IsZero(),
 		!q.Before.IsZero() && e.ID.Compare(q.Before) >= 0:

@@ -53,7 +53,7 @@ func (t *tx) write(c *machine.Changes) error {
 		return err
 	}
 	for _, k := range c.Keys {
-		if _, ok := t.keys[k.Key]; ok {
+		if have, ok := t.keys[k.Key]; ok && have.Execution != k.Was {
 			return refused("key", k.Key)
 		}
 	}
@@ -216,6 +216,7 @@ func (t *tx) publish(c *machine.Changes) {
 		t.workers[x.ID] = copyWorker(x)
 	}
 	for _, k := range c.Keys {
+		k.Holder, k.Was = machine.KeyHolder{}, belay.ExecutionID{}
 		t.keys[k.Key] = keyRow{KeyRow: k}
 	}
 	t.writeObjects(c)

@@ -117,6 +117,9 @@ func (s *Store) damaged(err error) error {
 // repeatable reports whether the transaction may succeed if it is repeated: it conflicted with
 // another transaction, and nothing of it was written.
 func repeatable(err error) bool {
+	if errors.Is(err, errTaken) {
+		return true
+	}
 	var reply *pgconn.PgError
 	if !errors.As(err, &reply) {
 		return false

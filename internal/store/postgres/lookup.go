@@ -24,15 +24,16 @@ func (t *tx) loadNamed(p *pipe, need machine.Need) {
 }
 
 const selectKeys = `
-SELECT k.workflow, k.key, k.execution, k.hash, k.at
+SELECT k.workflow, k.key, k.execution, k.hash, k.at, e.state, e.input_gen, e.cancel_by, e.reason
 FROM (SELECT unnest($1::text[]) AS workflow, unnest($2::text[]) AS key) u
-JOIN idempotency k ON k.workflow = u.workflow AND k.key = u.key`
+JOIN idempotency k ON k.workflow = u.workflow AND k.key = u.key
+LEFT JOIN executions e ON e.id = k.execution`
 
 func (t *tx) loadKeys(p *pipe, keys []machine.Key) {
 	if len(keys) == 0 {
 		return
 	}
-	s := p.add(selectKeys, values(table.Keys, &t.rows.Keys))
+	s := p.add(selectKeys, values(table.HeldKeys, &t.rows.Keys))
 	texts(s, keys, func(k machine.Key) string { return k.Workflow })
 	texts(s, keys, func(k machine.Key) string { return k.Key })
 }

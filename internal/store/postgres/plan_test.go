@@ -219,6 +219,9 @@ func exercise(t *testing.T, s *Store) {
 		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
 	})
 	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
+	commit(&machine.Changes{Keys: []machine.KeyRow{
+		{Key: machine.Key{Workflow: "w", Key: "k"}, Execution: id, Was: id}, // the execution takes its key again
+	}})
 	s.parents.all = nil // so that the ancestors are read again
 	commit(&machine.Changes{Mark: true})
 	reads(t, s, id)

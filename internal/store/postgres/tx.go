@@ -55,6 +55,9 @@ var (
 	errGrace = errors.New("all sessions are to be extended")
 )
 
+// errTaken says that another transaction has changed the execution to which an idempotency key leads.
+var errTaken = errors.New("another transaction has taken an idempotency key")
+
 // errStrict requests exclusive locks on sessions, because another transaction has changed one of
 // them, or because this transaction will change a session's state.
 type errStrict []belay.WorkerID

@@ -114,7 +114,18 @@ func (t *tx) writeSpecs(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-var insertKeys = insert(table.Keys)
+var (
+	insertKeys = insert(table.Keys)
+
+	// takeKeys inserts keys, and takes keys over from the executions in the last argument. An
+	// execution has one key at most, so a key in the list is taken only from the execution that gives
+	// it up. A key that leads to any other execution fails the statement. All keys of a commit are
+	// written by one statement, in their order.
+	takeKeys = counted(insertKeys+`
+ON CONFLICT (workflow, key) DO UPDATE
+SET execution = excluded.execution, hash = excluded.hash, at = excluded.at, expires_at = NULL
+WHERE idempotency.execution = ANY($6::uuid[])`, 6)
+)
 
 func (t *tx) writeKeys(p *pipe, c *machine.Changes) error {
 	if len(c.Keys) == 0 {
@@ -127,7 +138,21 @@ func (t *tx) writeKeys(p *pipe, c *machine.Changes) error {
 	slices.SortFunc(rows, func(a, b *machine.KeyRow) int {
 		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Key.Key, b.Key.Key))
 	})
-	bind(p.add(insertKeys, nil), table.Keys, rows)
+	var was []belay.ExecutionID
+	for _, k := range rows {
+		if k.Was != (belay.ExecutionID{}) {
+			was = append(was, k.Was)
+		}
+	}
+	if len(was) == 0 {
+		bind(p.add(insertKeys, nil), table.Keys, rows)
+		return nil
+	}
+	s := p.add(takeKeys, nil)
+	s.miss = errTaken
+	bind(s, table.Keys, rows)
+	idList(s, was)
+	s.int(int64(len(rows)))
 	return nil
 }
 

@@ -92,6 +92,13 @@ func (t *tx) writeKeys(c *machine.Changes) error {
 	rows := make([]*machine.KeyRow, len(c.Keys))
 	for i := range c.Keys {
 		rows[i] = &c.Keys[i]
+		if k := rows[i]; k.Was != (belay.ExecutionID{}) {
+			t.args.text(k.Workflow).text(k.Key.Key).blob(k.Was[:])
+			const giveUp = "DELETE FROM idempotency WHERE workflow = ? AND key = ? AND execution = ?"
+			if _, err := t.exec(t.ctx, giveUp); err != nil {
+				return err
+			}
+		}
 	}
 	return insertKeys.add(t, rows...)
 }

@@ -23,10 +23,14 @@ func forEach[K comparable](t *tx, names []K, text string, arguments func(*args, 
 func (t *tx) loadKeys(rows *machine.Rows, keys []machine.Key) error {
 	return forEach(t, keys, selectKey, func(a *args, k machine.Key) {
 		a.text(k.Workflow).text(k.Key)
-	}, values(table.Keys, &rows.Keys))
+	}, values(table.HeldKeys, &rows.Keys))
 }
 
-var selectKey = selecting(table.Keys) + " WHERE workflow = ? AND key = ?"
+const selectKey = `
+SELECT k.workflow, k.key, k.execution, k.hash, k.at, e.state, e.input_gen, e.cancel_by, e.reason
+FROM idempotency k
+LEFT JOIN executions e ON e.id = k.execution
+WHERE k.workflow = ? AND k.key = ?`
 
 func (t *tx) loadRuns(rows *machine.Rows, ids []belay.RunID) error {
 	return forEach(t, ids, selectRuns+" WHERE execution = ? AND token = ?", func(a *args, id belay.RunID) {

@@ -65,7 +65,9 @@ func (w *walker) submit() machine.Command {
 	}
 	if w.chance(4) {
 		s.IdempotencyKey, s.Input = one(w, "k0", "k1"), nil
-		w.asked.keys = add(w.asked.keys, machine.Key{Workflow: s.Workflow, Key: s.IdempotencyKey})
+	} else if w.chance(4) {
+		s.Idempotency, s.Input = belay.IdempotencyByContent, []byte(one(w, "", "1", "1.0", "2"))
+		s.Policy, s.External = belay.Policy{}, false
 	}
 	if w.chance(8) {
 		s.DueAt = w.clock.Now().Add(2 * time.Second)
@@ -77,7 +79,11 @@ func (w *walker) submit() machine.Command {
 		s.WorkerLabels = map[string]string{"gpu": "yes"}
 	}
 	w.known = add(w.known, s.ID)
-	return &machine.Submit{Submission: s}
+	c := &machine.Submit{Submission: s}
+	for _, key := range machine.NeedOf([]machine.Command{c}).Keys {
+		w.asked.keys = add(w.asked.keys, key)
+	}
+	return c
 }
 
 func (w *walker) submitChild() machine.Command {

@@ -9,7 +9,8 @@ import (
 // labels lists the kinds of commands. In a random walk (a long sequence of commands) each must be
 // accepted at least once.
 var labels = []string{
-	"submit", "submit child", "submit with key", "repeated submit", "repeated submit with key", "open", "repeated open",
+	"submit", "submit child", "submit with key", "submit by content", "repeated submit", "repeated submit with key",
+	"repeated submit by content", "open", "repeated open",
 	"claim", "repeated claim",
 	"schedule", "accept", "save step", "save state", "save wait", "save consuming", "repeated save step", "append",
 	"repeated append",
@@ -31,6 +32,8 @@ func label(c machine.Command) string {
 		switch {
 		case c.Parent != nil:
 			return "submit child"
+		case c.Idempotency != "":
+			return "submit by content"
 		case c.IdempotencyKey != "":
 			return "submit with key"
 		case !c.Gates.IsZero():

@@ -124,6 +124,13 @@ func (g *guide) ownership(worker belay.WorkerID) {
 	g.must(&machine.Submit{Submission: keyed})
 	keyed.ID = g.fresh()
 	g.must(&machine.Submit{Submission: keyed})
+	for range 2 { // the second execution takes the key of the first
+		alike := belay.Submission{ID: g.fresh(), Workflow: "other", Idempotency: belay.IdempotencyByContent}
+		first := g.must(&machine.Submit{Submission: alike}).ID
+		alike.ID = g.fresh()
+		g.must(&machine.Submit{Submission: alike})
+		g.must(&machine.Act{Control: belay.Control{Execution: first, Action: belay.ActionCancel}})
+	}
 	s := &machine.Submit{Submission: belay.Submission{
 		ID: g.fresh(), Workflow: "w", Policy: belay.Policy{IdleTimeout: belay.Duration(time.Minute)},
 	}}

@@ -227,6 +227,7 @@ func filled(n int) *machine.Changes {
 	c.Specs[0].Execution, c.Runs[0].Execution, c.Checkpoints[0].Execution, c.Signals[0].Execution = id, id, id, id
 	c.Deeds[0].Execution, c.DeadLetters[0].Execution, c.Keys[0].Execution, c.Chunks[0].Execution = id, id, id, id
 	c.Sums[0].Execution = id
+	c.Keys[0].Holder = machine.KeyHolderOf(c.Executions[0])
 	c.Executions[0].New, c.Runs[0].New, c.DeadLetters[0].New, c.Workers[0].New = true, true, true, true
 	c.Sums[0].New, c.Specs[0].Large = true, false
 	return c

@@ -2,6 +2,7 @@ package table
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -110,6 +111,15 @@ var (
 		hash("hash", func(k *machine.KeyRow) []byte { return k.Hash[:] }),
 		integer("at", Int8, Kept, func(k *machine.KeyRow) *machine.Time { return &k.At }),
 	}}
+
+	// HeldKeys has the columns of a key and those columns of its execution that decide whether the
+	// execution gives the key up.
+	HeldKeys = &Table[machine.KeyRow]{Keys.Name, append(slices.Clip(Keys.Columns),
+		integer("state", Int2, Null, func(k *machine.KeyRow) *belay.State { return &k.Holder.State }),
+		integer("input_gen", Int4, Null, func(k *machine.KeyRow) *int { return &k.Holder.InputGen }),
+		integer("cancel_by", Int8, Null, func(k *machine.KeyRow) *machine.Time { return &k.Holder.CancelBy }),
+		text("reason", Null, func(k *machine.KeyRow) *string { return &k.Holder.Reason }),
+	)}
 
 	Objects = &Table[machine.Object]{"objects", []Column[machine.Object]{
 		text("kind", Kept, func(o *machine.Object) *machine.ObjectKind { return &o.Kind }),
