@@ -46,6 +46,18 @@ func TestSubmit(t *testing.T) {
 	if second := p.belay("submit", "v", "--key", "k").want(0); second.out != got.ID.String()+"\n" {
 		t.Errorf("G9: the same key is another execution\n%s", second)
 	}
+	alike := []string{"submit", "price", "--idempotency", "content", "--input"}
+	decode(t, p.belay(append(alike, `{"a": 1, "b": 2}`, "-o", "json")...).want(0).out, &got)
+	if second := p.belay(append(alike, `{"b": 2.0, "a": 1}`)...).want(0); second.out != got.ID.String()+"\n" {
+		t.Errorf("G9: the same content is another execution\n%s", second)
+	}
+	if e := p.execution(got.ID); len(e.InputsHash) != 64 || len(e.ConfigHash) != 64 {
+		t.Errorf("hashes of %+v", e)
+	}
+	p.belay("cancel", got.ID.String()).want(0)
+	if next := p.belay(append(alike, `{"a": 1, "b": 2}`)...).want(0); next.out == got.ID.String()+"\n" {
+		t.Errorf("a cancelled execution answers\n%s", next)
+	}
 	x := p.belay("submit", "loop", "--external").want(0)
 	out, err := belay.ParseExecutionID(strings.TrimSpace(x.out))
 	if err != nil {
@@ -67,6 +79,10 @@ func TestBadSubmissionsAreRefused(t *testing.T) {
 		{"label without a value", []string{"submit", "w", "--label", "a"}, codeUsage, "name=value"},
 		{"due never", []string{"submit", "w", "--due", "tomorrow"}, codeUsage, "tomorrow"},
 		{"on lost what", []string{"submit", "w", "--on-lost", "cry"}, codeInvalid, "on_lost"},
+		{"idempotency by what", []string{"submit", "w", "--idempotency", "key"}, codeInvalid, "content"},
+		{"a key and a content", []string{
+			"submit", "w", "--idempotency", "content", "--key", "k",
+		}, codeInvalid, "exclude"},
 		{"priority beyond", []string{"submit", "w", "--priority", "1000"}, codeInvalid, "100"},
 		{"a command for another workflow", []string{"submit", "w", "--", "true"}, codeUsage, "command"},
 		{"a command and an input", []string{"submit", "command", "--input", "{}", "--", "true"}, codeUsage, "not both"},

@@ -21,7 +21,7 @@ import (
 // submitFlags are the flags of belay submit.
 type submitFlags struct {
 	input, key, queue, version, due string
-	onLost, onNoWorker              string
+	onLost, onNoWorker, idempotency string
 	priority, attempts              int
 	labels, workerLabels            []string
 	timeout                         time.Duration
@@ -37,9 +37,12 @@ func (a *app) submitCommand() *cobra.Command {
 		Short: "Submit an execution to be run by a worker",
 		Long: `Submit an execution and print its id. A worker that has registered the workflow runs
 the execution; the worker may start later. With --key, which is an idempotency key, a
-second submission returns the execution of the first.
+second submission returns the execution of the first. With --idempotency content, a
+second submission of the same workflow, version, input and policy does so, unless the
+first has failed or was cancelled.
 
   belay submit review --input '{"pr": 17}' --key pr-17
+  belay submit review --input '{"pr": 17}' --idempotency content
   belay submit review --input @change.json --wait
   belay submit command --repo https://example.org/app.git -- make test
   belay submit loop --external            for an owner from outside: a program that is no
@@ -59,6 +62,9 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 	c.Flags().StringVar(&f.input, "input", "", "the input, as `JSON`, @FILE, or - for standard input")
 	c.Flags().StringVar(&f.key, "key", "",
 		"an idempotency `key`: a second submission with the same key returns the first execution")
+	c.Flags().StringVar(&f.idempotency, "idempotency", "",
+		"content: return the execution of the same workflow, version, input and policy that has not ended or has "+
+			"succeeded, if there is one")
 	c.Flags().StringVar(&f.queue, "queue", "", "the queue of the execution; by default the queue named default")
 	c.Flags().StringVar(&f.version, "workflow-version", "",
 		"let only workers run the execution that have registered this version of the workflow")
@@ -92,6 +98,8 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 	f.own.register(a, c)
 	_ = c.RegisterFlagCompletionFunc("on-no-worker", cobra.FixedCompletions([]string{"wait", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("idempotency", cobra.FixedCompletions([]string{"content"},
+		cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -110,7 +118,7 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	s := belay.Submission{
 		ID: belay.ExecutionID(embedded.NewID()), Workflow: args[0], Version: f.version, Queue: f.queue,
 		Priority:       f.priority,
-		IdempotencyKey: f.key, External: f.external,
+		IdempotencyKey: f.key, Idempotency: belay.Idempotency(f.idempotency), External: f.external,
 		Policy: belay.Policy{
 			MaxAttempts: f.attempts, Timeout: belay.Duration(f.timeout), OnLost: belay.OnLost(f.onLost),
 			OnNoWorker: belay.OnNoWorker(f.onNoWorker),
