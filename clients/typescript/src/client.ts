@@ -98,7 +98,9 @@ export class Belay {
 
   /**
    * submit submits an execution, and returns it when it is on disk. If the answer is lost, the repeated request finds
-   * the same execution. Every later submit with the same workflow and idempotency_key finds it too.
+   * the same execution. Every later submit with the same workflow and idempotency_key finds it too. With
+   * `idempotency: "content"` every later submit of the same workflow, version, input and policy finds it, as long as it
+   * has not failed and was not cancelled.
    */
   submit(workflow: string, s: Submit = {}): Promise<Execution> {
     const known = s.id !== undefined || s.idempotency_key !== undefined;

@@ -129,6 +129,26 @@ test("a key has its scopes and no others", async (t) => {
   await refused("unauthorized", new Belay({ url: server.url, key: "bly_wrong" }).list());
 });
 
+test("a submission by content finds the execution of its content, and none that was cancelled", async () => {
+  const belay = new Belay({ url: await shared() });
+  const price = (input: unknown) => belay.submit("price", { ...outside, idempotency: "content", input });
+  const all = await Promise.all([price({ a: 1, b: [2] }), price({ b: [2], a: 1 }), price({ a: 1, b: [2] })]);
+  const [first] = all;
+  assert.deepEqual(new Set(all.map((x) => x.id)).size, 1);
+  assert.match(`${first.inputs_hash} ${first.config_hash}`, /^[0-9a-f]{64} [0-9a-f]{64}$/);
+  const [many] = await belay.submitMany([{ ...outside, workflow: "price", idempotency: "content", input: { a: 1, b: [2] } }]);
+  assert.deepEqual([many?.id, many?.replayed], [first.id, true]);
+  const lock = await belay.lock(first.id, { owner: "typescript" });
+  await lock.complete(3);
+  assert.equal((await price({ a: 1, b: [2] })).output, 3);
+  const runs = await belay.api.GET("/v1/runs", { params: { query: { execution: first.id } } });
+  assert.equal(runs.data?.runs[0]?.inputs_hash, first.inputs_hash);
+  const next = await price({ a: 2, b: [2] });
+  await belay.cancel(next.id);
+  assert.notEqual((await price({ a: 2, b: [2] })).id, next.id);
+  await refused("invalid", belay.submit("price", { idempotency: "content", idempotency_key: "k" }));
+});
+
 test("signals, pause, resume, cancel and retry reach the execution", async () => {
   const belay = new Belay({ url: await shared() });
   const { id } = await belay.submit("operated");
