@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
 )
 
 // Admission judges a submission of one workflow before it is stored. It returns an error to refuse
@@ -90,8 +91,13 @@ func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Executi
 	s := belay.Submission{
 		ID: c.Fork, Workflow: x.Workflow, Input: x.Input, Queue: x.Queue, WorkerLabels: x.WorkerLabels,
 	}
-	if len(c.Input) > 0 {
+	switch {
+	case len(c.Input) > 0:
 		s.Input = c.Input
+	case len(c.InputPatch) > 0:
+		if s.Input, err = machine.MergePatch(x.Input, c.InputPatch); err != nil {
+			return a.Backend.Control(ctx, c) // the Backend refuses the patch and says why
+		}
 	}
 	stored, err := a.admit(ctx, &s)
 	if err != nil {

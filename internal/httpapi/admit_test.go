@@ -80,6 +80,7 @@ func TestNothingIsSubmittedPastItsAdmission(t *testing.T) {
 	g.room = 1
 	s.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, path+"/requeue", `{"input": "bad"}`)
 	s.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, path+"/retry", `{"input": "bad"}`)
+	s.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, path+"/requeue", `{"input_patch": "bad"}`)
 	s.want(http.StatusOK, nil, http.MethodPost, path+"/retry", "{}")
 	if last := g.stored[len(g.stored)-1]; last.String() != id || g.room != 0 {
 		t.Errorf("stored %s, want %s; room for %d", last, id, g.room)

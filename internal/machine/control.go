@@ -262,7 +262,7 @@ func (c *Act) input(w *world, op string, e *Execution) ([]byte, error) {
 	if s == nil {
 		return nil, refuse(belay.CodeInternal, op, "the input of %s was not read", e.ID)
 	}
-	input, err := mergePatch(s.Input, c.InputPatch)
+	input, err := MergePatch(s.Input, c.InputPatch)
 	if err != nil {
 		return nil, refuse(belay.CodeInvalid, op, "the input_patch cannot be applied: %s", err)
 	}

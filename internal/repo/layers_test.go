@@ -131,7 +131,7 @@ var layers = map[string]layer{
 
 	// The HTTP API on any Backend.
 	"internal/httpapi": {
-		down:    []string{".", "internal/wire"},
+		down:    []string{".", "internal/machine", "internal/wire"},
 		modules: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/time"},
 	},
 
