@@ -17,6 +17,7 @@ type Backend interface {
 	Keyring
 	Gatekeeper
 	DeadLetterOffice
+	Bulker
 	// Close releases the resources of the Backend in this process: goroutines, connections and the
 	// store. It blocks until they are released.
 	Close() error
@@ -153,4 +154,13 @@ type DeadLetterOffice interface {
 	// first resolution in the message, if the dead letter is resolved already, and CodeNotFound if
 	// there is none.
 	ChangeDeadLetter(ctx context.Context, c DeadLetterChange) (DeadLetter, error)
+}
+
+// Bulker acts on many executions at once.
+type Bulker interface {
+	// Bulk accepts a bulk and returns the execution of BulkWorkflow that carries it out, or, with DryRun,
+	// counts the selection. It returns CodeInvalid if the filter selects everything and All is not set. A
+	// server runs the execution; a program without a server gets an execution that waits until a server,
+	// or belay bulk, opens the store.
+	Bulk(ctx context.Context, b Bulk) (BulkReply, error)
 }

@@ -150,6 +150,14 @@ func (b *Backend) ChangeDeadLetter(ctx context.Context, c belay.DeadLetterChange
 	return pass(ctx, b, belay.Backend.ChangeDeadLetter, c)
 }
 
+// Bulk accepts a bulk, or carries out its dry run.
+func (b *Backend) Bulk(ctx context.Context, r belay.Bulk) (belay.BulkReply, error) {
+	if r.Op.IsZero() && !r.DryRun {
+		r.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.Bulk, r)
+}
+
 // ChangeGate changes a gate.
 func (b *Backend) ChangeGate(ctx context.Context, c belay.GateChange) (belay.GateDetail, error) {
 	if c.Op.IsZero() {

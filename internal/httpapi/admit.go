@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -20,10 +21,22 @@ type admitting struct {
 	by map[string]Admission
 }
 
+// Admitting returns a Backend that judges submissions, and actions that make an execution run again, by
+// the Admission of their workflow. It refuses submissions of belay.BulkWorkflow, and it refuses to let
+// callers without a socket own such executions: the state of a bulk names the executions on which a
+// server acts next, so its owner could make the server act on any execution.
+func Admitting(b belay.Backend, by map[string]Admission) belay.Backend { return &admitting{b, by} }
+
 // admit judges a submission. If the Admission refuses the submission because the queue is full, but
 // the submission is a repeat of a stored submission, admit lets it pass: the Backend answers it
 // with the stored execution.
 func (a *admitting) admit(ctx context.Context, s *belay.Submission) (func(belay.ExecutionID), error) {
+	if s.Workflow == belay.BulkWorkflow {
+		return nil, &belay.Error{
+			Code: belay.CodeForbidden, Op: "submit",
+			Message: "the workflow " + s.Workflow + " is the server's own; start a bulk with POST /v1/bulk",
+		}
+	}
 	judge := a.by[s.Workflow]
 	if judge == nil {
 		return func(belay.ExecutionID) {}, nil
@@ -85,6 +98,12 @@ func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Executi
 		return a.Backend.Control(ctx, c)
 	}
 	x, err := a.Execution(ctx, c.Execution)
+	if err == nil && x.Workflow == belay.BulkWorkflow && (c.Action != belay.ActionRetry || len(c.Input) > 0) {
+		return belay.Execution{}, &belay.Error{
+			Code: belay.CodeForbidden, Op: string(c.Action),
+			Message: "a bulk can be retried, but not with another input, and not be forked; start another bulk instead",
+		}
+	}
 	if err != nil || a.by[x.Workflow] == nil || c.Action != belay.ActionFork && !x.State.Terminal() {
 		return a.Backend.Control(ctx, c) // the Backend refuses the action and says why
 	}
@@ -109,4 +128,35 @@ func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Executi
 	}
 	stored(x.ID)
 	return x, err
+}
+
+// OpenWorker refuses a worker that would run bulks.
+func (a *admitting) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
+	for _, r := range s.Workflows {
+		if r.Workflow == belay.BulkWorkflow && !socketed(ctx) {
+			return belay.Session{}, noBulks("open worker")
+		}
+	}
+	return a.Backend.OpenWorker(ctx, s)
+}
+
+// Lock gives a bulk that was locked back at once. It does not reopen a bulk.
+func (a *admitting) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
+	if r.Reopen {
+		if x, err := a.Execution(ctx, r.Execution); err == nil && x.Workflow == belay.BulkWorkflow {
+			return belay.Lock{}, noBulks("lock")
+		}
+	}
+	l, err := a.Backend.Lock(ctx, r)
+	if err != nil || l.Execution.Workflow != belay.BulkWorkflow {
+		return l, err
+	}
+	err = a.Settle(ctx, belay.Settlement{Lease: l.Lease, Outcome: belay.OutcomeReleased})
+	return belay.Lock{}, errors.Join(noBulks("lock"), err)
+}
+
+func noBulks(op string) error {
+	return &belay.Error{
+		Code: belay.CodeForbidden, Op: op, Message: "executions of " + belay.BulkWorkflow + " belong to the server",
+	}
 }

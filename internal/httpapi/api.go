@@ -36,9 +36,7 @@ type api struct {
 // root: health, metrics and pages.
 func New(b belay.Backend, o Options) http.Handler {
 	o = o.withDefaults()
-	if len(o.Admit) > 0 {
-		b = &admitting{b, o.Admit}
-	}
+	b = Admitting(b, o.Admit)
 	a := &api{
 		b: b, o: o, gate: newGate(o), bodies: newBudget(o.Bodies), mux: http.NewServeMux(),
 		routes: make(map[string]*route),
@@ -59,6 +57,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.keyring()
 	a.gates()
 	a.deadLetters()
+	a.bulk()
 	a.extra()
 	a.operations()
 	return a

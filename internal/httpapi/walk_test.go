@@ -262,6 +262,13 @@ func (w *walker) deadLetters() {
 	w.step(200, "POST", at+"/quarantine", "")
 	w.step(200, "POST", letter+"/fix", `{"generation": 3}`)
 	w.step(404, "POST", letter+"/fix", `{"generation": 9}`)
+	w.step(200, "POST", "/v1/bulk", `{"action": "requeue", "filter": {"workflow": "dead", "text": "poison"}, "dry_run": true}`)
+	w.step(200, "POST", "/v1/bulk", `{"action": "requeue", "filter": {"workflow": "dead", "class": "permanent"},
+		"input_patch": {"n": 3}, "notes": "the number was wrong", "rate": 2.5, "canary": [1], "max_failures": 0}`)
+	w.step(200, "POST", "/v1/bulk", `{"action": "cancel", "filter": {"queue": "none", "labels": {"a": "b"}, "states": ["paused"]},
+		"canary": []}`, "Idempotency-Key", "nightly")
+	w.step(422, "POST", "/v1/bulk", `{"action": "cancel"}`)
+	w.step(422, "POST", "/v1/bulk", `{"action": "cancel", "filter": {"workflow": "belay.bulk"}}`)
 }
 
 func (w *walker) gates() {

@@ -158,3 +158,10 @@ const (
 	maxMessage = 4 << 10
 	maxStack   = 16 << 10
 )
+
+// CheckName refuses a name with too many bytes, invalid UTF-8 or a control character. An empty name is
+// valid.
+func CheckName(op, what, s string) error { return checkName(op, what, s, false) }
+
+// CheckLabels refuses labels that no execution can have.
+func CheckLabels(op string, labels map[string]string) error { return checkLabels(op, "label", labels) }

@@ -82,8 +82,12 @@ var layers = map[string]layer{
 	// Makes ids.
 	"internal/uid": {modules: []string{"github.com/google/uuid"}},
 
+	// Bulks: the check of a request, its selection and its dry run. Its package runner is the workflow that
+	// carries them out.
+	"internal/bulk": {down: []string{".", "internal/machine"}},
+
 	// The engine: the committer, which carries out all writes, and the services around it.
-	"internal/engine": {down: []string{".", "internal/machine", "internal/store", "internal/uid"}},
+	"internal/engine": {down: []string{".", "internal/bulk", "internal/machine", "internal/store", "internal/uid"}},
 
 	// The engine in the caller's own process, and the socket through which other programs use it.
 	"embedded": {
@@ -104,6 +108,8 @@ var layers = map[string]layer{
 	"worker": {
 		down: []string{".", "internal/retry", "internal/run", "internal/host", "internal/uid", "workflow"},
 	},
+
+	"internal/bulk/runner": {down: []string{".", "internal/bulk", "workflow"}},
 
 	// The kit for testing workflows: a store in memory, and a worker that tests can crash.
 	"belaytest": {down: []string{".", "workflow", "worker", "internal/store/memory", "internal/engine"}},
@@ -157,9 +163,9 @@ var layers = map[string]layer{
 	// The server: listening, limits, certificates, graceful shutdown.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agent/agentapi", "internal/config", "internal/engine", "internal/httpapi",
-			"internal/peer", "internal/probe", "internal/secret",
-			"internal/telemetry", "internal/webui",
+			".", "embedded", "internal/agent/agentapi", "internal/bulk/runner", "internal/config", "internal/engine",
+			"internal/httpapi", "internal/peer", "internal/probe", "internal/secret",
+			"internal/telemetry", "internal/webui", "worker",
 		},
 	},
 
@@ -183,8 +189,8 @@ var layers = map[string]layer{
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
 			"internal/agent/process",
-			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/config",
-			"internal/peer", "internal/retry", "internal/screen",
+			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/bulk/runner",
+			"internal/config", "internal/peer", "internal/retry", "internal/screen",
 			"internal/secret", "internal/server", "internal/socket",
 			"internal/datadir", "internal/demo",
 		},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,8 @@ type Engine interface {
 	Failure() error
 	// Crowded returns an error, with the reason, if the engine takes no new work at the moment.
 	Crowded() error
+	// HasReady reports whether an execution of a workflow is due.
+	HasReady(ctx context.Context, workflow string) (bool, error)
 	telemetry.Living
 	probe.Sessions
 }
@@ -80,6 +83,7 @@ type Server struct {
 	prober   *probe.Prober    // shared by all listeners; nil if the configuration turns health probes off
 	stopping chan struct{}    // closed when the server begins to stop
 	stop     sync.Once
+	bulkNews chan struct{} // gets a value when the engine has accepted a bulk
 
 	// agents is the service of agents. The port and the socket share it, because its queue depth
 	// must count the jobs from both together.
@@ -94,7 +98,7 @@ func New(cfg *config.Config, o Options) *Server {
 	}
 	s := &Server{
 		cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), reading: httpapi.NewReading(),
-		stopping: make(chan struct{}),
+		stopping: make(chan struct{}), bulkNews: make(chan struct{}, 1),
 	}
 	if cfg.HealthInterval > 0 {
 		s.prober = probe.New(cfg.HealthInterval, probe.Rules{Allow: cfg.HealthAllow}, o.Log)
@@ -109,7 +113,7 @@ func (s *Server) Engine() []embedded.Option {
 		retention = -1 // for ever
 	}
 	return []embedded.Option{
-		embedded.Logger(s.log), embedded.Retention(retention), embedded.Observe(s.metrics.Observe),
+		embedded.Logger(s.log), embedded.Retention(retention), embedded.Observe(s.observe),
 		embedded.DeadLetterRetention(s.cfg.LetterRetention),
 		embedded.Defaults(s.cfg.Defaults.Policy()), embedded.CheckInterval(s.cfg.CheckInterval),
 	}
@@ -208,7 +212,8 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	if jobs.Judge != nil {
 		h.ConnContext = judgeConnections(jobs.Judge)
 	}
-	ended := make(chan error, 1+len(s.opt.Services))
+	services := append(slices.Clone(s.opt.Services), s.runBulks(b, o.Admit))
+	ended := make(chan error, 1+len(services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	go func() { ended <- s.serve(h, l) }()
@@ -220,7 +225,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 			probes.Wait()
 		}()
 	}
-	for _, service := range s.opt.Services {
+	for _, service := range services {
 		go func() { ended <- service(running) }()
 	}
 	if s.opt.Ready != nil {
@@ -228,7 +233,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	}
 	select {
 	case <-ctx.Done():
-		return s.shutdown(atOnce, h, end, ended, b)
+		return s.shutdown(atOnce, h, end, ended, len(services), b)
 	case <-atOnce.Done():
 		return h.Close()
 	case <-b.Failed():
@@ -258,7 +263,7 @@ func (s *Server) serve(h *http.Server, l net.Listener) error {
 
 // shutdown shuts the server and its services down gracefully, within the grace period.
 func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.CancelFunc, ended <-chan error,
-	b Engine) error {
+	services int, b Engine) error {
 	s.log.Info("belay is stopping; interrupt it again to stop at once", "grace", s.cfg.Grace)
 	s.stop.Do(func() { close(s.stopping) })
 	end()
@@ -273,7 +278,7 @@ func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.Ca
 	}()
 	cut := h.Shutdown(within)
 	var failed error
-	for range 1 + len(s.opt.Services) {
+	for range 1 + services {
 		select {
 		case err := <-ended:
 			failed = errors.Join(failed, err)

@@ -396,6 +396,14 @@ func (l *link) ChangeDeadLetter(ctx context.Context, c belay.DeadLetterChange) (
 	})
 }
 
+// Bulk implements belay.Bulker.
+func (l *link) Bulk(ctx context.Context, r belay.Bulk) (belay.BulkReply, error) {
+	return send(ctx, l, "bulk", string(r.Action), &r, func(ctx context.Context, b belay.Backend) (belay.BulkReply,
+		error) {
+		return b.Bulk(ctx, r)
+	})
+}
+
 // Gates implements belay.Gatekeeper.
 func (l *link) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage, error) {
 	return send(ctx, l, "gates", f.Kind, &f, func(ctx context.Context, b belay.Backend) (belay.GatePage, error) {
