@@ -41,7 +41,7 @@ func (a *app) getCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.show(&e, events, owner(c.Context(), r, &e))
+				return a.show(&e, events, owner(c.Context(), r, &e), bulkProgress(c.Context(), r, &e, events))
 			})
 		},
 	})
@@ -79,7 +79,7 @@ func owner(ctx context.Context, r reader, e *belay.Execution) string {
 	return fmt.Sprintf("%s, %s; %s", w.Name, from, countdown(w))
 }
 
-func (a *app) show(e *belay.Execution, events []belay.Event, owner string) error {
+func (a *app) show(e *belay.Execution, events []belay.Event, owner, progress string) error {
 	t := screen.NewTable(a.out)
 	t.Row("id", e.ID.String())
 	t.Row("workflow", strings.TrimSpace(e.Workflow+" "+e.Version))
@@ -104,6 +104,9 @@ func (a *app) show(e *belay.Execution, events []belay.Event, owner string) error
 	}
 	if owner != "" {
 		t.Row("owner", owner)
+	}
+	if progress != "" {
+		t.Row("progress", progress)
 	}
 	if !e.Parent.IsZero() {
 		t.Row("parent", e.Parent.String()+" as "+e.ParentKey)
@@ -147,6 +150,9 @@ func describe(ev *belay.Event) string {
 	}
 	if ev.Text != "" {
 		add("%s", ev.Text)
+	}
+	if text := progressText(ev); text != "" {
+		add("%s", text)
 	}
 	switch {
 	case ev.Error == nil:

@@ -40,7 +40,9 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 	}
 	var away outage
 	for {
-		events, err := r.Events(c.Context(), belay.EventQuery{Execution: id, After: after, Wait: time.Minute})
+		events, err := r.Events(c.Context(), belay.EventQuery{
+			Execution: id, After: after, Wait: time.Minute, Data: e.Workflow == belay.BulkWorkflow,
+		})
 		if c.Context().Err() != nil {
 			return exitCode(130)
 		}
