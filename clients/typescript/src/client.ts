@@ -1,6 +1,7 @@
 import createClient from "openapi-fetch";
 import { awaitMany, type Ended } from "./await.js";
 import { named, submitMany, type Op, type Result, type Submission, type Submitted } from "./batch.js";
+import { Bulk } from "./bulk.js";
 import { accepted, answer, type Api } from "./call.js";
 import { chat, chatStream, type ChatOptions, type ChatRequest, type Completion } from "./chat.js";
 import { unreadable } from "./error.js";
@@ -61,6 +62,8 @@ const longestTryMs = 90_000;
 export class Belay {
   /** Every route, typed: `belay.api.GET("/v1/workers")`. A refusal is the `error` of the result there. */
   readonly api: Api;
+  /** Actions on many dead letters or executions at once. */
+  readonly bulk: Bulk;
   /** The dead letters: executions that failed for good. */
   readonly dead: DeadLetters;
   /** The gates: limits, rates, circuit breakers and pauses. */
@@ -91,6 +94,7 @@ export class Belay {
       pathSerializer: fill,
       fetch: patient(fetch, patience),
     });
+    this.bulk = new Bulk(this.api);
     this.dead = new DeadLetters(this.api);
     this.gates = new Gates(this.api);
     this.jobs = new Jobs(this.api, this.#source);

@@ -1,5 +1,6 @@
 export type { Ended } from "./await.js";
 export type { Op, Result, Submission, Submitted } from "./batch.js";
+export { Bulk, type BulkFilter, type BulkOptions, type BulkPreview, type BulkProgress } from "./bulk.js";
 export { spoken, type ChatOptions, type ChatRequest, type Completion } from "./chat.js";
 export { Belay, type LockOptions, type Options, type Submit, type Why } from "./client.js";
 export { BelayError, LeaseHeld, LeaseLost, type Code, type Holder, type LostBecause, type Problem } from "./error.js";

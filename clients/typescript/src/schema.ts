@@ -207,6 +207,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/bulk": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Requeue or discard dead letters, or cancel or retry executions, by a filter
+         * @description An execution carries the bulk out, at the rate, and first on the stages of the canary. It stops by itself if the share of failures is too large. Its newest state is its progress; cancel it to stop the bulk. With dry_run the answer counts the selection and shows the first ten, and nothing is changed.
+         */
+        post: operations["bulk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/chat/completions": {
         parameters: {
             query?: never;
@@ -1576,6 +1596,93 @@ export interface components {
             success_count: number;
             /** Format: date-time */
             window_start?: string;
+        };
+        Bulk: {
+            /** @enum {string} */
+            action: "requeue" | "discard" | "cancel" | "retry";
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description Confirms a filter that selects everything: one without workflow, queue, labels, reason, class, fingerprint and text. */
+            all?: boolean;
+            /** @description The sizes of the stages before the rest; without it, 1 and 10. An empty list means no canary. */
+            canary?: number[];
+            /** @description Count the selection and show the first ten; nothing is changed. The key also needs the scope read. */
+            dry_run?: boolean;
+            /** @description Selects the executions. Without a field of it all are selected, which needs all. */
+            filter?: components["schemas"]["BulkFilter"];
+            /** @description requeue: another input for each execution; then all steps run again. */
+            input?: unknown;
+            /** @description requeue: a JSON Merge Patch (RFC 7396) of the input of each execution; then all steps run again. */
+            input_patch?: unknown;
+            /**
+             * Format: double
+             * @description The largest share of failures before the bulk stops by itself; without it, 0.1.
+             */
+            max_failures?: number;
+            /** @description The reason, which each dead letter and history shows with the id of the bulk. */
+            notes?: string;
+            /**
+             * Format: double
+             * @description The highest number of actions per second; 0 means 10.
+             */
+            rate?: number;
+        };
+        BulkFilter: {
+            /**
+             * @description requeue, discard: only dead letters whose error has this class.
+             * @enum {string}
+             */
+            class?: "transient" | "permanent" | "timeout" | "circuit_open" | "lost";
+            /** @description requeue, discard: only dead letters with this fingerprint. */
+            fingerprint?: string;
+            /** @description cancel, retry: only executions that have all of these labels. */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description cancel, retry: only executions of this queue. */
+            queue?: string;
+            /**
+             * @description requeue, discard: only dead letters with this reason.
+             * @enum {string}
+             */
+            reason?: "max_retries" | "permanent_error" | "timeout" | "lost" | "no_worker" | "circuit_breaker" | "expired" | "manual";
+            /**
+             * Format: date-time
+             * @description Only failures (requeue, discard) or submissions (cancel, retry) at this time or later, by the store's clock.
+             */
+            since?: string;
+            /** @description cancel, retry: only executions in one of these states. Without it, cancel selects all that have not ended, and retry those that have failed. */
+            states?: ("pending" | "scheduled" | "running" | "waiting" | "paused" | "failed" | "cancelled")[];
+            /** @description requeue, discard: only dead letters whose message contains this text; upper and lower case are the same. */
+            text?: string;
+            /**
+             * Format: date-time
+             * @description Only failures or submissions before this time, by the store's clock.
+             */
+            until?: string;
+            workflow?: string;
+        };
+        BulkItem: {
+            /** Format: date-time */
+            at: string;
+            execution: string;
+            /** Format: int64 */
+            generation: number;
+            message?: string;
+            /** @enum {string} */
+            state?: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
+            workflow: string;
+        };
+        BulkPreview: {
+            /** Format: int64 */
+            count: number;
+            first: components["schemas"]["BulkItem"][];
+            more?: boolean;
+        };
+        BulkReply: {
+            execution?: components["schemas"]["Execution"];
+            preview?: components["schemas"]["BulkPreview"];
+            replayed?: boolean;
         };
         Cancelling: {
             execution: string;
@@ -3831,6 +3938,61 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BatchReply"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    bulk: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the bulk: a repeat with the same key finds the first one. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "action": "requeue",
+                 *       "filter": {
+                 *         "workflow": "charge"
+                 *       },
+                 *       "input_patch": {
+                 *         "url": "https://example.org/fixed"
+                 *       },
+                 *       "notes": "the URL was wrong"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Bulk"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkReply"];
                 };
             };
             400: components["responses"]["BadRequest"];

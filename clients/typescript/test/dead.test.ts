@@ -36,3 +36,25 @@ test("dead letters are read, noted, requeued with a patch and resolved once", as
   await assert.rejects(dead.fix(id, { generation: 7 }), is("not_found"));
   assert.equal((await dead.list()).dead_letters.length, 0);
 });
+
+test("a bulk is previewed, and acts on what its filter selects", async (t) => {
+  const { url } = await start(t);
+  const belay = new Belay({ url });
+  const ids: string[] = [];
+  for (let n = 0; n < 3; n++) ids.push((await belay.submit("charge", { input: { n } })).id);
+  await assert.rejects(belay.bulk.start("cancel", {}), is("invalid"));
+  await assert.rejects(belay.bulk.start("cancel", { workflow: "charge" }, { patch: {} }), is("invalid"));
+  const preview = await belay.bulk.preview("cancel", { workflow: "charge" });
+  assert.deepEqual([preview.count, preview.more, preview.first.map((x) => x.execution)], [3, undefined, ids.reverse()]);
+  const bulk = await belay.bulk.start("cancel", { workflow: "charge" }, { canary: [], rate: 1000, notes: "not needed" });
+  let ended = bulk;
+  while (ended.state !== "succeeded") ended = await answer(belay, bulk.id);
+  assert.deepEqual((ended.output as { succeeded: number }).succeeded, 3);
+  for (const id of ids) assert.equal((await answer(belay, id)).state, "cancelled");
+});
+
+const answer = async (belay: Belay, id: string) => {
+  const { data } = await belay.api.GET("/v1/executions/{id}", { params: { path: { id }, header: { Prefer: "wait=20" } } });
+  assert.ok(data);
+  return data;
+};
