@@ -22,9 +22,10 @@ import (
 // lost. A submission must not have a parent, since only the run of the parent can start a child.
 //
 // Until the transaction ends, it locks its execution ids and idempotency keys, those of contents
-// included: another submission with the same id or key gets CodeUnavailable after about a second. The isolation level should be
-// READ COMMITTED, PostgreSQL's default. At a stricter level, SubmitTx returns CodeUnavailable for a
-// key under which another program has submitted since the transaction began.
+// included: another submission with the same id or key gets CodeUnavailable after about a second.
+// The isolation level should be READ COMMITTED, PostgreSQL's default. At a stricter level, SubmitTx
+// returns CodeUnavailable for a key under which another program has submitted since the transaction
+// began.
 func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Submitted, error) {
 	const op = "submit in a transaction"
 	commands := make([]machine.Command, len(s))
