@@ -153,3 +153,50 @@ func TestAChildOfAnUnregisteredWorkflowFails(t *testing.T) {
 		}
 	})
 }
+
+// A 24-hour approval that was answered with a payload of the wrong type is repaired: after a retry the
+// wait has its 24 hours again, and no finished step is repeated.
+func TestAPoisonedApprovalIsRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type consent struct{ By string }
+		reserved := 0
+		k := belaytest.Open(func(w *worker.Worker) {
+			worker.Register(w, "order", func(ctx context.Context, _ any) (string, error) {
+				err := workflow.Do(ctx, "reserve", func(context.Context) error { reserved++; return nil })
+				if err != nil {
+					return "", err
+				}
+				c, err := workflow.WaitSignal[consent](ctx, "approved", workflow.Timeout(24*time.Hour))
+				return c.By, err
+			})
+		})
+		defer func() {
+			if err := k.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		h, err := workflow.Start[string](t.Context(), k.Backend, "order", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Advance(23 * time.Hour)
+		if err := h.Signal(t.Context(), "approved", "yes"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Result(t.Context()); err == nil || !strings.Contains(err.Error(), "wrong type") {
+			t.Fatalf("the order ended with %v", err)
+		}
+		if _, err := k.Backend.Control(t.Context(), belay.Control{
+			Execution: h.ID(), Action: belay.ActionRetry,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		k.Advance(23 * time.Hour)
+		if err := h.Signal(t.Context(), "approved", consent{"ann"}); err != nil {
+			t.Fatal(err)
+		}
+		if by, err := h.Result(t.Context()); by != "ann" || err != nil || reserved != 1 {
+			t.Errorf("approved by %q, %v; reserved %d times", by, err, reserved)
+		}
+	})
+}

@@ -18,6 +18,9 @@ var (
 	ErrYield = run.ErrYield
 	// ErrTimeout is the error of a wait that exceeded its Timeout.
 	ErrTimeout = run.ErrTimeout
+	// ErrPayload is the error of a WaitSignal that has consumed a signal with a payload of another
+	// type. The next call for this wait waits for another signal.
+	ErrPayload = errors.New("the payload of a signal has the wrong type")
 	// ErrCancelled is the cause of the context of a cancelled execution. The run may still save
 	// checkpoints until the policy's CancelGrace is over.
 	ErrCancelled = errors.New("the execution was cancelled")

@@ -2,6 +2,8 @@ package workflow
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -19,12 +21,22 @@ func Sleep(ctx context.Context, name string, d time.Duration, key ...KeyOption) 
 // too. If the option [Timeout] is given, it returns ErrTimeout when this time has passed without a
 // signal. The result of the wait is saved and is the same in later runs. To wait for a signal of
 // the same name again, give the wait a [Key]; the key is not part of the signal's name.
+//
+// If the payload of the signal cannot be read as a T, WaitSignal consumes the signal and returns an
+// error marked belay.Permanent that is an [ErrPayload]. Its result is not saved: the next call for
+// this wait, in the same run or after an operator's retry, waits for another signal, with the whole
+// timeout. So a function that returns the error fails, and `belay retry` asks again.
 func WaitSignal[T any](ctx context.Context, name string, opts ...WaitOption) (T, error) {
 	o := options{timeout: run.Forever}
 	for _, opt := range opts {
 		opt.wait(&o)
 	}
-	data, err := run.WaitSignal(ctx, name, o.key, o.timeout)
+	data, err := run.WaitSignal(ctx, name, o.key, o.timeout, func(payload json.RawMessage) error {
+		if _, err := decode[T](payload, "signal", name); err != nil {
+			return fmt.Errorf("%w: %w; a retry waits for another signal", ErrPayload, err)
+		}
+		return nil
+	})
 	if err != nil {
 		var zero T
 		return zero, err

@@ -16,6 +16,10 @@ type record struct {
 	Sleep   belay.Duration `json:"sleep,omitempty"`
 	Timeout belay.Duration `json:"timeout,omitempty"`
 
+	// Refused says that the wait has consumed a signal with a payload of the wrong type. The next run
+	// waits anew, for the whole timeout.
+	Refused bool `json:"refused,omitempty"`
+
 	Ended   string            `json:"ended,omitempty"`
 	Payload json.RawMessage   `json:"payload,omitempty"`
 	Child   belay.ExecutionID `json:"child,omitzero"`
@@ -92,8 +96,11 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 const Forever time.Duration = -1
 
 // WaitSignal waits for a signal and consumes it. It returns ErrTimeout when timeout has passed
-// since the first run of the execution reached this wait; with a timeout of 0 it does not block.
-func WaitSignal(ctx context.Context, name, key string, timeout time.Duration) (json.RawMessage, error) {
+// since the first run of the execution reached this wait; with a timeout of 0 it does not block. If
+// fits returns an error for the payload, WaitSignal returns that error: the signal is consumed, and
+// the next call for this wait, in this run or a later run, waits for another signal.
+func WaitSignal(ctx context.Context, name, key string, timeout time.Duration,
+	fits func(payload json.RawMessage) error) (json.RawMessage, error) {
 	c, full, err := within(ctx, "signal", name, key)
 	if err != nil {
 		return nil, err
@@ -131,11 +138,29 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration) (j
 		}
 		return nil, ErrTimeout
 	}
-	if err := r.saveWait(full, record{Ended: endedSignal, Payload: s.Payload}, s.Seq); err != nil {
+	wrong := fits(s.Payload)
+	end := record{Ended: endedSignal, Payload: s.Payload}
+	if wrong != nil {
+		// A worker of an older version does not know Refused, and counts the timeout from now on.
+		end = record{Refused: true, Timeout: belay.Duration(max(timeout, 0))}
+	}
+	if err := r.saveWait(full, end, s.Seq); err != nil {
 		r.putBack(s)
 		return nil, err
 	}
+	if wrong != nil {
+		r.refuseSignal(full)
+		return nil, wrong
+	}
 	return s.Payload, nil
+}
+
+// refuseSignal makes the name of a wait usable again in this run, as in the next run, after the wait
+// has consumed a signal with a payload of the wrong type.
+func (r *Run) refuseSignal(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names[key] = entry{kind: belay.KindWait, data: json.RawMessage(`{"refused":true}`)}
 }
 
 // signalUntil returns the time at which a wait for a signal times out; zero for never. It saves the
@@ -144,7 +169,7 @@ func (r *Run) signalUntil(key string, e entry, rec record, timeout time.Duration
 	switch {
 	case timeout == Forever:
 		return time.Time{}, nil
-	case e.kind != 0:
+	case e.kind != 0 && !rec.Refused:
 		return r.until(rec.Timeout.D(), e.age), nil
 	case timeout <= 0:
 		return time.Now(), nil
