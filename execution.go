@@ -249,7 +249,7 @@ const (
 	ActionCancel  Action = "cancel"
 	ActionPause   Action = "pause"
 	ActionResume  Action = "resume"
-	ActionRetry   Action = "retry"   // reopen an ended execution; finished steps keep their results
+	ActionRetry   Action = "retry"   // reopen an ended execution; finished steps before From keep their results
 	ActionRequeue Action = "requeue" // reopen an ended execution with another input; all steps run again
 	ActionFork    Action = "fork"    // create a new execution that continues after a step of this execution
 	ActionSteal   Action = "steal"   // take the execution from its owner
@@ -278,6 +278,17 @@ type Control struct {
 	// UpTo is for a fork. The fork, a new execution, gets the checkpoints of the forked execution
 	// up to the seq UpTo; 0 means all checkpoints.
 	UpTo int64 `json:"up_to,omitempty"`
+	// From is for a retry: the results of the step or wait with this name, and all results that were
+	// saved after it, are discarded, so that this work is done again. A wait that is discarded asks
+	// again: the signal that it consumed is not delivered again, unless the signal had arrived before
+	// the named step was saved and another wait consumed it. Name the step as the history does, with
+	// its branch and key: "branch/step[key]". If there is no such step, the action is refused with
+	// CodeInvalid. If an older state would be needed that a newer one has replaced, the action is
+	// refused with CodeConflict.
+	From string `json:"from,omitempty"`
+	// At is for a fork, instead of UpTo: the fork gets the checkpoints that were saved before the step
+	// or wait with this name, which is named as in From.
+	At string `json:"at,omitempty"`
 	// Fork is the id of the new execution. If it is zero, the Backend makes an id.
 	Fork ExecutionID `json:"fork,omitzero"`
 }

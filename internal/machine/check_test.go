@@ -213,11 +213,14 @@ func checkSums(f *faults, r record) {
 }
 
 // checkConsumed checks that at most one checkpoint consumes a signal, and that a checkpoint
-// consumes at most one signal.
+// consumes at most one signal. A retry from a step may consume several ends of children.
 func checkConsumed(f *faults, r record) {
 	by := make(map[int64]int64)
 	for _, s := range r.signals {
-		if s.ConsumedBy == 0 {
+		discarded := slices.ContainsFunc(r.deeds, func(d *Deed) bool {
+			return d.Seq == s.ConsumedBy && d.Kind == "retry"
+		})
+		if s.ConsumedBy == 0 || discarded && !s.Child.IsZero() {
 			continue
 		}
 		if other, ok := by[s.ConsumedBy]; ok {

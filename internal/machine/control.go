@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/belaydev/belay"
 )
@@ -26,7 +27,12 @@ func (c *Act) Need(n *Need) {
 	if c.Action == belay.ActionFork {
 		n.Executions = append(n.Executions, c.Fork)
 		n.Specs = append(n.Specs, c.Fork)
+	}
+	if c.Action == belay.ActionFork || c.From != "" {
 		n.Checkpoints = append(n.Checkpoints, c.Execution)
+	}
+	if c.From != "" {
+		n.Mailboxes = append(n.Mailboxes, c.Execution)
 	}
 }
 
@@ -70,8 +76,12 @@ func (c *Act) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
+	seq := e.Seq
+	if c.From != "" { // a row about the discarded state may follow the row of the action
+		seq = w.out.Deeds[len(w.out.Deeds)-1].Seq
+	}
 	return Reply{
-		Seq: e.Seq, Execution: w.copyOf(e), Spec: w.specs[e.ID], Follow: w.vacate(was, e, "taken by "+c.actor()),
+		Seq: seq, Execution: w.copyOf(e), Spec: w.specs[e.ID], Follow: w.vacate(was, e, "taken by "+c.actor()),
 	}, nil
 }
 
@@ -82,6 +92,9 @@ func (c *Act) sum() OpSum {
 		return OpSum{}
 	}
 	s := contentOf(string(c.Action)).text(c.Reason).duration(c.Grace.D()).int(c.UpTo).bytes(c.Fork[:])
+	if c.From+c.At != "" {
+		s = s.text("step").text(c.From).text(c.At)
+	}
 	if len(c.InputPatch) > 0 {
 		return s.text("patch").json(c.InputPatch).sum()
 	}
@@ -112,6 +125,15 @@ func (c *Act) check(op string) error {
 	if c.Grace < 0 || c.UpTo < 0 || c.Generation < 0 {
 		return refuse(belay.CodeInvalid, op, "the grace, up_to and the generation must not be negative")
 	}
+	if c.From != "" && c.Action != belay.ActionRetry {
+		return refuse(belay.CodeInvalid, op, "from is for a retry that keeps its input")
+	}
+	if c.At != "" && (c.Action != belay.ActionFork || c.UpTo != 0) {
+		return refuse(belay.CodeInvalid, op, "at is for a fork without up_to")
+	}
+	if err := checkName(op, "the step", c.From+c.At, false); err != nil {
+		return err
+	}
 	if len(c.InputPatch) > 0 && (len(c.Input) > 0 || c.Action != belay.ActionRequeue) {
 		return refuse(belay.CodeInvalid, op, "an input_patch is for requeue, without an input")
 	}
@@ -124,7 +146,27 @@ func (c *Act) check(op string) error {
 // record raises the seq and writes the action with this seq.
 func (c *Act) record(w *world, e *Execution) {
 	w.advance(e)
-	w.deed(e, string(c.Action), c.Actor, c.Reason, c.Op, c.sum())
+	w.deed(e, string(c.Action), c.Actor, c.why(), c.Op, c.sum())
+}
+
+// why is the reason that the history records, with the step that the action names.
+func (c *Act) why() string {
+	step := strings.TrimPrefix(c.step(), " ")
+	if step == "" || c.Reason == "" {
+		return step + c.Reason
+	}
+	return step + ": " + c.Reason
+}
+
+// step says which step a retry or a fork names, after a space; it is empty if the action names none.
+func (c *Act) step() string {
+	switch {
+	case c.From != "":
+		return fmt.Sprintf(" from %q on", c.From)
+	case c.At != "":
+		return fmt.Sprintf(" before %q", c.At)
+	}
+	return ""
 }
 
 // ending describes the end of a run by this action.
@@ -195,7 +237,7 @@ func (c *Act) resume(w *world, e *Execution) error {
 }
 
 // reopen raises the generation of an execution that has ended. Without a new input the results of
-// finished steps stay valid; a new input makes them invalid.
+// finished steps stay valid, except those from the step From on; a new input makes them invalid.
 func (c *Act) reopen(w *world, e *Execution) error {
 	op := string(c.Action)
 	if e.State != belay.Failed && e.State != belay.Cancelled {
@@ -222,16 +264,23 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	if err != nil {
 		return err
 	}
+	saved, first, err := c.discarded(w, op, e)
+	if err != nil {
+		return err
+	}
 	c.record(w, e)
 	e.Generation++
 	e.State, e.DueAt = belay.Pending, w.Now
-	e.Reason, e.ReasonText = "reopened", "run again by "+c.actor()
+	e.Reason, e.ReasonText = "reopened", "run again by "+c.actor()+c.step()
 	e.Attempts = 0
 	e.setLosses(0)
 	e.StartedAt, e.FinishedAt, e.ProgressAt = 0, 0, 0
 	e.Class, e.Message, e.FailedBy = 0, "", 0
 	if len(input) > 0 {
 		newInput(w, e, input)
+	}
+	if c.From != "" {
+		w.discard(e, saved, first, c.From)
 	}
 	if d != nil && d.Resolution == "" {
 		c.resolve(w, d, len(input) > 0)

@@ -37,8 +37,10 @@ type Need struct {
 	// that are stored under a name.
 	Drops []ChunkDrop
 	Sums  []SumRef
-	// Checkpoints requests all checkpoints of an execution that is to be forked.
+	// Checkpoints requests all checkpoints of an execution that is to be forked, or of which a part is
+	// to be discarded; Mailboxes requests all signals of the latter.
 	Checkpoints []belay.ExecutionID
+	Mailboxes   []belay.ExecutionID
 	// Lines requests the first executions that wait at gates. The store leaves out executions that
 	// another transaction has locked.
 	Lines []LineQuery
@@ -118,8 +120,8 @@ type Rows struct {
 	Specs       []*Spec // of Need.Specs and of the ready executions
 	Runs        []*Run
 	Ops         []Op
-	Signals     []*Signal
-	Chunks      []Chunk // of Need.Chunks and of Need.Drops, without Data
+	Signals     []*Signal // of Need.Signals and of Need.Mailboxes; one row may come twice
+	Chunks      []Chunk   // of Need.Chunks and of Need.Drops, without Data
 	Sums        []*Sum
 	Checkpoints []*Checkpoint
 	Objects     []*Object
@@ -152,9 +154,9 @@ type Changes struct {
 	Lanes       []Lane // the lanes of submitted executions, without duplicates
 	Runs        []*Run
 	Checkpoints []*Checkpoint
-	Pruned      []SignalRef // checkpoints whose data is deleted, by execution and seq
+	Pruned      []SignalRef // checkpoints whose data is deleted because they are not valid, by execution and seq
 	Signals     []*Signal
-	Consumed    []*Signal // signals whose ConsumedBy was set
+	Consumed    []*Signal // signals whose ConsumedBy was changed
 	Deeds       []*Deed
 	DeadLetters []*DeadLetter // new or changed ones
 	Workers     []*Worker

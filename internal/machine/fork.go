@@ -2,7 +2,6 @@ package machine
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/belaydev/belay"
 )
@@ -31,8 +30,15 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		return Reply{ID: have.ID, Execution: w.copyOf(have), Spec: w.specs[have.ID], Replayed: true}, nil
 	}
 	// The fork also copies checkpoints that earlier commands of this batch have saved.
-	saved := append(slices.Clip(w.Rows.Checkpoints), w.out.Checkpoints...)
-	kept := newest(saved, e, c.UpTo)
+	saved, upTo := w.saved(e), c.UpTo
+	if c.At != "" {
+		first, err := firstOf("fork", e, saved, c.At)
+		if err != nil {
+			return Reply{}, err
+		}
+		upTo = first - 1
+	}
+	kept := newest(saved, e, upTo)
 	for _, k := range kept {
 		if k.Kind == belay.KindState && k.Seq != e.StateSeq {
 			return Reply{}, w.illegal("fork", e,
@@ -42,7 +48,8 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	f := &Execution{
 		ID: c.Fork, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, Lane: e.Lane.Shared(), Policy: e.Policy,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: w.Now, DueAt: w.Now, New: true,
-		Reason: "reopened", ReasonText: "forked from " + e.ID.String(), External: e.External, Gates: e.Gates,
+		Reason: "reopened", ReasonText: "forked from " + e.ID.String() + c.step(), External: e.External,
+		Gates: e.Gates,
 	}
 	spec := *s
 	spec.Execution, spec.Generation, spec.Key = f.ID, 1, ""
@@ -69,8 +76,9 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 }
 
 // newest lists the valid checkpoints of e up to a seq (0 for all), in order: the last checkpoint of
-// each kind and key. Of the checkpoints of kind state only the last is valid, whatever its key,
-// because an execution has one state and a new state deletes the previous one.
+// each kind and key that was not discarded. Of the checkpoints of kind state only the last is valid,
+// whatever its key, because an execution has one state and a new state deletes the previous one. If
+// the last one says that there is no state, newest leaves it out.
 func newest(all []*Checkpoint, e *Execution, upTo int64) []*Checkpoint {
 	type slot struct {
 		kind belay.CheckpointKind
@@ -84,7 +92,8 @@ func newest(all []*Checkpoint, e *Execution, upTo int64) []*Checkpoint {
 	}
 	last := make(map[slot]int64)
 	counts := func(k *Checkpoint) bool {
-		return k.Execution == e.ID && k.Seq > e.BaseSeq && (upTo == 0 || k.Seq <= upTo)
+		return k.Execution == e.ID && k.Seq > e.BaseSeq && (upTo == 0 || k.Seq <= upTo) &&
+			(!k.Pruned || k.Kind == belay.KindState)
 	}
 	for _, k := range all {
 		if counts(k) {
@@ -93,7 +102,7 @@ func newest(all []*Checkpoint, e *Execution, upTo int64) []*Checkpoint {
 	}
 	var out []*Checkpoint
 	for _, k := range all {
-		if counts(k) && last[of(k)] == k.Seq {
+		if counts(k) && last[of(k)] == k.Seq && !noState(k) {
 			out = append(out, k)
 		}
 	}

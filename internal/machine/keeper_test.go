@@ -218,6 +218,9 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 	for _, id := range unique(n.Checkpoints) {
 		rows.Checkpoints = append(rows.Checkpoints, copies(k.records[id].checkpoints)...)
 	}
+	for _, id := range unique(n.Mailboxes) {
+		rows.Signals = append(rows.Signals, copies(k.records[id].signals)...)
+	}
 }
 
 func (k *keeper) loadOps(rows *Rows, refs []OpRef) {

@@ -188,7 +188,7 @@ func (k *keeper) writeHistory(c *Changes) error {
 	for _, s := range c.Consumed {
 		keep(k.change(s.Execution, func(r *record) error {
 			return replace(&r.signals, func(x *Signal) bool { return x.Seq == s.Seq }, func(x *Signal) error {
-				if x.ConsumedBy != 0 && x.ConsumedBy != s.ConsumedBy {
+				if x.ConsumedBy != 0 && s.ConsumedBy != 0 && x.ConsumedBy != s.ConsumedBy {
 					return fmt.Errorf("keys: signal %d of %s is consumed twice", s.Seq, s.Execution)
 				}
 				x.ConsumedBy = s.ConsumedBy

@@ -185,6 +185,9 @@ var mutants = []mutant{
 		}
 	})},
 	{name: "a signal is consumed twice", promise: "signals", write: func(_ *keeper, c *Changes) { c.Consumed = nil }},
+	{name: "a discarded step keeps its result", promise: "discard", write: func(_ *keeper, c *Changes) {
+		c.Pruned = nil
+	}},
 	{name: "CheckAt is not written", promise: "CheckAt", write: eachChanged(func(is, was *Execution) {
 		is.CheckAt = was.CheckAt
 	})},

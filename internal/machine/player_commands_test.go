@@ -246,10 +246,26 @@ func (p *player) act() {
 		if p.n(2) == 0 {
 			c.Input = json.RawMessage(`{"again":true}`)
 		}
+	case belay.ActionRetry:
+		if p.n(3) > 0 {
+			p.discard(&c)
+		}
 	case belay.ActionCancel:
 		c.Grace = within(time.Duration(p.n(3)) * time.Second)
 	}
 	p.operate(&Act{c})
+}
+
+// discard makes a retry discard a step, usually of an execution that has failed or was cancelled.
+func (p *player) discard(c *belay.Control) {
+	c.From = []string{"a", "b", "w"}[p.n(3)]
+	ended := p.where(func(e *Execution) bool {
+		return e.Checkpoints > 0 && e.Parent.IsZero() && (e.State == belay.Failed || e.State == belay.Cancelled)
+	})
+	if len(ended) > 0 {
+		c.Execution = ended[p.n(len(ended))].ID
+		c.From = recent(p, p.records[c.Execution].checkpoints).Key
+	}
 }
 
 // operate sends a command and remembers it for a repetition. Sometimes it sends the repetition of a

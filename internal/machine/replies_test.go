@@ -118,7 +118,8 @@ func (t *replyLog) answer(f *faults, before, after *keeper, latest map[belay.Exe
 	case *Schedule:
 		latest[c.Execution] = r.Execution.Token
 	case *Save:
-		if c.Consumes != 0 && !slices.ContainsFunc(after.records[c.Lease.Execution].signals, func(s *Signal) bool {
+		signals := after.records[c.Lease.Execution].signals
+		if c.Consumes != 0 && !r.Replayed && !slices.ContainsFunc(signals, func(s *Signal) bool {
 			return s.ConsumedBy == r.Seq
 		}) {
 			f.add("signals", "checkpoint %d of %s consumed a signal that does not name it", r.Seq, c.Lease.Execution)
@@ -162,6 +163,42 @@ func (t *replyLog) answer(f *faults, before, after *keeper, latest map[belay.Exe
 		// If the action had no effect, no row has its operation.
 		if seq := after.records[c.Execution].op(OpRef{c.Execution, c.Op}).Seq; seq != 0 || t.ops[c.Op] != 0 {
 			t.operation(f, seq, c.Op, r)
+		}
+		about := slices.DeleteFunc(slices.Clone(commands), func(other Command) bool {
+			return !slices.Contains(NeedOf([]Command{other}).Executions, c.Execution)
+		})
+		if c.From != "" && !r.Replayed && len(about) == 1 {
+			discarded(f, before.records[c.Execution], after.records[c.Execution], c.From)
+		}
+	}
+}
+
+// discarded checks that a retry from a step has discarded the step and all work after it, and nothing
+// else.
+func discarded(f *faults, before, after record, step string) {
+	is := Resume(after.history(), 0).Checkpoints
+	first := int64(0)
+	for _, k := range before.checkpoints {
+		if k.Key == step && k.Kind != belay.KindState && k.Seq > before.execution.BaseSeq && !k.Pruned {
+			first = k.Seq
+			break
+		}
+	}
+	for _, k := range newest(before.checkpoints, before.execution, first-1) {
+		if i := slices.IndexFunc(is, func(x belay.Checkpoint) bool { return x.Seq == k.Seq }); i < 0 {
+			f.add("discard", "checkpoint %d of %s was saved before %q and is discarded", k.Seq, k.Execution, step)
+		} else {
+			is = slices.Delete(is, i, i+1)
+		}
+	}
+	for _, k := range is {
+		f.add("discard", "checkpoint %d of %s was not saved before %q and is not discarded", k.Seq,
+			before.execution.ID, step)
+	}
+	for _, s := range Unconsumed(after.history(), 0) {
+		i := slices.IndexFunc(before.signals, func(x *Signal) bool { return x.Seq == s.Seq })
+		if i >= 0 && s.Seq > first && (before.signals[i].ConsumedBy != 0 || !s.Child.IsZero()) {
+			f.add("discard", "signal %d of %s came after %q and is not discarded", s.Seq, before.execution.ID, step)
 		}
 	}
 }

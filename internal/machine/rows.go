@@ -41,7 +41,9 @@ type Execution struct {
 	Token      belay.Token
 	Generation int
 	BaseSeq    int64 // checkpoints and signals up to this seq belong to an earlier input and are ignored
-	InputGen   int   // the generation in which the present input was given
+	// InputGen is the generation in which the present input was given or a part of the work was
+	// discarded. The ends of children of earlier generations are not delivered.
+	InputGen int
 
 	Worker  belay.WorkerID // the owner while scheduled or running
 	Secret  belay.Secret
@@ -282,20 +284,22 @@ type Checkpoint struct {
 	At        Time
 	Data      []byte
 	Cost      int64
-	Pruned    bool // the data was deleted because a newer checkpoint replaces it
+	Pruned    bool // the data was deleted because a newer checkpoint replaces it, or it was discarded
 }
 
 // Signal is a signal sent to an execution, or the notice that a child has ended.
 type Signal struct {
-	Execution  belay.ExecutionID
-	Seq        int64
-	Name       string
-	Child      belay.ExecutionID
-	Op         belay.OpID
-	OpSum      OpSum
-	Payload    []byte
-	At         Time
-	ConsumedBy int64 // seq of the checkpoint that consumed it
+	Execution belay.ExecutionID
+	Seq       int64
+	Name      string
+	Child     belay.ExecutionID
+	Op        belay.OpID
+	OpSum     OpSum
+	Payload   []byte
+	At        Time
+	// ConsumedBy is the seq of the checkpoint that consumed it, or, for the end of a child, of the
+	// action that discarded it.
+	ConsumedBy int64
 }
 
 // Deed is an action of an operator or of the system that no other row records.

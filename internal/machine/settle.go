@@ -259,8 +259,8 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 }
 
 // tellParent delivers the end of a child to its parent in the same commit. If the child was started
-// before the parent got its present input, its end is not delivered, because the parent must not
-// use its result.
+// before the parent got its present input or a part of its work was discarded, its end is not
+// delivered, because the parent must not use its result.
 func (w *world) tellParent(e *Execution) {
 	if e.Parent.IsZero() {
 		return

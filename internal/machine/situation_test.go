@@ -374,6 +374,11 @@ var situations = []situation{
 		x.running(belay.Policy{MaxAttempts: 1})
 		x.do(x.settle(x.lease, belay.OutcomeFailed, failing))
 	}},
+	{"failed/step", "left a dead letter, and has saved a step", func(x *subject) {
+		x.running(belay.Policy{MaxAttempts: 1})
+		x.do(x.save(x.lease, belay.KindStep, "key"))
+		x.do(x.settle(x.lease, belay.OutcomeFailed, failing))
+	}},
 	{"failed/no-letter", "left none", func(x *subject) {
 		x.running(belay.Policy{MaxAttempts: 1, NoDeadLetters: true})
 		x.do(x.settle(x.lease, belay.OutcomeFailed, failing))

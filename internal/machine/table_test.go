@@ -92,6 +92,9 @@ func tableCommands() []tableCommand {
 		{"requeue with a patch of the input", func(x *subject) Command {
 			return x.act(x.id, belay.ActionRequeue, func(c *belay.Control) { c.InputPatch = []byte(`{"n":3}`) })
 		}},
+		{"retry from a step", func(x *subject) Command {
+			return x.act(x.id, belay.ActionRetry, func(c *belay.Control) { c.From = "key" })
+		}},
 		{"discard its dead letter", func(x *subject) Command { return x.edit(belay.DeadLetterDiscard) }},
 		{"note on its dead letter", func(x *subject) Command { return x.edit(belay.DeadLetterNoted) }},
 		{"control explode", func(x *subject) Command { return x.act(x.id, "explode") }},

@@ -104,10 +104,14 @@ func Events(r *Record, after int64, limit int) []belay.Event {
 		runEvents(run, put)
 	}
 	for _, c := range r.Checkpoints {
-		put(belay.Event{
+		ev := belay.Event{
 			Seq: c.Seq, Kind: c.Kind.String(), At: c.At.Time(), Name: c.Key, Token: c.Token, Data: c.Data,
 			Pruned: c.Pruned,
-		})
+		}
+		if noState(c) {
+			ev.Text = "the state was discarded"
+		}
+		put(ev)
 	}
 	for _, s := range r.Signals {
 		ev := belay.Event{Seq: s.Seq, Kind: "signal", At: s.At.Time(), Name: s.Name, Data: s.Payload}

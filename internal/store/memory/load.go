@@ -108,6 +108,11 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 			rows.Checkpoints = append(rows.Checkpoints, copyCheckpoint(k, true))
 		}
 	}
+	for _, id := range unique(need.Mailboxes) {
+		for _, x := range s.of(id).signals {
+			rows.Signals = append(rows.Signals, copySignal(x, true))
+		}
+	}
 	s.loadObjects(rows, unique(need.Objects))
 	for _, id := range unique(need.LaneGates) {
 		if s.objects[machine.GateRef(id)] != nil {

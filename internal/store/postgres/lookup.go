@@ -19,6 +19,7 @@ func (t *tx) loadNamed(p *pipe, need machine.Need) {
 	t.loadDrops(p, unique(need.Drops))
 	t.loadSums(p, unique(need.Sums))
 	t.loadCheckpoints(p, unique(need.Checkpoints))
+	t.loadMailboxes(p, unique(need.Mailboxes))
 	t.loadObjects(p, unique(need.Objects))
 	t.findLaneGates(p, unique(need.LaneGates))
 }
@@ -155,4 +156,14 @@ func (t *tx) loadCheckpoints(p *pipe, all []belay.ExecutionID) {
 		return
 	}
 	idList(p.add(selectAllCheckpoints, into(table.Checkpoints, &t.rows.Checkpoints)), all)
+}
+
+var selectMailboxes = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" +
+	selectSignals +
+	" WHERE execution = u.id ORDER BY seq) s"
+
+func (t *tx) loadMailboxes(p *pipe, all []belay.ExecutionID) {
+	if len(all) > 0 {
+		idList(p.add(selectMailboxes, into(table.Signals, &t.rows.Signals)), all)
+	}
 }

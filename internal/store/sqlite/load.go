@@ -47,6 +47,7 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 		func() error { return t.loadDrops(rows, need.Drops) },
 		func() error { return t.loadSums(rows, need.Sums) },
 		func() error { return t.loadCheckpoints(rows, need.Checkpoints) },
+		func() error { return t.loadMailboxes(rows, need.Mailboxes) },
 		func() error { return t.loadObjects(rows, need) },
 	} {
 		if err := load(); err != nil {

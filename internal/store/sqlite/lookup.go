@@ -93,3 +93,9 @@ func (t *tx) loadCheckpoints(rows *machine.Rows, ids []belay.ExecutionID) error 
 		a.blob(id[:])
 	}, into(table.Checkpoints, &rows.Checkpoints))
 }
+
+func (t *tx) loadMailboxes(rows *machine.Rows, ids []belay.ExecutionID) error {
+	return forEach(t, ids, selectSignals+" WHERE execution = ? ORDER BY seq", func(a *args, id belay.ExecutionID) {
+		a.blob(id[:])
+	}, into(table.Signals, &rows.Signals))
+}

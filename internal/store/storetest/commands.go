@@ -387,8 +387,16 @@ func (w *walker) act() machine.Command {
 	if c.Action == belay.ActionRequeue || c.Action == belay.ActionFork && w.chance(2) {
 		c.Input = []byte(`{"again":true}`)
 	}
+	if c.Action == belay.ActionRetry && w.chance(2) {
+		c.From = one(w, "a", "b", "c")
+	}
 	if c.Action == belay.ActionFork {
-		c.Fork, c.UpTo = w.fresh(), int64(w.number(0, 6))
+		c.Fork = w.fresh()
+		if w.chance(2) {
+			c.UpTo = int64(w.number(0, 6))
+		} else {
+			c.At = one(w, "a", "b", "c")
+		}
 		if w.chance(8) {
 			c.Fork = w.execution(0)
 		}

@@ -1,11 +1,13 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 var loadCases = []testCase{
@@ -284,5 +286,37 @@ var loadCases = []testCase{
 			got = append(got, string(k.Data))
 		}
 		e.same("data, the pruned state's gone", []string{"", `2`, `3`}, got)
+	}},
+	{"a retry from a step discards its result and all later ones, and gives back an earlier signal", func(e *env) {
+		worker := e.open()
+		l, other := e.run(worker, 1), e.run(worker, 2)
+		e.save(l, belay.KindStep, "a", `1`)
+		early := e.signal(l.Execution, "early")
+		e.save(l, belay.KindStep, "b", `2`)
+		for i, seq := range []int64{early, e.signal(l.Execution, "late")} {
+			e.ok(&machine.Save{Save: belay.Save{
+				Lease: l, Op: e.id(), Kind: belay.KindWait, Key: fmt.Sprint("w", i), Data: []byte(`3`), Consumes: seq,
+			}})
+		}
+		e.save(l, belay.KindState, "s", `4`)
+		e.signal(other.Execution, "s")
+		e.settle(l, belay.OutcomeFailed)
+		var got []string
+		for _, x := range e.rows(machine.Need{Mailboxes: []belay.ExecutionID{l.Execution, l.Execution}}).Signals {
+			got = append(got, x.Name)
+		}
+		e.same("the signals of the execution, in order", []string{"early", "late"}, got)
+		e.ok(&machine.Act{Control: belay.Control{
+			Execution: l.Execution, Action: belay.ActionRetry, From: "b", Op: e.id(),
+		}})
+		got = nil
+		left := machine.Resume(e.read(store.Read{Execution: l.Execution, Resume: true}), e.now())
+		for _, k := range left.Checkpoints {
+			got = append(got, string(k.Data))
+		}
+		for _, x := range left.Signals {
+			got = append(got, x.Name)
+		}
+		e.same("what the next run gets", []string{`1`, "early"}, got)
 	}},
 }

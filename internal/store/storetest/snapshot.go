@@ -104,6 +104,7 @@ func everything(need *machine.Need, rec *machine.Record) {
 	need.Owners = append(need.Owners, id)
 	need.Specs = append(need.Specs, id)
 	need.Checkpoints = append(need.Checkpoints, id)
+	need.Mailboxes = append(need.Mailboxes, id)
 	for _, r := range rec.Runs {
 		need.Runs = append(need.Runs, belay.RunID{Execution: id, Token: r.Token})
 	}

@@ -229,9 +229,10 @@ func (s *Story) when(ev *belay.Event) time.Time {
 	return ev.At
 }
 
-// IsSave reports whether the event is a checkpoint.
+// IsSave reports whether the event is a checkpoint. An event of the kind state without a name is none:
+// it says that a retry from a step has discarded the state.
 func IsSave(ev *belay.Event) bool {
-	return ev.Kind == "step" || ev.Kind == "state" || ev.Kind == "wait"
+	return ev.Kind == "step" || ev.Kind == "state" && ev.Name != "" || ev.Kind == "wait"
 }
 
 func begins(ev *belay.Event) bool { return ev.Kind == "scheduled" || ev.Kind == "started" }
