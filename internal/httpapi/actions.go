@@ -26,11 +26,13 @@ func (a *api) actions() {
 			"The owner of a running execution gives it back at the next safe point."},
 		{belay.ActionResume, "Continue a paused execution", ""},
 		{belay.ActionRetry, "Run a failed or cancelled execution again",
-			"Finished steps keep their results, unless the body has another input: then the action is a requeue."},
+			"Finished steps keep their results: all of them, or with from those before the named step. With another " +
+				"input the action is a requeue."},
 		{belay.ActionRequeue, "Run a failed or cancelled execution again with another input",
 			"All steps run again."},
 		{belay.ActionFork, "Begin a new execution from a step of this one",
-			"The header Location is the path of the new execution."},
+			"The new execution begins with the results of this one: all of them, or with at those before the named " +
+				"step. It has no signals. The header Location is its path."},
 		{belay.ActionQuarantine, "Give an execution up",
 			"It fails at once, with an open dead letter of the reason manual. The owner's next write is refused."},
 		{belay.ActionPreempt, "Ask the owner to yield", "The owner gives the execution back at the next safe point."},
@@ -69,7 +71,7 @@ func (a *api) act(ctx context.Context, action belay.Action, in *actRequest) (*ex
 	c := belay.Control{
 		Execution: in.ID, Action: action, Actor: callerOf(ctx).actor(body.Actor), Reason: body.Reason,
 		Op:    wire.OpOf(in.Key),
-		Grace: grace, Input: body.Input, UpTo: body.UpTo, Fork: body.Fork,
+		Grace: grace, Input: body.Input, From: body.From, At: body.At, UpTo: body.UpTo, Fork: body.Fork,
 		InputPatch: body.InputPatch, Generation: body.Generation,
 	}
 	if action == belay.ActionRetry && len(body.Input)+len(body.InputPatch) > 0 {

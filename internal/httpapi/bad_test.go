@@ -23,7 +23,7 @@ import (
 // corpusSize is the number of bad requests. They are generated from the routes and fields of the
 // API, so a change of the API also changes this number; the test fails if the number is wrong, for
 // example because requests are no longer generated.
-const corpusSize = 6952
+const corpusSize = 7179
 
 // Every bad request is refused in less than a second, with a problem and a status 4xx. No handler
 // panics, and the memory of the server does not grow.
@@ -204,6 +204,7 @@ func (s *server) target() target {
 			{"POST", path + "/signal", `{"name": "go", "payload": {"n": 1}}`},
 			{"POST", path + "/cancel", `{"reason": "why", "actor": "me", "grace": "1s"}`},
 			{"POST", path + "/fork", `{"up_to": 1, "reason": "why"}`},
+			{"POST", path + "/retry", `{"from": "a step", "reason": "why"}`},
 			{"POST", path + "/lock", `{"owner": "me", "ttl": "30s", "reopen": false}`},
 			{"POST", mine.path + "/lock/steal", `{"reason": "why", "actor": "me"}`},
 			{"POST", mine.lock + "/release", `{"outcome": "complete", "output": {"n": 1}}`},

@@ -44,7 +44,8 @@ func TestAKeyStandsForOneOperation(t *testing.T) {
 		{"POST", path + "/resume", ``},
 	})
 	check(write{"POST", path + "/fork", `{}`}, []write{
-		{"POST", path + "/fork", `{"up_to": 1}`}, {"POST", path + "/cancel", ``},
+		{"POST", path + "/fork", `{"up_to": 1}`}, {"POST", path + "/fork", `{"at": "a step"}`},
+		{"POST", path + "/cancel", ``},
 	})
 	var x belay.Execution
 	s.want(http.StatusOK, &x, http.MethodGet, path, "")

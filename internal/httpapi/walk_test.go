@@ -120,8 +120,10 @@ func (w *walker) executions() {
 	w.step(200, "POST", path+"/cancel", ``)
 	w.step(200, "POST", path+"/requeue", `{"input": {"b": 1}}`)
 	w.step(200, "POST", path+"/cancel", ``)
+	w.step(422, "POST", path+"/retry", `{"from": "a step"}`)
 	w.step(200, "POST", path+"/retry", `{"input": 7}`)
 	w.step(201, "POST", path+"/fork", `{"up_to": 1}`)
+	w.step(422, "POST", path+"/fork", `{"at": "a step"}`)
 	w.step(200, "GET", "/v1/runs?execution="+strings.TrimPrefix(path, "/v1/executions/"), "")
 	w.step(400, "GET", "/v1/runs", "")
 }

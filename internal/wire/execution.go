@@ -80,6 +80,8 @@ type Act struct {
 	Actor string            `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
 	Grace belay.Duration    `json:"grace,omitempty" doc:"cancel: how long the run may take to end by itself."`
 	Input json.RawMessage   `json:"input,omitempty" doc:"retry, fork: another input; then all steps run again."`
+	From  string            `json:"from,omitempty" maxLength:"200" doc:"retry: the results of the step or wait with this name, and all results that were saved after it, are discarded; this work is done again."`
+	At    string            `json:"at,omitempty" maxLength:"200" doc:"fork, without up_to: the fork keeps the results that were saved before the step or wait with this name."`
 	UpTo  int64             `json:"up_to,omitempty" minimum:"0" doc:"fork: the last seq whose checkpoints the fork keeps; 0 keeps all."`
 	Fork  belay.ExecutionID `json:"fork,omitzero" doc:"fork: the id of the new execution."`
 	// InputPatch and Generation are for a retry and a requeue.
