@@ -122,6 +122,9 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	ask("preempt", id, "--reason", hostileText)
 	ask("quarantine", hostileText, "--reason", hostileText)
 	ask("cancel", id, "--reason", hostileText)
+	ask("retry", id, "--from", hostileText)
+	ask("retry", id, "--from", strings.ReplaceAll(hostileText, "\x1b", ""))
+	ask("fork", id, "--at", hostileText)
 	ask("pause", hostileText)
 	ask("resume", hostileText)
 	ask("pause", "--queue", hostileText, "--reason", hostileText)
@@ -153,6 +156,8 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	see(p.belay("__complete", "get", ""))
 	see(p.belay("__complete", "gates", "get", ""))
 	see(p.belay("__complete", "dead", "get", ""))
+	see(p.belay("__complete", "retry", id, "--from", ""))
+	see(p.belay("__complete", "fork", id, "--at", ""))
 	see(p.belay("__complete", "workers", "drain", ""))
 	see(p.belay("__complete", "keys", "revoke", ""))
 	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(p.belay("--help").want(0).out,

@@ -57,19 +57,76 @@ func (a *app) resumeCommand() *cobra.Command {
 }
 
 func (a *app) retryCommand() *cobra.Command {
-	var input string
+	var input, from string
 	c := a.actionCommand("retry", "Run a failed or cancelled execution again",
 		"Run a failed or cancelled execution again under the same id. Steps that have finished do not run\n"+
 			"again. With --input the execution starts over with another input, and all steps run again; the\n"+
-			"history calls this a requeue.",
+			"history calls this a requeue.\n\n"+
+			"With --from the results of the named step or wait, and all results that were saved after it, are\n"+
+			"discarded, and this work is done again. A wait that is discarded asks again: send its signal\n"+
+			"again. Steps of branches and with keys have names like branch/step[key]; belay get ID shows them.\n\n"+
+			"  belay retry ID --from approved --reason 'the answer had the wrong type'",
 		func(c *belay.Control) {
-			c.Action = belay.ActionRetry
+			c.Action, c.From = belay.ActionRetry, from
 			if input != "" {
 				c.Action, c.Input = belay.ActionRequeue, json.RawMessage(input)
 			}
 		})
 	c.Flags().StringVar(&input, "input", "", "start over with another input, as `JSON`; all steps run again")
+	c.Flags().StringVar(&from, "from", "", "run this `step` or wait again, and all work that was saved after it")
+	_ = c.RegisterFlagCompletionFunc("from", a.completeSteps)
 	return c
+}
+
+func (a *app) forkCommand() *cobra.Command {
+	var input, at string
+	c := a.actionCommand("fork", "Begin a new execution with the results of another one",
+		"Begin a new execution with the input of another execution and the results of its finished steps,\n"+
+			"and print its id. The other execution does not change, in whatever state it is. The new one has\n"+
+			"no signals and no idempotency key.\n\n"+
+			"With --at the new execution has only the results that were saved before the named step or wait.\n"+
+			"Steps of branches and with keys have names like branch/step[key]; belay get ID shows them.\n\n"+
+			"  belay fork ID --at draft",
+		func(c *belay.Control) {
+			c.Action, c.At, c.Input = belay.ActionFork, at, json.RawMessage(input)
+		})
+	c.Flags().StringVar(&at, "at", "", "begin at this `step` or wait, without results that were saved later")
+	c.Flags().StringVar(&input, "input", "", "the input of the new execution, as `JSON`; without it, the same input")
+	_ = c.RegisterFlagCompletionFunc("at", a.completeSteps)
+	return c
+}
+
+// completeSteps completes the names of the steps and waits that an execution has saved, the newest
+// first.
+func (a *app) completeSteps(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	const none = cobra.ShellCompDirectiveNoFileComp
+	if len(args) != 1 {
+		return nil, none
+	}
+	id, err := a.executionID(c.Context(), args[0])
+	if err != nil {
+		return nil, none
+	}
+	var steps []string
+	err = a.reading(c.Context(), func(r reader) error {
+		x, err := r.Execution(c.Context(), id)
+		if err != nil {
+			return err
+		}
+		events, err := r.Events(c.Context(), belay.EventQuery{Execution: id, After: max(0, x.Seq-1000)})
+		for i := range events {
+			ev := &events[len(events)-1-i]
+			isStep := ev.Kind == belay.KindStep.String() || ev.Kind == belay.KindWait.String()
+			if name := ev.Name + "\t" + ev.Kind; isStep && !ev.Pruned && !slices.Contains(steps, name) {
+				steps = append(steps, name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, none
+	}
+	return steps, none | cobra.ShellCompDirectiveKeepOrder
 }
 
 // actionCommand makes a command that applies one action to one execution.

@@ -160,7 +160,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(),
 		a.explainCommand(),
-		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.signalCommand(),
+		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.forkCommand(), a.signalCommand(),
 		a.preemptCommand(), a.quarantineCommand(), a.deadCommand(), a.bulkCommand(),
 		a.lockCommand(), a.gatesCommand(), a.limitsCommand(), a.ratesCommand(), a.breakersCommand(),
 		a.workersCommand(), a.workspacesCommand(), a.demoCommand(), a.serveCommand(),
