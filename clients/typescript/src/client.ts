@@ -209,9 +209,20 @@ export class Belay {
     return answer(this.api.POST("/v1/executions/{id}/resume", { params: { path: { id }, header: once() }, body: why }));
   }
 
-  /** retry runs a failed or cancelled execution again; it keeps the finished steps. */
-  retry(id: string, why: Why = {}): Promise<Execution> {
+  /**
+   * retry runs a failed or cancelled execution again; it keeps the finished steps. With from it discards the results of
+   * the named step or wait and all results that were saved after it. A wait that is discarded waits for another signal.
+   */
+  retry(id: string, why: Why & { from?: string } = {}): Promise<Execution> {
     return answer(this.api.POST("/v1/executions/{id}/retry", { params: { path: { id }, header: once() }, body: why }));
+  }
+
+  /**
+   * fork begins a new execution with the results of another one: all of them, or with at those that were saved before
+   * the named step or wait, or with up_to those up to an event. The new execution has no signals.
+   */
+  fork(id: string, o: Why & { at?: string; up_to?: number; input?: unknown } = {}): Promise<Execution> {
+    return answer(this.api.POST("/v1/executions/{id}/fork", { params: { path: { id }, header: once() }, body: o }));
   }
 
   /**

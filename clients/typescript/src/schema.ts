@@ -576,7 +576,7 @@ export interface paths {
         put?: never;
         /**
          * Begin a new execution from a step of this one
-         * @description The header Location is the path of the new execution.
+         * @description The new execution begins with the results of this one: all of them, or with at those before the named step. It has no signals. The header Location is its path.
          */
         post: operations["fork"];
         delete?: never;
@@ -810,7 +810,7 @@ export interface paths {
         put?: never;
         /**
          * Run a failed or cancelled execution again
-         * @description Finished steps keep their results, unless the body has another input: then the action is a requeue.
+         * @description Finished steps keep their results: all of them, or with from those before the named step. With another input the action is a requeue.
          */
         post: operations["retry"];
         delete?: never;
@@ -1473,8 +1473,12 @@ export interface components {
         Act: {
             /** @description The name of the actor, if the request needs no key. */
             actor?: string;
+            /** @description fork, without up_to: the fork keeps the results that were saved before the step or wait with this name. */
+            at?: string;
             /** @description fork: the id of the new execution. */
             fork?: string;
+            /** @description retry: the results of the step or wait with this name, and all results that were saved after it, are discarded; this work is done again. */
+            from?: string;
             /**
              * Format: int64
              * @description retry, requeue: the generation whose failure the caller has seen; if it was reopened or resolved since, the action is refused.

@@ -10,7 +10,7 @@ import type { Run } from "./worker/run.js";
 import { isUnknown, Session, type Host, type Log } from "./worker/session.js";
 
 export { Cancelled, permanent, RunError, Stopping, TimedOut, WaitTimeout, Yield } from "./worker/error.js";
-export type { Retry, Run, StepOptions } from "./worker/run.js";
+export type { Retry, Run, SignalOptions, StepOptions } from "./worker/run.js";
 export type { Log } from "./worker/session.js";
 
 export interface WorkerOptions {

@@ -6,7 +6,7 @@ import type { components } from "../schema.js";
 import { after, backoff, milliseconds, pause } from "../time.js";
 import { Cancelled, permanent, refused, RunError, Stopping, TimedOut, WaitTimeout, Yield } from "./error.js";
 import { copy, mostText, outcomeOf, type Returned, type Settle } from "./outcome.js";
-import type { Run, StepOptions } from "./run.js";
+import { parserOf, type Run, type SignalOptions, type StepOptions } from "./run.js";
 import { blame, type Circuit, circuitOf } from "./target.js";
 import { clip, Waits, type Wait } from "./waits.js";
 
@@ -41,6 +41,8 @@ interface Name {
 interface Waited {
   sleep?: string;
   timeout?: string;
+  /** The wait has consumed a signal with a wrong payload; the next run waits anew, for the whole timeout. */
+  refused?: boolean;
   ended?: "signal" | "timeout";
   payload?: unknown;
 }
@@ -377,14 +379,15 @@ export class Attempt implements Run {
     });
   }
 
-  waitSignal<T>(signal: string, o: { key?: string; timeoutMs?: number } = {}): Promise<T> {
+  waitSignal<T>(signal: string, o: SignalOptions<T> = {}): Promise<T> {
     const key = o.key ?? signal;
     const timeout = new WaitTimeout(`the signal ${JSON.stringify(signal)} did not come in time`);
     return this.#begun(async () => {
       if (o.timeoutMs !== undefined) checkTime("waitSignal", o.timeoutMs);
       const name = this.#use("wait", key);
       const saved = name.data as Waited | undefined;
-      if (saved?.ended === "signal") return saved.payload as T;
+      const parse = parserOf(signal, o);
+      if (saved?.ended === "signal") return parse(saved.payload);
       if (saved?.ended === "timeout") throw timeout;
       this.#pass();
       const wants = (s: Schemas["Signal"]) => s.name === signal && s.child === undefined;
@@ -397,9 +400,19 @@ export class Attempt implements Run {
         await this.#saveWait(key, { timeout: `${Math.ceil(o.timeoutMs ?? 0)}ms`, ended: "timeout" });
         throw timeout;
       }
+      let value: T;
+      try {
+        value = parse(taken.payload);
+      } catch (wrong) {
+        // A worker of an older version does not know refused, and counts the timeout from now on.
+        const timeout = o.timeoutMs === undefined ? {} : { timeout: `${Math.ceil(o.timeoutMs)}ms` };
+        await this.#saveWait(key, { refused: true, ...timeout }, taken.seq);
+        this.#names.set(key, { kind: "wait", data: { refused: true } satisfies Waited, ageMs: 0, used: false });
+        throw wrong;
+      }
       const payload = taken.payload === undefined ? {} : { payload: taken.payload };
       await this.#saveWait(key, { ended: "signal", ...payload }, taken.seq);
-      return taken.payload as T;
+      return value;
     });
   }
 
@@ -413,7 +426,7 @@ export class Attempt implements Run {
     timeoutMs?: number,
   ): Promise<number | undefined> {
     if (timeoutMs === undefined) return undefined;
-    const before = milliseconds(saved?.timeout ?? "");
+    const before = saved?.refused === true ? undefined : milliseconds(saved?.timeout ?? "");
     if (before !== undefined) return this.#began + before - name.ageMs;
     await this.#saveWait(key, { timeout: `${Math.ceil(timeoutMs)}ms` });
     return performance.now() + timeoutMs;

@@ -1,4 +1,5 @@
 import type { components } from "../schema.js";
+import { RunError } from "./error.js";
 
 /** Retry configures how often and after which delay a step is tried again within its run. */
 export interface Retry {
@@ -7,6 +8,33 @@ export interface Retry {
   /** The delay after the first failure, which doubles up to capMs. */
   baseMs: number;
   capMs?: number;
+}
+
+/** SignalOptions configures a wait for a signal. */
+export interface SignalOptions<T> {
+  /** The key of the wait; without it, the name of the signal. */
+  key?: string;
+  timeoutMs?: number;
+  /**
+   * Checks the payload of the signal and returns the result of the wait. If parse throws, the signal is consumed and
+   * waitSignal throws a permanent RunError. Its result is not saved: the next call for this wait, in the same run or
+   * after a retry by an operator, waits for another signal, with the whole timeout.
+   */
+  parse?: (payload: unknown) => T;
+}
+
+/** parserOf returns the function that checks the payload of a signal. Its errors are permanent. */
+export function parserOf<T>(signal: string, o: SignalOptions<T>): (payload: unknown) => T {
+  return (payload) => {
+    if (o.parse === undefined) return payload as T;
+    try {
+      return o.parse(payload);
+    } catch (cause) {
+      const why = cause instanceof Error ? cause.message : String(cause);
+      const text = `signal ${JSON.stringify(signal)}: the payload has the wrong type: ${why}`;
+      throw new RunError(`${text}; a retry waits for another signal`, { permanent: true, cause });
+    }
+  };
 }
 
 /** StepOptions configures a step. */
@@ -71,7 +99,7 @@ export interface Run {
    * the function is called again when the signal comes. With timeoutMs it throws WaitTimeout once this time has passed
    * since the first run of the execution called it. The key is the name of the signal, unless o has another one.
    */
-  waitSignal<T = unknown>(name: string, o?: { key?: string; timeoutMs?: number }): Promise<T>;
+  waitSignal<T = unknown>(name: string, o?: SignalOptions<T>): Promise<T>;
 
   /**
    * guard throws if the lease is lost, or if no heartbeat was answered for so long that another worker may get the

@@ -1,0 +1,56 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Belay, BelayError } from "belay-client";
+import { Worker } from "belay-client/worker";
+import { start } from "./kit.js";
+
+const refused = (code: string, text: string) => (e: unknown) =>
+  e instanceof BelayError && e.code === code && e.message.includes(text);
+
+const consent = (payload: unknown): string => {
+  if (payload instanceof Object && "by" in payload && typeof payload.by === "string") return payload.by;
+  throw new Error("it names no person");
+};
+
+test("a wait that got a wrong payload asks again after a retry, and a saved answer is discarded", async (t) => {
+  const { url } = await start(t);
+  const belay = new Belay({ url });
+  const ran = { reserve: 0, ship: 0 };
+  const worker = new Worker(belay);
+  worker.register("order", async (_, run) => {
+    await run.step("reserve", () => ++ran.reserve);
+    const by = await run.waitSignal("approved", { timeoutMs: 86_400_000, parse: consent });
+    await run.step("ship", () => ++ran.ship);
+    return by;
+  });
+  const running = worker.run();
+  t.after(async () => {
+    worker.stop();
+    await running;
+  });
+  const { id } = await belay.submit("order", { max_attempts: 1 });
+  await belay.signal(id, "approved", "yes");
+  const failed = await belay.result(id);
+  assert.equal(failed.state, "failed");
+  assert.match(failed.error!.message, /signal "approved": the payload has the wrong type: it names no person/);
+  await belay.retry(id);
+  await belay.signal(id, "approved", { by: "ann" });
+  assert.equal((await belay.result(id)).output, "ann");
+  assert.deepEqual(ran, { reserve: 1, ship: 1 });
+
+  await assert.rejects(belay.retry(id, { from: "approved" }), refused("conflict", "only a failed"));
+  await assert.rejects(belay.fork(id, { at: "pay" }), refused("invalid", '"reserve", "approved", "ship"'));
+  const fork = await belay.fork(id, { at: "approved", reason: "ask bert" });
+  assert.notEqual(fork.id, id);
+  await belay.signal(fork.id, "approved", { by: "bert" });
+  assert.equal((await belay.result(fork.id)).output, "bert");
+  assert.deepEqual(ran, { reserve: 1, ship: 2 });
+
+  const other = await belay.submit("order", { max_attempts: 1 });
+  await belay.signal(other.id, "approved", 17);
+  await belay.result(other.id);
+  await belay.retry(other.id, { from: "reserve" });
+  await belay.signal(other.id, "approved", { by: "carl" });
+  assert.equal((await belay.result(other.id)).output, "carl");
+  assert.deepEqual(ran, { reserve: 3, ship: 3 });
+});
