@@ -49,6 +49,8 @@ type Client interface {
 	// Runs reads the runs (attempts) of an execution, the newest first, 200 at most. It returns
 	// CodeNotFound if no execution has the id.
 	Runs(ctx context.Context, id ExecutionID) ([]RunRecord, error)
+	// ListRuns lists the runs of all executions that have started, the run that started last first.
+	ListRuns(ctx context.Context, f RunFilter) (RunPage, error)
 	// Explain gives the reason for the current state of an execution, in sentences.
 	Explain(ctx context.Context, id ExecutionID) (Explanation, error)
 	// Chunks reads a log or artifact.

@@ -77,6 +77,7 @@ type Holder struct {
 type RunRecord struct {
 	ID         RunID           `json:"id"`
 	Execution  ExecutionID     `json:"execution"`
+	Workflow   string          `json:"workflow"`
 	Token      Token           `json:"token"`
 	Worker     WorkerID        `json:"worker"`
 	Attempt    int             `json:"attempt"`
@@ -90,4 +91,30 @@ type RunRecord struct {
 	// InputsHash and ConfigHash are those of the execution; see [Execution].
 	InputsHash string `json:"inputs_hash,omitempty"`
 	ConfigHash string `json:"config_hash,omitempty"`
+}
+
+// RunFilter selects runs of all executions. Empty fields select all.
+type RunFilter struct {
+	Worker   WorkerID
+	Workflow string
+	// Outcome selects the runs that ended with an outcome, and Running the runs that have not ended.
+	// At most one of them is set.
+	Outcome Outcome
+	Running bool
+	// Since and Until bound the time at which the run started, by the store's clock:
+	// Since ≤ StartedAt < Until.
+	Since, Until time.Time
+	// Cursor is the Next of the previous page, empty for the first page.
+	Cursor string
+	// Limit is the largest number of runs on the page: 100 if it is 0, and never more than 1,000.
+	Limit int
+}
+
+// RunPage is one page of a list of runs, the run that started last first.
+type RunPage struct {
+	// Runs are without their outputs and without the stacks of their errors.
+	Runs []RunRecord `json:"runs"`
+	// Next is the Cursor for the next page, empty on the last page. A page may have fewer runs than the
+	// limit, or none, although further pages have some: one call examines 10,000 runs at most.
+	Next string `json:"next,omitempty"`
 }

@@ -48,12 +48,28 @@ func checkLetters(f belay.DeadLetterFilter) error {
 	case f.Reason != "" && !slices.Contains(belay.DeadLetterReasons, f.Reason):
 		return bad("there is no reason %q; it can be %s", f.Reason, strings.Join(belay.DeadLetterReasons, ", "))
 	}
-	for _, s := range []string{f.Workflow, f.Fingerprint, f.Text} {
+	return checkTexts(op, f.Workflow, f.Fingerprint, f.Text)
+}
+
+// checkTexts refuses texts of a filter that no name can have, with the same code as a Backend without a
+// server.
+func checkTexts(op string, all ...string) error {
+	for _, s := range all {
 		if len(s) > belay.MaxName || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
-			return bad("%q is no text of at most %d bytes without control characters", s, belay.MaxName)
+			return &belay.Error{Code: belay.CodeInvalid, Op: op, Message: fmt.Sprintf(
+				"%q is no text of at most %d bytes without control characters", s, belay.MaxName)}
 		}
 	}
 	return nil
+}
+
+// between adds the bounds of a time to a query.
+func between(q url.Values, since, until time.Time) {
+	for name, t := range map[string]time.Time{"since": since, "until": until} {
+		if !t.IsZero() {
+			set(q, name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
 }
 
 func letterQuery(f belay.DeadLetterFilter) (url.Values, error) {
@@ -73,11 +89,7 @@ func letterQuery(f belay.DeadLetterFilter) (url.Values, error) {
 		}
 		set(q, "class", string(class))
 	}
-	for name, t := range map[string]time.Time{"since": f.Since, "until": f.Until} {
-		if !t.IsZero() {
-			set(q, name, t.UTC().Format(time.RFC3339Nano))
-		}
-	}
+	between(q, f.Since, f.Until)
 	return q, nil
 }
 

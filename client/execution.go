@@ -145,8 +145,35 @@ func (c *Client) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 
 // Runs reads the runs (attempts) of an execution.
 func (c *Client) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
-	reply, err := get[wire.Runs](ctx, c, "runs of "+id.String(), "/v1/runs", url.Values{"execution": {id.String()}})
+	reply, err := get[belay.RunPage](ctx, c, "runs of "+id.String(), "/v1/runs", url.Values{"execution": {id.String()}})
 	return reply.Runs, err
+}
+
+// ListRuns lists the runs of all executions, the run that started last first.
+func (c *Client) ListRuns(ctx context.Context, f belay.RunFilter) (belay.RunPage, error) {
+	const op = "list runs"
+	q := url.Values{}
+	switch {
+	case f.Running && f.Outcome != 0, f.Outcome > belay.OutcomeCancelled:
+		return belay.RunPage{}, &belay.Error{
+			Code: belay.CodeInvalid, Op: op, Message: "give one outcome, or Running for runs that have not ended",
+		}
+	case f.Running:
+		q.Set("outcome", "running")
+	case f.Outcome != 0:
+		q.Set("outcome", f.Outcome.String())
+	}
+	if !f.Worker.IsZero() {
+		q.Set("worker", f.Worker.String())
+	}
+	if err := checkTexts(op, f.Workflow); err != nil {
+		return belay.RunPage{}, err
+	}
+	set(q, "workflow", f.Workflow)
+	between(q, f.Since, f.Until)
+	set(q, "cursor", f.Cursor)
+	number(q, "limit", int64(min(max(f.Limit, 0), 1000)))
+	return get[belay.RunPage](ctx, c, op, "/v1/runs", q)
 }
 
 // Explain gives the reason for the current state of an execution.

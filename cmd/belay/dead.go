@@ -75,21 +75,25 @@ func (f *letterFlags) filter(now time.Time) (_ belay.DeadLetterFilter, err error
 				"circuit_open", quoted(f.class))
 		}
 	}
-	for _, t := range []struct {
-		name, text string
-		to         *time.Time
-	}{{"since", f.since, &f.Since}, {"until", f.until, &f.Until}} {
-		if t.text == "" {
-			continue
-		}
-		if d, err := time.ParseDuration(t.text); err == nil {
-			*t.to = now.Add(-d)
-		} else if *t.to, err = time.Parse(time.RFC3339, t.text); err != nil {
-			return f.DeadLetterFilter, usage("--%s is %s; write a time like 2026-11-20T08:00:00Z or a duration like "+
-				"2h", t.name, quoted(t.text))
-		}
+	if f.Since, err = timeFlag("since", f.since, now); err == nil {
+		f.Until, err = timeFlag("until", f.until, now)
 	}
-	return f.DeadLetterFilter, nil
+	return f.DeadLetterFilter, err
+}
+
+// timeFlag reads a time, or a duration before now; an empty text is the zero time.
+func timeFlag(name, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, usage("--%s is %s; write a time like 2026-11-20T08:00:00Z or a duration like 2h", name, quoted(text))
+	}
+	return t, nil
 }
 
 func (a *app) deadLsCommand() *cobra.Command {

@@ -159,7 +159,7 @@ func (a *app) root() *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
 		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(),
-		a.explainCommand(),
+		a.explainCommand(), a.runsCommand(),
 		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.forkCommand(), a.signalCommand(),
 		a.preemptCommand(), a.quarantineCommand(), a.deadCommand(), a.bulkCommand(),
 		a.lockCommand(), a.gatesCommand(), a.limitsCommand(), a.ratesCommand(), a.breakersCommand(),

@@ -39,6 +39,11 @@ func (b *Backend) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRe
 	return pass(ctx, b, belay.Backend.Runs, id)
 }
 
+// ListRuns lists runs of all executions.
+func (b *Backend) ListRuns(ctx context.Context, f belay.RunFilter) (belay.RunPage, error) {
+	return pass(ctx, b, belay.Backend.ListRuns, f)
+}
+
 // Explain says why an execution is in its state.
 func (b *Backend) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
 	return pass(ctx, b, belay.Backend.Explain, id)

@@ -62,7 +62,7 @@ func (r *Reader) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRec
 	slices.Reverse(rec.Runs)
 	out := make([]belay.RunRecord, len(rec.Runs))
 	for i, run := range rec.Runs {
-		out[i] = machine.RunView(run)
+		out[i] = machine.RunView(run, rec.Execution.Workflow)
 		out[i].InputsHash, out[i].ConfigHash = rec.Hashes(run.Generation)
 	}
 	return out, nil

@@ -311,7 +311,10 @@ func badParameters(t target) []bad {
 		"cursor=%00", "label=x", "label==x", "label=a=1&label=a=2",
 		"workflow="+strings.Repeat("w", 201), "queue="+strings.Repeat("q", 201), "key="+strings.Repeat("k", 201),
 		strings.Repeat("label=a%3Db&", 40)+"zz=1")
-	get("/v1/runs", "", "execution=x", "execution=run_1", "execution=", "run=1")
+	get("/v1/runs", append(numbers("limit", true), "execution=x", "execution=run_1", "run=1", "outcome=x",
+		"outcome=RUNNING", "worker=x", "worker=ex_0000000000000000000000000z", "since=x", "until=1",
+		"cursor="+strings.Repeat("1", 101), "workflow="+strings.Repeat("w", 201), "workflow=%00",
+		"execution=ex_0000000000000000000000000z&limit=1")...)
 	var execution string
 	for _, g := range t.queries {
 		if strings.HasSuffix(g.path, "/history") {

@@ -4,13 +4,32 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/wire"
 )
 
 type runsRequest struct {
-	Execution belay.ExecutionID `query:"execution" required:"true" doc:"The execution whose attempts are listed."`
+	Execution belay.ExecutionID `query:"execution" doc:"Only the attempts at this execution, 200 at most, with their outputs. It goes with no other parameter."`
+	Worker    belay.WorkerID    `query:"worker" doc:"Only runs of this worker."`
+	Workflow  string            `query:"workflow" maxLength:"200" doc:"Only runs of executions of this workflow."`
+	Outcome   string            `query:"outcome" enum:"running,succeeded,failed,timed_out,lost,suspended,preempted,released,cancelled" doc:"Only runs that ended in this way; running selects the runs that have not ended."`
+	Since     time.Time         `query:"since" doc:"Only runs that started at this time or later, by the store's clock."`
+	Until     time.Time         `query:"until" doc:"Only runs that started before this time, by the store's clock."`
+	Cursor    string            `query:"cursor" maxLength:"100" doc:"The field next of the previous page."`
+	Limit     int               `query:"limit" minimum:"1" maximum:"1000" doc:"100, unless said otherwise."`
+}
+
+func (in *runsRequest) filter() (belay.RunFilter, error) {
+	f := belay.RunFilter{
+		Worker: in.Worker, Workflow: in.Workflow, Running: in.Outcome == "running", Since: in.Since, Until: in.Until,
+		Cursor: in.Cursor, Limit: in.Limit,
+	}
+	if in.Outcome == "" || f.Running {
+		return f, nil
+	}
+	return f, f.Outcome.UnmarshalText([]byte(in.Outcome))
 }
 
 type runAt struct {
@@ -37,15 +56,12 @@ func (a *api) runs() {
 	read := []belay.Scope{belay.ScopeRead}
 	add(a, route{
 		id: "listRuns", method: http.MethodGet, path: "/v1/runs", tag: "runs",
-		summary: "List the attempts at an execution, the newest first",
-		scopes:  read, errors: []int{http.StatusNotFound},
-	}, func(ctx context.Context, in *runsRequest) (*struct{ Body wire.Runs }, error) {
-		list, err := a.b.Runs(ctx, in.Execution)
-		if list == nil {
-			list = []belay.RunRecord{}
-		}
-		return &struct{ Body wire.Runs }{wire.Runs{Runs: list}}, err
-	})
+		summary: "List runs, the run that started last first",
+		doc: "Runs of all executions that have started, without outputs and stacks; or the attempts at one execution. A " +
+			"page may have fewer runs than the limit, or none, although further pages have some: the server examines " +
+			"10,000 for one page at most.",
+		scopes: read, errors: []int{http.StatusNotFound, http.StatusUnprocessableEntity},
+	}, a.listRuns)
 	add(a, route{
 		id: "getRun", method: http.MethodGet, path: "/v1/runs/{id}", tag: "runs", summary: "Read one attempt",
 		scopes: read,
@@ -83,6 +99,24 @@ func (a *api) runs() {
 		"breaker lets the call through. If it does not, end the run with fail and the class circuit_open, and name the " +
 		"target in the error: the execution then waits until the target is called again, and no attempt is charged."
 	add(a, target, a.callTarget)
+}
+
+func (a *api) listRuns(ctx context.Context, in *runsRequest) (*struct{ Body belay.RunPage }, error) {
+	page := belay.RunPage{Runs: []belay.RunRecord{}}
+	if !in.Execution.IsZero() {
+		if *in != (runsRequest{Execution: in.Execution}) {
+			return nil, malformed("the parameter execution goes with no other parameter")
+		}
+		list, err := a.b.Runs(ctx, in.Execution)
+		page.Runs = append(page.Runs, list...)
+		return &struct{ Body belay.RunPage }{page}, err
+	}
+	f, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	page, err = a.b.ListRuns(ctx, f)
+	return &struct{ Body belay.RunPage }{page}, err
 }
 
 func (a *api) callTarget(ctx context.Context, in *runRequest[wire.TargetCall]) (*struct{ Body wire.TargetAnswer },

@@ -59,6 +59,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	w.worker()
 	w.owner()
 	w.gates()
+	w.listsRuns()
 	w.deadLetters()
 	w.keys()
 	for _, r := range w.doc.routes {
@@ -125,7 +126,7 @@ func (w *walker) executions() {
 	w.step(201, "POST", path+"/fork", `{"up_to": 1}`)
 	w.step(422, "POST", path+"/fork", `{"at": "a step"}`)
 	w.step(200, "GET", "/v1/runs?execution="+strings.TrimPrefix(path, "/v1/executions/"), "")
-	w.step(400, "GET", "/v1/runs", "")
+	w.step(400, "GET", "/v1/runs?execution=x", "")
 }
 
 func (w *walker) worker() {
@@ -236,6 +237,16 @@ func (w *walker) owner() {
 	w.step(422, "POST", path+"/lock/steal", `{"reason": ""}`)
 	got = w.step(201, "POST", path+"/lock", `{"owner": "third", "id": "wk_0000000000000000000000000c"}`)
 	w.step(200, "POST", got["location"].(string)+"/release", `{"outcome": "complete", "output": {"turns": 1}}`)
+}
+
+// listsRuns reads the runs of all executions.
+func (w *walker) listsRuns() {
+	w.step(200, "GET", "/v1/runs?limit=1", "")
+	w.step(200, "GET", "/v1/runs?outcome=running&since=2020-01-01T00:00:00Z&workflow=x", "")
+	w.step(200, "GET", "/v1/runs?outcome=succeeded&worker=wk_0000000000000000000000000c&until=2030-01-01T00:00:00Z", "")
+	w.step(422, "GET", "/v1/runs?since=2030-01-01T00:00:00Z&until=2020-01-01T00:00:00Z", "")
+	w.step(422, "GET", "/v1/runs?cursor=1/2/3", "")
+	w.step(400, "GET", "/v1/runs?execution=ex_0000000000000000000000000z&limit=1", "")
 }
 
 // deadLetters gives an execution up, and reads and resolves its dead letters.

@@ -190,11 +190,11 @@ func Unconsumed(r *Record, after int64) []belay.Signal {
 }
 
 // RunView is a run as the public API shows it.
-func RunView(r *Run) belay.RunRecord {
+func RunView(r *Run, workflow string) belay.RunRecord {
 	v := belay.RunRecord{
 		ID: belay.RunID{
 			Execution: r.Execution, Token: r.Token,
-		}, Execution: r.Execution, Token: r.Token, Worker: r.Worker,
+		}, Execution: r.Execution, Workflow: workflow, Token: r.Token, Worker: r.Worker,
 		Attempt: r.Attempt, Generation: r.Generation, Outcome: r.Outcome, StartedAt: r.StartedAt.Time(),
 		EndedAt: r.EndedAt.Time(),
 		Output:  r.Output, CostTokens: r.Cost,

@@ -334,6 +334,13 @@ func (l *link) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecor
 	})
 }
 
+// ListRuns implements belay.Client.
+func (l *link) ListRuns(ctx context.Context, f belay.RunFilter) (belay.RunPage, error) {
+	return send(ctx, l, "list runs", "", &f, func(ctx context.Context, b belay.Backend) (belay.RunPage, error) {
+		return b.ListRuns(ctx, f)
+	})
+}
+
 // Lock implements belay.Owner.
 func (l *link) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
 	return send(ctx, l, "lock", l.w.short(r.Execution), &r, func(ctx context.Context, b belay.Backend) (belay.Lock,

@@ -37,6 +37,9 @@ const (
 	// Letters lists the dead letters that Query.Letters selects, the newest first. A part may have fewer
 	// rows than Limit although further parts have some.
 	Letters
+	// Runs lists the runs that Query.Runs selects, the run that started last first. A part may have fewer
+	// rows than Limit although further parts have some.
+	Runs
 )
 
 // Query asks for one part of a list.
@@ -47,6 +50,8 @@ type Query struct {
 	Lane machine.LaneID
 	// Letters selects dead letters.
 	Letters LetterQuery
+	// Runs selects runs.
+	Runs RunQuery
 	// After is the cursor from the previous part, empty for the first part.
 	After string
 	// Limit is the largest number of rows in the part: 100 if it is 0, and never more than 1,000.
@@ -64,7 +69,8 @@ type Found struct {
 	Needing []machine.NoWorker
 	Heads   []LaneHead
 	Letters []Letter
-	// Examined is the number of dead letters that the store has read for the part.
+	Runs    []RunRow
+	// Examined is the number of dead letters or runs that the store has read for the part.
 	Examined int
 	// Next is the cursor for the next part, empty at the end of the list.
 	Next string
@@ -103,7 +109,7 @@ func (q Query) Bounds() (rows, bytes int64) {
 type Filling struct {
 	Found
 	rows, bytes int64
-	last        string // the cursor of the dead letter that was examined last
+	last        string // the cursor of the dead letter or run that was examined last
 }
 
 // Fill returns the part that the query requests, still empty.
@@ -153,6 +159,7 @@ func auditCursor(a *machine.Audit) string {
 type Last struct {
 	Audit  machine.Audit
 	Letter machine.DeadLetter
+	Run    machine.Run
 }
 
 // Start checks the query and returns the last row of the previous part.
@@ -161,6 +168,8 @@ func (q Query) Start() (last Last, err error) {
 	case Objects, OneGate, NeedingLanes, Needing, DueLanes:
 	case Letters:
 		last.Letter, err = q.startLetters()
+	case Runs:
+		last.Run, err = q.startRuns()
 	case Trail:
 		last.Audit, err = q.startTrail()
 	default:

@@ -7,11 +7,6 @@ type Events struct {
 	Events []belay.Event `json:"events"`
 }
 
-// Runs are the attempts at an execution, the newest first.
-type Runs struct {
-	Runs []belay.RunRecord `json:"runs"`
-}
-
 // Workers are sessions: first the sessions that have not ended, and of these the newest first.
 type Workers struct {
 	Workers []belay.Worker `json:"workers"`

@@ -146,6 +146,14 @@ export class Belay {
     return answer(this.api.GET("/v1/executions", { params: { query } }));
   }
 
+  /**
+   * runs reads a page of the runs of all executions, the run that started last first; `runs({ cursor: page.next })` reads
+   * the next page. A page may be empty although next is set.
+   */
+  runs(query: NonNullable<operations["listRuns"]["parameters"]["query"]> = {}): Promise<Schemas["RunPage"]> {
+    return answer(this.api.GET("/v1/runs", { params: { query } }));
+  }
+
   /** result waits for the end of an execution, however long that takes, and returns the execution. */
   async result(id: string, signal?: AbortSignal): Promise<Execution> {
     for (;;) {

@@ -1131,7 +1131,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the attempts at an execution, the newest first */
+        /**
+         * List runs, the run that started last first
+         * @description Runs of all executions that have started, without outputs and stacks; or the attempts at one execution. A page may have fewer runs than the limit, or none, although further pages have some: the server examines 10,000 for one page at most.
+         */
         get: operations["listRuns"];
         put?: never;
         post?: never;
@@ -2814,8 +2817,10 @@ export interface components {
             /** Format: int64 */
             token: number;
             worker: string;
+            workflow: string;
         };
-        Runs: {
+        RunPage: {
+            next?: string;
             runs: components["schemas"]["Run"][];
         };
         Save: {
@@ -6794,9 +6799,23 @@ export interface operations {
     };
     listRuns: {
         parameters: {
-            query: {
-                /** @description The execution whose attempts are listed. */
-                execution: string;
+            query?: {
+                /** @description The field next of the previous page. */
+                cursor?: string;
+                /** @description Only the attempts at this execution, 200 at most, with their outputs. It goes with no other parameter. */
+                execution?: string;
+                /** @description 100, unless said otherwise. */
+                limit?: number;
+                /** @description Only runs that ended in this way; running selects the runs that have not ended. */
+                outcome?: "running" | "succeeded" | "failed" | "timed_out" | "lost" | "suspended" | "preempted" | "released" | "cancelled";
+                /** @description Only runs that started at this time or later, by the store's clock. */
+                since?: string;
+                /** @description Only runs that started before this time, by the store's clock. */
+                until?: string;
+                /** @description Only runs of this worker. */
+                worker?: string;
+                /** @description Only runs of executions of this workflow. */
+                workflow?: string;
             };
             header?: never;
             path?: never;
@@ -6814,7 +6833,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Runs"];
+                    "application/json": components["schemas"]["RunPage"];
                 };
             };
             400: components["responses"]["BadRequest"];
@@ -6822,6 +6841,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -73,6 +73,8 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 		s.listDueLanes(q, f)
 	case store.Letters:
 		s.listLetters(q, f, last.Letter)
+	case store.Runs:
+		s.listRuns(q, f, last.Run)
 	case store.Trail:
 		for _, a := range slices.Backward(s.audit) {
 			if compareAudit(a, &last.Audit) < 0 && !f.Audit(copyOf(a)) {

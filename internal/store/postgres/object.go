@@ -131,6 +131,8 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 				int(last.Audit.Version).int(limit)
 		case store.Letters:
 			listLettersOf(p, q, last.Letter, f, limit)
+		case store.Runs:
+			listRunsOf(p, q, last.Run, f, limit-1)
 		}
 	})
 	if err != nil {

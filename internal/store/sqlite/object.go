@@ -114,6 +114,9 @@ func (c *conn) list(ctx context.Context, q store.Query, last *store.Last, f *sto
 	if q.Of == store.Letters {
 		return c.listLettersOf(ctx, q, last.Letter, f, limit)
 	}
+	if q.Of == store.Runs {
+		return c.listRunsOf(ctx, q, last.Run, f, limit-1)
+	}
 	c.args.int(int64(last.Audit.At))
 	c.args.text(string(last.Audit.Kind))
 	c.args.text(last.Audit.Name)

@@ -217,9 +217,10 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, named := s.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{{3}}})
 	_, objects := s.Query(ctx, store.Query{Of: store.Objects, Kind: "k"})
 	_, trail := s.Query(ctx, store.Query{Of: store.Trail})
+	_, runs := s.Query(ctx, store.Query{Of: store.Runs})
 	_, dueLanes := s.Query(ctx, store.Query{Of: store.DueLanes})
 	_, tally := s.Tally(ctx)
-	if err := firstOf(read, heads, list, due, ready, lanes, chunks, workers, named, objects, trail, dueLanes,
+	if err := firstOf(read, heads, list, due, ready, lanes, chunks, workers, named, objects, trail, runs, dueLanes,
 		tally); err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,10 @@ var (
 		blob("output", func(r *machine.Run) *[]byte { return &r.Output }),
 	}}
 
+	// RunHeads are runs without their outputs and the stacks of their errors.
+	RunHeads = Runs.Only("execution, token, worker, attempt, generation, scheduled_seq, scheduled_at, started_seq, " +
+		"started_at, ended_seq, ended_at, outcome, final, cost, class, message, failed_by")
+
 	Checkpoints = &Table[machine.Checkpoint]{"checkpoints", []Column[machine.Checkpoint]{
 		id("execution", Kept, func(k *machine.Checkpoint) []byte { return k.Execution[:] }),
 		integer("seq", Int8, Kept, func(k *machine.Checkpoint) *int64 { return &k.Seq }),

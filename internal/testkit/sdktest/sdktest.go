@@ -40,7 +40,7 @@ func Run(t *testing.T, open Open, groups ...string) {
 		{"Steps", steps}, {"Waits", waits}, {"Branches", branches}, {"Children", children}, {"Control", control},
 		{"Output", output}, {"Faults", faults}, {"Fence", fences}, {"Stop", stops}, {"Races", races},
 		{"Owners", owners}, {"Keys", keys}, {"Gates", gates}, {"DeadLetters", letters}, {"Repairs", repairs},
-		{"Services", services}, {"Replays", replays},
+		{"Runs", runs}, {"Services", services}, {"Replays", replays},
 	} {
 		if len(groups) > 0 && !slices.Contains(groups, group.name) {
 			continue

@@ -1,0 +1,28 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// listRuns lists runs that have started, the run that started last first.
+func (s *Store) listRuns(q store.Query, f *store.Filling, last machine.Run) {
+	var all []store.RunRow
+	for _, r := range s.records {
+		for _, run := range r.runs {
+			if run.StartedAt != 0 && store.CompareRuns(run, &last) < 0 {
+				c := copyOf(run)
+				c.Output, c.Stack = nil, ""
+				all = append(all, store.RunRow{Run: c, Workflow: r.execution.Workflow})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b store.RunRow) int { return store.CompareRuns(b.Run, a.Run) })
+	for _, r := range all {
+		if !f.Run(r, q.Runs) {
+			break
+		}
+	}
+}
