@@ -169,7 +169,7 @@ type Event struct {
 	// Kind is one of submitted, scheduled, started, step, state, signal,
 	// child, suspended, succeeded, failed, timed_out, lost, released,
 	// preempted, cancelled, and the actions cancel, pause, resume, retry,
-	// requeue, steal, preempt, schedule_timeout, start_timeout, no_worker, timeout, forget.
+	// requeue, steal, preempt, schedule_timeout, start_timeout, no_worker, timeout, forget, delete.
 	Kind string    `json:"kind"`
 	At   time.Time `json:"at"`
 	// Name is the name of the step, signal or child that the event concerns.
@@ -257,6 +257,12 @@ const (
 	// ActionQuarantine gives an execution up: it fails at once, and its dead letter has the reason
 	// manual.
 	ActionQuarantine Action = "quarantine"
+	// ActionDelete deletes an ended execution with all its rows and children. The audit keeps the actor
+	// and the reason. It is refused with CodeConflict while the execution or one of its children has not
+	// ended, for a child, which is deleted with its root, and while the dead letter is open. The
+	// execution is gone when the call returns, except that a very large tree may take some time longer;
+	// its idempotency key stays for a day. The call returns the execution without its output.
+	ActionDelete Action = "delete"
 )
 
 // Control requests an action. The call returns the execution in its state after the action.

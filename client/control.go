@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/wire"
@@ -25,8 +26,29 @@ func (c *Client) Control(ctx context.Context, a belay.Control) (belay.Execution,
 		return x, err
 	}
 	r.path, r.body, r.header = executionPath(a.Execution)+"/"+route(a.Action), data, idempotent(a.Op)
+	if a.Action == belay.ActionDelete {
+		err = c.delete(ctx, &r, a)
+		return x, err
+	}
 	err = c.retry(ctx, &r)
 	return x, err
+}
+
+// delete sends the request that deletes an execution. If the answer to an earlier try was lost, and the
+// server then finds no such execution, the earlier try has deleted it.
+func (c *Client) delete(ctx context.Context, r *request, a belay.Control) error {
+	r.method, r.path, r.body, r.query = http.MethodDelete, executionPath(a.Execution), nil, url.Values{}
+	set(r.query, "reason", a.Reason)
+	set(r.query, "actor", a.Actor)
+	tries := 0
+	return c.repeat(ctx, r.op, func() error {
+		tries++
+		err := c.once(ctx, r)
+		if tries > 1 && belay.CodeOf(err) == belay.CodeNotFound {
+			return nil
+		}
+		return err
+	})
 }
 
 // route returns the last part of the URL path for an action.

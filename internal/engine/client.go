@@ -85,6 +85,8 @@ func (e *Engine) Control(ctx context.Context, c belay.Control) (belay.Execution,
 	switch {
 	case err != nil:
 		return belay.Execution{}, err
+	case c.Action == belay.ActionDelete:
+		e.erase(ctx, r.Execution.ID)
 	case r.Execution.State.Terminal(): // the output is in the last run, which must be read
 		return e.Execution(ctx, r.Execution.ID)
 	}

@@ -84,6 +84,7 @@ type Engine struct {
 	keyring     keyring
 	observers   []observer // set before any goroutine starts
 	outage      outage
+	erasing     chan belay.ExecutionID // roots of trees whose rest prune deletes
 
 	ctx    context.Context // ends when the engine must not wait any longer
 	cancel context.CancelCauseFunc
@@ -104,6 +105,7 @@ func New(s store.Store, opt Options) *Engine {
 	opt = opt.withDefaults()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	e := &Engine{opt: opt, log: opt.Log, ctx: ctx, cancel: cancel, failed: make(chan struct{})}
+	e.erasing = make(chan belay.ExecutionID, maxErasing)
 	e.Reader = Reader{store: s, hub: newHub(), poll: opt.SlowPoll, ended: ctx.Done()}
 	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)

@@ -26,14 +26,23 @@ const (
 )
 
 // prune deletes executions and other rows that are older than the retention, continuously and in
-// small parts. It uses at most about a fifth of the time of one writer.
+// small parts, and what erase leaves to it. It uses at most about a fifth of the time of one writer.
 func (e *Engine) prune(ctx context.Context) {
-	if e.opt.Retention < 0 {
-		return
-	}
 	look := max(e.opt.Retention/pruneLook, time.Millisecond)
 	idle := min(pruneIdle, look)
-	for wait := idle; sleep(ctx, wait); {
+	for wait := idle; ; {
+		var next <-chan time.Time // nil if executions are kept for ever
+		if e.opt.Retention >= 0 {
+			next = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case root := <-e.erasing:
+			e.eraseRest(ctx, root)
+			continue
+		case <-next:
+		}
 		began := time.Now()
 		switch some, more := e.pruneOnce(ctx); {
 		case more:
@@ -42,6 +51,52 @@ func (e *Engine) prune(ctx context.Context) {
 			wait = idle
 		default:
 			wait = min(max(2*wait, idle), pruneQuiet, look)
+		}
+	}
+}
+
+const (
+	// eraseParts is how many commits a call of Control makes to delete an execution; prune deletes the
+	// rest of a larger tree.
+	eraseParts = 5
+	// maxErasing is the largest number of trees that wait until prune deletes their rest. The retention
+	// deletes the rest of any other tree, and so does another call of Control.
+	maxErasing = 1000
+)
+
+// erase deletes the tree of a root that is marked as being deleted. It leaves the rest of a large tree
+// to prune. If it fails, for example because the store is unavailable, prune tries again.
+func (e *Engine) erase(ctx context.Context, root belay.ExecutionID) {
+	var err error
+	for part := 0; part < eraseParts && err == nil; part++ {
+		var p store.Pruned
+		if p, err = e.store.Prune(ctx, store.Only(root), pruneLimit); err == nil && !p.More {
+			return
+		}
+	}
+	select {
+	case e.erasing <- root:
+	default:
+	}
+}
+
+// eraseRest deletes the rest of a tree in small parts, as prune does.
+func (e *Engine) eraseRest(ctx context.Context, root belay.ExecutionID) {
+	for wait := pruneRest; sleep(ctx, wait); {
+		began := time.Now()
+		p, err := e.store.Prune(ctx, store.Only(root), pruneLimit)
+		switch {
+		case err != nil && belay.CodeOf(err) == belay.CodeUnavailable:
+			wait = pruneIdle
+		case err != nil:
+			if ctx.Err() == nil {
+				e.log.Warn("delete an execution", "execution", root, "error", err)
+			}
+			return
+		case !p.More:
+			return
+		default:
+			wait = max(pruneRest, pruneShare*time.Since(began))
 		}
 	}
 }

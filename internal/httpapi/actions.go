@@ -51,6 +51,14 @@ func (a *api) actions() {
 		})
 	}
 	add(a, route{
+		id: "deleteExecution", method: http.MethodDelete, path: "/v1/executions/{id}", tag: "actions",
+		summary: "Delete an ended execution, with its children",
+		doc: "The answer is the execution as it was, without its output. The audit keeps the actor and the reason. 409: the " +
+			"execution or one of its children has not ended, it is a child, which is deleted with its root, or its dead " +
+			"letter is open. The idempotency key stays for a day. The rest of a very large tree is deleted after the answer.",
+		scopes: []belay.Scope{belay.ScopeOperate}, errors: []int{http.StatusConflict},
+	}, a.deleteExecution)
+	add(a, route{
 		id: "steal", method: http.MethodPost, path: "/v1/executions/{id}/lock/steal", tag: "owners",
 		summary: "Take an execution from its owner",
 		doc:     "The owner's next write is refused. The history shows the reason.",
@@ -84,6 +92,21 @@ func (a *api) act(ctx context.Context, action belay.Action, in *actRequest) (*ex
 		out.Status, out.Location = http.StatusCreated, executionPath(x.ID)
 	}
 	return out, err
+}
+
+type deleteRequest struct {
+	ID     belay.ExecutionID `path:"id"`
+	Key    string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the action, for the audit."`
+	Reason string            `query:"reason" maxLength:"200" doc:"The reason, which the audit keeps."`
+	Actor  string            `query:"actor" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
+}
+
+func (a *api) deleteExecution(ctx context.Context, in *deleteRequest) (*executionReply, error) {
+	x, err := a.b.Control(ctx, belay.Control{
+		Execution: in.ID, Action: belay.ActionDelete, Actor: callerOf(ctx).actor(in.Actor), Reason: in.Reason,
+		Op: wire.OpOf(in.Key),
+	})
+	return &executionReply{Status: http.StatusOK, Body: x}, err
 }
 
 type stealRequest struct {

@@ -28,6 +28,7 @@ var scopes = map[string][]belay.Scope{
 	"POST /v1/executions":                             {belay.ScopeSubmit},
 	"GET /v1/executions":                              {belay.ScopeRead},
 	"GET /v1/executions/{id}":                         {belay.ScopeRead},
+	"DELETE /v1/executions/{id}":                      {belay.ScopeOperate},
 	"GET /v1/executions/{id}/events":                  {belay.ScopeRead},
 	"GET /v1/executions/{id}/explain":                 {belay.ScopeRead},
 	"GET /v1/executions/{id}/history":                 {belay.ScopeRead},

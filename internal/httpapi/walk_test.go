@@ -60,6 +60,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	w.owner()
 	w.gates()
 	w.listsRuns()
+	w.deletes()
 	w.deadLetters()
 	w.keys()
 	for _, r := range w.doc.routes {
@@ -237,6 +238,18 @@ func (w *walker) owner() {
 	w.step(422, "POST", path+"/lock/steal", `{"reason": ""}`)
 	got = w.step(201, "POST", path+"/lock", `{"owner": "third", "id": "wk_0000000000000000000000000c"}`)
 	w.step(200, "POST", got["location"].(string)+"/release", `{"outcome": "complete", "output": {"turns": 1}}`)
+}
+
+// deletes deletes an execution.
+func (w *walker) deletes() {
+	at, id := w.submitted(`{"workflow": "dead", "input": {"n": 1}}`)
+	w.step(409, "DELETE", at, "")
+	w.step(200, "POST", at+"/quarantine", `{"reason": "poison"}`)
+	w.step(409, "DELETE", at, "")
+	w.step(200, "POST", "/v1/dead-letters/"+id+"/discard", "")
+	w.step(200, "DELETE", at+"?reason=private&actor=me", "", "Idempotency-Key", "delete")
+	w.step(404, "DELETE", at, "", "Idempotency-Key", "delete")
+	w.step(404, "GET", at, "")
 }
 
 // listsRuns reads the runs of all executions.

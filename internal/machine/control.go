@@ -8,14 +8,14 @@ import (
 )
 
 // Act carries out an action of an operator: cancel, pause, resume, retry, requeue, fork, steal,
-// preempt or quarantine.
+// preempt, quarantine or delete.
 type Act struct{ belay.Control }
 
 // Need names the execution, the operation, and the rows that a reopening or a fork reads.
 func (c *Act) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Specs = append(n.Specs, c.Execution)
-	if c.reopens() {
+	if c.reopens() || c.Action == belay.ActionDelete {
 		n.Letters = append(n.Letters, LetterRef{Execution: c.Execution})
 	}
 	if !c.Op.IsZero() {
@@ -70,6 +70,8 @@ func (c *Act) apply(w *world) (Reply, error) {
 		err = c.preempt(w, e)
 	case belay.ActionQuarantine:
 		err = c.quarantine(w, e)
+	case belay.ActionDelete:
+		err = c.delete(w, e)
 	default:
 		err = refuse(belay.CodeInvalid, "control", "there is no action %q", c.Action)
 	}

@@ -1,6 +1,10 @@
 package machine
 
-import "github.com/belaydev/belay"
+import (
+	"fmt"
+
+	"github.com/belaydev/belay"
+)
 
 // Forgotten is the value of Execution.Reason for a root execution that is about to be deleted.
 const Forgotten = "forgotten"
@@ -35,6 +39,38 @@ func (c *Forget) apply(w *world) (Reply, error) {
 	w.deed(e, "forget", System, "its retention is over", belay.OpID{}, OpSum{})
 	e.Reason, e.ReasonText = Forgotten, "its retention is over: it is being deleted"
 	return Reply{Seq: e.Seq}, nil
+}
+
+// ExecutionObject is the kind of executions in the audit. Executions are no objects: only the audit of
+// their deletion uses this kind.
+const ExecutionObject ObjectKind = "execution"
+
+// delete marks a root execution that an operator deletes as being deleted, as a [Forget] does, and
+// writes the audit. An execution that is being deleted already stays as it is.
+func (c *Act) delete(w *world, e *Execution) error {
+	const op = "delete"
+	if e.forgotten() {
+		return nil
+	}
+	d := w.letter(e.ID, 0)
+	switch {
+	case !e.State.Terminal():
+		return w.illegal(op, e, "only an ended execution can be deleted; cancel it first")
+	case w.execs[e.Parent] != nil:
+		return w.illegal(op, e, "it is a child of "+e.Parent.String()+", and is deleted with its root")
+	case e.Open > 0:
+		return w.illegal(op, e, fmt.Sprintf("%d of its children have not ended; cancel them first", e.Open))
+	case d != nil && d.Resolution == "":
+		return w.illegal(op, e, "its dead letter is open; resolve it first with belay dead discard, fix or requeue")
+	}
+	c.record(w, e)
+	text := "deleted by " + c.actor()
+	e.Reason, e.ReasonText = Forgotten, text
+	w.out.Audit = append(w.out.Audit, &Audit{
+		At: w.Now, Actor: c.Actor, ObjectRef: ObjectRef{ExecutionObject, e.ID.String()}, Version: e.Seq, Action: op,
+		Reason: c.Reason, Op: c.Op,
+	})
+	return nil
 }
 
 func (e *Execution) forgotten() bool { return e.State.Terminal() && e.Reason == Forgotten }

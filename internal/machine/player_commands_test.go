@@ -236,7 +236,8 @@ func (p *player) signal() {
 }
 
 func (p *player) act() {
-	c := belay.Control{Execution: p.execution(), Action: actions[p.n(len(actions))], Op: p.op()}
+	// The last action is delete, which takeBack sends.
+	c := belay.Control{Execution: p.execution(), Action: actions[p.n(len(actions)-1)], Op: p.op()}
 	switch c.Action {
 	case belay.ActionFork:
 		if c.Fork, c.UpTo = belay.ExecutionID(p.id()), int64(p.n(10)); len(p.executions) >= maxExecutions {
@@ -342,7 +343,7 @@ func (p *player) takeBack() {
 		&Tick{Execution: l.Execution}, &Progress{
 			l.Execution, l.Token, p.now.Add(-time.Second),
 		}, &Forget{l.Execution, p.now.Add(-5 * time.Second)},
-		&Forget{l.Execution, p.now.Add(-5 * time.Second)},
+		&Act{belay.Control{Execution: l.Execution, Action: belay.ActionDelete, Actor: "ann"}},
 		&CancelReplaced{belay.GateID("limit:" + string(rune('x'+p.n(2)))), l.Execution},
 	}[p.n(9)])
 }

@@ -117,7 +117,7 @@ func tableCommands() []tableCommand {
 
 var actions = []belay.Action{
 	belay.ActionCancel, belay.ActionPause, belay.ActionResume, belay.ActionRetry, belay.ActionRequeue, belay.ActionFork,
-	belay.ActionSteal, belay.ActionPreempt, belay.ActionQuarantine,
+	belay.ActionSteal, belay.ActionPreempt, belay.ActionQuarantine, belay.ActionDelete,
 }
 
 // edit is an action on the newest dead letter of the subject.

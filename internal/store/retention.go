@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"slices"
 
 	"github.com/belaydev/belay"
@@ -15,6 +16,40 @@ type Retention struct {
 	// Letters is the time before which an execution must have failed if its dead letter is open; 0
 	// keeps all executions with an open dead letter.
 	Letters machine.Time
+	// Root, if not zero, makes Prune delete only the tree of this root, which a command has marked as
+	// being deleted ([machine.Forgotten]), whenever it ended. Prune then deletes nothing of a root
+	// without this mark or with an open dead letter, and no other rows.
+	Root belay.ExecutionID
+}
+
+// Only returns the Retention for one call of Prune that deletes the tree of a root which is marked as
+// being deleted.
+func Only(root belay.ExecutionID) Retention { return Retention{Root: root, Before: math.MaxInt64} }
+
+// Next returns the stretch of executions in which Prune searches.
+func (r Retention) Next(w *Walk) Stretch {
+	if r.Root.IsZero() {
+		return w.Next(r.Before)
+	}
+	return Stretch{From: before(r.Root), To: r.Root, Rows: 2, Forgotten: true}
+}
+
+// Went notes the result of a stretch, and reports whether there may be more to delete.
+func (r Retention) Went(w *Walk, s Stretch, f *Felled) (more bool) {
+	if r.Root.IsZero() {
+		return w.Went(s, f)
+	}
+	return !f.Nothing()
+}
+
+// before returns the greatest id that is less than id.
+func before(id belay.ExecutionID) belay.ExecutionID {
+	for i := len(id) - 1; i >= 0; i-- {
+		if id[i]--; id[i] != 0xff {
+			break
+		}
+	}
+	return id
 }
 
 // Pruned is the result of a call of Prune.
@@ -106,6 +141,9 @@ func Fell(f Forest, s Stretch, limit int) (Felled, error) {
 	roots, next, more, err := f.Roots(s, limit)
 	if err != nil {
 		return x.Felled, err
+	}
+	if s.Forgotten {
+		roots = slices.DeleteFunc(roots, func(r Root) bool { return !r.Forgotten })
 	}
 	if some, err := x.loadTrees(roots); err != nil {
 		return x.Felled, err

@@ -15,6 +15,8 @@ import (
 type Stretch struct {
 	From, To belay.ExecutionID
 	Rows     int
+	// Forgotten says that only the trees whose roots are marked as being deleted are deleted.
+	Forgotten bool
 }
 
 // Walk is the position of a store's search for executions whose retention is over. The search

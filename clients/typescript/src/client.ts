@@ -234,6 +234,14 @@ export class Belay {
   }
 
   /**
+   * delete deletes an ended execution with its children, and returns it as it was. It fails with the code "conflict" while
+   * the execution has not ended, for a child, and while the dead letter is open.
+   */
+  delete(id: string, why: Why = {}): Promise<Execution> {
+    return answer(this.api.DELETE("/v1/executions/{id}", { params: { path: { id }, header: once(), query: why } }));
+  }
+
+  /**
    * chat sends a text or messages to the agent, and returns its answer when the agent has ended. Node ends a request
    * after five minutes without an answer; chatStream has no such limit.
    */

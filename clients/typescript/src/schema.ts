@@ -462,7 +462,11 @@ export interface paths {
         get: operations["getExecution"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete an ended execution, with its children
+         * @description The answer is the execution as it was, without its output. The audit keeps the actor and the reason. 409: the execution or one of its children has not ended, it is a child, which is deleted with its root, or its dead letter is open. The idempotency key stays for a day. The rest of a very large tree is deleted after the answer.
+         */
+        delete: operations["deleteExecution"];
         options?: never;
         head?: never;
         patch?: never;
@@ -4823,6 +4827,52 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    deleteExecution: {
+        parameters: {
+            query?: {
+                /** @description The name of the actor, if the request needs no key. */
+                actor?: string;
+                /** @description The reason, which the audit keeps. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Names the action, for the audit. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "Preference-Applied"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Execution"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            409: components["responses"]["Conflict"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

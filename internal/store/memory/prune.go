@@ -18,12 +18,12 @@ func (s *Store) Prune(ctx context.Context, over store.Retention, limit int) (sto
 		return store.Pruned{}, err
 	}
 	before := over.Before
-	stretch := s.walk.Next(before)
+	stretch := over.Next(&s.walk)
 	felled, err := store.Fell(forest{s, before, over.Letters}, stretch, limit)
 	if err != nil {
 		return store.Pruned{}, err
 	}
-	p := store.Pruned{Large: felled.Large, More: s.walk.Went(stretch, &felled)}
+	p := store.Pruned{Large: felled.Large, More: over.Went(&s.walk, stretch, &felled)}
 	now := s.nowLocked()
 	for _, ids := range felled.Trees {
 		felled.Leaves = append(felled.Leaves, ids...)
@@ -34,6 +34,9 @@ func (s *Store) Prune(ctx context.Context, over store.Retention, limit int) (sto
 	}
 	if !felled.Trim.IsZero() {
 		s.trim(felled.Trim)
+	}
+	if !over.Root.IsZero() {
+		return p, nil
 	}
 	for _, x := range bounded(s.sessions(func(x *machine.Worker) bool {
 		return x.State.Ended() && x.EndedAt < before && len(s.owned(x.ID)) == 0

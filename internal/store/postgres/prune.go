@@ -36,13 +36,15 @@ type prunable struct {
 func (s *Store) Prune(ctx context.Context, over store.Retention, limit int) (store.Pruned, error) {
 	const op = "prune"
 	before := over.Before
-	stretch := s.walk.Next(before)
+	stretch := over.Next(&s.walk)
 	p, err := s.prunable(ctx, stretch, over, limit)
 	if err != nil {
 		return store.Pruned{}, classify(op, err)
 	}
-	more := s.walk.Went(stretch, &p.Felled)
-	s.gates.Again(more)
+	more := over.Went(&s.walk, stretch, &p.Felled)
+	if over.Root.IsZero() {
+		s.gates.Again(more)
+	}
 	done := store.Pruned{Large: p.Large, More: more || p.more}
 	if p.Nothing() && len(p.sessions) == 0 && !p.keys && len(p.gates) == 0 {
 		return done, nil
@@ -61,7 +63,7 @@ func (s *Store) Prune(ctx context.Context, over store.Retention, limit int) (sto
 		err := s.delete(ctx, c, &p, &done, before, limit)
 		if err == nil || try == attempts || ctx.Err() != nil || !again(err, try) {
 			if errors.Is(err, errBusy) {
-				return store.Pruned{}, nil // another server is deleting
+				return store.Pruned{More: !over.Root.IsZero()}, nil // another server is deleting
 			}
 			done.More = done.More || limit > 0 && (done.Sessions >= limit || done.Keys >= limit)
 			return done, classify(op, err)
@@ -74,6 +76,9 @@ func (s *Store) prunable(ctx context.Context, stretch store.Stretch, over store.
 	before := over.Before
 	if p.Felled, err = store.Fell(forest{s, ctx, int64(before), int64(over.Letters)}, stretch, limit); err != nil {
 		return p, err
+	}
+	if !over.Root.IsZero() {
+		return p, nil
 	}
 	var gates []*machine.Object
 	err = s.query(ctx, func(q *pipe) {

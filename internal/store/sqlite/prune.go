@@ -37,7 +37,7 @@ type prunable struct {
 func (s *Store) Prune(ctx context.Context, over store.Retention, limit int) (store.Pruned, error) {
 	const op = "prune"
 	before := over.Before
-	stretch := s.walk.Next(before)
+	stretch := over.Next(&s.walk)
 	var found prunable
 	err := s.read(ctx, func(ctx context.Context, c *conn) (err error) {
 		found, err = s.prunable(ctx, c, stretch, over, limit)
@@ -46,8 +46,10 @@ func (s *Store) Prune(ctx context.Context, over store.Retention, limit int) (sto
 	if err != nil {
 		return store.Pruned{}, classify(op, err)
 	}
-	more := s.walk.Went(stretch, &found.Felled)
-	s.gates.Again(more)
+	more := over.Went(&s.walk, stretch, &found.Felled)
+	if over.Root.IsZero() {
+		s.gates.Again(more)
+	}
 	done := store.Pruned{Large: found.Large, More: more || found.more}
 	if found.Nothing() && len(found.sessions) == 0 && found.keys == 0 && !found.servers && len(found.gates) == 0 {
 		return done, nil
@@ -72,6 +74,9 @@ func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, ov
 	before := over.Before
 	if p.Felled, err = store.Fell(&forest{c, ctx, int64(before), int64(over.Letters)}, stretch, limit); err != nil {
 		return p, err
+	}
+	if !over.Root.IsZero() {
+		return p, nil
 	}
 	c.args.int(int64(before)).int(most(limit))
 	err = c.query(ctx, selectEnded, idsInto(&p.sessions))
@@ -177,8 +182,8 @@ func (t *tx) prune(p *prunable, before machine.Time, limit int) (executions, ses
 	}
 	t.args.int(int64(t.now)).int(most(limit))
 	n, err := t.exec(t.ctx, deleteKeys)
-	if err != nil {
-		return 0, 0, 0, err
+	if err != nil || !p.servers {
+		return len(going), sessions, int(n), err
 	}
 	t.args.int(int64(before)).blob(t.store.options.Server[:])
 	_, err = t.exec(t.ctx, "DELETE FROM servers WHERE mark_at < ? AND id <> ?")

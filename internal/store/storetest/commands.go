@@ -372,13 +372,13 @@ func (w *walker) act() machine.Command {
 		Action: one(w,
 			belay.ActionCancel, belay.ActionPause, belay.ActionPause, belay.ActionResume, belay.ActionResume,
 			belay.ActionRetry,
-			belay.ActionRequeue, belay.ActionFork, belay.ActionSteal, belay.ActionPreempt, "dance",
+			belay.ActionRequeue, belay.ActionFork, belay.ActionSteal, belay.ActionPreempt, belay.ActionDelete, "dance",
 		),
 		Actor: "me", Reason: "because", Grace: one(w, 0, belay.Duration(time.Second)),
 	}
 	c.Execution = w.execution(map[belay.Action]belay.State{
 		belay.ActionResume: belay.Paused, belay.ActionRetry: belay.Failed, belay.ActionRequeue: belay.Failed,
-		belay.ActionSteal: belay.Running, belay.ActionPreempt: belay.Running,
+		belay.ActionSteal: belay.Running, belay.ActionPreempt: belay.Running, belay.ActionDelete: belay.Succeeded,
 	}[c.Action])
 	if w.chance(2) {
 		c.Op, _ = w.op()

@@ -162,6 +162,52 @@ var pruneCases = []testCase{
 			e.Errorf("%+v in the end, want nothing", p)
 		}
 	}},
+	{"the tree of a root that an operator deletes is deleted at once, in parts, and nothing else", func(e *env) {
+		worker := e.open()
+		root, other := e.run(worker, 1), e.run(worker, 2, func(s *belay.Submission) { s.IdempotencyKey = "k" })
+		for _, key := range []string{"a", "b", "c"} {
+			e.control(e.child(root, key), belay.ActionCancel)
+		}
+		e.settle(root, belay.OutcomeFailed)
+		e.settle(other, belay.OutcomeSucceeded)
+		only := func(id belay.ExecutionID, limit int) store.Pruned {
+			e.Helper()
+			p, err := e.store.Prune(e.Context(), store.Only(id), limit)
+			if err != nil {
+				e.Fatal(err)
+			}
+			return p
+		}
+		if p := only(root.Execution, 0); p.Executions != 0 || p.More {
+			e.Errorf("%+v before the execution was deleted", p)
+		}
+		e.ok(&machine.EditLetter{DeadLetterChange: belay.DeadLetterChange{
+			Execution: root.Execution, Action: belay.DeadLetterDiscard,
+		}})
+		e.control(root.Execution, belay.ActionDelete)
+		e.control(other.Execution, belay.ActionDelete)
+		all := 0
+		for p := (store.Pruned{More: true}); p.More; {
+			if p = only(root.Execution, 2); p.Executions > 2 || p.Sessions+p.Keys+p.Gates > 0 {
+				e.Errorf("one part: %+v", p)
+			}
+			if all += p.Executions; all > 4 {
+				e.Fatalf("%d deleted of four", all)
+			}
+		}
+		if all != 4 {
+			e.Errorf("%d deleted of four", all)
+		}
+		e.same("left", []belay.ExecutionID{other.Execution}, e.list(store.List{Children: true}))
+		if p := only(other.Execution, 0); p.Executions != 1 {
+			e.Errorf("the other: %+v", p)
+		}
+		trail := e.query(store.Query{Of: store.Trail}).Trail
+		if len(trail) != 2 || trail[0].Kind != machine.ExecutionObject || trail[0].Actor != "me" ||
+			trail[0].Reason != "because" || trail[0].Action != "delete" {
+			e.Errorf("audit %+v", trail)
+		}
+	}},
 	{"an execution with too many rows for one commit is deleted in several, once it is forgotten", func(e *env) {
 		l := e.run(e.open(), 1)
 		rows := &machine.Changes{}

@@ -35,7 +35,7 @@ func (f *Finding) ends(s *Story) {
 			}
 			ended, cancelled = false, nil
 		case ev.Kind == "fork":
-		case ev.Kind == "forget":
+		case ev.Kind == "forget" || ev.Kind == string(belay.ActionDelete):
 			forgotten = true
 			if !ended {
 				f.Violation(s, "it was forgotten at seq %d and had not ended", ev.Seq)

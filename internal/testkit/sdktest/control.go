@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -68,6 +69,64 @@ var control = []testCase{
 		e.sleep(time.Minute)
 		e.act(id, belay.ActionCancel)
 		e.wantState(id, belay.Cancelled)
+	}},
+
+	{"an ended execution is deleted, unless its dead letter is open", func(e *env) {
+		e.hire(register("w", hurt))
+		good, bad := e.start(map[string]any{"N": 2}), e.start(map[string]any{"N": 1})
+		e.wantState(good, belay.Succeeded)
+		e.wantState(bad, belay.Failed)
+		remove := func(id belay.ExecutionID) (belay.Execution, error) {
+			return e.b.Control(e.ctx, belay.Control{
+				Execution: id, Action: belay.ActionDelete, Actor: "ann", Reason: "asked for", Op: e.op(),
+			})
+		}
+		if x, err := remove(good); err != nil || x.ID != good || x.State != belay.Succeeded {
+			e.Errorf("%+v, %v", x, err)
+		}
+		_, err := e.b.Execution(e.ctx, good)
+		e.refused("a deleted execution", err, belay.CodeNotFound, "")
+		_, err = remove(good)
+		e.refused("a second deletion", err, belay.CodeNotFound, "")
+		_, err = remove(bad)
+		r := e.refused("with an open dead letter", err, belay.CodeConflict, "")
+		if !strings.Contains(r.Message, "belay dead") {
+			e.Error(r)
+		}
+		_, err = e.b.ChangeDeadLetter(e.ctx, belay.DeadLetterChange{Execution: bad, Action: belay.DeadLetterDiscard})
+		e.must(err)
+		_, err = remove(bad)
+		e.must(err)
+		_, err = e.b.DeadLetter(e.ctx, bad, 0)
+		e.refused("the dead letter of a deleted execution", err, belay.CodeNotFound, "")
+	}},
+
+	{"an execution that has not ended, and a child, are not deleted", func(e *env) {
+		e.hire(register("w", func(ctx context.Context, n int) (int, error) {
+			if n == 0 {
+				return 1, nil
+			}
+			if _, err := workflow.Child[int](ctx, "child", "w", 0); err != nil {
+				return 0, err
+			}
+			return workflow.Step(ctx, "long", func(ctx context.Context) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			})
+		}))
+		id := e.start(1)
+		e.sleep(time.Minute)
+		page, err := e.b.Executions(e.ctx, belay.Filter{Parent: id})
+		e.must(err)
+		for _, x := range append(page.Executions, e.get(id)) {
+			_, err := e.b.Control(e.ctx, belay.Control{Execution: x.ID, Action: belay.ActionDelete})
+			e.refused("delete "+x.State.String(), err, belay.CodeConflict, "")
+		}
+		e.act(id, belay.ActionCancel)
+		e.wantState(id, belay.Cancelled)
+		e.act(id, belay.ActionDelete)
+		_, err = e.b.Execution(e.ctx, page.Executions[0].ID)
+		e.refused("the child of a deleted execution", err, belay.CodeNotFound, "")
 	}},
 
 	{"a preempted run gives its execution back between steps and continues later", func(e *env) {

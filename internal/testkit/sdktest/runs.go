@@ -9,7 +9,7 @@ import (
 )
 
 // listed lists runs, page by page.
-func (e *env) listed(f belay.RunFilter) (all []belay.RunRecord) {
+func (e *env) runsOf(f belay.RunFilter) (all []belay.RunRecord) {
 	e.Helper()
 	for f.Limit = 2; ; {
 		page, err := e.b.ListRuns(e.ctx, f)
@@ -32,7 +32,7 @@ var runs = []testCase{
 		middle := time.Now()
 		good := e.start(map[string]any{"N": 2})
 		e.wantState(good, belay.Succeeded)
-		worker := e.listed(belay.RunFilter{})[0].Worker
+		worker := e.runsOf(belay.RunFilter{})[0].Worker
 		for _, c := range []struct {
 			name string
 			f    belay.RunFilter
@@ -49,7 +49,7 @@ var runs = []testCase{
 			{"until", belay.RunFilter{Until: middle, Worker: worker}, []belay.ExecutionID{failed}},
 		} {
 			var ids []belay.ExecutionID
-			for _, r := range e.listed(c.f) {
+			for _, r := range e.runsOf(c.f) {
 				if ids = append(ids, r.Execution); r.Workflow != "w" || r.Output != nil || r.EndedAt.IsZero() {
 					e.Errorf("%s: %+v", c.name, r)
 				}
@@ -74,7 +74,7 @@ var runs = []testCase{
 		}))
 		id := e.start(struct{}{})
 		e.settle()
-		list := e.listed(belay.RunFilter{Running: true})
+		list := e.runsOf(belay.RunFilter{Running: true})
 		if len(list) != 1 || list[0].Execution != id || list[0].Outcome != 0 || list[0].StartedAt.IsZero() {
 			e.Errorf("%+v", list)
 		}
