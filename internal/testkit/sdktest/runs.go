@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// listed lists runs, page by page.
+// runsOf lists runs, page by page.
 func (e *env) runsOf(f belay.RunFilter) (all []belay.RunRecord) {
 	e.Helper()
 	for f.Limit = 2; ; {
