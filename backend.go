@@ -76,10 +76,10 @@ type Owner interface {
 	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)
 	// Drain makes the worker claim nothing more. Its current runs continue.
 	Drain(ctx context.Context, id WorkerID) error
-	// Cordon makes the worker claim nothing until it is cordoned no more (c.Off). Its current runs
-	// continue. A cordon belongs to the session: it outlives restarts of the server, and ends with the
-	// session, so that a program that is started again is not cordoned. Cordon returns CodeConflict if
-	// the worker is draining, and CodeLeaseLost if the session has ended.
+	// Cordon stops the worker from claiming executions, or with c.Off allows it again. The worker's
+	// current runs continue. A cordon belongs to the session: it outlives restarts of the server, and
+	// ends with the session, so that a program that is started again is not cordoned. Cordon returns
+	// CodeConflict if the worker is draining, and CodeLeaseLost if the session has ended.
 	Cordon(ctx context.Context, c Cordon) error
 	// CloseWorker ends a session normally. Executions that the session still owns are released:
 	// another worker claims them, and their retry budget is not charged.
@@ -149,12 +149,12 @@ type DeadLetterOffice interface {
 	// Limit.
 	DeadLetterGroups(ctx context.Context, f DeadLetterFilter) (DeadLetterGroups, error)
 	// DeadLetter reads one dead letter, with everything that a person needs to repair the execution.
-	// Generation 0 means the newest dead letter of the execution. It returns CodeNotFound if there is
-	// none.
+	// Generation 0 means the newest dead letter of the execution. It returns CodeNotFound if the
+	// execution has no such dead letter.
 	DeadLetter(ctx context.Context, id ExecutionID, generation int) (DeadLetterDetail, error)
-	// ChangeDeadLetter resolves a dead letter, or adds a note to one. It returns CodeConflict, with the
-	// first resolution in the message, if the dead letter is resolved already, and CodeNotFound if
-	// there is none.
+	// ChangeDeadLetter resolves a dead letter, or adds a note to it. It returns CodeConflict, with the
+	// first resolution in the message, if the dead letter is resolved already, and CodeNotFound if the
+	// execution has no such dead letter.
 	ChangeDeadLetter(ctx context.Context, c DeadLetterChange) (DeadLetter, error)
 }
 

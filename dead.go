@@ -6,8 +6,8 @@ import (
 )
 
 // DeadLetter records that an execution failed for good: the engine does not retry it again. Only an
-// execution without a parent has dead letters, one for each generation that failed. A dead letter is
-// open until it is resolved, and it is resolved once.
+// execution without a parent has dead letters, one for each generation that failed. A dead letter
+// is open until it is resolved, and it can be resolved only once.
 type DeadLetter struct {
 	Execution ExecutionID `json:"execution"`
 	// Generation is the generation of the execution that failed: 1, and one more for each time that
@@ -23,7 +23,7 @@ type DeadLetter struct {
 	FailedBy FailedBy `json:"failed_by,omitzero"`
 	// At is the time of the failure, by the store's clock.
 	At time.Time `json:"at"`
-	// Run is the run that failed; it is zero if none was in progress.
+	// Run is the run that failed; it is zero if no run was in progress.
 	Run RunID `json:"run,omitzero"`
 	// Fingerprint is equal for dead letters of one workflow that have the same reason and class and
 	// whose messages differ only in numbers, ids and quoted texts.
@@ -80,7 +80,7 @@ type DeadLetterFilter struct {
 	Workflow    string
 	Class       Class
 	Fingerprint string
-	// Text is a part of the message; upper and lower case are the same.
+	// Text selects the dead letters whose message contains this text; the comparison ignores case.
 	Text string
 	// Since and Until bound the time of the failure, by the store's clock: Since ≤ At < Until.
 	Since, Until time.Time
@@ -108,7 +108,7 @@ type DeadLetterGroup struct {
 	Class       Class  `json:"class"`
 	Count       int    `json:"count"`
 	// First and Last are the times of the oldest and the newest failure, by the store's clock. Message
-	// and Newest are the message and the execution of the newest.
+	// and Newest are the message and the execution of the newest failure.
 	First   time.Time   `json:"first"`
 	Last    time.Time   `json:"last"`
 	Message string      `json:"message"`
@@ -118,8 +118,8 @@ type DeadLetterGroup struct {
 // DeadLetterGroups are groups of dead letters, the largest first.
 type DeadLetterGroups struct {
 	Groups []DeadLetterGroup `json:"groups"`
-	// Examined is the number of dead letters that were examined, the newest first. More says that older
-	// ones exist that were not: 10,000 are examined at most.
+	// Examined is the number of dead letters that the call examined: the newest, at most 10,000. More
+	// says that older dead letters exist, which the call did not examine.
 	Examined int  `json:"examined"`
 	More     bool `json:"more,omitempty"`
 }

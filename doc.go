@@ -3,9 +3,9 @@
 //
 // An [Execution] is one instance of a workflow. It has at most one owner at a time, usually a
 // worker. The owner has a [Lease]: a secret and a fencing [Token], a number that grows with every
-// claim of that execution and never starts again. Each write of an owner is checked against the
-// lease in the same transaction, so a worker that lost the execution can neither overwrite the work
-// of the next owner nor end the execution.
+// claim of that execution and is never reset. Each write of an owner is checked against the lease
+// in the same transaction, so a worker that lost the execution can neither overwrite the work of
+// the next owner nor end the execution.
 //
 // A program uses Belay through a [Backend]. Package embedded opens a Backend whose engine runs in
 // the caller's own process; package client opens a Backend that sends its calls to a server over

@@ -134,8 +134,8 @@ type GateChange struct {
 	// The audit log keeps Actor and Reason. Each has at most MaxName bytes.
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Op identifies the operation when it is repeated. A gate remembers its last eight changes: a
-	// repetition of one of them does nothing.
+	// Op identifies the operation: a repeated request with the same Op changes nothing. A gate
+	// remembers the Ops of its last eight changes only.
 	Op OpID `json:"op,omitzero"`
 }
 
@@ -197,8 +197,8 @@ type GatePace struct {
 	Since  time.Time `json:"since,omitzero"`
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
-	// Tokens is the number of runs that may start at this moment, besides those of executions that the
-	// rate has already let through.
+	// Tokens is the number of further runs that may start at this moment. It does not count the runs of
+	// executions that the rate has already let through.
 	Tokens int `json:"tokens"`
 }
 
@@ -216,7 +216,8 @@ type Breaker struct {
 	LastFailedAt time.Time `json:"last_failure_at,omitzero"`
 	OpenedAt     time.Time `json:"opened_at,omitzero"`
 	NextRetryAt  time.Time `json:"next_retry_at,omitzero"`
-	// Probes is the number of calls by steps that are running to try the target.
+	// Probes is the number of running calls that the breaker has let through as probes, to find out
+	// whether the target works again.
 	Probes int `json:"probes,omitempty"`
 }
 
@@ -236,8 +237,9 @@ type TargetCall struct {
 
 // TargetAnswer says whether a step may call a target.
 type TargetAnswer struct {
-	// Open says that the step may call the target now. Probe says that the call tries a target that
-	// has failed before; if its end is not reported within 30 seconds, the call counts as failed.
+	// Open says that the step may call the target now. Probe says that the breaker lets this call
+	// through to find out whether the target works again; if the end of the call is not reported within
+	// 30 seconds, the call counts as failed.
 	Open  bool
 	Probe bool
 	// If the target must not be called now, Why is the reason, and RetryAfter the time after which the

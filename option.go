@@ -66,10 +66,11 @@ func WithPolicy(p Policy) SubmitOption {
 	return func(s *Submission) { s.Policy = p }
 }
 
-// WithGates sets the gates of the execution: a limit ([Concurrency]), a rate ([Rate]) and a target. The
-// Backend refuses the submission with CodeConflict if it names a limit or a rate with other terms than
-// the first submission that named it. It also refuses a child that names a limit which one of its
-// ancestors names, because they would wait for each other.
+// WithGates sets the gates of the execution: a limit ([Concurrency]), a rate ([Rate]) and a target.
+// The Backend refuses the submission with CodeConflict if it names a limit or a rate with other
+// numbers than the first submission that named it. The Backend also refuses a child that names a
+// limit which one of its ancestors names, because the child would wait for the ancestor, and the
+// ancestor for the child.
 //
 // The gates of a child are not part of its identity: if a later run of the parent starts the child
 // with other gates, because the code has changed, the child keeps the gates with which it was started

@@ -122,12 +122,12 @@ type Policy struct {
 	// worker does not, the engine ends the run after a further CancelGrace. The engine adds the
 	// same grace period to Timeout while the execution is running.
 	RunTimeout Duration `json:"run_timeout,omitempty"`
-	// IdleTimeout bounds the time without progress of a run; 0 means no limit. Steps, checkpoints
-	// and stored output count as progress at once. Other progress counts with the worker's next
-	// heartbeat, which reports it in Held.Idle, so choose at least three times the heartbeat
-	// interval. A heartbeat alone is no progress: an owner that is stuck may still send heartbeats.
-	// After Lock only checkpoints and output count. There is no default, because a limit that fits
-	// one workflow ends honest long steps of another.
+	// IdleTimeout bounds the time without progress of a run; 0 means no limit. Steps, checkpoints and
+	// stored output count as progress at once. Other progress counts with the worker's next heartbeat,
+	// which reports it in Held.Idle, so choose at least three times the heartbeat interval. A heartbeat
+	// alone is no progress: an owner that is stuck may still send heartbeats. For an owner that called
+	// Lock, only checkpoints and output count. There is no default, because a limit that fits one
+	// workflow would end the long but healthy steps of another workflow.
 	IdleTimeout Duration `json:"idle_timeout,omitempty"`
 	// Timeout bounds the whole execution, waits and pauses included, from the start of its first
 	// run. The time in the queue before the first run does not count. 0 means no limit.

@@ -132,8 +132,8 @@ func (c *Class) UnmarshalText(b []byte) error {
 // of the run reported the failure itself.
 type FailedBy uint8
 
-// The parts of Belay that end executions. The words of the first and the last are those of systems
-// that push work to their workers.
+// The parts of Belay that end executions. The words for FailedByMonitor and
+// FailedByDeadLetterHandler come from systems that push work to their workers.
 const (
 	// FailedByMonitor: a time limit of the policy was over.
 	FailedByMonitor FailedBy = iota + 1

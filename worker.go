@@ -332,8 +332,8 @@ type Settlement struct {
 type Held struct {
 	Execution ExecutionID `json:"execution"`
 	Token     Token       `json:"token"`
-	// Idle is how long ago the run last made progress; 0 means that the heartbeat does not say it, so
-	// the heartbeat is no progress. The engine uses Idle only for executions with an IdleTimeout.
+	// Idle is how long ago the run last made progress; 0 means that the heartbeat does not report
+	// progress of the run. The engine uses Idle only for executions with an IdleTimeout.
 	Idle time.Duration `json:"-"`
 }
 
@@ -381,7 +381,7 @@ type Signalled struct {
 	SignalSeq int64 `json:"signal_seq"`
 }
 
-// SignalQuery requests the signals of an execution whose seq is greater than After and that no
+// SignalQuery requests an execution's signals that have a seq greater than After and that no
 // checkpoint has consumed.
 type SignalQuery struct {
 	Execution ExecutionID
@@ -402,7 +402,7 @@ type Chunk struct {
 	DropTo   int64 `json:"drop_to,omitempty"`
 }
 
-// ChunkQuery requests the chunks of one name, from a number on.
+// ChunkQuery requests the chunks of the log or artifact Name, beginning with chunk number From.
 type ChunkQuery struct {
 	Execution ExecutionID
 	Name      string
