@@ -43,7 +43,7 @@ type waiter struct {
 	gone  bool         // the waiter was answered, or its caller has left; the awaiter's mu guards it
 }
 
-// awaited is the answer to a waiter: an execution or an error. An awaited without both means that
+// awaited is the answer to a waiter: an execution or an error. An awaited with neither means that
 // the request ended before the execution did; the caller then calls do again.
 type awaited struct {
 	x   *belay.Execution

@@ -32,8 +32,8 @@ type batcher struct {
 
 	mu sync.Mutex
 	// queues[0] has submissions of root executions, and queues[1] all other operations. The client
-	// sends them in separate batches, so that an overloaded server can refuse a batch of
-	// submissions by its HTTP header alone.
+	// sends them in separate batches, so that an overloaded server can refuse a batch of submissions
+	// after it has read only the HTTP header of the request.
 	queues   [2][]*operation
 	turn     int // the index of the queue from which the next batch is taken first
 	inFlight int

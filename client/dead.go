@@ -35,8 +35,8 @@ func (c *Client) DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter)
 	return get[belay.DeadLetterGroups](ctx, c, "group dead letters", "/v1/dead-letter-groups", q)
 }
 
-// checkLetters refuses a filter with words that no dead letter can have, with the same code as a Backend
-// without a server.
+// checkLetters refuses a filter with a word that no dead letter can have, with the same error code
+// as an engine in this process.
 func checkLetters(f belay.DeadLetterFilter) error {
 	const op = "list dead letters"
 	bad := func(format string, args ...any) error {

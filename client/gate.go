@@ -17,7 +17,7 @@ import (
 // gateKinds are the kinds of gates.
 var gateKinds = []string{belay.GateLimit, belay.GateRate, belay.GateTarget, belay.GateQueue, belay.GateWorkflow}
 
-// checkGate refuses an id that cannot be the id of a gate, as a Backend without a server does. In a path
+// checkGate refuses an id that no gate can have, as an engine in this process does. In a URL path
 // such an id could lead to another route.
 func checkGate(op string, id belay.GateID) error {
 	name := id.Name()

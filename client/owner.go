@@ -59,7 +59,7 @@ func (c *Client) Drain(ctx context.Context, id belay.WorkerID) error {
 	})
 }
 
-// Cordon makes a worker claim nothing, or allows its claims again.
+// Cordon stops a worker from claiming executions, or with Off allows it again.
 func (c *Client) Cordon(ctx context.Context, r belay.Cordon) error {
 	verb := "cordon"
 	if r.Off {
