@@ -46,9 +46,9 @@ func DeadLetterRetention(d time.Duration) Option {
 	return func(s *settings) { s.engine.LetterRetention = d }
 }
 
-// Defaults sets the values of policy fields that submissions to this engine leave out, for the fields
-// MaxAttempts, BackoffBase, BackoffCap, ScheduledTimeout, StartTimeout and OnNoWorker. An execution
-// keeps the values of its submission. Submissions with SubmitTx do not get them.
+// Defaults sets the values of policy fields that submissions to this engine leave out, for the
+// fields MaxAttempts, BackoffBase, BackoffCap, ScheduledTimeout, StartTimeout and OnNoWorker. An
+// execution keeps the values of its submission. Submissions with SubmitTx do not get these values.
 func Defaults(p belay.Policy) Option { return func(s *settings) { s.engine.Defaults = p } }
 
 // CheckInterval sets how often the engine looks for work that is due although no timer and no message

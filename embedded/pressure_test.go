@@ -276,7 +276,7 @@ func TestALockedTableCostsNoWorkerItsSession(t *testing.T) {
 		if accepted < 100 {
 			t.Errorf("%s is locked, and %d submissions were accepted", table, accepted)
 		}
-		settle := time.NewTimer(leaseTTL / 2) // after this time, the engines have judged the sessions
+		settle := time.NewTimer(leaseTTL / 2) // by then, the engines have decided whether the sessions have expired
 		<-settle.C
 		stop()
 		all.Wait()
