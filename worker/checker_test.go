@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Rule: however many probes arrive, the program's own check runs once at a time and its result is used
-// for a moment; a check that does not end, or panics, has failed.
+// Rule: however many probes arrive, the program's own check runs only once at a time, and its
+// result also answers the probes of the next half second. A check that does not end in time, or
+// panics, counts as failed.
 func TestTheCheckOfAProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls, running atomic.Int32

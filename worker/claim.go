@@ -89,8 +89,8 @@ func (s *session) claims(ctx context.Context) {
 	}
 }
 
-// mayPass reports whether the same claim may succeed later although it failed with err. That is so
-// if the cause of err cannot be the executions that the claim won.
+// mayPass reports whether the same claim may succeed later although it failed with err: err is then
+// an error that the executions of the claim cannot have caused.
 func mayPass(err error) bool {
 	code := belay.CodeOf(err)
 	return code == belay.CodeUnauthorized || code == belay.CodeForbidden || retry.Transient(err)

@@ -17,9 +17,9 @@ import (
 type HealthCheck func(ctx context.Context) error
 
 // Health answers health probes: GET /healthz has the status 200 while the workers of this process
-// should get new work, and otherwise 503 with the reason. The reason is the error of the program's
-// own check; that the workers stop; or that a worker has no session, or cannot reach its server and has
-// frozen its runs. Several workers of one process can share a Health.
+// should get new work, and otherwise 503 with the reason. The reason is one of these: the program's
+// own check has failed, the workers stop, a worker has no session, or a worker cannot reach its
+// server and has frozen its runs. Several workers of one process can share a Health.
 //
 // A server to which the workers connect probes the address of the Health. While the probes fail, the
 // server gives the workers no new work; their runs continue. Other programs, such as Kubernetes, may
@@ -39,7 +39,8 @@ const (
 	checkLimit = 2 * time.Second
 	// checkValid is how long the result of a HealthCheck is used for further probes.
 	checkValid = time.Second / 2
-	// mostConnections is how many connections a Health accepts at the same time; others wait.
+	// mostConnections is how many connections a Health accepts at the same time; further connections
+	// wait.
 	mostConnections = 64
 	// mostReason is the largest size of the reason in an answer, in bytes.
 	mostReason = 200
@@ -67,8 +68,8 @@ func ListenHealth(address string, check HealthCheck) (*Health, error) {
 	return h, nil
 }
 
-// Addr is the address of the port. If the machine's name or all of its addresses were given to
-// ListenHealth, it may be an address that servers do not reach.
+// Addr is the address of the port. If ListenHealth got a host name, or listens on all addresses of
+// the machine, servers may be unable to connect to the address that Addr returns.
 func (h *Health) Addr() net.Addr { return h.listener.Addr() }
 
 // Close closes the port. Later probes fail.
@@ -78,8 +79,9 @@ func (h *Health) Close() error {
 	return err
 }
 
-// address is the address in a worker's session: the port alone if the Health listens on all addresses
-// of the machine, because the server knows from which of them the worker connects.
+// address is the address in a worker's session. If the Health listens on all addresses of the
+// machine, address returns the port alone, because the server knows from which address the worker
+// connects.
 func (h *Health) address() string {
 	if h == nil {
 		return ""
@@ -100,11 +102,11 @@ func (h *Health) watch(w *Worker) {
 	h.workers = append(h.workers, w)
 }
 
-// errStopping is the reason of a worker that stops.
+// errStopping is the error of trouble for a worker that stops.
 var errStopping = errors.New("the worker is stopping")
 
-// trouble returns the reason for which the workers should get no new work. If some workers stop and
-// others continue, there is no reason: a server gives a worker that stops no new work anyway.
+// trouble returns the reason why the workers should get no new work, or nil. Workers that stop
+// while others continue are no reason, because a stopping worker gets no new work anyway.
 func (h *Health) trouble() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,12 +165,13 @@ type checker struct {
 	check HealthCheck
 
 	mu    sync.Mutex
-	ended chan struct{} // of the check that runs; nil if none runs
+	ended chan struct{} // closed when the running check ends; nil if no check is running
 	began time.Time
-	err   error // of the last check
+	err   error // the result of the last check
 }
 
-// result returns the result of a check that has just ended, or of a new one.
+// result returns the result of the last check if that check is recent (checkValid), and otherwise
+// waits for a new check.
 func (c *checker) result(ctx context.Context) error {
 	if c.check == nil {
 		return nil

@@ -31,8 +31,8 @@ func (b *cutOff) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heartb
 	return b.Backend.Heartbeat(ctx, h)
 }
 
-// says waits until the answer to a probe is the given status and text. The caller's deadline ends the
-// wait.
+// says waits until the answer to a probe has the given status and text. After a minute it fails the
+// test.
 func says(t *testing.T, h *worker.Health, status int, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
