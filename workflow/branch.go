@@ -17,9 +17,9 @@ type Future[T any] struct {
 // two branches may both have a step "fetch". The results of the branch's steps are saved; the
 // result of the branch itself is not saved.
 //
-// Start branches with Go and not with a go statement, because a run suspends when every branch
-// waits, even if another goroutine is still working. If the workflow function returns before its
-// branches, their contexts end, and the run ends after the last branch has returned.
+// Start branches with Go and not with a go statement: a run suspends as soon as all of its branches
+// wait, even if a goroutine of a go statement is still working. If the workflow function returns
+// before its branches, their contexts end, and the run ends after the last branch has returned.
 func Go[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), key ...KeyOption) *Future[T] {
 	f := &Future[T]{}
 	f.branch, f.err = run.Go(ctx, name, keyOf(key), func(ctx context.Context) error {

@@ -83,7 +83,8 @@ func (t targetOption) step(o *options) { o.target = string(t) }
 // gives its execution back, and a later run continues at this step. Meanwhile the execution occupies
 // no worker, and no attempt is counted. Steps that are running may finish and save their results.
 //
-// To ask for the breaker costs one request to the server before each try of the step.
+// Before each try of the step, one request to the server asks whether the breaker lets the call
+// through.
 func Target(name string) StepOption { return targetOption(name) }
 
 type timeoutOption time.Duration

@@ -189,7 +189,7 @@ func (k *kept) add(size int64) (dropFrom, dropTo int64) {
 // stored output.
 func first(r *run.Run) bool { return r.Assignment().First }
 
-// eachChunk calls each for all stored chunks of the name.
+// eachChunk calls each with every stored chunk of the log or artifact name.
 func eachChunk(r *run.Run, name string, each func(belay.StoredChunk)) error {
 	const page = 64
 	for from := int64(0); ; {

@@ -57,8 +57,8 @@ func (o *options) of() run.StepOptions {
 	return run.StepOptions{Key: o.key, Retry: o.retry, Target: o.target}
 }
 
-// encode encodes a value as JSON. In an error, the words of what describe the value, such as "input
-// of" and a name.
+// encode encodes a value as JSON. The words of the parameter what, such as "input of" and a name,
+// describe the value in an error.
 func encode(v any, what ...string) (json.RawMessage, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
