@@ -34,7 +34,7 @@ type Kit struct {
 }
 
 // A kit needs no polls, because its worker and its engine are in one process and no notification is
-// lost, and no expiry of leases, because Crash ends the session itself. In a test with virtual
+// lost. It needs no expiry of leases, because Crash ends the session itself. In a test with virtual
 // time, each poll and each heartbeat takes real processor time, so both intervals are long.
 const (
 	slowPoll = time.Hour
