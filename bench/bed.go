@@ -87,8 +87,8 @@ func source(ctx context.Context, dir string) (string, error) {
 	return repo, err
 }
 
-// any reports whether the function match returns true for at least one requested trial whose store
-// is available.
+// any reports whether there is a requested trial whose store is available and for which match
+// returns true.
 func (b *bed) any(o options, match func(planned) bool) bool {
 	return slices.ContainsFunc(o.wanted(plan(o)), func(p planned) bool { return b.without[p.store] == nil && match(p) })
 }

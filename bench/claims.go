@@ -23,9 +23,9 @@ type claim struct {
 	Open   bool     `json:"open,omitempty"`  // there is no aim: the value is only reported
 
 	Measured float64 `json:"measured"`
-	// Processor is the same ratio as Measured, but computed from the processor time that one unit
-	// of work (such as an execution) takes, including the database's. It has no influence on the
-	// verdict, and does not change if other programs use the machine.
+	// Processor is the same ratio as Measured, but computed from the processor time, including the
+	// database's, that one unit of work (such as an execution) takes. Unlike Measured, it does not
+	// change if other programs use the machine. It has no influence on the verdict.
 	Processor float64 `json:"by_processor_time,omitempty"`
 	Verdict   string  `json:"verdict"`
 	Why       string  `json:"why,omitempty"` // why there is no verdict
@@ -158,12 +158,12 @@ func crowds() (all []claim) {
 
 // together returns the aims of the trials in which coding agents' jobs work on one repository. If
 // ten jobs run at a time, some jobs compute while others wait for their models. A job that waits
-// for w and uses c of processor time takes w + c if it runs alone. If ten jobs run at a time, a job
-// takes at least c/2 on average, because the machine for which all aims are set has two processors.
-// With w = 3 s and c about the same, ten jobs at a time can be four times as fast as one job at a
-// time; the aim is three times. The longer the jobs wait, the nearer the ratio comes to ten. Where
-// a count must be zero, the floor (the worst accepted value) is .5, so that a count of one misses
-// the floor.
+// for the time w and uses the processor time c takes w + c if it runs alone. The machine for which
+// all aims are set has two processors, so if ten jobs run at a time, one job ends every c/2 at
+// best. With w = 3 s and c about the same, ten jobs at a time can be four times as fast as one job
+// at a time; the aim is three times. The longer the jobs wait, the nearer the ratio comes to ten.
+// Where a count must be zero, the floor (the worst accepted value) is .5, so that a count of one
+// misses the floor.
 func together() []claim {
 	const mine, one, trees, tree = "jobs/repo/belay/default", "jobs/repo/belay/single", "jobs/repo/git/worktree",
 		"jobs/repo/git/reset"

@@ -41,8 +41,9 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Rule: a count that must be zero and is one gets the verdict that it is below its floor (the worst
-// accepted value). A claim without an aim gets the verdict "compared", whatever the result is.
+// Rule: if a count must be zero, a count of one gets the verdict that it is below its floor (the
+// worst accepted value). A claim without an aim gets the verdict "compared", whatever the result
+// is.
 func TestZeroCountsAndClaimsWithoutAnAim(t *testing.T) {
 	none, open := claim{Bound: true, Floor: .5}, claim{Open: true}
 	for _, c := range []struct {
@@ -100,8 +101,8 @@ func TestARunFailsBelowAFloor(t *testing.T) {
 	}
 }
 
-// Rule: with -before, the trial of the other revision comes right after the same trial of this one, and
-// only trials that another revision can carry out are repeated.
+// Rule: with -before, the other revision repeats a trial right after this revision's trial. It
+// repeats only trials that it is able to carry out.
 func TestTrialsOfTwoRevisionsAreNextToEachOther(t *testing.T) {
 	o := options{stores: "postgres,sqlite,repo", before: "/a/program", only: "drain,gates@5,jobs"}
 	var names []string
@@ -118,8 +119,8 @@ func TestTrialsOfTwoRevisionsAreNextToEachOther(t *testing.T) {
 	}
 }
 
-// Rule: two revisions are compared round by round; more than 1 means that this revision is faster, or
-// that it needs less processor time.
+// Rule: the report compares two revisions round by round. A ratio above 1 means that this revision
+// is faster, or that it needs less processor time.
 func TestRevisionsAreComparedByRound(t *testing.T) {
 	r := &report{Samples: map[string][]trial.Sample{
 		"drain/sqlite/belay/default": {{Rate: 300, CPU: 5}, {Rate: 50, CPU: 8, Database: 2}, {Rate: 110, CPU: 10}},

@@ -42,23 +42,25 @@
 //
 // The trial gates runs executions that all name one limit, so that at most 5 or at most 100 of them
 // run at a time: on one server, on three servers of one database, and on SQLite. The trial parked
-// measures executions without a limit in two stores in turn; in one of them, 10,000 further
-// executions wait at a full limit. Its results kept and kept_cpu are the part of the throughput
-// that is left beside the waiting executions, by time and by processor time.
+// measures executions without a limit, alternately in two stores; in one of these stores, 10,000
+// further executions wait at a full limit. The trial's results kept and kept_cpu are the throughput
+// with waiting executions as a part of the throughput without them, by elapsed time and by
+// processor time.
 //
 //	go run . -only gates,parked
 //
 // # Two revisions
 //
-// With -before, the bench program of another revision repeats each trial of Belay in this process,
-// right after the trial of this revision. The report has the ratios of the rounds.
+// With -before, the bench program of another revision repeats each trial in which Belay runs in
+// this process, right after the trial of this revision. The report has the ratios of the two
+// revisions, round by round.
 //
 //	go run . -before /tmp/program-of-the-other-revision -only drain,steps
 //
 // # What it prints
 //
-// The output has the figures. For each aim of the project it has the measured value with a verdict:
-// "aim" if the aim is reached, "floor" if only the least accepted value is reached, and otherwise
-// "BELOW FLOOR"; the program then exits with status 1. If a claim has no aim, the verdict is
-// "compared".
+// The report has the measured figures. For each aim of the project it also has the measured value
+// with a verdict: "aim" if the aim is reached, "floor" if only the least accepted value is reached,
+// and otherwise "BELOW FLOOR"; the program then exits with status 1. If a claim has no aim, the
+// verdict is "compared".
 package main

@@ -33,7 +33,7 @@ func (p planned) name() string {
 	return strings.Join([]string{name, p.store, p.who()}, "/")
 }
 
-// who returns the contender and its variant.
+// who returns the contender and its variant as text.
 func (p planned) who() string {
 	if p.before {
 		return p.Contender + "/before"
@@ -59,7 +59,7 @@ type sizes struct {
 	slice                   time.Duration
 }
 
-// hotLimit is the limit in the trials with a small limit.
+// hotLimit is the limit in the trials in which many executions wait for few places.
 const hotLimit = 5
 
 func (o options) sizes() sizes {

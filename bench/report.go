@@ -139,7 +139,7 @@ func (s sample) line() string {
 	return strings.Join(parts, "  ")
 }
 
-// settings prints the settings of each contender, each different text once.
+// settings prints the settings of each contender, and prints equal texts only once.
 func (r *report) settings(b *strings.Builder) {
 	seen := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(r.Samples)) {
@@ -156,7 +156,7 @@ func (r *report) settings(b *strings.Builder) {
 	}
 }
 
-// revisions compares this revision with the one of -before, round by round.
+// revisions compares this revision with the revision of -before, round by round.
 func (r *report) revisions(b *strings.Builder) {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(r.Samples)) {

@@ -113,7 +113,7 @@ func (b *bed) until(ctx context.Context, f func() error) error {
 	}
 }
 
-// input of a workflow.
+// input is the input of a workflow.
 type input struct {
 	trial.Payload
 	Steps int `json:"steps"`
@@ -202,7 +202,7 @@ func (b *bed) counts(ctx context.Context, n int64, steps int) ([]trial.Count, er
 		return nil, err
 	}
 	defer c.Close(context.WithoutCancel(ctx))                      //nolint:errcheck // the connection only read
-	flows := trial.Count{What: "workflows completed", Want: n + 1} // the method ready has run one more
+	flows := trial.Count{What: "workflows completed", Want: n + 1} // the method ready has run one further workflow
 	events := trial.Count{What: "events of their history", Want: n*int64(5+4*steps) + 5, More: true}
 	late := time.After(30 * time.Second)
 	for {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The parameters of the measure Overload.
+// The parameters of the measure Overload. The best rate is the highest rate that the system can
+// sustain.
 const (
 	Tenfold       = 10 // the offered load, as a multiple of the best rate
 	Flood         = 5  // the length of the overload, in multiples of Request.For
@@ -31,8 +32,8 @@ var depths = []int64{2 * InFlight, 10 * InFlight}
 // wait, it waits, and drops the executions that become due during the wait. It also drops
 // executions that become due while 300 of its calls have no answer.
 type Crowd struct {
-	// Submit submits as many executions as rows says, numbered from first on. It returns how many
-	// were accepted and, if some were not, how long the producer must wait.
+	// Submit submits the number of executions in rows, numbered from first on. It returns how many were
+	// accepted and, if some were not, how long the producer must wait.
 	Submit func(ctx context.Context, producer, first, rows int) (accepted int, wait time.Duration, err error)
 	// Ended counts the executions whose ends were acknowledged.
 	Ended Meter
@@ -130,7 +131,7 @@ func (c *Crowd) fill(ctx context.Context, producer int, depth int64) error {
 	return err
 }
 
-// flood lets the producers submit, all together at the given rate, for the given duration.
+// flood makes the producers together submit at the given rate, for the given duration.
 func (c *Crowd) flood(ctx context.Context, rate float64, long time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -52,8 +52,8 @@ func ProcessCPU(pid int) (time.Duration, error) {
 	return p.own, err
 }
 
-// databaseCPU returns the processor time of a PostgreSQL server, of which pid is the postmaster:
-// the postmaster's own, and that of its children, ended or not. It returns 0 for pid 0.
+// databaseCPU returns the processor time of a PostgreSQL server: that of its postmaster, whose
+// process id is pid, and that of the postmaster's children, ended or not. It returns 0 for pid 0.
 func databaseCPU(pid int) time.Duration {
 	if pid == 0 {
 		return 0

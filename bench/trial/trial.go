@@ -30,7 +30,7 @@ const (
 	Hold     Measure = "hold"     // the cost of idle executions that have an owner
 	Idle     Measure = "idle"     // the cost of an idle server
 	Lease    Measure = "lease"    // the time to lock one execution, compared with one commit
-	Overload Measure = "overload" // ten times the best rate
+	Overload Measure = "overload" // submitting at ten times the best rate that the system can sustain
 	Gates    Measure = "gates"    // running executions that all name one limit and were submitted before
 	Parked   Measure = "parked"   // Flow beside many executions that wait at a full limit, compared with Flow alone
 	Jobs     Measure = "jobs"     // coding agents at once on one repository

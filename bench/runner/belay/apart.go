@@ -105,8 +105,8 @@ func workApart(ctx context.Context, r trial.Request) error {
 // reported is the interval at which the process of the workers prints a report.
 const reported = 10 * time.Millisecond
 
-// apart starts another process that runs the executions, so that its work does not slow down the
-// process that submits. The returned function ends the other process.
+// apart starts another process that runs the executions, so that running them does not slow down
+// this process, which submits. The returned function ends the other process.
 func (o *crowded) apart(ctx context.Context, r trial.Request) (end func() (*trial.Times, error), _ error) {
 	r.Role, r.URL = "crew", o.server.url
 	c, err := trial.Spawn(r)

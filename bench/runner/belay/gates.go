@@ -54,10 +54,11 @@ func gates(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	return g[0].settle(ctx, done.Sample(), int64(r.N), 0)
 }
 
-// several are connections to the servers of one store, or one engine in this process.
+// several has one connection for each server of a store, or one engine in this process.
 type several []*bed
 
-// openSeveral opens the store of a trial as open does, for the variant Three behind three servers.
+// openSeveral opens the store of a trial as open does; for the variant Three it starts three
+// servers on the store.
 func openSeveral(ctx context.Context, r trial.Request) (several, error) {
 	n := 1
 	if r.Variant == trial.Three {

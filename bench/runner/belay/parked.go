@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// lane is a store of the measure parked, with a worker.
+// lane is one of the two stores of the measure parked, with a worker.
 type lane struct {
 	*bed
 	r    trial.Request // with the store's address
@@ -21,9 +21,9 @@ type lane struct {
 	n    int64 // executions of the workflow noop that have ended
 }
 
-// parked measures the throughput of executions that name no limit, in turn in two stores: in one of
-// them, r.N further executions wait at a full limit. In both stores r.Limit executions have the places
-// of this limit and run during the whole measurement.
+// parked measures the throughput of executions that name no limit, alternately in two stores: in
+// one of these stores, r.N further executions wait at a full limit. In both stores, r.Limit
+// executions have the places of this limit and run during the whole measurement.
 func parked(ctx context.Context, r trial.Request) (s trial.Sample, err error) {
 	with, err := openLane(ctx, r, r.URL, r.N)
 	if err != nil {

@@ -89,7 +89,7 @@ type bed struct {
 	flows, waiting, steps atomic.Int64
 }
 
-// input of a workflow.
+// input is the input of a workflow.
 type input struct {
 	trial.Payload
 	Steps int `json:"steps"`
