@@ -82,7 +82,8 @@ func prometheusFiles(t *testing.T, pattern string) (names []string) {
 	return names
 }
 
-// promSeries are the series of a metric: for each, the values of its labels.
+// promSeries maps the name of each metric to its series. A series is a map from the names of its
+// labels to their values.
 type promSeries map[string][]map[string]string
 
 var (
@@ -116,8 +117,9 @@ var (
 	promRange = regexp.MustCompile(`\[[^]]*\]|\boffset \w+`)
 )
 
-// unknown lists the metrics, labels and values of labels in an expression that the server does not have.
-// Prometheus itself adds the metric up, and the labels job and instance to all metrics.
+// unknown lists the metrics, labels and values of labels that an expression of Prometheus uses and
+// the server does not have. Prometheus itself adds the metric up, and the labels job and instance
+// to all metrics.
 func (s promSeries) unknown(expr string) (bad []string) {
 	labels := map[string]bool{"job": true, "instance": true}
 	bare := promGroup.ReplaceAllString(promRange.ReplaceAllString(promSet.ReplaceAllString(expr, "$1"), ""), "")
@@ -174,9 +176,9 @@ func TestTheAlertsUseMetricsOfTheServer(t *testing.T) {
 	}
 }
 
-// Rule: docs/operations.md explains each alert with its severity, and no other alert. For each alert
-// there is a test by promtool in which it fires, and one in which it does not. Four alerts have thresholds
-// and severities that do not change.
+// Rule: docs/operations.md explains each alert with its severity, and no other alert. For each
+// alert, promtool has a test in which the alert fires and a test in which it does not. Four alerts
+// must keep the thresholds and severities that this test lists.
 func TestEachAlertIsExplainedAndTested(t *testing.T) {
 	t.Parallel()
 	want, exprs := make(map[string]string), make(map[string]string)

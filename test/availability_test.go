@@ -117,7 +117,7 @@ func (s tasks) begins(name string) {
 	until(s.t, name+" runs", func() bool { return exists(s.path(name + ".begun")) })
 }
 
-// free lets a task succeed.
+// free makes the file Free of a task, so that the task succeeds.
 func (s tasks) free(name string) {
 	s.t.Helper()
 	must(s.t, os.WriteFile(s.path(name+".free"), nil, 0o600))
@@ -129,7 +129,8 @@ func (s tasks) ended(id belay.ExecutionID) answer {
 	return s.want(http.StatusOK, "GET", "/v1/executions/"+id.String(), "", "Prefer", "wait=30")
 }
 
-// failed checks that an execution fails with this error.
+// failed checks that an execution fails with this error, and that the part of Belay named by ended
+// it.
 func (s tasks) failed(id belay.ExecutionID, text, by string) {
 	s.t.Helper()
 	x := s.ended(id)
@@ -163,9 +164,10 @@ const (
 	noWorkers   = "no workers available"
 )
 
-// Rule: in each test scenario of the requirement "Worker Availability Handling", with workers that pull
-// their work, the execution fails under the policy that the seed asks for, with the seed's error and
-// failed_by. Under the default policy it waits or runs again, and another worker finishes it.
+// Rule: the test has each scenario of the requirement "Worker Availability Handling", with workers
+// that pull their work. Under the policies that the requirement asks for, the execution fails with
+// the error and the failed_by of the requirement. Under the default policy the execution waits or
+// runs again, and another worker finishes it.
 func TestWorkerAvailability(t *testing.T) {
 	t.Parallel()
 	for _, s := range []struct {
@@ -248,15 +250,15 @@ func neverPicksUpAndRecovers(t *testing.T) {
 	second := s.submit("second", "")
 	s.free("second")
 	s.failed(s.submit("short", `"start_timeout":"500ms"`), notPickedUp, "execution_timeout_monitor")
-	s.neverStarted(second) // it waits for longer than the other, and does not fail
+	s.neverStarted(second) // it has waited for longer than the execution "short", and has not failed
 	s.hire("two")
 	s.finishedBy(second, "two")
 	s.free("first")
 	s.finishedBy(first, "one")
 }
 
-// allDownAndFails: no worker is connected when an execution is submitted; or the last worker dies
-// while one execution runs and another waits for its slot.
+// allDownAndFails: an execution is submitted while no worker is connected; in the second part, the
+// last worker dies while one execution runs and another waits for a slot.
 func allDownAndFails(t *testing.T) {
 	s := newTasks(t, "--defaults-on-no-worker", "fail")
 	alone := s.submit("alone", "")
@@ -294,8 +296,8 @@ func allDownAndRecovers(t *testing.T) {
 	s.finishedBy(second, "two")
 }
 
-// stopsGracefullyAndFails: a worker that drains takes nothing more, so that a new execution with the
-// policy on_no_worker: fail fails; and the run that the worker has finishes.
+// stopsGracefullyAndFails: a worker that drains claims nothing more. So a new execution with the
+// policy on_no_worker: fail fails, but the run that the worker already has finishes.
 func stopsGracefullyAndFails(t *testing.T) {
 	s := newTasks(t)
 	one := s.hire("one")
@@ -329,14 +331,14 @@ func stopsGracefullyAndRecovers(t *testing.T) {
 	s.free("second")
 	s.finishedBy(first, "one")
 	one.wait(patience).want(0)
-	s.neverStarted(second) // its worker had a free slot in the meantime
+	s.neverStarted(second) // worker one had a free slot before it ended, and claimed nothing
 	s.hire("two")
 	s.finishedBy(second, "two")
 }
 
-// expiresAndFails: no worker claims an execution within the start timeout of the server, which is
-// the counterpart of a TTL of messages. The execution leaves a dead letter, and no worker that comes
-// later runs it.
+// expiresAndFails: no worker claims an execution within the start timeout of the server. In systems
+// that push work to their workers, the TTL of messages corresponds to this timeout. The execution
+// leaves a dead letter, and a worker that starts later does not run the execution.
 func expiresAndFails(t *testing.T) {
 	s := newTasks(t, "--defaults-start-timeout", "500ms")
 	id := s.submit("expired", "")
@@ -367,7 +369,7 @@ func expiresAndRecovers(t *testing.T) {
 	id := s.submit("patient", "")
 	s.free("patient")
 	s.failed(s.submit("short", `"start_timeout":"500ms"`), notPickedUp, "execution_timeout_monitor")
-	s.neverStarted(id) // it waits for longer than the other, and does not fail
+	s.neverStarted(id) // it has waited for longer than the execution "short", and has not failed
 	if state := s.execution(id).State; state != belay.Pending {
 		t.Errorf("it is %s", state)
 	}

@@ -42,7 +42,7 @@ func TestCheckConfigAgreesWithTheStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		args   []string
 		says   string
-		server bool // a worker has no such option
+		server bool // the options exist only for belay serve
 	}{
 		"a shell that reads the prompt": {[]string{
 			"--agent-command", `sh -c "echo {{prompt}}"`,

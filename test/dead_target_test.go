@@ -27,7 +27,7 @@ const targetEnv = "BLACKBOX_TARGET"
 // payments is the name of the target that the role caller calls.
 const payments = "payments:charge"
 
-// reason is the reason for which an operator forces the circuit breaker.
+// reason is the reason that an operator gives for forcing the circuit breaker.
 const reason = "incident 17"
 
 // slots is the number of executions that the role caller runs at the same time.
@@ -77,7 +77,7 @@ type deadTarget struct {
 	server       *started
 	names        string // the fields of a submission that name the target
 	down         atomic.Bool
-	failed, done atomic.Int64 // calls
+	failed, done atomic.Int64 // the numbers of calls that failed and of calls that succeeded
 }
 
 // waysToName are the ways in which an execution names its target, each with fields of a submission.
@@ -137,7 +137,7 @@ func (d *deadTarget) allWait(n int) {
 }
 
 // killServer kills the server, starts it again on the same data directory and address, and checks
-// that the circuit breaker is the same as before.
+// that the restart has not changed the circuit breaker.
 func (d *deadTarget) killServer() {
 	d.t.Helper()
 	was := d.gate().Breaker
@@ -149,14 +149,14 @@ func (d *deadTarget) killServer() {
 	}
 }
 
-// breakers changes the circuit breaker as an operator does.
+// breakers runs the command belay breakers, with which an operator changes the circuit breaker.
 func (d *deadTarget) breakers(change string) {
 	d.t.Helper()
 	d.belay("breakers", change, payments, "--reason", reason).want(0)
 }
 
-// succeeded waits until the executions have succeeded, and returns how many attempts they were
-// charged before the last.
+// succeeded waits until the executions have succeeded, and returns the sum of their attempts before
+// the last.
 func (d *deadTarget) succeeded(ids []belay.ExecutionID) (charged int) {
 	d.t.Helper()
 	for _, id := range ids {
@@ -170,12 +170,12 @@ func (d *deadTarget) succeeded(ids []belay.ExecutionID) (charged int) {
 	return charged
 }
 
-// Rule: while a target is down, at most ten calls of 50 executions on five slots reach it, over 65 s
-// and with the limits of every circuit breaker. The executions wait and are charged nothing for that;
-// only a run that calls the target and fails is charged, and not even this run if a step names the
-// target. The breaker is the same after kill -9 of the server. All executions finish after the target
-// is back. Without -long an operator closes the breaker, so that the test does not wait for the
-// probes.
+// Rule: while a target is down for 65 s, at most ten calls of 50 executions on five slots reach it,
+// with the default settings of the circuit breaker. An execution that waits for the target is
+// charged no attempt. A run that calls the target and fails is charged an attempt, unless a step
+// names the target. The breaker is the same after kill -9 of the server. All executions finish
+// after the target is back. Without -long, an operator closes the breaker, so that the test does
+// not wait for the probes.
 func TestADeadTargetIsSpared(t *testing.T) {
 	t.Parallel()
 	for name, gates := range waysToName {
@@ -219,9 +219,10 @@ func TestADeadTargetIsSpared(t *testing.T) {
 	}
 }
 
-// Rule: a state that an operator has forced wins over the results of calls, and outlives kill -9 of
-// the server. A breaker that is forced closed stays closed while every call fails; a breaker that is
-// forced open lets no call through to a target that works, until the operator resets it.
+// Rule: a state that an operator has forced has precedence over the results of calls, and outlives
+// kill -9 of the server. A breaker that is forced closed stays closed while every call fails. A
+// breaker that is forced open lets no call through, even if the target works, until the operator
+// resets the breaker.
 func TestAnOperatorForcesACircuitBreaker(t *testing.T) {
 	t.Parallel()
 	for name, gates := range waysToName {

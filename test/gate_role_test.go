@@ -43,7 +43,8 @@ func gatedProcess() error {
 	return errors.Join(w.Run(ctx), b.Close())
 }
 
-// gatedRun is in progress, for the run counter, until the counter has acknowledged its end.
+// gatedRun reports its beginning and its end to the run counter. The counter counts the run as in
+// progress until it has acknowledged the end.
 func gatedRun(ctx context.Context, millis int) (int, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "unix", os.Getenv(socketEnv))
 	if err != nil {
@@ -71,11 +72,11 @@ func gatedRun(ctx context.Context, millis int) (int, error) {
 	return millis, say("end")
 }
 
-// runCounter counts the executions that have a run in progress, without the help of Belay: each run
-// connects to the socket of the counter, and is in progress until it reports its end or the
-// connection ends. The kernel ends the connections of a process that is killed. An execution counts
-// once, and a run that has a lower token than another run of its execution does not count, because
-// its lease has ended.
+// runCounter counts the executions that have a run in progress, without the help of Belay. Each run
+// connects to the socket of the counter, and counts as in progress until it reports its end or the
+// connection ends. If a process is killed, the kernel ends its connections. An execution counts
+// once. If another run of the execution has a higher token, a run does not count, because its lease
+// has ended.
 type runCounter struct {
 	path string
 	l    net.Listener
@@ -146,7 +147,7 @@ func (c *runCounter) serve(conn net.Conn) {
 	defer fmt.Fprintln(conn, "ok")
 	defer c.end(id, token)
 	fmt.Fprintln(conn, "ok")
-	_, _ = lines.ReadString('\n') // the end, or the end of the connection
+	_, _ = lines.ReadString('\n') // returns when the run reports its end, or when the connection ends
 }
 
 // begin notes that a run is in progress. It returns false if a later run of the execution has begun.

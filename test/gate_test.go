@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// The limit that two servers share, and how many workers contend for its places.
+// The limit that two servers share, and the number of workers that contend for its places.
 const (
 	gateLimit   = 5
 	gateWorkers = 6
@@ -21,7 +21,8 @@ const (
 
 var gateID = belay.Gate(belay.GateLimit, "five")
 
-// gatedGroup is two servers on one database, and workers of both, whose runs a run counter counts.
+// gatedGroup is two servers on one database, and the workers of both servers. A run counter counts
+// the workers' runs.
 type gatedGroup struct {
 	*group
 	srv     *pgtest.Server
@@ -79,8 +80,8 @@ func (g *gatedGroup) query(sql string) string {
 	return out
 }
 
-// In one snapshot: the taken places of the limit, the executions that a live session runs, and the
-// executions that run without a place.
+// gateSnapshot counts three things in one snapshot: the taken places of the limit, the executions
+// that a live session runs, and the executions that run without a place.
 var gateSnapshot = fmt.Sprintf(`
 SELECT count(*) FILTER (WHERE p.held), count(*) FILTER (WHERE e.state = %d AND w.ended_at IS NULL),
        count(*) FILTER (WHERE e.state = %d AND p.held IS NOT TRUE)
@@ -88,8 +89,9 @@ FROM (SELECT execution, held FROM places WHERE gate = '%s' AND held) p
 FULL JOIN (SELECT id, state, worker FROM executions WHERE worker IS NOT NULL) e ON e.id = p.execution
 LEFT JOIN workers w ON w.id = e.worker`, belay.Running, belay.Running, gateID)
 
-// The largest number of executions that had a place at the same time, from the times that the rules
-// stored: an execution has its place from the begin of its first run to its end.
+// gateOverlap computes the largest number of executions that had a place at the same time, from the
+// times in the rows of the executions. An execution has its place from the beginning of its first
+// run until the execution ends.
 const gateOverlap = `
 SELECT max(n) FROM (
     SELECT sum(d) OVER (ORDER BY at, d) AS n
@@ -119,12 +121,13 @@ func (g *gatedGroup) look() {
 }
 
 // Rule: executions of one limit never have more runs in progress than the limit allows, over any
-// number of servers and workers, while these are killed and started again (guarantee G16). When all
-// executions have ended, no place is taken. The test then raises the limit by one, and finds that its
-// own counts exceed the former limit.
+// number of servers and workers, while the test kills servers and workers and starts them again
+// (guarantee G16). When all executions have ended, no place is taken. Then the test raises the
+// limit by one and checks that its own counts exceed the former limit: so the counts would have
+// shown a violation.
 func TestALimitHoldsWhileServersAndWorkersAreKilled(t *testing.T) {
 	t.Parallel()
-	n, each := 5000, 5 // claims, and hundreds of claims from one kill to the next
+	n, each := 5000, 5 // the number of executions, and how many hundreds of runs begin between two kills
 	if *long {
 		n, each = 100_000, 10
 	}
@@ -206,8 +209,8 @@ func (g *gatedGroup) empty() {
 	}
 }
 
-// sees raises the limit by one, and waits until the run counter and the stored times show that more
-// executions are in progress than before.
+// sees raises the limit by one, and waits until the run counter and the stored times show more
+// executions in progress than the former limit allowed.
 func (g *gatedGroup) sees(r *rand.Rand) {
 	g.t.Helper()
 	if _, err := g.members[0].client.ChangeGate(g.t.Context(), belay.GateChange{

@@ -12,8 +12,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: while the health probes of a worker fail, the worker gets no new work and keeps its runs; after
-// a probe that succeeds it gets work again. A worker that is killed is lost as without probes.
+// Rule: while the health probes of a worker fail, the worker gets no new work and keeps its runs;
+// after a successful probe the worker gets work again. If the worker is killed, Belay notices the
+// loss in the same way as for a worker without probes.
 func TestAnUnhealthyWorkerGetsNoNewWork(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -10,8 +10,9 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// Rule: the commands that read work on a database without a server and without an engine, for a user
-// of the database who may only read; they make no table and print no password.
+// Rule: commands that change nothing can read a database without a server and without an engine,
+// even as a user of the database who may only read. The commands create no table and print no
+// password.
 func TestCommandsReadADatabaseWithoutAServer(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"

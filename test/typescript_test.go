@@ -54,7 +54,7 @@ func TestTypeScriptClient(t *testing.T) {
 		if err != nil || len(tests) == 0 {
 			t.Fatalf("no compiled tests: %v", err)
 		}
-		if kind == "cjs" { // the programs of the page are ES modules in both suites
+		if kind == "cjs" { // the programs of the README are ES modules in both suites
 			tests = slices.DeleteFunc(tests, func(name string) bool { return filepath.Base(name) == "readme.test.js" })
 		}
 		suite(kind, append([]string{"node", "--test", "--test-concurrency=8", "--test-reporter=tap"}, tests...)...)

@@ -114,8 +114,9 @@ func extract(commit, dir, tree string) error {
 	return err
 }
 
-// build builds a program. With the flag -trimpath the build cache also serves packages that an
-// earlier run built in another directory; without it, packages that other tests built in this one.
+// build builds a program. With the flag -trimpath, Go's build cache also has the packages that an
+// earlier run built in another directory. Without this flag, it has the packages that other tests
+// built in this directory.
 func build(t *testing.T, dir, program, pkg string, flags ...string) {
 	t.Helper()
 	args := slices.Concat([]string{"build", "-buildvcs=false", "-o", program}, flags, []string{pkg})

@@ -18,9 +18,9 @@ import (
 // order is an order that a client submitted and whose end the client received.
 type order struct {
 	id belay.ExecutionID
-	// Versions: via is that of the server that got the submission, at that of the server that the
-	// order's worker uses, and by that of this worker. A field is empty if its server or worker was
-	// replaced before the order ended.
+	// via, at and by are names of versions: via is the version of the server that got the submission,
+	// at the version of the server that the order's worker uses, and by the version of this worker. A
+	// field is empty if its server or worker was replaced before the order ended.
 	via, at, by string
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The limit and the rate that all servers share. The scripts are short, and the limit and the rate
-// let far more executions through than are submitted, so that they do not delay the end of the run.
-// But one submission has more executions than the limit lets run at the same time.
+// The limit and the rate that all servers share. The scripts are short, and both the limit and the
+// rate let far more executions through than are submitted, so that they do not delay the end of the
+// run. But one submission has more executions than the limit lets run at the same time.
 const (
 	gateName  = "chaos"
 	mostGated = 5
@@ -78,8 +78,8 @@ func (h *history) lookedAtGate(l gateLook) {
 	h.gates = append(h.gates, l)
 }
 
-// g16 checks G16 for the limit as the servers showed it: they never had more places taken than the
-// limit has, and no place is left after all executions have ended.
+// g16 checks G16 for the limit as the servers showed it: the servers never showed more taken places
+// than the limit has, and no place is taken after all executions have ended.
 func g16(f *finding) {
 	for _, s := range f.stories {
 		if s.Gates != nil && s.Gates.Concurrency != nil {

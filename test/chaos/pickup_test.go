@@ -47,7 +47,7 @@ func (w *world) probe(ctx context.Context, r *record) {
 func pickup(f *finding) {
 	for _, s := range f.stories {
 		due, claimed, first := pickedUp(s)
-		if s.Gates != nil { // it may wait at a gate
+		if s.Gates != nil { // an execution that names gates may have waited at a gate
 			continue
 		}
 		if !first || !f.idle(s, due, claimed) {

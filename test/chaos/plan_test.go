@@ -57,9 +57,9 @@ func (d *draft) each(interval time.Duration, who, kind func() string, least, mos
 	}
 }
 
-// turn, one and deal return functions that choose names. The function that turn returns takes the
-// names in turn; that of one takes a random name each time; that of deal takes each name once, in
-// random order, before it repeats any.
+// turn, one and deal each return a function that chooses names. The function of turn takes the
+// names in turn; the function of one takes a random name each time; the function of deal takes each
+// name once, in random order, before it repeats a name.
 func (d *draft) turn(name string, of []int) func() string {
 	n := d.r.IntN(len(of))
 	return func() string { n++; return fmt.Sprint(name, of[n%len(of)]) }

@@ -23,8 +23,8 @@ type retired struct {
 	Took    time.Duration       `json:"took"`
 }
 
-// The retention; the number of executions that wait and must stay; and the time in which all other
-// executions must be deleted: a fixed part, and a part for each execution.
+// shortRetention is the retention. staying is the number of executions that wait and must stay. All
+// other executions must be deleted in the time retiring, and retiringEach more for each execution.
 const (
 	shortRetention = time.Second
 	staying        = 20
@@ -35,8 +35,9 @@ const (
 // rows lists the tables that contain rows of executions.
 var rows = []string{"runs", "checkpoints", "signals", "actions", "dead_letters", "specs", "blobs", "blob_sums"}
 
-// retire starts the servers again with a short retention, also for executions with an open dead
-// letter, kills them while they delete, and waits until only executions that have not ended are left.
+// retire starts the servers again with a short retention, which also applies to executions with an
+// open dead letter. It kills the servers while they delete executions, and waits until only
+// executions that have not ended are left.
 func (w *world) retire(ctx context.Context, r *record) error {
 	x := &retired{Ended: len(r.Tales), Orphans: make(map[string]int)}
 	r.Retired = x

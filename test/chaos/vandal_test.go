@@ -48,8 +48,8 @@ func badInputs(id belay.ExecutionID) []bad {
 	}
 }
 
-// vandalize sends bad requests until ctx ends. A bad request to a server that is down, and so does
-// not answer, counts as refused.
+// vandalize sends bad requests until ctx ends. If a server does not answer a bad request because it
+// is down, the request counts as refused.
 func (w *world) vandalize(ctx context.Context, about func() belay.ExecutionID) {
 	r := dice(w.seed, "vandal")
 	for pause(ctx, between(r, 50*time.Millisecond, 300*time.Millisecond)) == nil {
