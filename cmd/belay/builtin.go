@@ -77,8 +77,8 @@ func (b *builtins) commands(ctx context.Context, most int) *worker.Worker {
 }
 
 // agents makes a worker that runs agents. When the worker has stopped, the caller calls the
-// function over, which logs how long jobs waited for the lock of their repository, and how long
-// they had the lock, while their workspaces were set up.
+// function over. This function logs how long jobs waited for the lock of their repository, under
+// which their workspaces were set up, and how long they had the lock.
 func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Worker, over func()) {
 	a, r := b.cfg.Agent, b.ofAgents
 	r.sweepAll(ctx, b.log)

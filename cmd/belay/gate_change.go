@@ -12,9 +12,10 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// gateOf is the gate that an argument names: a whole id like queue:default, or the name of a gate of
-// the usual kind. The names of targets often have a colon, so that an argument for a target is an id
-// only if it begins with target and a colon.
+// gateOf returns the gate that an argument names. The argument is a whole id, such as
+// queue:default, or only the name of a gate of the kind usual. The names of targets often contain a
+// colon, so for a command on targets the argument is an id only if it begins with target and a
+// colon.
 func gateOf(arg, usual string) belay.GateID {
 	kind, _, ok := strings.Cut(arg, ":")
 	if ok && (kind == usual || usual != belay.GateTarget && slices.Contains(gateKinds, kind)) {
@@ -36,7 +37,8 @@ func (a *app) changeGate(c *cobra.Command, change belay.GateChange) error {
 	})
 }
 
-// gateCommand is a command that changes one gate. fill adds what the arguments after the gate say.
+// gateCommand returns a command that changes one gate. The function fill sets the fields of the
+// change from the arguments after the gate.
 func (a *app) gateCommand(use, brief, long, kind string, action belay.GateAction,
 	fill func(c *belay.GateChange, args []string) error, more ...string) *cobra.Command {
 	var reason string
@@ -62,7 +64,8 @@ func (a *app) gateCommand(use, brief, long, kind string, action belay.GateAction
 	return c
 }
 
-// changeable reports whether the shell offers a gate for an action.
+// changeable reports whether the shell offers a gate for an action: whether the action can have an
+// effect on the gate.
 func changeable(g *belay.GateInfo, action belay.GateAction) bool {
 	switch lane := g.Kind == belay.GateQueue || g.Kind == belay.GateWorkflow; action {
 	case belay.GateSetLimit:

@@ -12,8 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// completeGates offers to the shell the gates that a command takes. usual is the kind of gates that the
-// command takes by their names, empty if it takes only ids. A gate is offered if fits is nil or says so.
+// completeGates offers to the shell the gates for which fits returns true, or all gates if fits is
+// nil. For gates of the kind usual it offers the name alone, and for all other gates the id; usual
+// is empty if the command takes only ids.
 func (a *app) completeGates(usual string, fits func(*belay.GateInfo) bool) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -33,8 +34,8 @@ func (a *app) completeGates(usual string, fits func(*belay.GateInfo) bool) cobra
 }
 
 // completeNames offers to the shell the names of the gates of a kind, for a flag of that kind. With
-// paused, it offers only the names of paused gates. Otherwise it also offers the queues and workflows of
-// workers and of the newest executions, which have no gate yet.
+// paused, it offers only the names of paused gates. Otherwise it also offers queues and workflows
+// that have no gate yet: those of connected workers and of the newest executions.
 func (a *app) completeNames(kind string, paused bool) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		fits := func(g *belay.GateInfo) bool { return !paused || g.Pause != nil }
@@ -58,8 +59,8 @@ func (a *app) completeNames(kind string, paused bool) cobra.CompletionFunc {
 	}
 }
 
-// offered lists gates for the shell. It leaves out names that a terminal does not show as they are,
-// because the shell would insert other names.
+// offered lists gates for the shell. It leaves out names that belay escapes when it prints them,
+// because the shell would insert the escaped name, which is not the name of the gate.
 func (a *app) offered(c *cobra.Command, f belay.GateFilter, fits func(*belay.GateInfo) bool,
 	word func(*belay.GateInfo) string) (words []string, how cobra.ShellCompDirective) {
 	how = cobra.ShellCompDirectiveNoFileComp

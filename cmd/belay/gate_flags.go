@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// ownGates are the flags for the gates that an execution names itself.
+// ownGates are the flags for the gates that a submission names.
 type ownGates struct{ concurrency, whenFull, rate, target string }
 
 func (f *ownGates) register(a *app, c *cobra.Command) {
@@ -30,7 +30,7 @@ func (f *ownGates) register(a *app, c *cobra.Command) {
 		cobra.ShellCompDirectiveNoFileComp))
 }
 
-// gates are the gates that the flags name. The last = of an argument ends the name.
+// gates returns the gates that the flags name. In a flag NAME=VALUE, the last = ends the name.
 func (f *ownGates) gates() (g belay.Gates, err error) {
 	if f.concurrency != "" {
 		i := strings.LastIndexByte(f.concurrency, '=')

@@ -8,7 +8,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// gateFlags select a gate in place of an execution. They are named like the kinds of gates.
+// gateFlags are flags with which a command acts on a gate instead of an execution. Each flag has
+// the name of a kind of gates.
 type gateFlags struct {
 	names map[string]*string // by kind
 	until string
@@ -22,7 +23,7 @@ func (f *gateFlags) register(a *app, c *cobra.Command, action belay.GateAction) 
 	}
 }
 
-// gate is the gate that the flags select, empty if they select none.
+// gate returns the gate that the flags select, or "" if they select no gate.
 func (f *gateFlags) gate(c *cobra.Command) (id belay.GateID, err error) {
 	for _, kind := range gateKinds {
 		switch {

@@ -38,8 +38,8 @@ rates and belay breakers change the other parts of a gate.`,
 	return c
 }
 
-// gatesLsCommand lists the gates of one kind, or of the kinds that --kind selects. part is the part of
-// gates that the command lists, empty for all gates.
+// gatesLsCommand returns a command that lists the gates of one kind, or of the kind that --kind
+// names. If part is limit, rate or breaker, the command lists only gates that have this part.
 func (a *app) gatesLsCommand(kind, part string) *cobra.Command {
 	var limit int
 	c := &cobra.Command{
@@ -79,7 +79,8 @@ func (a *app) gatesLsCommand(kind, part string) *cobra.Command {
 	return a.readFlag(c)
 }
 
-// listGates reads gates that have a part, at most limit of them, and reports whether there are more.
+// listGates reads the gates that have the part (limit, rate or breaker), or all gates if part is
+// empty. It returns at most limit gates, and reports whether there are more.
 func listGates(ctx context.Context, r reader, kind, part string, limit int) (gates []belay.GateInfo, more bool,
 	err error) {
 	for f := (belay.GateFilter{Kind: kind, Limit: 1000}); ; {
@@ -164,7 +165,7 @@ func breakerOf(g *belay.GateInfo) string {
 	return g.Breaker.State
 }
 
-// whyShut says why a gate is shut, by whom and until when.
+// whyShut says why a gate lets no execution through, which operator caused this, and until when.
 func whyShut(g *belay.GateInfo) string {
 	text := g.Why
 	switch p, b := g.Pause, g.Breaker; {
@@ -179,7 +180,7 @@ func whyShut(g *belay.GateInfo) string {
 	return dash(text)
 }
 
-// done says what an operator has done to a gate, who it was, and why.
+// done describes an operator's change of a gate: the change (what), the operator and the reason.
 func done(what, by, reason string) string {
 	if by != "" {
 		what += " by " + by
@@ -233,7 +234,7 @@ func (a *app) printGate(g *belay.GateDetail) error {
 	if b := g.Breaker; b != nil {
 		say("breaker", "%s; %d failures and %d successes counted", breakerOf(&g.GateInfo), b.FailureCount,
 			b.SuccessCount)
-		if b.Forced && (g.Open || g.Pause != nil) { // otherwise the line why says so
+		if b.Forced && (g.Open || g.Pause != nil) { // otherwise the line "why" names the operator and the reason
 			say("forced", "%s", done(b.State, b.By, b.Reason))
 		}
 		if !b.OpenedAt.IsZero() {
@@ -263,7 +264,8 @@ func (a *app) printGate(g *belay.GateDetail) error {
 	return nil
 }
 
-// setBy says by whom and why a part of a gate was set, empty if no operator has set it.
+// setBy says which operator set a part of a gate, and why. It returns "" if no operator has set the
+// part.
 func setBy(operator bool, by, reason string) string {
 	if !operator {
 		return ""

@@ -67,8 +67,8 @@ func TestAnOperatorChangesGates(t *testing.T) {
 	}
 }
 
-// Rule: the error of a command line that cannot be carried out says what to do, and its exit code is
-// that of the error.
+// Rule: if belay cannot carry out a command line, the error says what to do, and the exit code
+// belongs to the code of the error.
 func TestWrongChangesOfGatesAreRefused(t *testing.T) {
 	dir := t.TempDir() + "/data"
 	if code, _, errs := belayIn(t, dir, "submit", "w"); code != 0 {
@@ -116,7 +116,7 @@ func TestWrongChangesOfGatesAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: belay pause and belay resume of an execution work as before.
+// Rule: belay pause and belay resume without a flag for a gate still act on an execution.
 func TestPauseStillPausesAnExecution(t *testing.T) {
 	dir := t.TempDir() + "/data"
 	for _, c := range []struct{ line, want string }{
@@ -129,8 +129,9 @@ func TestPauseStillPausesAnExecution(t *testing.T) {
 	}
 }
 
-// Rule: the shell completes each command with the gates that the command can change or show, and with the
-// queues and workflows that may be paused. It offers no name that the terminal would show otherwise.
+// Rule: the shell completes each command with the gates that the command can change or show, and
+// with the queues and workflows that can be paused. It offers no name that belay would have to
+// escape on a terminal.
 func TestTheShellCompletesGates(t *testing.T) {
 	dir := t.TempDir() + "/data"
 	for _, line := range []string{

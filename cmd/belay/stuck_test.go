@@ -255,7 +255,7 @@ var stuckCases = []struct {
 	{"it waits for its next attempt", func(s *stage) belay.ExecutionID {
 		w := s.worker("builder-1")
 		id := s.submit()
-		s.settle(s.claim(w), belay.Settlement{ // the target says when to come again: a delay without jitter
+		s.settle(s.claim(w), belay.Settlement{ // the owner requests a retry after a minute, to which no jitter is added
 			Outcome: belay.OutcomeFailed, RetryAfter: time.Minute,
 			Failure: &belay.Failure{Class: belay.ClassTransient, Message: "connection refused"},
 		})
@@ -323,8 +323,9 @@ var stuckCases = []struct {
 
 var ids = regexp.MustCompile(`(ex|wk)_[0-9a-z]{26}`)
 
-// Rule: the text of belay explain alone says, for each reason for which an execution does not continue,
-// what the reason is, by whom and since when, what happens next, and which command helps.
+// Rule: for each reason why an execution does not continue, the text of belay explain alone names
+// the reason, the operator who caused it and the time; it also says what happens next, and which
+// command helps.
 func TestAStuckExecutionIsExplained(t *testing.T) {
 	var out bytes.Buffer
 	for _, c := range stuckCases {

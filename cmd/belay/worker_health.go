@@ -55,7 +55,8 @@ func runHealthCheck(ctx context.Context, command string) error {
 	return nil
 }
 
-// lastLine keeps the end of an output.
+// lastLine keeps the last tailSize bytes of a command's output, and returns the last line of these
+// bytes.
 type lastLine struct {
 	mu   sync.Mutex
 	tail []byte

@@ -39,8 +39,9 @@ func TestTheFlagsOfAWorkerWinOverItsConfiguration(t *testing.T) {
 	}
 }
 
-// Rule: the error of a health check has its exit code and the last line of its output, of which a
-// bounded part is kept; a check that takes too long is killed with all of its processes.
+// Rule: the error of a failed health check has the exit code of the command and the last line of
+// its output, or only the end of this line if the line is long. A check that takes too long is
+// killed with all of its processes.
 func TestAHealthCheck(t *testing.T) {
 	for _, x := range []struct{ command, want string }{
 		{"true", ""},

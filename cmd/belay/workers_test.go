@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// Rule: an operator cordons a worker with a reason; the list of workers and explain show the operator and
-// the reason until the worker is uncordoned. A reason that is too long or has control characters is
-// refused, and the worker stays as it was.
+// Rule: an operator cordons a worker with a reason; the list of workers and explain show the
+// operator and the reason until the worker is uncordoned. Belay refuses a reason that is too long
+// or has control characters, and the worker stays as it was.
 func TestAnOperatorCordonsAWorker(t *testing.T) {
 	dir := t.TempDir() + "/data"
 	b, err := embedded.Open(t.Context(), "sqlite:"+dir)
