@@ -8,10 +8,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G16 checks that gates let through no more than they may, by the limits and rates that the
-// executions name. Under a limit, no more executions are under way at a time than the limit allows:
-// an execution is under way from the first run of its generation to its end. Under a rate, no more
-// runs start within any time d than max + max·d/per. Gates in History.Changed are left out.
+// G16 checks that gates respect the limits and rates that the executions name. Under a limit, no
+// more executions are under way at a time than the limit allows: an execution is under way from the
+// first run of its generation to its end. Under a rate, at most max + max·d/per runs start within
+// any period of the length d. The check ignores the gates in History.Changed.
 func G16(f *Finding) {
 	spans, starts := make(map[belay.GateID]*gateUse), make(map[belay.GateID]*gateUse)
 	for _, s := range f.History.Stories {
@@ -121,8 +121,9 @@ func (f *Finding) paced(id belay.GateID, u *gateUse) {
 	}
 }
 
-// OverRate reports whether more starts lie within some time d than limit + limit·d/per, and the
-// indexes of the first and the last of such starts. The moments must be sorted.
+// OverRate reports whether there is a period of some length d in which more than limit +
+// limit·d/per starts lie, and returns the indexes of the first and the last start of such a period.
+// The moments must be sorted.
 func OverRate(at []time.Time, limit int, per time.Duration) (from, to int, over bool) {
 	for j := range at {
 		for i := range j - limit + 1 {

@@ -360,7 +360,7 @@ var gates = []testCase{
 
 	{"a worker claims nothing more for a target before its failure is counted", func(e *env) {
 		const down = 65 * time.Second
-		calls := 0 // by the only slot
+		calls := 0 // counted without a lock, because the worker has only one slot
 		e.hire(register("w", func(context.Context, any) (string, error) {
 			if time.Since(e.began) < down {
 				calls++
@@ -381,7 +381,7 @@ var gates = []testCase{
 			want(e, id, "done")
 			charged += e.wantState(id, belay.Succeeded).Attempt - 1
 		}
-		if calls != 5+1 || charged != calls { // and one probe after 30 s
+		if calls != 5+1 || charged != calls { // five failures open the breaker, and one probe fails after 30 s
 			e.Errorf("%d calls reached the target while it was down, and %d attempts were charged", calls, charged)
 		}
 	}},
@@ -391,7 +391,7 @@ var gates = []testCase{
 		var calls atomic.Int64
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			n := calls.Add(1)
-			// So that the calls fail one after the other.
+			// Each call takes longer than the call before it, so that the calls fail one after the other.
 			if err := busy(ctx, time.Duration(n)*200*time.Millisecond); err != nil {
 				return "", err
 			}

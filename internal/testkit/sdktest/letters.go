@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// hurt fails for good unless the input is above 1.
+// hurt is a workflow that fails without a retry unless N in its input is above 1.
 func hurt(_ context.Context, in struct{ N int }) (int, error) {
 	if in.N <= 1 {
 		return 0, belay.Permanent(fmt.Errorf("order %d has no address", 4711))

@@ -14,11 +14,12 @@ import (
 )
 
 // The cases of this group have the names of the tests that the specification of the workflow engine
-// lists for leases, retries and circuit breakers, with the numbers of its configuration: leases of two
-// minutes with a heartbeat every two seconds; three attempts, and a backoff from one second up to 30
-// seconds; circuit breakers that open after 5 failures, for 30 seconds, and close after 2 successes. Its
-// chaos test "database connection failure" is TestAnOutageOfTheDatabaseCostsNoLease in internal/engine;
-// it needs a database that can be stopped.
+// lists for leases, retries and circuit breakers. They use the numbers of the specification's
+// configuration: leases of two minutes with a heartbeat every two seconds; three attempts, and a
+// backoff from one second up to 30 seconds; circuit breakers that open after 5 failures, for 30
+// seconds, and close after 2 successes. The specification's chaos test "database connection
+// failure" is TestAnOutageOfTheDatabaseCostsNoLease in internal/engine; it needs a database that
+// can be stopped.
 const (
 	runnerLease     = 2 * time.Minute
 	runnerHeartbeat = 2 * time.Second
@@ -72,7 +73,7 @@ var services = []testCase{
 		}
 		all.Wait()
 		want(e, ids[0], int64(1))
-		again := e.start(1, belay.IdempotencyKey("invoice 7")) // after its end
+		again := e.start(1, belay.IdempotencyKey("invoice 7")) // submitted after the first execution has ended
 		for _, id := range ids {
 			if id != ids[0] || again != ids[0] {
 				e.Errorf("a second execution: %s and %s beside %s", id, again, ids[0])

@@ -45,7 +45,7 @@ var stops = []testCase{
 			e.Fatal(err, all)
 		}
 		cordon := belay.Cordon{Worker: all[0].ID, Actor: "ann", Reason: "its disk is failing"}
-		for range 2 { // the second changes nothing
+		for range 2 { // the second call changes nothing
 			if err := e.b.Cordon(e.ctx, cordon); err != nil {
 				e.Fatal(err)
 			}
@@ -72,7 +72,7 @@ var stops = []testCase{
 			e.Fatal(err)
 		}
 		if err := e.b.Cordon(e.ctx, cordon); belay.CodeOf(err) != belay.CodeConflict &&
-			belay.CodeOf(err) != belay.CodeLeaseLost { // it drains, or has ended already
+			belay.CodeOf(err) != belay.CodeLeaseLost { // the worker drains, or its session has ended already
 			e.Errorf("a draining worker was uncordoned: %v", err)
 		}
 	}},
