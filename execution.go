@@ -14,8 +14,8 @@ type Reason struct {
 	Code string `json:"code"`
 	// Text is the reason as a sentence.
 	Text string `json:"text,omitempty"`
-	// Until is the time at which the engine checks the execution next by itself. It is zero if the
-	// engine will not check it by itself.
+	// Until is the time at which the engine has planned its next check of the execution. It is zero if
+	// the engine has planned no check.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -58,8 +58,8 @@ type Execution struct {
 	Reason   *Reason     `json:"reason,omitempty"`
 	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
-	// Gate is the gate (a condition such as a limit) that keeps this execution from workers until
-	// the gate opens. It is empty if no gate does so.
+	// Gate is the gate (a condition such as a limit) at which this execution waits: workers cannot
+	// claim the execution until the gate opens. It is empty if the execution waits at no gate.
 	Gate GateID `json:"gate,omitempty"`
 	// Seq counts the transitions of the execution; the newest event has this seq.
 	Seq        int64 `json:"seq"`
@@ -226,7 +226,7 @@ type EventQuery struct {
 	Limit int
 	// Wait is how long the call waits for an event if there is none yet.
 	Wait time.Duration
-	// Data requests the data of checkpoints and signals as well.
+	// Data makes the reply contain the data of checkpoints and signals too.
 	Data bool
 }
 
@@ -236,8 +236,8 @@ type Explanation struct {
 	State     State       `json:"state"`
 	Summary   string      `json:"summary"`
 	Facts     []string    `json:"facts,omitempty"`
-	// NextCheck is the time at which the engine checks the execution next by itself. It is zero if
-	// the engine will not check it by itself.
+	// NextCheck is the time at which the engine has planned its next check of the execution. It is zero
+	// if the engine has planned no check.
 	NextCheck time.Time `json:"next_check,omitzero"`
 }
 

@@ -242,8 +242,9 @@ type TargetAnswer struct {
 	// 30 seconds, the call counts as failed.
 	Open  bool
 	Probe bool
-	// If the target must not be called now, Why is the reason, and RetryAfter the time after which the
-	// circuit breaker lets calls through by itself, 0 if that is not known.
+	// If the target must not be called now, Why is the reason, and RetryAfter is the time until the
+	// circuit breaker lets calls through again without an operator. RetryAfter is 0 if this time is not
+	// known.
 	Why        string
 	RetryAfter time.Duration
 }

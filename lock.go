@@ -51,7 +51,8 @@ type Lock struct {
 	Replayed bool
 }
 
-// Complete reads the checkpoints and signals for which the reply had no room.
+// Complete reads the checkpoints and signals for which the reply to Lock had no room, and adds them
+// to l.
 func (l *Lock) Complete(ctx context.Context, from Owner) error {
 	have := Resumed{Checkpoints: l.Checkpoints, Signals: l.Signals}
 	for after := have.Last(); l.More; {

@@ -14,10 +14,10 @@ func WithID(id ExecutionID) SubmitOption {
 }
 
 // IdempotencyKey prevents a second execution: a submission with the workflow and the key of an
-// earlier submission creates nothing and returns the earlier execution. This holds for as long as
-// the store keeps that execution and one day more. If the two submissions have different bodies,
-// the Backend refuses the later submission with CodeIdempotencyMismatch. The key has at most
-// MaxName bytes.
+// earlier submission creates nothing and returns the earlier execution. The key has this effect for
+// as long as the store keeps the earlier execution, and for one day more. If the two submissions
+// have different bodies, the Backend refuses the later submission with CodeIdempotencyMismatch. The
+// key has at most MaxName bytes.
 func IdempotencyKey(key string) SubmitOption {
 	return func(s *Submission) { s.IdempotencyKey = key }
 }

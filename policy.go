@@ -94,8 +94,8 @@ const (
 	WaitForWorker OnNoWorker = "wait" // the execution waits until a worker claims it
 	// FailNoWorker makes the execution fail with the error "no workers available". The engine looks for
 	// workers when the execution becomes due, and again whenever a session has ended or is drained. A
-	// worker can take the execution if its session is open and it has registered the workflow, the queue
-	// and the required labels; it need not have a free slot.
+	// worker can take the execution if the worker's session is open and the worker has registered the
+	// workflow, the queue and the required labels; the worker need not have a free slot.
 	FailNoWorker OnNoWorker = "fail"
 )
 

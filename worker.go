@@ -120,9 +120,9 @@ type Worker struct {
 	// Cordoned is nil unless State is WorkerCordoned.
 	Cordoned *Cordoned `json:"cordoned,omitempty"`
 	// UnhealthySince is when the health probes of the worker began to fail, and HealthError is the
-	// error of the last failed probe, at most MaxName bytes without control characters. Both are
-	// zero if the last probe has succeeded, there was none, or the worker is draining. A cordoned
-	// worker is probed too.
+	// error of the last failed probe, at most MaxName bytes without control characters. Both are zero
+	// if the last probe succeeded, if the worker was never probed, or if the worker is draining. A
+	// cordoned worker is probed too.
 	UnhealthySince time.Time `json:"unhealthy_since,omitzero"`
 	HealthError    string    `json:"health_error,omitempty"`
 	Running        int       `json:"running"`

@@ -90,7 +90,7 @@ func TestACrashedWorkerIsReplacedAtOnceAndWritesNothing(t *testing.T) {
 	})
 }
 
-// Rule: executions of a test pass the same gates as those of a server.
+// Rule: gates limit executions in a Kit in the same way as executions on a server.
 func TestAKitHasGates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := belaytest.Open(func(w *worker.Worker) {

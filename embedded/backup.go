@@ -50,10 +50,10 @@ type CopyOptions struct {
 	Progress func(done, total int)
 }
 
-// Backup writes a copy of the database of sqlite:DIR, in its current state, to the file that the
-// path to names, or, if to is a directory, to a new file in that directory. Backup may run while an
-// engine of this or another process uses the data directory, and does not block that engine. The
-// backup has all writes that were acknowledged before Backup was called.
+// Backup writes a copy of the database of sqlite:DIR, in its current state, to a file. The
+// parameter to is the path of this file, or a directory in which Backup chooses the file's name.
+// Backup may run while an engine of this or another process uses the data directory, and does not
+// block that engine. The backup has all writes that were acknowledged before Backup was called.
 //
 // The copy gets its final name only after Backup has checked it for damage and synced it to the
 // disk. If Backup returns an error, an existing file of that name is unchanged. Only the owner of

@@ -28,7 +28,7 @@ const (
 )
 
 // gatedProcess is a worker that uses a server over HTTP. Each run of its only workflow reports its
-// begin and its end to the run counter of the test.
+// beginning and its end to the run counter of the test.
 func gatedProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

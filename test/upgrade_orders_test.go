@@ -24,8 +24,8 @@ type order struct {
 	via, at, by string
 }
 
-// orders is a steady load: each client submits an order, sends the signal for which the order
-// waits, and reads its result, each request to any of the servers.
+// orders is a steady load of clients. Each client submits an order, sends the signal for which the
+// order waits, and reads the order's result. Each of these requests goes to any of the servers.
 type orders struct {
 	*rollout
 	ctx  context.Context

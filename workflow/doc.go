@@ -16,10 +16,10 @@
 //
 // When the worker of an execution crashes, another worker calls the function again from its
 // beginning. A [Step] that finished before the crash returns its result from its checkpoint and is
-// not executed again; the work continues with the first step that did not finish. So put all code
-// into steps that has an effect, or that returns another value at each call (the time, a random
-// number, a request). Steps are identified by their names and not by their order, so the code
-// around steps may change while executions are running.
+// not executed again; the work continues with the first step that did not finish. Code that
+// has an effect, or that returns another value at each call (the time, a random number, a request),
+// must therefore be in a step. Steps are identified by their names and not by their order, so the
+// code around steps may change while executions are running.
 //
 // Each step and each wait has a name, which a run may use only once; in a loop, give each iteration
 // its own [Key]. Each branch ([Go]) has its own names.

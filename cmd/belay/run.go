@@ -241,8 +241,9 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 	return &e, err
 }
 
-// unfinished returns the newest execution that has not ended and whose label has the hash digest,
-// or nil if there is none.
+// unfinished returns the newest execution of this command line that has not ended, or nil if there
+// is none. It finds the executions of the command line by their label labelLine, whose value is
+// digest.
 func (s *session) unfinished(ctx context.Context, digest string) (*belay.Execution, error) {
 	f := belay.Filter{
 		Workflow: agent.Workflow, Labels: map[string]string{labelLine: digest}, Limit: 1,

@@ -148,7 +148,7 @@ func (v *view) Started(s agent.Step) {
 	v.show(stepName(s.Name))
 }
 
-// Held prints once by which means of the operating system the command is isolated.
+// Held prints, at its first call, the means of the operating system that isolate the command.
 func (v *view) Held(by string) {
 	if !v.isolated {
 		v.isolated = true

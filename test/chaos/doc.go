@@ -25,15 +25,16 @@
 //
 // # The faults
 //
-// A plan is drawn from the seed before anything starts: when which process is killed with SIGKILL,
-// stopped and continued or ended gracefully; when the database is restarted, killed or ends its
-// backends; when which connection is cut, delayed, slowed down or half open. On PostgreSQL several
-// servers are killed at once, the pooler is killed, a table is locked, the database refuses writes
-// or its disk is full, a snapshot stays open, and a transaction keeps keys locked that clients
-// submit. The faults of one victim are carried out one after the other. In the end, when everything
-// has been read, a short retention is turned on and the servers are killed while they delete. The
-// same seed gives the same faults at the same moments, but not the same history, since the
-// processes run freely.
+// A plan is drawn from the seed before anything starts. The plan has these faults, each with its
+// time and its victim: a process is killed with SIGKILL, stopped and continued, or ended
+// gracefully; the database is restarted, is killed or ends its backends; a connection is cut,
+// delayed, slowed down or half open. On PostgreSQL there are further faults: several servers are
+// killed at once, the pooler is killed, a table is locked, the database refuses writes or its disk
+// is full, a snapshot stays open, and a transaction keeps idempotency keys locked under which
+// clients submit executions. The faults of one victim are carried out one after the other. In the
+// end, when everything has been read, a short retention is turned on and the servers are killed
+// while they delete. The same seed gives the same faults at the same moments, but not the same
+// history, since the processes run freely.
 //
 // # The two histories
 //
