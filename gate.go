@@ -47,8 +47,8 @@ const (
 	RejectWhenFull WhenFull = "reject"
 	// ReplaceWhenFull accepts the submission and cancels the oldest executions of the limit: as
 	// many as necessary so that, with the new execution, the limit is not exceeded, but at most 100.
-	// The new execution waits until the cancelled executions have ended. Over HTTP, the key of such
-	// a submission also needs ScopeOperate.
+	// The new execution waits until the cancelled executions have ended. Over HTTP, the API key of
+	// such a request also needs ScopeOperate.
 	ReplaceWhenFull WhenFull = "replace"
 )
 

@@ -16,7 +16,7 @@ type claim struct {
 	Others []string `json:"others,omitempty"` // names of trials
 	What   string   `json:"what"`             // rate, p50, p95, p99, max, or the name of a value
 	Beside string   `json:"beside,omitempty"` // the name of the value of Others, if it differs from What
-	Bound  bool     `json:"bound,omitempty"`  // less is better
+	Bound  bool     `json:"bound,omitempty"`  // a lower value is better
 	Aim    float64  `json:"aim"`
 	Floor  float64  `json:"floor,omitempty"` // 0 if there is none
 	Unit   string   `json:"unit,omitempty"`  // "×" if empty

@@ -41,8 +41,9 @@ func (p planned) who() string {
 	return p.Contender + "/" + string(p.Variant)
 }
 
-// comparable reports whether the bench program of another revision can carry out the trial too: it
-// measures Belay in the trial's own process, without gates, which an older revision does not have.
+// comparable reports whether the bench program of another revision can carry out the trial too. It
+// can do so if the trial runs Belay in the trial's own process and uses no gates, which an older
+// revision may not have.
 func (p planned) comparable() bool {
 	return p.Contender == belayIn.Contender && p.Variant == belayIn.Variant && p.store != "repo" &&
 		p.Measure != trial.Gates && p.Measure != trial.Parked

@@ -123,8 +123,8 @@ func stores(t *testing.T, do func(t *testing.T, url string)) {
 }
 
 // A session whose worker sends heartbeats on time is not lost (G6, the promise that a loss is
-// detected in time and never too early), even if other clients submit as fast as the store accepts,
-// for longer than the TTL.
+// detected in time and never too early), even if other clients submit as fast as the store accepts.
+// The other clients submit for longer than the TTL.
 func TestASessionSurvivesAFloodOfSubmissions(t *testing.T) {
 	stores(t, func(t *testing.T, url string) {
 		b := openOn(t, url)

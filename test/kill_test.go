@@ -77,8 +77,8 @@ type moment struct {
 	delay time.Duration
 }
 
-// moments returns kills in all phases, in random order. The last kill comes at the very end of the
-// job.
+// moments returns the moments of the kills, which come in all phases of the job, in random order.
+// The last kill comes at the very end of the job.
 func moments(r *rand.Rand) []moment {
 	most := map[string]time.Duration{
 		"start-up": 120 * time.Millisecond, "clone": 120 * time.Millisecond, "step": 60 * time.Millisecond,

@@ -120,9 +120,10 @@ func (d *divided) randomFault(r *rand.Rand) {
 	}
 }
 
-// Rule: whatever happens to a worker over HTTP or to the network between worker and server, only
-// one owner writes at a time, no stale write is accepted, no acknowledged write is lost, a loss is
-// noticed within the TTL plus one second, and watchers miss nothing (guarantees G1 to G7 and G15).
+// Rule: whatever happens to a worker over HTTP or to the network between worker and server, the
+// guarantees G1 to G7 and G15 hold: only one owner writes at a time, no stale write is accepted,
+// and no acknowledged write is lost; a loss is noticed within the TTL plus one second, and watchers
+// miss nothing.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	r := dice(t)
@@ -184,8 +185,8 @@ func TestLostClaimReply(t *testing.T) {
 
 // Rule: a worker freezes an agent's process tree when it cannot trust its lease any longer, and
 // thaws the tree if the lease turns out to be still valid (guarantee G2). The lease is still valid
-// after a pause of the server, because time in which no server can act does not count towards the
-// TTL, and after a cut of the network that is shorter than the lease.
+// in two cases: after a cut of the network that is shorter than the lease, and after a pause of the
+// server, because time in which no server can act does not count towards the TTL.
 func TestFrozenAtTheFenceAndThawed(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second

@@ -253,8 +253,8 @@ func (d *divided) staleRefused() (n int) {
 }
 
 // conserved checks in the store that the count is complete: each number is there once and in order,
-// under the token of the worker that saved it, so that no step was lost or repeated, and no worker
-// saved a number before it had all smaller numbers (guarantees G1, G2 and G4). It also checks that
+// under the token of the worker that saved it. So no step was lost or repeated, and no worker saved
+// a number before it had all smaller numbers (guarantees G1, G2 and G4). conserved also checks that
 // every write that the server acknowledged to a worker is there, under the same token (guarantee
 // G3).
 func (d *divided) conserved() {

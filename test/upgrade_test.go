@@ -89,11 +89,11 @@ func number(t *testing.T, srv *pgtest.Server, url, text string) int {
 const schema = "SELECT max(version_id) FROM goose_db_version"
 
 // Rule: while work goes on, an operator can replace servers and workers one at a time. Both
-// versions serve one database side by side, workers of one version run executions that were
-// submitted to the other version, and every acknowledged execution ends once, with its result,
-// under one owner at a time (guarantees G1, G2, G3 and G15). As the earlier version, the test
-// builds the last commit without the newest migration or, if servers of that commit may not run
-// beside servers of this version, the commit that added the migration.
+// versions serve one database side by side, and workers of one version run executions that were
+// submitted to the other version. Every acknowledged execution ends once, with its result, under
+// one owner at a time (guarantees G1, G2, G3 and G15). The earlier version in this test is the last
+// commit without the newest migration. But if servers of that commit may not run beside servers of
+// this version, the earlier version is the commit that added the migration.
 func TestServersAreReplacedOneAtATime(t *testing.T) {
 	t.Parallel()
 	newest, shared := newestMigration(t)

@@ -16,13 +16,13 @@
 // # The fence
 //
 // A worker that cannot reach the store stops writing before another worker may own its executions.
-// The fence is the time at which two thirds of the TTL have passed since the last acknowledged
-// heartbeat was sent, by a clock that also counts the time during which the machine sleeps. The
-// worker checks the fence before each effect. After the fence its runs are frozen: effects wait,
-// and the functions registered with workflow.OnFreeze are called, for example to stop child
-// processes. If a later heartbeat is acknowledged and the leases are still valid, the runs
-// continue, so no work is lost in a short outage of the store. If a lease is lost, or the freeze
-// lasts longer than Options.MaxFreeze, the worker ends the runs.
+// The fence is the time at which two thirds of the TTL have passed since the worker sent its last
+// acknowledged heartbeat. The worker measures this time with a clock that also counts the time
+// during which the machine sleeps. The worker checks the fence before each effect. After the fence
+// its runs are frozen: effects wait, and the functions registered with workflow.OnFreeze are
+// called, for example to stop child processes. If a later heartbeat is acknowledged and the leases
+// are still valid, the runs continue, so no work is lost in a short outage of the store. If a lease
+// is lost, or the freeze lasts longer than Options.MaxFreeze, the worker ends the runs.
 //
 // # Claims
 //

@@ -103,8 +103,9 @@ func checkReadable(command []string) error {
 }
 
 // unreadable returns the first file of a command that not every user may read, or "" if every user
-// may read all of them. To find the command's program, unreadable searches PATH as a user without
-// special rights would: the first program of the name that every user may read counts.
+// may read all of the command's files. If PATH has several programs of the command's name,
+// unreadable checks the first program that every user may read, because a user without special
+// rights would run that program.
 func unreadable(command []string) string {
 	if len(command) == 0 {
 		return ""

@@ -15,9 +15,10 @@ import (
 
 // bury kills the processes that a dead worker of this host has left behind. Each process of a job
 // has the id of its run in its environment, and bury kills a process only if its run is over. A run
-// is over in two cases: its token is older than the token of its execution; or its token is the
-// newest, and the execution does not run or the dead worker still owns it. A process of a living
-// worker is safe, because the living worker owns its execution and its run has the newest token.
+// is over if its token is older than the execution's token. A run with the newest token is over if
+// the execution is not running or the dead worker still owns it. A process of a living worker is
+// safe, because the living worker owns the execution and the run of the process has the newest
+// token.
 func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -65,9 +65,9 @@ func (a *app) printExplanation(x *belay.Explanation) {
 	}
 }
 
-// runQueue matches the part of an explanation that names the internal queue of a belay run command
-// and that advises to start a worker. No such worker would help, because only that command takes
-// executions from the queue.
+// runQueue matches the part of an explanation that names the internal queue of a belay run command,
+// and the advice to start a worker if it follows. No such worker would help, because only that
+// command takes executions from the queue.
 var runQueue = regexp.MustCompile(` from queue "` + regexp.QuoteMeta(agent.RunQueue) + `[^"]*"(; start such a worker)?`)
 
 // stranded says how to continue an execution of a belay run command whose process has ended: no

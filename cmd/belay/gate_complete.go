@@ -13,8 +13,8 @@ import (
 )
 
 // completeGates offers to the shell the gates for which fits returns true, or all gates if fits is
-// nil. For gates of the kind usual it offers the name alone, and for all other gates the id; usual
-// is empty if the command takes only ids.
+// nil. If usual is the kind target, it offers only targets. It offers a gate of the kind usual by
+// its name alone, and any other gate by its id; usual is empty if the command takes only ids.
 func (a *app) completeGates(usual string, fits func(*belay.GateInfo) bool) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// openSpaces opens the workspaces in a directory. If this process runs as root, the manager
-// reserves the system user of a dead run while it saves the changes of that run, so that no other
-// process of this machine gives the user to a new run.
+// openSpaces opens the workspaces in a directory. If this process runs as root, the manager of the
+// workspaces reserves the system user of a dead run while the manager saves the changes of that
+// run. So no other process of this machine gives the user to a new run.
 func openSpaces(dir string) (*workspace.Manager, error) {
 	m, err := workspace.Open(dir)
 	if err == nil && os.Geteuid() == 0 {

@@ -60,7 +60,8 @@ func (s *stage) worker(name string, change ...func(*belay.WorkerSpec)) belay.Wor
 	return w.ID
 }
 
-// claim claims one execution, or none after the wait.
+// claim claims one execution. It returns the zero Lease if no execution becomes due while the claim
+// waits.
 func (s *stage) claim(w belay.WorkerID) (l belay.Lease) {
 	s.t.Helper()
 	for range 3 { // a claim may return early without an execution
