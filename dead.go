@@ -181,6 +181,6 @@ type DeadLetterChange struct {
 
 // The limits of notes of a dead letter.
 const (
-	MaxNote  = 4 << 10 // bytes of one note
-	MaxNotes = 100     // notes of one dead letter
+	MaxNote  = 4 << 10 // the largest size of one note, in bytes
+	MaxNotes = 100     // the largest number of notes of one dead letter
 )

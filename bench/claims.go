@@ -18,7 +18,7 @@ type claim struct {
 	Beside string   `json:"beside,omitempty"` // the name of the value of Others, if it differs from What
 	Bound  bool     `json:"bound,omitempty"`  // a lower value is better
 	Aim    float64  `json:"aim"`
-	Floor  float64  `json:"floor,omitempty"` // 0 if there is none
+	Floor  float64  `json:"floor,omitempty"` // the worst accepted value; 0 if there is no such value
 	Unit   string   `json:"unit,omitempty"`  // "×" if empty
 	Open   bool     `json:"open,omitempty"`  // there is no aim: the value is only reported
 

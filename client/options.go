@@ -10,7 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/uid"
 )
 
-// DefaultPatience is the default of Patience.
+// DefaultPatience is how long a Client repeats a call unless the option Patience sets another
+// duration.
 const DefaultPatience = 10 * time.Second
 
 // Option is an option of Dial. Dial works without options.

@@ -263,7 +263,7 @@ func allDownAndFails(t *testing.T) {
 	s := newTasks(t, "--defaults-on-no-worker", "fail")
 	alone := s.submit("alone", "")
 	s.failed(alone, noWorkers, "dispatcher")
-	const slow = 30 * time.Second // the default of timeout_check_interval
+	const slow = 30 * time.Second // the default of the setting timeout_check_interval
 	if x := s.execution(alone); x.FinishedAt.Sub(x.CreatedAt) > slow/2 {
 		t.Errorf("it failed after %s, not immediately", x.FinishedAt.Sub(x.CreatedAt))
 	}

@@ -231,7 +231,7 @@ func TestAnOperatorForcesACircuitBreaker(t *testing.T) {
 			d.breakers("close")
 			failing := 2 * slots
 			if name != "named at submission" {
-				failing = slots // each step calls three times
+				failing = slots // each step tries the call three times
 			}
 			for _, id := range d.submit(failing, 1) {
 				if x := d.ended(id); x.string("state") != "failed" {

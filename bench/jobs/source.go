@@ -62,7 +62,7 @@ func Source(ctx context.Context, dir string) (files int, err error) {
 // configuration.
 type place struct {
 	dir string   // the working directory
-	env []string // more environment variables
+	env []string // further environment variables of the commands
 }
 
 // git runs git and returns its output.

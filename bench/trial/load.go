@@ -22,21 +22,21 @@ var text = strings.Repeat("x", 275)
 
 // The parameters of the load, the same for all contenders.
 const (
-	InFlight   = 1000 // unfinished executions in Drain and Flow
-	Submitters = 64   // callers of Submit
-	BulkRows   = 1000 // rows of one call of Bulk
-	StepsEach  = 10   // steps of one execution of Steps
+	InFlight   = 1000 // the number of unfinished executions in the trials Drain and Flow
+	Submitters = 64   // the number of concurrent callers that submit
+	BulkRows   = 1000 // the number of rows in one call of the trial Bulk
+	StepsEach  = 10   // the number of steps of one execution in the trial Steps
 	Warmup     = 500 * time.Millisecond
 )
 
 // Done is an amount of work and the time that it took.
 type Done struct {
-	N       int64 // including the warm-up
+	N       int64 // units of work, including those of the warm-up
 	per     float64
 	cpu, db float64
 }
 
-// Sample returns the rate as a Sample.
+// Sample returns a Sample with the rate and the processor times.
 func (d Done) Sample() Sample { return Sample{Rate: d.per, CPU: d.cpu, Database: d.db} }
 
 // Mark has the time and the processor times at one moment, from which a rate and a cost are

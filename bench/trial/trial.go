@@ -22,7 +22,7 @@ const (
 	Drain    Measure = "drain"    // running executions that were submitted before
 	Flow     Measure = "flow"     // submitting and running executions, and waiting for each
 	Steps    Measure = "steps"    // steps, ten in each execution, each saved before the next begins
-	Submit   Measure = "submit"   // single submits, each acknowledged
+	Submit   Measure = "submit"   // submissions of one execution each, each acknowledged
 	Bulk     Measure = "bulk"     // submissions of a thousand executions in one call
 	Latency  Measure = "latency"  // from the call that submits to the first line of the function
 	Takeover Measure = "takeover" // from the kill of a worker to the first line of the function on another worker

@@ -67,7 +67,7 @@ func (f *letterFlags) add(c *cobra.Command) {
 	s.StringVar(&f.until, "until", "", "only failures before this `time`, as 2026-11-20T08:00:00Z or a duration ago like 2h")
 }
 
-// filter checks the flags.
+// filter returns the filter that the flags describe, and checks it.
 func (f *letterFlags) filter(now time.Time) (_ belay.DeadLetterFilter, err error) {
 	if f.class != "" {
 		if err := f.Class.UnmarshalText([]byte(f.class)); err != nil {

@@ -109,7 +109,7 @@ runs.
 	return c
 }
 
-// setMax reads the limit of a change.
+// setMax sets the limit of a change from the command's argument.
 func setMax(c *belay.GateChange, args []string) (err error) {
 	if c.Max, err = strconv.Atoi(args[0]); err != nil {
 		return usage("the limit %s is not a number", quoted(args[0]))

@@ -11,7 +11,7 @@ import (
 // gateFlags are flags with which a command acts on a gate instead of an execution. Each flag has
 // the name of a kind of gates.
 type gateFlags struct {
-	names map[string]*string // by kind
+	names map[string]*string // the values of the flags, by kind of gate
 	until string
 }
 

@@ -198,7 +198,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// none refuses arguments.
+// none returns an error if a command that takes no arguments gets some.
 func none(c *cobra.Command, args []string) error {
 	if len(args) > 0 && c.HasAvailableSubCommands() {
 		return unknownCommand(c, args[0])

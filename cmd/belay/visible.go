@@ -264,7 +264,7 @@ func programs(home string, command []string) (all []string) {
 			case dir:
 				at = p
 			case at == real || at == home:
-				at = p // only the file
+				at = p // in the home directory itself, only the file may become readable, not the whole home
 			}
 			if at != real && strings.HasPrefix(at, real+"/") || at != home && strings.HasPrefix(at, home+"/") {
 				all = append(all, at)

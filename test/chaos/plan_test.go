@@ -11,10 +11,10 @@ import (
 
 // fault is one planned fault.
 type fault struct {
-	At   time.Duration // since the beginning of the run
+	At   time.Duration // from the beginning of the run to the fault
 	Who  string        // the victim
 	Kind string
-	For  time.Duration // how long it lasts
+	For  time.Duration // how long the fault lasts
 }
 
 // plan is all faults in the order of time. For each victim, a goroutine carries out its faults one

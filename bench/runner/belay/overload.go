@@ -30,7 +30,7 @@ func (e *ending) Settle(ctx context.Context, s belay.Settlement) error {
 // crowded is a Belay under overload.
 type crowded struct {
 	*bed
-	callers []belay.Backend // one for each producer
+	callers []belay.Backend // the connections of the producers, one for each
 	ends    []func() error
 	crowd   *trial.Crowd
 	unknown atomic.Int64 // submissions without an answer

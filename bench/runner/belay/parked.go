@@ -16,7 +16,7 @@ import (
 // lane is one of the two stores of the measure parked, with a worker.
 type lane struct {
 	*bed
-	r    trial.Request // with the store's address
+	r    trial.Request // the request of the trial, with the address of this store
 	crew *crew
 	n    int64 // executions of the workflow noop that have ended
 }

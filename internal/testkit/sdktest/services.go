@@ -38,7 +38,7 @@ func (e *env) runner(name string, capacity int) belay.WorkerID {
 	return s.ID
 }
 
-// acquire claims executions for a runner.
+// acquire claims executions for a worker that the function runner has opened.
 func (e *env) acquire(w belay.WorkerID, number int64, slots int) []belay.Assignment {
 	e.Helper()
 	r, err := e.b.Claim(e.ctx, belay.ClaimRequest{Worker: w, Number: number, Slots: slots, Wait: time.Second})
