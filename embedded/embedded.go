@@ -272,7 +272,7 @@ func (r *Reader) Overdue(ctx context.Context) (int, error) {
 }
 
 // Notes returns notices about a usable store for operators, for example that its clock was set or
-// that a new epoch began.
+// that a new epoch (a new range of larger tokens) began.
 func (r *Reader) Notes(now time.Time) []string { return engine.Notes(r.store.Vitals(), now) }
 
 // Changed returns the time of the last write to the database in a data directory, by the clock of

@@ -122,8 +122,8 @@ func BeginEpoch(ctx context.Context, url string, force bool) (epoch belay.Token,
 	return epoch, ended, errors.Join(err, s.Close())
 }
 
-// unused returns CodeConflict if a running server has written its mark of life to the store in the
-// last moments.
+// unused returns CodeConflict if the store has a mark of life (the time that each running engine
+// writes at short intervals) from the last moments, because a server may then still be running.
 func unused(ctx context.Context, s store.Store) error {
 	var since, beat time.Duration
 	if err := s.Commit(ctx, machine.Need{}, func(r *machine.Rows) *machine.Changes {

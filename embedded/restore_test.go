@@ -134,7 +134,8 @@ func TestARestoreRaisesTokensAndEndsSessions(t *testing.T) {
 }
 
 // Restore refuses a directory that is in use or not empty. With Force it keeps the old database
-// complete, and the new epoch is larger than the epochs of the backup and of the old database.
+// complete, and the new epoch (the lower bound of new tokens) is larger than the epochs of the
+// backup and of the old database.
 func TestARestoreKeepsTheOldDatabase(t *testing.T) {
 	dir, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "b.db")
 	b := open(t, dir)

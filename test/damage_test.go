@@ -11,7 +11,8 @@ import (
 
 // Rule: belay refuses a data directory whose write-ahead log was removed after a crash, with one
 // line that says what to do, and doctor reports the directory as damaged. A user who accepts the
-// loss starts a new epoch with belay restore --epoch, and continues (guarantees G1 and G3).
+// loss starts a new epoch (a new range of larger tokens) with belay restore --epoch, and continues
+// (guarantees G1 and G3).
 func TestADataDirectoryWithoutItsLog(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -47,7 +47,7 @@ type session struct {
 func newSession(base context.Context, w *Worker, got belay.Session, sent time.Duration) *session {
 	s := &session{
 		w: w, id: got.ID, ttl: got.TTL.D(),
-		// at most half of the TTL, because the fence closes after two thirds of the TTL
+		// at most half of the TTL, because the fence closes (the runs freeze) after two thirds of the TTL
 		beat:  min(got.Heartbeat.D(), got.TTL.D()/2),
 		index: make(map[belay.RunID]*run.Run), acked: sent,
 		now: make(chan chan struct{}), soon: make(chan struct{}, 1), drained: make(chan struct{}),
@@ -212,8 +212,8 @@ func (s *session) lose(why error) {
 	s.end(why)
 }
 
-// abandon closes the fence of a session that has ended, as soon as the goroutine that sends
-// heartbeats has returned.
+// abandon stops the alarm of a session's fence after the session has ended, as soon as the goroutine
+// that sends heartbeats has returned. If the fence is closed for effects, it stays closed.
 func (s *session) abandon() {
 	s.beats.Wait()
 	s.shared.Fence.Close()

@@ -81,7 +81,7 @@ func (w *world) readTales(ctx context.Context, r *record) error {
 	return errors.Join(errs...)
 }
 
-// tell reads one execution with all its events into a tale.
+// tell reads the row and all events of one execution into a tale.
 func (s *server) tell(ctx context.Context, t *tale) error {
 	var err error
 	if t.Execution, err = s.client.Execution(ctx, t.Execution.ID); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// lane is one of the two stores of the measure parked, with a worker.
+// lane is one of the two stores of the measure parked, with a worker. It is no lane of Belay.
 type lane struct {
 	*bed
 	r    trial.Request // the request of the trial, with the address of this store
