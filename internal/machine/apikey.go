@@ -11,7 +11,8 @@ import (
 // id in hexadecimal digits, so that lists are in the order of ids.
 const KeyObject ObjectKind = "key"
 
-// APIKey gives its holder access to a server. The store keeps only the hash of the key's secret.
+// APIKey is an API key, which gives its holder access to a server. The store keeps only the hash of
+// the key's secret.
 type APIKey struct {
 	ID        belay.KeyID
 	Name      string
@@ -78,7 +79,7 @@ type CreateKey struct {
 	Hash [32]byte
 }
 
-// Need names the key.
+// Need requests the object of the key.
 func (c *CreateKey) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.ID)) }
 
 func (c *CreateKey) apply(w *world) (Reply, error) {
@@ -110,7 +111,7 @@ func (c *CreateKey) apply(w *world) (Reply, error) {
 // RevokeKey revokes a key. A revoked key never becomes valid again.
 type RevokeKey struct{ belay.Revocation }
 
-// Need names the key.
+// Need requests the object of the key.
 func (c *RevokeKey) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.Key)) }
 
 func (c *RevokeKey) apply(w *world) (Reply, error) {

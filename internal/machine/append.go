@@ -36,8 +36,8 @@ type Sum struct {
 	SumRef
 	Bytes int64
 	Token belay.Token // of the run that wrote the newest chunk
-	Own   int64       // bytes of the chunks that this run wrote
-	Log   bool        // the writer dropped a piece of the middle
+	Own   int64       // total bytes of the chunks that this run wrote
+	Log   bool        // the name belongs to a log: its writer dropped chunks between head and tail at least once
 	New   bool
 }
 
@@ -125,10 +125,10 @@ func (c *Append) check(op string) error {
 }
 
 // count adds the chunk to the stored size of its log or artifact, and refuses a chunk that exceeds
-// the limit. A name from whose middle chunks were dropped belongs to a log that keeps its head and
-// its tail. Any other name may belong to an artifact that replaces the artifact of an earlier run.
-// The old artifact stays until the new artifact is complete, so both together may have twice the
-// limit.
+// the limit. If chunks from the middle of a name were dropped, the name belongs to a log that keeps
+// its head and its tail. Any other name may belong to an artifact that replaces the artifact of an
+// earlier run. The old artifact stays until the new artifact is complete, so both together may have
+// twice the limit.
 func (c *Append) count(w *world, op string, token belay.Token) error {
 	s := w.sums[c.sum()]
 	next := Sum{SumRef: c.sum(), New: true}

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fill appends chunks with numbers n, from ≤ n < to. Only the last chunk may be refused; fill then
-// returns the error.
+// fill appends chunks with numbers n, from ≤ n < to. Only the last chunk may be refused; fill
+// returns that refusal.
 func (s *stage) fill(l belay.Lease, name string, from, to int64, with ...func(*belay.Chunk)) *belay.Error {
 	s.t.Helper()
 	data := make([]byte, belay.MaxChunk)

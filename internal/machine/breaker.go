@@ -16,8 +16,8 @@ const (
 	BreakerClosed BreakerState = "closed"
 	// BreakerOpen lets no execution through.
 	BreakerOpen BreakerState = "open"
-	// BreakerHalfOpen lets one execution at a time through as a probe of the target, and a further
-	// one beside each probe that takes long.
+	// BreakerHalfOpen lets one execution at a time through as a probe of the target. If a probe is
+	// slow, the breaker lets another probe through while the slow probe still runs.
 	BreakerHalfOpen BreakerState = "half_open"
 )
 
@@ -32,8 +32,9 @@ const (
 	breakerOpenMax = 5 * time.Minute
 	// breakerSuccesses is the number of probes that must succeed to close the breaker.
 	breakerSuccesses = 2
-	// breakerProbes is the number of probes that run at the same time, not counting slow ones, and
-	// breakerProbesMax the number that counts all.
+	// breakerProbes is the number of probes that may run at the same time, not counting slow
+	// probes; breakerProbesMax is the number of probes that may run at the same time, counting slow
+	// probes.
 	breakerProbes    = 1
 	breakerProbesMax = 5
 )
@@ -46,20 +47,22 @@ type Breaker struct {
 	Forced       bool   `json:"forced,omitempty"`
 	By           string `json:"by,omitempty"`
 	Reason       string `json:"reason,omitempty"`
-	Failures     int    `json:"failure_count"` // since WindowStart while closed
-	Successes    int    `json:"success_count"` // of probes while half open
+	Failures     int    `json:"failure_count"` // number of failures since WindowStart, while the breaker is closed
+	Successes    int    `json:"success_count"` // number of probes that succeeded, while the breaker is half open
 	WindowStart  Time   `json:"window_start,omitzero"`
 	LastFailedAt Time   `json:"last_failure_at,omitzero"`
 	OpenedAt     Time   `json:"opened_at,omitzero"`
-	// NextRetryAt is, while the breaker is open, the time at which it will let a probe through; while
-	// it is half open, the time at which it lets another probe through although the last still runs.
+	// NextRetryAt is, while the breaker is open, the time at which it will let a probe through.
+	// While the breaker is half open, NextRetryAt is the time at which it lets another probe
+	// through even if the last probe still runs.
 	NextRetryAt Time `json:"next_retry_at,omitzero"`
 	// Retries is the number of probes that failed or were slow since the breaker was closed.
 	Retries int `json:"retries,omitempty"`
-	// Probes are the calls by steps that are running as probes.
+	// Probes are the running probes that are calls by steps.
 	Probes []stepProbe `json:"probes,omitempty"`
-	// Slow is the number of running probes that ran when another was let through beside them. Nothing
-	// is known about the target until they end: its calls may take minutes, or it may hang.
+	// Slow is the number of slow probes: they still run although another probe was let through
+	// after them. While a slow probe runs, the breaker cannot know whether the target works: calls
+	// of the target may take minutes, or the target may hang.
 	Slow int `json:"slow,omitempty"`
 }
 
@@ -70,8 +73,8 @@ func (b *Breaker) equal(c *Breaker) bool {
 		b.NextRetryAt == c.NextRetryAt && b.Retries == c.Retries && b.Slow == c.Slow && slices.Equal(b.Probes, c.Probes)
 }
 
-// probes is the number of further probes that the breaker lets through while held executions and the
-// steps in b.Probes are running as probes.
+// probes is the number of further probes that the breaker lets through, while held executions
+// (those with a place in the gate) and the steps in b.Probes are running as probes.
 func (b *Breaker) probes(held int) int {
 	if b.State != BreakerHalfOpen {
 		return 0
@@ -80,16 +83,16 @@ func (b *Breaker) probes(held int) int {
 	return max(0, min(breakerProbes-(running-min(b.Slow, running)), breakerProbesMax-running))
 }
 
-// openFor is how long the breaker now waits for the target before it lets another probe through.
+// openFor is how long the breaker now waits before it lets another probe through.
 func (b *Breaker) openFor() time.Duration {
 	return min(breakerOpenFor<<min(b.Retries, 8), breakerOpenMax)
 }
 
-// probing sets the time at which the probe that begins now will count as slow.
+// probing notes that a probe begins now, and sets the time at which the probe will count as slow.
 func (b *Breaker) probing(now Time) { b.NextRetryAt = now.Add(b.openFor()) }
 
-// probed counts the end of a probe. It counts the end as that of a slow probe if one runs, so that
-// no more than breakerProbes others ever run.
+// probed counts the end of a probe. If slow probes run, probed assumes that a slow probe has ended,
+// so that never more than breakerProbes probes run that are not slow.
 func (b *Breaker) probed() { b.Slow = max(0, b.Slow-1) }
 
 // failed counts a failure of the target.
@@ -128,18 +131,19 @@ func (b *Breaker) succeeded() {
 func (b *Breaker) close() { *b = Breaker{State: BreakerClosed, LastFailedAt: b.LastFailedAt} }
 
 // pass applies the change that is due by now: an open breaker becomes half open, and a half-open
-// breaker makes room for another probe if one of the held probes, or of the steps in b.Probes, is
-// slow. It reports whether the breaker changed.
+// breaker makes room for another probe if a running probe is slow. The running probes are the held
+// executions (those with a place in the gate) and the steps in b.Probes. pass reports whether the
+// breaker changed.
 func (b *Breaker) pass(now Time, held int) bool {
 	if b.Forced || !b.NextRetryAt.over(now) {
 		return false
 	}
 	switch b.State {
-	case BreakerOpen: // held probes began before the breaker opened
+	case BreakerOpen: // executions with a place are probes that began before the breaker opened
 		b.State, b.Successes, b.NextRetryAt, b.Probes, b.Slow = BreakerHalfOpen, 0, 0, nil, held
 	case BreakerHalfOpen:
 		b.NextRetryAt = 0
-		if extra := len(b.Probes) - (breakerProbesMax - 1); extra > 0 { // the ends of some calls are never reported
+		if extra := len(b.Probes) - (breakerProbesMax - 1); extra > 0 { // some calls never report their end
 			b.Probes = slices.Delete(b.Probes, 0, extra)
 		}
 		if b.Slow = held + len(b.Probes); b.Slow > 0 {
@@ -151,8 +155,9 @@ func (b *Breaker) pass(now Time, held int) bool {
 	return true
 }
 
-// force sets the state that an operator requests, or resets the breaker for GateAutomatic. A breaker
-// that an operator opens again stays open since the first time.
+// force sets the state that an operator requests, or resets the breaker for GateAutomatic. If an
+// operator forces a breaker open that is already forced open, OpenedAt keeps the time of the first
+// order.
 func (b *Breaker) force(c *belay.GateChange, now Time) {
 	was := *b
 	*b = Breaker{State: BreakerClosed, LastFailedAt: was.LastFailedAt}

@@ -8,8 +8,9 @@ import (
 )
 
 // Rule: five failures within a minute open the circuit breaker of a target. While it is open, no
-// execution that names the target starts or is charged an attempt. After 30 s the breaker lets one
-// probe at a time through; when two have succeeded, it lets all executions through.
+// execution that names the target starts, and no attempt is counted for such an execution. After 30
+// s the breaker lets one probe at a time through; when two probes have succeeded, it lets all
+// executions through.
 func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -79,8 +80,8 @@ func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 	}
 }
 
-// Rule: at most ten calls of executions on five slots reach a target in the first 65 s in which it is
-// down, although each slot takes another execution as soon as a call has failed: five that fail, four
+// Rule: if a target is down and each of five slots takes another execution as soon as a call has
+// failed, at most ten calls reach the target in the first 65 s: five calls that fail, four calls
 // that run when the fifth fails, and one probe.
 func TestFiveSlotsCallADeadTargetTenTimes(t *testing.T) {
 	s := newStage(t)
@@ -106,8 +107,8 @@ func TestFiveSlotsCallADeadTargetTenTimes(t *testing.T) {
 	}
 }
 
-// Rule: the commit that ends a failed run counts the failure, so that no claim after it gives out
-// another execution at the target before the breaker is open.
+// Rule: the commit that ends a failed run also counts the failure at the circuit breaker. So a
+// later claim finds the breaker open if that failure opens it.
 func TestAFailureCountsInTheCommitOfItsRun(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))

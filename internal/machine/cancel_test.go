@@ -96,8 +96,8 @@ func TestCancelAgainOnlyShortensTheGrace(t *testing.T) {
 	}
 }
 
-// Children are cancelled with their parent unless their policy says that they continue. The cancel
-// reaches one level of descendants after the other.
+// Children are cancelled with their parent unless their policy exempts them. The cancel reaches one
+// level of descendants after the other.
 func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -127,8 +127,9 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 }
 
 // A parent has a reason (a Parting) to cancel its children when it is cancelled, when it ends and
-// when it is reopened. Part is accepted once for each reason: it notes that no child is left to
-// cancel. If the parent starts another child while it is being cancelled, Part is accepted again.
+// when it is reopened. Part notes that no child is left to cancel for this reason, and is accepted
+// once for each reason. If the parent starts another child while it is being cancelled, Part is
+// accepted again.
 func TestAPartingIsNotedOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))

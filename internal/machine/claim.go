@@ -117,7 +117,7 @@ func (c *Claim) shut(w *world) []ShutLane {
 	for _, l := range c.Lanes {
 		if g := w.shutBy(l.Queue, l.Workflow); g != nil {
 			_, until := g.shut(w.Now)
-			if until == 0 && !g.paused(w.Now) { // a run may give its place back at any time
+			if until == 0 && !g.paused(w.Now) { // a run that ends frees its place, which no time predicts
 				until = w.Now.Add(lineLook)
 			}
 			shut = append(shut, ShutLane{l.ID, g.id, until})
@@ -126,7 +126,7 @@ func (c *Claim) shut(w *world) []ShutLane {
 	return shut
 }
 
-// shutBy returns the gate of the queue or of the workflow if it is shut, nil if both are open.
+// shutBy returns the shut gate of the queue or of the workflow, nil if both gates are open.
 func (w *world) shutBy(queue, workflow string) *gate {
 	if w.gateless() {
 		return nil

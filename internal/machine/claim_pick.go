@@ -7,9 +7,9 @@ import (
 
 // pick takes up to Slots due executions, from lanes (groups of executions that the same workers may
 // claim) of higher priority first. Among lanes of one priority the queues take turns, so that the
-// backlog of one queue does not delay the others; within a queue the longest due execution comes
-// first. Each run starts before the next execution is picked, because an execution that became due
-// again in this batch is in two lists of due executions.
+// backlog of one queue does not delay the others; within a queue the execution that has been due
+// for longest comes first. pick starts each run before it picks the next execution, because an
+// execution that became due again in this batch is in two lists of due executions.
 //
 // A suspect, which must run alone, is never won together with another execution. A worker that runs
 // nothing takes a suspect before all other executions of its priority. A busy worker takes a

@@ -90,8 +90,8 @@ func TestQueuesTakeTurns(t *testing.T) {
 	}
 }
 
-// Several claims in one batch take the executions in the order of their due times: no execution is
-// won twice or left out.
+// Several claims in one batch take the executions in the order of their due times. They win each
+// execution exactly once.
 func TestClaimsOfOneFoldWinEachExecutionOnce(t *testing.T) {
 	s := newStage(t)
 	a, b, c := s.worker("a"), s.worker("b"), s.worker("c")
@@ -142,8 +142,8 @@ func TestAClaimSeesEarlierChangesOfItsFold(t *testing.T) {
 	}
 }
 
-// Guarantee G1 (one writer): an execution that became due twice in one batch is won once, even if
-// slots are left.
+// Guarantee G1 (one writer): a claim wins an execution that became due twice in one batch only
+// once, even if the claim has slots left.
 func TestClaimWinsNothingTwice(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

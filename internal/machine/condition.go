@@ -7,17 +7,19 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A condition says why a session that has not ended claims nothing. A worker may be both cordoned and
-// unhealthy; the end of the one part keeps the other. Stores keep the condition as JSON in the column
-// of [Worker.Why].
+// A condition says why a session that has not ended claims no executions. A worker may be both
+// cordoned and unhealthy; when one of these states ends, the condition keeps the details of the
+// other state. Stores keep the condition as JSON in the column of [Worker.Why].
 type condition struct {
 	Cordoned *belay.Cordoned `json:"cordoned,omitempty"`
-	// UnhealthySince is when the health probes began to fail; HealthError is the error of the last one.
+	// UnhealthySince is when the health probes began to fail; HealthError is the error of the last
+	// probe.
 	UnhealthySince time.Time `json:"unhealthy_since,omitzero"`
 	HealthError    string    `json:"health_error,omitempty"`
 }
 
-// condition returns the parts of Why; none if the session has ended or if Why cannot be read.
+// condition decodes Why. It returns an empty condition if the session has ended or if Why cannot be
+// read.
 func (w *Worker) condition() condition {
 	var c condition
 	if w.State.Ended() || w.Why == "" || json.Unmarshal([]byte(w.Why), &c) != nil {
@@ -26,7 +28,7 @@ func (w *Worker) condition() condition {
 	return c
 }
 
-// why encodes the condition; empty if it has no parts.
+// why encodes the condition as the text of [Worker.Why]; an empty condition becomes an empty text.
 func (c condition) why() string {
 	if c == (condition{}) {
 		return ""
@@ -38,8 +40,9 @@ func (c condition) why() string {
 	return string(b)
 }
 
-// cordoned returns since when the session is cordoned, by whom and why; nil if it is not cordoned. If
-// the stored text cannot be read, the answer is without these details, since the state is what counts.
+// cordoned returns since when the session is cordoned, by which actor and why; nil if the session
+// is not cordoned. If Why cannot be read, cordoned returns a value without these details, because
+// the state of the session alone decides whether it is cordoned.
 func (w *Worker) cordoned() *belay.Cordoned {
 	if w.State != belay.WorkerCordoned {
 		return nil
@@ -50,7 +53,8 @@ func (w *Worker) cordoned() *belay.Cordoned {
 	return new(belay.Cordoned)
 }
 
-// uncordoned is the state of a session that has not ended, is not draining and is not cordoned.
+// uncordoned returns the state that a session has without its cordon: unhealthy or open. The
+// session has not ended and is not draining.
 func (w *Worker) uncordoned() belay.WorkerState {
 	if _, failure := w.Failing(); failure != "" {
 		return belay.WorkerUnhealthy

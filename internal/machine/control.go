@@ -334,8 +334,9 @@ func newInput(w *world, e *Execution, input []byte) {
 
 func (c *Act) actor() string { return actorOf(c.Actor) }
 
-// quarantine gives an execution up: it fails, and its dead letter waits for a person. The owner of a
-// run learns with its next write that it has lost the lease.
+// quarantine makes an execution fail at once; its dead letter waits until a person resolves it. The
+// owner of a running execution learns from the refusal of its next write that it has lost the
+// lease.
 func (c *Act) quarantine(w *world, e *Execution) error {
 	switch {
 	case e.State == belay.Failed:
@@ -397,7 +398,7 @@ func (e *Execution) Parting() int64 {
 	return cause
 }
 
-// Part notes that no child is left to cancel for the present [Execution.Parting] of an execution.
+// Part notes that the execution has no child left to cancel for its present [Execution.Parting].
 type Part struct {
 	Execution belay.ExecutionID
 	Parting   int64

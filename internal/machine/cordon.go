@@ -2,8 +2,9 @@ package machine
 
 import "github.com/belaydev/belay"
 
-// Cordon stops the claims of a worker until another Cordon, with Off, allows them again. It takes
-// back the executions that are scheduled to the worker, as Drain does; the worker keeps its runs.
+// Cordon stops the claims of a worker until another Cordon, with Off set, allows claims again.
+// Cordon takes back the executions that are scheduled to the worker, as Drain does; the worker
+// keeps its runs.
 type Cordon struct{ belay.Cordon }
 
 // Need names the session and the executions that it owns.
@@ -50,8 +51,8 @@ func (c *Cordon) apply(w *world) (Reply, error) {
 	return Reply{Follow: w.unscheduled(x)}, nil
 }
 
-// cordonedSince is when the first of the Cordons was made that have cordoned the session; now if it is
-// not yet cordoned.
+// cordonedSince returns the time since which the session has been cordoned without interruption, or
+// now if it is not cordoned yet. A second Cordon does not change this time.
 func cordonedSince(x *Worker, now Time) Time {
 	if was := x.cordoned(); was != nil && !was.Since.IsZero() {
 		return At(was.Since)

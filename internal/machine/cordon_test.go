@@ -8,8 +8,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a cordoned session says who cordoned it, why and since when. A second cordon replaces the actor
-// and the reason and keeps the time. Heartbeats and claims keep all three.
+// Rule: the session of a cordoned worker records the actor and the reason of its newest cordon, and
+// the time of its first. So a second cordon replaces the actor and the reason and keeps the time.
+// Heartbeats and claims change none of the three.
 func TestACordonSaysByWhomAndWhy(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -70,7 +71,7 @@ func TestACordonWithABadReasonIsRefused(t *testing.T) {
 	}
 }
 
-// Rule: a cordon whose details cannot be read still stops claims.
+// Rule: a cordoned session claims nothing, even if the details of its cordon cannot be read.
 func TestACordonWithUnreadableDetailsHolds(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

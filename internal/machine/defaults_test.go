@@ -7,10 +7,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A submission gets the defaults of its server only for the fields that it leaves out. Its repetition
-// finds it although the server has other defaults by then. An external execution does not fail for
-// lack of a worker, whatever the default, and a submission without a policy and without defaults has
-// no policy.
+// A submission gets the defaults of its server only for the policy fields that it leaves out. A
+// repeated submission finds the execution of the first, even if the server has other defaults by
+// then. An external execution does not fail for lack of a worker, whatever the default is. A
+// submission without a policy, on a server without defaults, has no policy.
 func TestDefaultsFillWhatASubmissionLeavesOut(t *testing.T) {
 	s := newStage(t)
 	d := belay.Policy{

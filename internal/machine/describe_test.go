@@ -54,9 +54,9 @@ func describe(e *Execution, now Time) string {
 	return s
 }
 
-// written lists the rows that changes write, except the row of the execution that the command
-// names, in the notation of the tables in testdata. An exclamation mark says that the execution
-// ended with the row.
+// written lists the rows that the changes write, in the notation of the tables in testdata, without
+// the row of the execution that the command names. An exclamation mark after a row says that the
+// execution ended in the transition that this row records.
 func written(c *Changes, about belay.ExecutionID) string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }

@@ -93,7 +93,8 @@ func (w *world) own(e *Execution, p Places) *gate {
 	return g
 }
 
-// setTerms sets the limit or the rate of the gate as own describes.
+// setTerms sets the limit or the rate of the gate to that of the execution, if no execution has set
+// it yet.
 func (g *gate) setTerms(e *Execution, p Places) {
 	switch {
 	case p == PlaceLimit && (g.Limit == nil || g.Limit.Named == 0):
@@ -111,7 +112,7 @@ func (g *gate) setTerms(e *Execution, p Places) {
 	}
 }
 
-// gateTerms is the limit and the rate of a gate before own has replaced them.
+// gateTerms contains the limit and the rate that a gate had before own replaced them.
 type gateTerms struct {
 	gate  *gate
 	limit *Limit
@@ -119,9 +120,9 @@ type gateTerms struct {
 	terms bool
 }
 
-// forgetTerms restores the limits and rates of the gates that own has returned since the last
-// forgetTerms, except for the gate keep. An execution changes the terms of a gate only when it gets a
-// place or waits there.
+// forgetTerms restores the limits and rates that own has replaced since the last call of
+// forgetTerms, except those of the gate keep. An execution may set the terms of a gate only when it
+// gets a place there or waits there.
 func (w *world) forgetTerms(keep *gate) {
 	for _, l := range slices.Backward(w.looked) {
 		if l.gate != keep {
@@ -167,9 +168,9 @@ func (w *world) ask(e *Execution, priority int) asks {
 }
 
 // park makes a due execution wait at a gate, in the gate's line. The time since which the execution
-// is due does not change. The execution gives back the unused places in other gates, so that it
-// keeps none of them busy and no two executions wait for each other's places; only the place of its
-// limit it keeps while it waits for a rate.
+// is due does not change. The execution gives back its unused places in other gates, so that it
+// does not keep them busy and no two executions wait for each other's places. There is one
+// exception: an execution that waits for a rate keeps the place of its limit.
 func (w *world) park(e *Execution, g *gate, priority int) {
 	unused := e.admitted()
 	if g.id.Kind() == belay.GateRate {
@@ -246,7 +247,7 @@ func (w *world) enter(e *Execution) {
 			g := w.own(e, p)
 			g.Rate.take(w.Now)
 			g.dirty = true
-			if has { // its place has kept the token
+			if has { // the place has kept the token for this run, which takes it now
 				w.vacatePlace(e, p)
 			}
 		}
@@ -395,7 +396,7 @@ type Admit struct {
 	Heads int
 }
 
-// Need names the gate and the first executions that wait at it.
+// Need requests the gate and the first executions that wait at it.
 func (c *Admit) Need(n *Need) {
 	n.Counts = append(n.Counts, c.Gate)
 	n.addLine(c.Gate, c.Heads)
@@ -411,8 +412,9 @@ func (c *Admit) apply(w *world) (Reply, error) {
 	}
 	g.pass(w.Now)
 	w.repeatCancels(g)
-	// steps is the number of executions that wait because of a step. They take no place before the
-	// step asks the breaker, so they are subtracted from the room here.
+	// steps is the number of executions let through here that waited because a step met an open
+	// circuit breaker. They get no place before the step asks the breaker again, so the loop
+	// subtracts them from the room of the gate.
 	let, steps := 0, 0
 	for _, e := range w.lines[c.Gate] {
 		if g.room(w.Now)-steps <= 0 {
@@ -464,9 +466,10 @@ func (w *world) admit(e *Execution, g *gate) {
 	w.markDue(e)
 }
 
-// Claimable returns the time since which workers may claim a due execution. If a gate that the execution
-// names has let it through, that is the time when the gate did so; while the execution waits at such a
-// gate, it is now. A wait at a gate is no delay.
+// Claimable returns the time since which workers may claim a due execution, so that a wait at a
+// gate does not count as a delay. If a gate that the execution names has let it through, Claimable
+// returns the time when the gate did so. While the execution waits at such a gate, Claimable
+// returns now.
 func (e *Execution) Claimable(now Time) Time {
 	switch {
 	case e.Gate != "":

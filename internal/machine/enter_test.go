@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a breaker that opens again, or a gate that is paused, starts no run of the executions that it
-// has let through. These executions wait at the gate again.
+// Rule: a gate lets executions through, and then its circuit breaker opens again or an operator
+// pauses the gate. Then the executions start no run, and wait at the gate again.
 func TestAGateThatShutsStopsWhatItHasLetThrough(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -89,7 +89,7 @@ func TestAnExecutionWaitsForItsTargetWithoutPlaces(t *testing.T) {
 	}
 }
 
-// Rule: only a probe that is running is slow, and each probe has the whole time before.
+// Rule: only a running probe can be slow, and every new probe has the full time until it is slow.
 func TestOnlyARunningProbeIsSlow(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -102,7 +102,7 @@ func TestOnlyARunningProbeIsSlow(t *testing.T) {
 		}
 		return g.Breaker
 	}
-	for _, e := range s.parked("target:x") { // no other probe follows
+	for _, e := range s.parked("target:x") { // so that no further probe follows
 		s.settled(s.act(e.ID, belay.ActionCancel))
 	}
 	won := s.all(w)
@@ -134,8 +134,9 @@ func TestOnlyARunningProbeIsSlow(t *testing.T) {
 	}
 }
 
-// Rule: a probe may take as long as it takes. When it is slow, another is let through beside it, after
-// twice the time the next, and five at most. A slow probe that succeeds counts.
+// Rule: a probe has no time limit. When it is slow, the breaker lets another probe through while
+// the slow probe still runs. The time until the next probe doubles each time, and at most five
+// probes run. A slow probe that succeeds counts as a success.
 func TestASlowProbeKeepsNoOtherFromTheTarget(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -175,8 +176,8 @@ func TestASlowProbeKeepsNoOtherFromTheTarget(t *testing.T) {
 	}
 }
 
-// Rule: a probe that runs since before the breaker opened again counts as slow, so that the breaker
-// lets another through.
+// Rule: a probe that still runs when the breaker opens again counts as slow. So when the breaker is
+// half open the next time, it lets another probe through.
 func TestAProbeOutlivesItsBreaker(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -199,8 +200,8 @@ func TestAProbeOutlivesItsBreaker(t *testing.T) {
 	}
 }
 
-// Rule: an execution sets the terms of a gate without terms only when it starts or waits there. A lock
-// that is refused sets nothing for the commands after it in the same batch.
+// Rule: an execution sets the terms of a gate that has no terms (limit or rate) only when it starts
+// or waits there. A refused Lock sets no terms for the commands after it in the same batch.
 func TestARefusedLockSetsNoTerms(t *testing.T) {
 	s := newStage(t)
 	s.do(s.set("rate:r", belay.GatePause))
@@ -216,8 +217,9 @@ func TestARefusedLockSetsNoTerms(t *testing.T) {
 	}
 }
 
-// Rule: an execution that waits for its limit keeps no token of a rate. Otherwise an execution with
-// the place, which waits for that token, and the execution with the token would wait for ever.
+// Rule: an execution that waits for its limit keeps no token of a rate. Otherwise two executions
+// could wait for each other for ever: one execution has the place of the limit and waits for the
+// token, the other has the token and waits for the place.
 func TestAnExecutionWaitsForItsLimitWithoutAToken(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -248,8 +250,9 @@ func TestTheTimeOfATokenIsRoundedUp(t *testing.T) {
 	}
 }
 
-// Rule: the time since which workers may claim an execution is its due time; while it waits at a gate
-// that it names, it is now, and afterwards the time when the gate let it through.
+// Rule: the time since which workers may claim an execution is its due time. While the execution
+// waits at a gate that it names, this time is now; afterwards it is the time when the gate let the
+// execution through.
 func TestSinceWhenAnExecutionIsClaimable(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -280,8 +283,9 @@ func TestSinceWhenAnExecutionIsClaimable(t *testing.T) {
 	}
 }
 
-// Rule: a batch that cancels as many waiting executions as a store counts does not make the gate
-// forget the other waiting executions: the gate stays due for a check, which lets one of them through.
+// Rule: a store counts the executions that wait at a gate only up to a limit. If a batch cancels
+// that many waiting executions, the gate still plans its next check, which lets one of the
+// remaining executions through.
 func TestAGateIsCheckedAgainAfterManyOfItsLineWereCancelled(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -304,9 +308,9 @@ func TestAGateIsCheckedAgainAfterManyOfItsLineWereCancelled(t *testing.T) {
 	}
 }
 
-// Rule: an Admit lets all loaded executions through for which there is room, so that a batch in which
-// several executions leave a gate needs no further Admit. If the gate then still has room, another
-// Admit follows, for as many executions as there is room for.
+// Rule: an Admit lets all loaded executions through for which there is room. So if several
+// executions leave a gate in one batch, one Admit is enough. If the gate has room left after it,
+// another Admit follows, for as many executions as there is room for.
 func TestAdmitsFollowOnlyIfThereIsRoom(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -337,9 +341,10 @@ func TestAdmitsFollowOnlyIfThereIsRoom(t *testing.T) {
 	}
 }
 
-// Rule: the members of a limit are counted only as far as a batch needs their number. A batch that
-// ends some of them still finds the others: when_full "reject" counts them, and an operator who unsets
-// the limit does not make the gate forget the terms of its members.
+// Rule: the members of a limit (the executions that name it) are counted only as far as a batch
+// needs their number. A batch that ends some members still counts the others: for a submission with
+// when_full "reject", and when an operator unsets the limit, which must not make the gate forget
+// the terms of its members.
 func TestMembersAreCountedAsFarAsABatchNeedsThem(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

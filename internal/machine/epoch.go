@@ -6,9 +6,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// An epoch is a floor for tokens: all tokens that are given out after it begins are above it. A
-// new epoch begins whenever a store's newest commits may be gone: a backup was restored, or a
-// standby took over that had not received all of them.
+// An epoch is a floor for tokens: all tokens that Belay gives out after the epoch begins are above
+// the floor. A new epoch begins whenever a store's newest commits may be gone: a backup was
+// restored, or a standby that had not received all commits took over.
 //
 // A restored store may not contain epochs that began after the backup was made. So floors follow
 // the clock. A token's upper 21 bits count spans of ten minutes since 2026; this lasts until 2064

@@ -46,9 +46,9 @@ type Need struct {
 	Lines []LineQuery
 	// Objects requests objects, which are locked last.
 	Objects []ObjectRef
-	// LaneGates are gates of queues and workflows, most of which do not exist. A store finds out
-	// without a lock which of them exist. It locks and loads the existing gates in the second step,
-	// which Further describes.
+	// LaneGates are the gates that the queues and workflows of lanes would have; most of these
+	// gates do not exist. A store finds out without a lock which of them exist. It locks and loads
+	// the existing gates in the second step, which Further describes.
 	LaneGates []belay.GateID
 	// Counts requests gates with the counts of their places and executions, and Members the
 	// executions that name a limit. A store locks all gates together in the second step, which
@@ -56,13 +56,14 @@ type Need struct {
 	// counts and the members.
 	Counts  []belay.GateID
 	Members []MemberQuery
-	// CountMembers is the number of members up to which commands distinguish the gates of Counts; if
-	// it is 0, no command needs the number of members.
+	// CountMembers is the number up to which the store counts the members of the gates in Counts,
+	// because no command needs to know a higher number. If CountMembers is 0, no command needs the
+	// number of members.
 	CountMembers int
 	// Entering are executions that a command may give to an owner; all their gates are loaded.
 	Entering []belay.ExecutionID
-	// Reporting are executions whose run may have ended because of the target that they name; the gate
-	// of that target is loaded.
+	// Reporting are executions whose run may have failed because of the target that they name; the
+	// store loads the gate of that target.
 	Reporting []belay.ExecutionID
 
 	first     []OpRef               // operations of writes that are not marked as repetitions
@@ -100,19 +101,19 @@ type Rows struct {
 	// Epoch is the floor of tokens: every new token is above it; see [NextEpoch].
 	Epoch belay.Token
 	// Mark is the newest mark of life of any server (a time that each server stores at short
-	// intervals to show that it runs), and Beat is the interval between the marks of the server
-	// that committed last; both are 0 if there is no mark. A store loads both for every Need,
-	// because the rules read the last mark before they write a new one.
+	// intervals to show that it can write), and Beat is the interval between the marks of the
+	// server that committed last; both are 0 if there is no mark. A store loads both for every
+	// Need, because the rules read the last mark before they write a new one.
 	Mark Time
 	Beat time.Duration
-	// Leapt is the time by which the store's clock was set forwards and for which no batch has
-	// extended deadlines yet. Ahead is the time by which the store's clock is ahead of the wall
-	// clock (of the machine or of the database). No rule uses Ahead.
+	// Leapt is the time by which the store's clock was set forwards, as far as no batch has
+	// extended the deadlines by it yet. Ahead is the time by which the store's clock is ahead of
+	// the wall clock (of the machine or of the database). No rule uses Ahead.
 	Leapt, Ahead time.Duration
 
 	Workers     []*Worker
 	Held        map[belay.WorkerID][]*Execution
-	Executions  []*Execution // ready ones included
+	Executions  []*Execution // including the executions in Ready
 	Owners      []*Worker
 	Ready       []ReadyLane // one for each query, in its order
 	Keys        []KeyRow
@@ -167,13 +168,14 @@ type Changes struct {
 	Objects     []*Object
 	Audit       []*Audit
 	Places      []*Place // the rows after the batch, without duplicates
-	// Grace, if not 0, is a time by which the store extends every session that has not ended; the
-	// session then lives at least for its TTL from now. Sessions in Workers are extended already.
+	// Grace, if not 0, is a time by which the store extends every session that has not ended. After
+	// that each session lives at least for its TTL from now. The sessions in Workers are extended
+	// already.
 	Grace time.Duration
-	// Leap, if not 0, is a time by which the clock leapt forwards and which did not really pass.
-	// The store adds it to the times from which the deadlines of owned executions are counted
-	// (begin, assignment, progress, end of the cancel grace); none of these times becomes later
-	// than now. In Executions it is added already.
+	// Leap, if not 0, is a time by which the clock was set forwards although it did not really
+	// pass. The store adds Leap to the times from which the deadlines of owned executions are
+	// counted (begin, assignment, progress, end of the cancel grace); none of these times becomes
+	// later than now. In Executions it is added already.
 	Leap time.Duration
 	// Mark makes the store write the server's mark of life (the present time) even if no session is
 	// written. If the changes include a session, the store writes the mark in any case.
@@ -242,16 +244,16 @@ type Reply struct {
 type ShutLane struct {
 	Lane LaneID
 	Gate belay.GateID
-	// Until is when a claim should check the gate again, 0 if an operator must open the gate.
+	// Until is the time at which a claim should check the gate again; 0 if only an operator opens
+	// it.
 	Until Time
 }
 
 // Claimed is one execution that a claim won.
 type Claimed struct {
 	Execution Execution
-	// Input is the execution's input if Known is set. Known is not set if the input is large, or if
-	// the execution became due in the batch that claims it, because the claim does not read the
-	// input in these two cases.
+	// Input is the execution's input if Known is set. The claim does not read the input, and Known
+	// is not set, if the input is large or if the execution became due in the batch that claims it.
 	Input []byte
 	Known bool
 	// First says that the execution was never claimed before: the store can have no data of it

@@ -103,7 +103,8 @@ func TestOneEndPerGeneration(t *testing.T) {
 	s.is(l.Execution, "succeeded")
 }
 
-// A session that ends in a batch loses its leases at once.
+// A session that ends in a batch loses its leases at once: later commands of the batch that write
+// under them are refused.
 func TestNoWriteIsAcceptedAfterTheSessionEndedInItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

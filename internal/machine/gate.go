@@ -19,7 +19,7 @@ type Gate struct {
 	Limit   *Limit   `json:"limit,omitempty"`
 	Rate    *Rate    `json:"rate,omitempty"`
 	Breaker *Breaker `json:"breaker,omitempty"`
-	// Replaced is set while replaced executions of the limit are not cancelled yet.
+	// Replaced is set while some replaced executions of the limit are not cancelled yet.
 	Replaced *Replaced `json:"replaced,omitempty"`
 	// Done are the last changes by operators, the newest last.
 	Done []gateDone `json:"done,omitempty"`
@@ -35,8 +35,8 @@ type Pause struct {
 
 // Limit is the number of places of a gate.
 type Limit struct {
-	Named int `json:"named,omitempty"` // by the executions that name it
-	Set   int `json:"set,omitempty"`   // by an operator; applies instead of Named unless 0
+	Named int `json:"named,omitempty"` // the limit that executions name when they are submitted
+	Set   int `json:"set,omitempty"`   // the limit that an operator has set, 0 for none; it applies instead of Named
 	// SetBy says who set Set; nil if Set is 0.
 	SetBy *SetBy `json:"set_by,omitempty"`
 }
@@ -82,12 +82,12 @@ type gate struct {
 	held    int
 	line    int
 	members int
-	more    bool // more executions may wait than line, because the store has not counted all of them
-	counted bool // held, line and members were read
+	more    bool // more executions may wait than the number in line, because the store has not counted all of them
+	counted bool // the batch has read held, line and members
 	err     error
 
 	dirty  bool // the body changed
-	terms  bool // Gate has the limit or rate that an execution names; it is stored once one waits or has a place
+	terms  bool // an execution has set the limit or rate in memory only; it is stored once an execution waits or has a place
 	looked bool // lineAt is set
 	lineAt Time // when an Admit for the executions in line is due, 0 for never
 }
@@ -122,8 +122,8 @@ func (w *world) gate(id belay.GateID) *gate {
 	return g
 }
 
-// shut returns the reason for which the gate lets nothing through now, "" if it is open, and the
-// time at which the gate opens by itself, 0 if it does not.
+// shut returns the reason for which the gate lets nothing through now, "" if the gate is open.
+// until is the time at which the gate opens without an operator, 0 if there is no such time.
 func (g *gate) shut(now Time) (why string, until Time) {
 	switch {
 	case g.err != nil:
@@ -172,8 +172,8 @@ func (g *gate) room(now Time) int {
 	return max(0, n)
 }
 
-// kept is the number of tokens of a rate that are kept for executions that the gate has let through.
-// In gates of other kinds, places keep no tokens.
+// kept is the number of tokens of a rate that are reserved for executions which the gate has let
+// through. In gates of other kinds, places reserve no tokens.
 func (g *gate) kept() int {
 	if g.id.Kind() == belay.GateRate {
 		return g.held
@@ -181,8 +181,8 @@ func (g *gate) kept() int {
 	return 0
 }
 
-// lineLook is the longest time between two checks of a gate at which executions wait. The checks
-// find free places even if the command that reports them is lost.
+// lineLook is the longest time between two checks of a gate at which executions wait. A check finds
+// free places even if the Admit command for these places was lost.
 const lineLook = time.Second
 
 // waits reports whether executions wait at the gate, or may wait there without having been counted.
@@ -212,7 +212,7 @@ func (g *gate) lookAt(now Time) Time {
 }
 
 // rateLook is the least time between two checks of one rate. Each check gives out the tokens that
-// have come since the last.
+// have been added to the rate's bucket since the last check.
 const rateLook = 20 * time.Millisecond
 
 // nextAt is when the sweeper must check the gate again, 0 for never.
@@ -246,7 +246,7 @@ func (w *world) writeGates() {
 		if g.row != nil {
 			was = g.row.NextAt
 		}
-		later := was != 0 && was > w.Now && next > was // the check that is already planned comes first
+		later := was != 0 && was > w.Now && next > was // the check at was is planned already, and plans the next check
 		if !g.dirty && (next == was || later) {
 			continue
 		}

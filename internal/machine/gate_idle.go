@@ -2,13 +2,14 @@ package machine
 
 import "time"
 
-// keepChanges is how long a gate remembers the last changes by operators at least. After that time the
-// repetition of a change counts as a new change.
+// keepChanges is the least time for which a gate remembers the last changes by operators. After
+// that time the repetition of a change counts as a new change.
 const keepChanges = 24 * time.Hour
 
-// Idle reports whether the store may delete the gate: it has not changed since the given time, no
-// operator has set a part of it, and without a row it would be the same. The caller checks that no
-// execution has a row of places in the gate or waits at it.
+// Idle reports whether the store may delete the gate, because nothing is lost with its row: the
+// gate has not changed since the time before, no operator has set a part of it, and its other parts
+// are in the state that a gate without a row has. The caller checks that no execution has a row of
+// places in the gate or waits at the gate.
 func (o *Object) Idle(before, now Time) bool {
 	g, err := ReadGate(o)
 	switch {

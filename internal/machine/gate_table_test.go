@@ -142,8 +142,9 @@ var gateDeals = []struct {
 	{"explode", change("explode")},
 }
 
-// callOf makes the call of a step whose run has no other relation to the target. A call that ends has
-// begun in the same situation.
+// callOf makes the call of a target by a step. The submission of the step's execution names no
+// gate. If the call reports an outcome, callOf first sends the begin of the call in the same
+// situation.
 func callOf(o belay.Outcome) func(*stage, belay.GateID) Command {
 	return func(s *stage, id belay.GateID) Command {
 		c := belay.TargetCall{Target: id.Name(), Step: "pay"}

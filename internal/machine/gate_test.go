@@ -27,7 +27,7 @@ func target(name string) func(*belay.Submission) {
 	return func(b *belay.Submission) { b.Target = name }
 }
 
-// set returns the command by which an operator changes a gate.
+// set returns an operator's command that changes a gate.
 func (s *stage) set(gate belay.GateID, a belay.GateAction, with ...func(*belay.GateChange)) *SetGate {
 	c := belay.GateChange{Gate: gate, Action: a, Actor: "ann", Reason: "because", Op: s.op()}
 	for _, w := range with {
@@ -56,7 +56,8 @@ func (s *stage) sweepGates() {
 	}
 }
 
-// all makes the worker claim up to ten executions, and returns the leases of those that it won.
+// all makes the worker claim up to ten executions, and returns the leases of the executions that
+// the worker won.
 func (s *stage) all(w belay.WorkerID) (leases []belay.Lease) {
 	s.t.Helper()
 	for _, c := range s.settled(s.claims(w, 10)).Claims {
@@ -72,9 +73,9 @@ func executionsOf(leases []belay.Lease) (ids []belay.ExecutionID) {
 	return ids
 }
 
-// Rule: no more executions are under way than their limit allows. The other executions wait,
-// ordered by priority and then by the time since which they are due. Each place that an execution
-// gives back lets the next one through.
+// Rule: a limit of n lets at most n executions be between their first run and their end. The other
+// executions wait, ordered by priority and then by the time since which they are due. Each place
+// that an execution gives back lets the next execution through.
 func TestNoMoreExecutionsAreUnderWayThanALimitAllows(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -141,9 +142,9 @@ func TestTheLineOfAGateIsInOrder(t *testing.T) {
 	}
 }
 
-// Rule: if as many executions as the limit allows have not ended, including those that wait, a
-// submission with when_full "reject" is refused, and a submission with "replace" cancels the oldest
-// of them.
+// Rule: a limit is full if as many executions as it allows have not ended, including those that
+// wait. Then a submission with when_full "reject" is refused, and a submission with "replace"
+// cancels the oldest of these executions.
 func TestWhenALimitIsFull(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -167,8 +168,8 @@ func TestWhenALimitIsFull(t *testing.T) {
 	}
 }
 
-// Rule: a limit whose name is as long as names may be replaces executions too: the reason of the
-// cancel is cut to the length that reasons may have, between two characters.
+// Rule: a limit whose name has the maximal length can replace executions too. The reason of the
+// cancel contains the name, so it is cut to the maximal length of reasons, between two characters.
 func TestALimitWithALongNameReplaces(t *testing.T) {
 	for _, name := range []string{strings.Repeat("n", belay.MaxName), "x" + strings.Repeat("€", belay.MaxName/3)} {
 		s := newStage(t)
@@ -304,8 +305,8 @@ func TestATokenIsTakenByTheRunThatStarts(t *testing.T) {
 	}
 }
 
-// Rule: if the clock is set back by an hour, a rate lets the next run start after the time of one
-// token, and not only after the hour.
+// Rule: if the clock is set back by an hour, a rate lets the next run start after the time in which
+// one token is added, and not only after the hour.
 func TestARateWorksAfterTheClockIsSetBack(t *testing.T) {
 	r := &Rate{Named: &Pace{5, belay.Duration(time.Second)}, Full: began.Add(time.Hour)}
 	if n, next := r.tokens(began), r.next(began, 0); n != 0 || next != began.Add(200*time.Millisecond) {
@@ -316,8 +317,8 @@ func TestARateWorksAfterTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// Rule: if an operator makes a rate faster that was used up for a long time, the next runs start at the
-// new rate.
+// Rule: a rate was used up, and would have been full only after a long time, when an operator makes
+// it faster. Then the next runs start at the new rate.
 func TestARateThatBecomesFasterOpensSoon(t *testing.T) {
 	for _, gate := range []belay.GateID{"rate:api", "queue:default", "workflow:job"} {
 		s := newStage(t)
@@ -481,8 +482,8 @@ func TestGatesAreLockedTogether(t *testing.T) {
 	}
 }
 
-// Rule: the repetition of a change, after its reply was lost, does not undo the change of another
-// operator. An operation cannot be two changes.
+// Rule: if an operator's change is repeated because its reply was lost, the repetition does not
+// undo a later change by another operator. An operation id cannot belong to two different changes.
 func TestARepeatedChangeOfAGateDoesNotUndoALaterOne(t *testing.T) {
 	s := newStage(t)
 	pause := s.set("queue:default", belay.GatePause)
