@@ -80,10 +80,10 @@ func (e *Execution) ownGates() []Places {
 	return all
 }
 
-// own returns the gate of kind p that the execution names. If the gate has no limit or rate that
-// executions have named, own sets it to that of the execution. own returns nil if the batch has not
-// read the gate. A caller that only reads the gate calls forgetTerms afterwards, which restores the
-// limit and the rate.
+// own returns the gate of kind p that the execution names, nil if the batch has not read the gate. If
+// no execution has set the terms of the gate (its limit or its rate) yet, own sets them to the terms
+// that this execution names. A caller that only reads the gate calls forgetTerms afterwards, which
+// restores the earlier terms.
 func (w *world) own(e *Execution, p Places) *gate {
 	g := w.gate(e.gateOf(p))
 	if g != nil {

@@ -16,7 +16,7 @@ func GateView(id belay.GateID, o *Object, count *GateCount, now Time) (belay.Gat
 	return g.view(now), nil
 }
 
-// gateOf returns the gate of these rows. It is only for reading.
+// gateOf builds a gate from these rows. Callers must only read the gate.
 func gateOf(id belay.GateID, o *Object, count *GateCount) (*gate, error) {
 	g := &gate{id: id, row: o}
 	if o != nil {
@@ -42,8 +42,9 @@ func (e *Execution) Asks() []belay.GateID {
 	return ids
 }
 
-// Stops returns a gate that a claim of the due execution e asks, in the form of the API, and reports
-// whether the gate stops the claim now. The execution waits at no gate or at another gate.
+// Stops returns one of the gates that a claim of the due execution e asks, in the form of the API,
+// and reports whether this gate stops the claim now. The execution waits at no gate or at another
+// gate.
 func Stops(e *Execution, id belay.GateID, o *Object, count *GateCount, now Time) (belay.GateInfo, bool, error) {
 	g, err := gateOf(id, o, count)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a gate says which operator has set its limit or its rate, when and why. The same value set again
-// keeps the time, another value begins a new time, and a removal leaves no name behind.
+// Rule: a gate says which operator has set its limit or its rate, when and why. If the same value
+// is set again, the gate keeps the time. If another value is set, it has a new time. If the value
+// is removed, the gate shows no operator any more.
 func TestAGateSaysWhoSetIt(t *testing.T) {
 	s := newStage(t)
 	view := func() belay.GateInfo {

@@ -191,7 +191,7 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 		set := Pace{c.Max, c.Per}
 		r.Set, r.SetBy = &set, c.setBy(r.SetBy, r.Set != nil && *r.Set == set, w.Now)
 		if g.Rate = &r; c.Action == belay.GateUnsetRate {
-			if r.Set, r.SetBy = nil, nil; unused && r.Full <= w.Now { // else the taken tokens would come back at once
+			if r.Set, r.SetBy = nil, nil; unused && r.Full <= w.Now { // a gate that forgot its rate would give out the taken tokens again at once
 				r.Named = nil
 			}
 		}
@@ -211,8 +211,8 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 	return nil
 }
 
-// setBy returns the note of who sets a limit or a rate. If the operator sets the same value again, the
-// note keeps the time since which the value applies.
+// setBy returns the record of the operator who now sets a limit or a rate. If the operator sets the
+// same value again, the record keeps the time since which the value applies.
 func (c *SetGate) setBy(was *SetBy, same bool, now Time) *SetBy {
 	s := &SetBy{Since: now, By: c.Actor, Reason: c.Reason}
 	if same && was != nil {
@@ -268,10 +268,10 @@ func checkRate(op string, n int, per belay.Duration) error {
 	return nil
 }
 
-// Outcome reports to the circuit breaker of a target how a run that named the target ended. It is
-// part of the command that ends the run, or follows it if that command's batch has not read the gate.
-// If a crash loses the command, a failure is not counted, and a probe counts as failed when its time
-// is over.
+// Outcome reports to the circuit breaker of a target how a run that named the target ended. The
+// command that ends the run carries out the Outcome too; if its batch has not read the gate, the
+// Outcome is sent as a follow-up command. If a crash loses the follow-up, a failure is not counted,
+// and a probe counts as slow when its time is over.
 type Outcome struct {
 	Target string
 	Failed bool

@@ -7,10 +7,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The extension of sessions is written to the rows, not kept in memory. After three missed marks of
-// life (times that servers store at short intervals to show that they run) the first batch that
-// reads sessions or writes a mark extends every session by the gap; the session then lives at least
-// for its TTL from now. The next batch extends nothing.
+// The extension of sessions is written to the rows, not kept in memory. If three marks of life are
+// missing (times that servers store at short intervals to show that they can write), the first
+// batch that reads sessions or writes a mark extends every session by the gap; each session then
+// lives at least for its TTL from now. The next batch extends nothing.
 func TestSessionsAreExtendedAfterAStall(t *testing.T) {
 	for name, first := range map[string]func(*stage, belay.WorkerID) Command{
 		"expire":    func(_ *stage, w belay.WorkerID) Command { return &Expire{w} },
@@ -88,8 +88,8 @@ func TestSessionsAreNotExtendedWhileMarksAreFresh(t *testing.T) {
 
 func (s *stage) markInterval() time.Duration { return s.keeper.beat }
 
-// A single worker that stops its heartbeats is lost when its session expires, not later, while
-// other workers go on.
+// If a single worker stops its heartbeats while other workers continue, it is lost when its session
+// expires, and not later.
 func TestASingleSilentWorkerIsLost(t *testing.T) {
 	s := newStage(t)
 	silent, lively := s.worker("silent"), s.worker("lively")

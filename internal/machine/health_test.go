@@ -89,8 +89,8 @@ func TestACordonAndAFailingProbe(t *testing.T) {
 	}
 }
 
-// Rule: an unhealthy session whose details cannot be read claims nothing, and opens after a probe that
-// succeeds.
+// Rule: an unhealthy session whose details cannot be read claims nothing. After a probe that
+// succeeds the session may claim again.
 func TestAnUnhealthySessionWithUnreadableDetails(t *testing.T) {
 	for _, text := range []string{"{", `{"unhealthy_since": 7}`, "1700000000000000 refused"} {
 		s := newStage(t)

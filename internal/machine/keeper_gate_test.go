@@ -22,7 +22,8 @@ func (k *keeper) parked(gate belay.GateID) []*Execution {
 	return all
 }
 
-// held are the executions that have a place in a gate, by id.
+// held returns the executions that have a place in a gate, and the members of a limit (all
+// executions with a row in its gate), both sorted by id.
 func (k *keeper) held(gate belay.GateID) (held, members []belay.ExecutionID) {
 	for key, has := range k.places {
 		if key.gate == gate {

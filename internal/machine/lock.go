@@ -7,9 +7,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Lock makes an external owner, which is no worker, the owner of one execution: Lock opens a
-// session for it and claims the execution in the same commit. If the command is repeated under the
-// same id, the reply contains the session and the lease that the first command created.
+// Lock makes an external owner (a program that is not a worker) the owner of one execution: Lock
+// opens a session for the program and claims the execution in the same commit. If the command is
+// repeated under the same id, the reply contains the session and the lease that the first command
+// created.
 type Lock struct {
 	belay.LockRequest
 	Secret belay.Secret
@@ -177,10 +178,10 @@ func (w *world) expires(x *Worker) Time {
 	return max(x.ExpiresAt.Add(w.out.Grace), w.Now.Add(x.ttl()))
 }
 
-// Renew is the heartbeat of one run: it renews the session that owns the lease. Unlike Heartbeat,
-// Renew compares no lists of runs. Renew is no progress of the run, because an owner that is stuck
-// may still send it. If the lease has no token, the secret identifies the lease. The new TTL is
-// counted from the time at which the server received the Renew.
+// Renew is a heartbeat for one run: it renews the session that owns the lease. Unlike Heartbeat,
+// Renew compares no lists of runs. Renew does not count as progress of the run, because an owner
+// that is stuck may still send it. If the lease has no token, its secret identifies it. The new TTL
+// is counted from the time at which the server received the Renew.
 type Renew struct {
 	belay.Lease
 	// Waited is how long ago the server received the request.

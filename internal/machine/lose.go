@@ -73,9 +73,9 @@ func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 }
 
 // lose ends a run whose owner was lost. Losses have a limit of their own: after MaxLosses in a row
-// without a new checkpoint the execution fails, since a job that kills its workers must not loop
+// without a new checkpoint the execution fails, because a job that crashes its workers must not run
 // for ever (guarantee G8). From the third loss on, only losses that are blamed on the execution
-// count, because an execution may have been lost only because it ran on the same worker as a job
+// count: the execution may have been lost only because it ran on the same worker as another job
 // that crashed the worker. An execution with an external owner fails at its first loss unless its
 // policy says otherwise, because only the lost owner has the information to continue.
 func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
@@ -109,10 +109,10 @@ func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	}
 }
 
-// LossDelay is how long an execution waits after a number of losses in a row, if other executions
-// were lost with it. The first loss causes no delay, because most workers die for other reasons.
-// From the second loss on the execution may be the cause, and the delay lets the other executions
-// continue without it.
+// LossDelay is how long an execution waits after a number of losses in a row, if its worker lost
+// other executions at the same time. The first loss causes no delay, because most workers crash for
+// other reasons than one execution. From the second loss on the execution may be the cause, and the
+// delay lets the other executions continue on another worker.
 func LossDelay(losses int) time.Duration {
 	if losses < suspectAfter {
 		return 0

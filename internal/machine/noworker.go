@@ -3,11 +3,11 @@ package machine
 import "github.com/belaydev/belay"
 
 // NoWorker fails an execution that is due and that no connected worker can take, if the policy of
-// the execution says so. The engine reads the execution first and the sessions of the workers
-// afterwards, and sends NoWorker if none of the sessions can take the execution. The rules refuse
-// the command if the execution has changed in between, so that the failure is true for one moment:
-// when the sessions were read, the execution was due and no worker could take it. A worker whose
-// session opens after that moment comes too late.
+// the execution says so. The engine first reads the execution and then the sessions of the workers,
+// and sends NoWorker if none of the sessions can take the execution. The rules refuse the command
+// if the execution has changed since the engine read it. So at the moment when the engine read the
+// sessions, the execution was due and no worker could take it. A worker whose session opens after
+// that moment comes too late.
 type NoWorker struct {
 	Execution belay.ExecutionID
 	Seq       int64 // of the execution when the engine read it

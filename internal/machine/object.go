@@ -57,8 +57,8 @@ type Further struct {
 	// Counts are the gates whose places and executions the store counts, after it has locked the
 	// gates' objects.
 	Counts []belay.GateID
-	// CountMembers is the number up to which the members of these gates are counted. A limit may have
-	// very many members, so that only the batches that need their number count them.
+	// CountMembers is the number up to which the store counts the members of these gates. A limit
+	// may have very many members, so only batches that need their number ask for a count.
 	CountMembers int
 	// Ops are operations of writes that a run sends after it has repeated a write. Such a write may
 	// be a late first try, so the store looks up whether it has already carried out the operation.
@@ -110,7 +110,7 @@ func (n *Need) Further(rows *Rows) Further {
 	}
 	f.Ops = n.repeatedOps(rows)
 	if n.CountMembers > 0 {
-		// Each execution that the batch ends lowers the number by one.
+		// Each execution that the batch ends lowers the number of members by one.
 		f.CountMembers = n.CountMembers + len(rows.Executions)
 	}
 	return f

@@ -10,8 +10,8 @@ import (
 // most Max + Max·d/Per runs start. An execution that the gate has let through has a place, which
 // keeps one of the tokens for its run.
 type Rate struct {
-	Named *Pace `json:"named,omitempty"` // by the executions that name it
-	Set   *Pace `json:"set,omitempty"`   // by an operator; applies instead of Named unless nil
+	Named *Pace `json:"named,omitempty"` // the pace that executions name when they are submitted
+	Set   *Pace `json:"set,omitempty"`   // the pace that an operator has set, nil for none; it applies instead of Named
 	// SetBy says who set Set; nil if Set is nil.
 	SetBy *SetBy `json:"set_by,omitempty"`
 	// Full is when the bucket will be full again if no token is taken.
@@ -45,8 +45,9 @@ func (r *Rate) each() Time {
 // empty.
 func (r *Rate) full(now Time) Time { return min(max(r.Full, now), now+r.each()*Time(r.pace().Max)) }
 
-// limit moves Full to the time at which an empty bucket will be full, if Full is later: the clock was
-// set back, or the rate has become faster. Without it the bucket would stay empty until the old time.
+// limit moves Full to the time at which an empty bucket will be full, if Full is later than that
+// time because the clock was set back or the rate has become faster. Without this correction the
+// bucket would stay empty until the old time.
 func (r *Rate) limit(now Time) (changed bool) {
 	full := r.full(now)
 	if changed = full < r.Full; changed {
@@ -58,8 +59,9 @@ func (r *Rate) limit(now Time) (changed bool) {
 // tokens is the number of tokens in the bucket.
 func (r *Rate) tokens(now Time) int { return r.pace().Max - int((r.full(now)-now+r.each()-1)/r.each()) }
 
-// next is when the bucket will have a token beside those that are kept; now if it has one already,
-// and 0 if all tokens of a full bucket are kept.
+// next is when the bucket will have a token beside the kept tokens (those reserved for executions
+// that the gate has let through). It is now if the bucket has one already, and 0 if all tokens of a
+// full bucket are kept.
 func (r *Rate) next(now Time, kept int) Time {
 	switch most := r.pace().Max; {
 	case r.tokens(now) > kept:

@@ -11,11 +11,11 @@ import (
 // The row of the gate names each of them.
 const maxReplaced = 1_000
 
-// Replaced are the executions of a limit that submissions with when_full "replace" have replaced and
-// that are not cancelled yet. It is part of the gate's row, and is written in the commit of the
-// submission: that commit cannot cancel the executions itself, because an execution is always locked
-// before its gates. The cancels follow the submission. If a crash loses them, an [Admit] of the
-// sweeper repeats them.
+// Replaced contains the executions of a limit that submissions with when_full "replace" have
+// replaced and that are not cancelled yet. It is part of the gate's row, and the commit of the
+// submission writes it. That commit cannot cancel the executions itself, because a store always
+// locks executions before gates. The cancels are follow-up commands of the submission. If a crash
+// loses them, an [Admit] of the sweeper repeats them.
 type Replaced struct {
 	// By has, for each execution, the execution that replaces it.
 	By map[belay.ExecutionID]belay.ExecutionID `json:"by"`
@@ -28,8 +28,8 @@ func (r *Replaced) has(id belay.ExecutionID) bool {
 	return r != nil && !r.By[id].IsZero()
 }
 
-// replace orders the cancel of the n oldest executions of a limit; the new execution, whose id is
-// by, replaces them.
+// replace orders the cancel of the n oldest executions of a limit, because the new execution with
+// the id by replaces them.
 func (w *world) replace(g *gate, n int, by belay.ExecutionID) error {
 	var chosen []belay.ExecutionID
 	for _, m := range w.Members {

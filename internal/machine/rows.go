@@ -34,7 +34,7 @@ type Execution struct {
 	Reason     string       // a code, for programs
 	ReasonText string
 
-	DueAt   Time // when it may run; 0 while only a signal or the end of a child can make it due
+	DueAt   Time // when the execution may run; 0 while only a signal or the end of a child can make it due
 	CheckAt Time // the next moment at which a rule about time may apply
 
 	Seq        int64
@@ -53,8 +53,8 @@ type Execution struct {
 	Losses      int // lost runs in a row without a new checkpoint
 	Checkpoints int // number of saved checkpoints; if 0, a claim loads none
 	StateSeq    int64
-	// Repeated is the token of the newest run that sent a checkpoint twice, because it got no answer
-	// the first time, and whose second request saved it. The first request may still arrive later.
+	// Repeated is the token of the newest run whose repeated request saved a checkpoint: the run
+	// got no answer to its first request, which may still arrive later.
 	Repeated    belay.Token
 	SignalSeq   int64 // newest signal delivered
 	SignalSeen  int64 // newest signal that the last suspended run had seen
@@ -77,7 +77,7 @@ type Execution struct {
 
 	Class    belay.Class // of the failure; 0 if the execution has not failed
 	Message  string
-	FailedBy belay.FailedBy // the part of Belay that ended it; 0 if its owner reported the failure
+	FailedBy belay.FailedBy // the part of Belay that ended the execution; 0 if its owner reported the failure
 
 	// New marks a row that is not in the store yet.
 	New bool
@@ -329,7 +329,7 @@ type Worker struct {
 	// of a [condition]; it is empty if there are none.
 	Why        string
 	ClaimNo    int64 // the last claim that won an execution
-	ClaimFloor int64 // the worker ignores the replies to claims up to this number
+	ClaimFloor int64 // claims up to this number are over: the worker has their replies, or ignores replies that still arrive
 	New        bool
 }
 

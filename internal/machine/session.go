@@ -295,8 +295,8 @@ func (c *Drain) apply(w *world) (Reply, error) {
 	return Reply{Follow: w.unscheduled(x)}, nil
 }
 
-// End ends a session because the worker closed it, or because a process on the worker's host has
-// proven that the worker's process is dead.
+// End ends a session because the worker closed it, or because another process on the worker's host
+// has proven that the worker's process has ended.
 type End struct {
 	Worker belay.WorkerID
 	// Dead, if set, says how the death of the process was proven.
@@ -328,7 +328,7 @@ func (c *End) apply(w *world) (Reply, error) {
 // Expire ends a session that has expired.
 type Expire struct{ Worker belay.WorkerID }
 
-// Need names the session.
+// Need requests the session.
 func (c *Expire) Need(n *Need) { n.Workers = append(n.Workers, c.Worker) }
 
 func (c *Expire) apply(w *world) (Reply, error) {

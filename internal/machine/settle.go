@@ -52,7 +52,7 @@ func (c *Settle) Need(n *Need) {
 	}
 	if f := c.Failure; f != nil && f.Target != "" {
 		n.Counts = append(n.Counts, belay.Gate(belay.GateTarget, f.Target))
-		n.Specs = append(n.Specs, c.Lease.Execution) // for the priority in the target's line
+		n.Specs = append(n.Specs, c.Lease.Execution) // the spec has the priority, which decides the position among the executions that wait for the target
 	}
 	if c.Repeat {
 		n.Runs = append(n.Runs, c.Lease.Run())
@@ -115,8 +115,9 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// circuitWait is how long an execution waits after its run met an open circuit breaker whose target
-// the failure does not name. If the failure names the target, the execution waits at its gate.
+// circuitWait is how long an execution waits after its run met an open circuit breaker, if the
+// failure does not name the breaker's target or if the breaker lets calls through again. Otherwise
+// the execution waits at the gate of the target.
 const circuitWait = 5 * time.Second
 
 // reportOf returns the report of a run's end to the circuit breaker of the target that the execution
@@ -134,9 +135,9 @@ func reportOf(e *Execution, how belay.Outcome, class belay.Class) *Outcome {
 	return &Outcome{Target: e.Gates.Target, Failed: failed, Probe: probe}
 }
 
-// report carries out the report of a run's end to a circuit breaker in the commit that ends the run, so
-// that a worker which claims after this commit finds the breaker in its new state. If the batch has
-// not read the gate, the report follows the commit.
+// report counts the end of a run at the circuit breaker of a target in the commit that ends the
+// run, so that a claim after this commit finds the breaker in its new state. If the batch has not
+// read the gate, report sends the Outcome as a follow-up command.
 func (w *world) report(o *Outcome) {
 	if g := w.gate(o.gate()); g == nil || g.err != nil || !g.counted {
 		w.follow(o)
@@ -145,8 +146,8 @@ func (w *world) report(o *Outcome) {
 	}
 }
 
-// repetition finds the settlement if it was carried out before. A settlement that is not marked as a
-// repetition still counts as one if it has the operation id of the run's end.
+// repetition finds the settlement if it was carried out before. A settlement that is not marked as
+// a repetition still counts as a repetition if its operation id is that of the run's end.
 func (c *Settle) repetition(w *world, op string) (int64, bool, error) {
 	if r := w.runs[c.Lease.Run()]; c.Repeat || r != nil && r.EndedSeq != 0 && r.Op == c.Op {
 		return w.repetition(op, c.Lease.Execution, c.Op, c.judged.sum)
@@ -344,8 +345,8 @@ func (w *world) suspend(e *Execution, s belay.Settlement) {
 	w.pauseOrMarkDue(e)
 }
 
-// waitCode is the kind of thing that a suspended execution waits for. A wait for a signal or a
-// child keeps its kind when it has a timeout.
+// waitCode is the kind of event for which a suspended execution waits, such as a timer or a signal.
+// A wait for a signal or a child keeps this kind if the wait has a timeout too.
 func waitCode(s belay.Settlement) string {
 	switch word, _, _ := strings.Cut(s.WaitText, " "); {
 	case word == "signal", word == "child":

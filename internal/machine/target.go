@@ -9,8 +9,8 @@ import (
 )
 
 // stepProbe is a call of a target by a step, which a half-open circuit breaker has let through. The
-// breaker's row has the probes of steps, because the run of a step may name many targets, and has a
-// place for one only.
+// row of the breaker's gate contains the probes of steps. The row of the execution cannot contain
+// them: its steps may call many targets, and the row has only one place for a target.
 type stepProbe struct {
 	Execution belay.ExecutionID `json:"execution"`
 	Token     belay.Token       `json:"token"`
@@ -73,16 +73,16 @@ func (c *CallTarget) apply(w *world) (Reply, error) {
 	}
 }
 
-// begin answers whether the step may call the target. If the breaker has let the run itself through
-// as a probe, since the submission names the target too, the step takes over the run's place:
-// otherwise the places of the runs would leave none for their own steps.
+// begin answers whether the step may call the target. If the submission names the target too, the
+// breaker may have let the run itself through as a probe. Then the step takes over the place of the
+// run; otherwise the runs would have all places, and their own steps could not call the target.
 func (c *CallTarget) begin(w *world, e *Execution, g *gate, b Breaker, probe stepProbe) (Reply, error) {
 	switch {
 	case g.paused(w.Now):
 		return c.shut(w, g.Pause.Until, "an operator has paused it"), nil
 	case b.State == BreakerClosed:
 		return Reply{Target: belay.TargetAnswer{Open: true}}, nil
-	case slices.Contains(b.Probes, probe): // the call is repeated, since its reply was lost
+	case slices.Contains(b.Probes, probe): // a repetition, because the reply to the first call was lost
 		return Reply{Target: belay.TargetAnswer{Open: true, Probe: true}}, nil
 	case b.State == BreakerOpen:
 		return c.shut(w, b.NextRetryAt, "its circuit breaker is open"), nil
@@ -130,9 +130,10 @@ func (w *world) setBreaker(g *gate, b Breaker) {
 	}
 }
 
-// awaitTarget makes an execution, whose run met the open circuit breaker of a target, wait until
-// that target's breaker lets it through. If the target has opened in the meantime, or the circuit
-// breaker of the target is not known, the execution is due again after atLeast.
+// awaitTarget handles an execution whose run met the open circuit breaker of a target: the
+// execution waits until this breaker lets it through. If the breaker lets calls through again
+// already, or if the batch has not read the breaker, the execution is due again after atLeast, and
+// after circuitWait at the earliest.
 func (w *world) awaitTarget(e *Execution, target string, atLeast time.Duration) {
 	if e.State != belay.Pending {
 		return

@@ -45,8 +45,9 @@ func (s *stage) meets(l belay.Lease) {
 }
 
 // Rule: five failed calls within a minute open the circuit breaker. It then refuses calls for 30 s,
-// and lets one step at a time through as a probe after that. A probe that asks again, because the
-// reply was lost, stays one probe. Two probes that succeed close the breaker.
+// and after that lets one step at a time through as a probe. If a probe sends its request again
+// because the reply was lost, it still counts as one probe. Two probes that succeed close the
+// breaker.
 func TestAStepAsksTheBreaker(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w", ttl(time.Hour)))
@@ -63,13 +64,13 @@ func TestAStepAsksTheBreaker(t *testing.T) {
 	if a := s.calls(l, "b", 0); a.Open {
 		t.Fatal("two probes run")
 	}
-	s.calls(l, "a", belay.OutcomeReleased) // it failed for a reason that is not the target's
+	s.calls(l, "a", belay.OutcomeReleased) // the call failed for a reason for which the target is not to blame
 	if b := s.breaker(charge); b.State != BreakerHalfOpen || b.Successes != 0 || len(b.Probes) != 0 {
 		t.Fatalf("after a probe without result it is %+v", b)
 	}
 	s.calls(l, "b", 0)
 	s.calls(l, "b", belay.OutcomeSucceeded)
-	s.calls(l, "b", belay.OutcomeSucceeded) // repeated, since the reply was lost
+	s.calls(l, "b", belay.OutcomeSucceeded) // a repetition, because the reply was lost
 	if b := s.breaker(charge); b.State != BreakerHalfOpen || b.Successes != 1 {
 		t.Fatalf("after one probe it is %+v", b)
 	}
@@ -80,9 +81,9 @@ func TestAStepAsksTheBreaker(t *testing.T) {
 	}
 }
 
-// Rule: a probe that fails opens the breaker again, and a result that comes after it counts for
-// nothing. If the end of a probe is not reported in time, another is let through beside it, and the
-// reports that never come keep no place for ever.
+// Rule: a probe that fails opens the breaker again. The breaker ignores results that arrive after
+// that. If a probe does not report its end in time, the breaker lets another probe through. Probes
+// that never report their end do not keep their places for ever.
 func TestAProbeOfAStepFails(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w", ttl(time.Hour)))
@@ -114,9 +115,10 @@ func TestAProbeOfAStepFails(t *testing.T) {
 	}
 }
 
-// Rule: an execution whose step met an open breaker waits at the target's gate, without an attempt
-// being charged, and continues as soon as the breaker is half open or closed. While the breaker is
-// half open, each check of the waiting executions lets no more of them through than probes may run.
+// Rule: an execution whose step met an open breaker waits at the target's gate, and no attempt is
+// counted. It continues as soon as the breaker is half open or closed. While the breaker is half
+// open, each check of the waiting executions lets at most as many of them through as probes may
+// run.
 func TestAStepWaitsForItsTarget(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -164,9 +166,9 @@ func TestAStepWaitsForItsTarget(t *testing.T) {
 	}
 }
 
-// Rule: if the target has opened before the run ends, the execution does not wait at the target's gate.
-// It is due after a few seconds, so that an owner that always reports an open circuit starts no run
-// after the other without a pause.
+// Rule: if a run reports an open circuit although the breaker lets calls through again, the
+// execution does not wait at the target's gate. It is due again after a few seconds, so that an
+// owner that always reports an open circuit does not cause one run after the other without a pause.
 func TestAnOpenTargetKeepsNoStep(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -193,8 +195,9 @@ func TestAPausedTargetRefusesCalls(t *testing.T) {
 	}
 }
 
-// Rule: only the owner of a run may ask and report, so that a run that is over opens no breaker. A
-// target has the form of a name, and only a failure of the class circuit_open names a target.
+// Rule: only the owner of a run may ask a breaker and report to it, so a run that is over cannot
+// open a breaker. The target must be a valid name, and only a failure of the class circuit_open may
+// name a target.
 func TestStrangersChangeNoBreaker(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -219,9 +222,9 @@ func TestStrangersChangeNoBreaker(t *testing.T) {
 	s.refused(call(func(*belay.TargetCall) {}), belay.CodeLeaseLost)
 }
 
-// Rule: if the submission and a step of an execution name the same target, and the half-open breaker
-// has let the run through as a probe, the step is that probe: it may call the target at once, its
-// result counts once, and no further probe runs meanwhile.
+// Rule: if the submission and a step of an execution name the same target, and the half-open
+// breaker has let the run through as a probe, then the call of the step is this probe: the step may
+// call the target at once, its result counts once, and no further probe runs at the same time.
 func TestAStepOfAProbeIsTheProbe(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))

@@ -4,14 +4,14 @@ import "github.com/belaydev/belay"
 
 // atGates checks a submission that names a limit or a rate. The first submission that names a limit
 // or a rate sets its terms (the limit's max, the rate's max and per), which stay in the row of the
-// gate. Later submissions must name the same terms, so that a caller who may only submit can neither
-// raise nor lower what others rely on. An operator changes the terms; the terms in a submission then
-// do not matter any more.
+// gate. Later submissions must name the same terms, so that a caller who may only submit can
+// neither raise nor lower a limit on which other callers rely. An operator may change the terms;
+// then the terms in a submission do not matter any more.
 func (c *Submit) atGates(w *world, parent *Execution) error {
 	if err := c.besideAncestors(w, parent); err != nil {
 		return err
 	}
-	if c.Joined { // it must not lock gates: the terms that are there when a worker claims it apply
+	if c.Joined { // a joined submission must not lock gates; the terms in force when a worker claims it apply to it
 		return nil
 	}
 	rate, pace, err := c.rateTerms(w)

@@ -9,9 +9,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: the first submission that names a limit sets it. A submission with another max is refused,
-// whether or not executions of the limit have ended, and changes nothing; the refusal names the limit
-// and the command that changes it. An operator's limit applies to all submissions.
+// Rule: the first submission that names a limit sets its max. A submission with another max is
+// refused and changes nothing, even if all executions of the limit have ended; the refusal names
+// the limit and the command that changes it. If an operator sets a limit, the operator's value
+// applies to all submissions.
 func TestTheFirstSubmissionSetsALimit(t *testing.T) {
 	s := newStage(t)
 	first := s.submit(limit("x y", 3))
@@ -33,7 +34,7 @@ func TestTheFirstSubmissionSetsALimit(t *testing.T) {
 	}
 	check()
 	s.settled(s.act(first, belay.ActionCancel))
-	check() // none of its executions is left
+	check() // all executions of the limit have ended
 	s.do(s.set("limit:x y", belay.GateSetLimit, func(c *belay.GateChange) { c.Max = 1 }))
 	s.submit(limit("x y", 9))
 	s.refused(s.submission(limit("x y", 9), full(belay.RejectWhenFull)), belay.CodeConflict)
@@ -47,7 +48,7 @@ func TestTheFirstSubmissionSetsALimit(t *testing.T) {
 	s.refused(s.submission(limit("x y", 3)), belay.CodeConflict)
 }
 
-// Rule: the first submission that names a rate sets it, in the same way.
+// Rule: the first submission that names a rate sets its terms, as with a limit.
 func TestTheFirstSubmissionSetsARate(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(24*time.Hour))
@@ -71,7 +72,7 @@ func TestTheFirstSubmissionSetsARate(t *testing.T) {
 	}
 	check() // no execution waits at the rate
 	s.do(s.set("rate:api", belay.GateUnsetRate))
-	check() // a token was taken, and would be there again under a new rate
+	check() // a token was taken; a gate that forgot its rate would have the token again
 	s.do(s.set("rate:api", belay.GateSetRate, func(c *belay.GateChange) { c.Max, c.Per = 1, within(time.Hour) }))
 	s.submit(rate("api", belay.MaxRate, time.Second))
 	s.pass(time.Hour)
@@ -128,7 +129,7 @@ func TestLostCancelsOfReplacedExecutionsAreRepeated(t *testing.T) {
 		t.Fatalf("it is cancelled too early: %+v", *e)
 	}
 	s.pass(lineLook)
-	s.submit(limit("x", 2)) // does not put the check off
+	s.submit(limit("x", 2)) // does not delay the check
 	s.sweepGates()
 	if e := s.row(running.Execution); e.CancelBy == 0 {
 		t.Errorf("the running execution goes on: %+v", *e)

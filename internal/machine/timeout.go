@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// notPickedUp begins the error of an execution that no worker began in time. Programs that watch for
-// this text need not know which time limit was over.
+// notPickedUp begins the error of an execution that no worker began in time, whichever timeout was
+// over. Programs that watch for this text need not know the timeout.
 const notPickedUp = "Execution timeout: worker did not pick up task within timeout"
 
 // System is the actor of actions that Belay carries out by itself.

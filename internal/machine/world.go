@@ -30,7 +30,7 @@ type world struct {
 	looked       []gateTerms // see forgetTerms
 	gateOrder    []*gate     // in the order of their first use
 	lines        map[belay.GateID][]*Execution
-	unasked      map[*Execution]bool // due executions of which the batch has not read a gate
+	unasked      map[*Execution]bool // due executions with a gate that the batch has not read
 	following    []Command           // commands that follow from the present command
 	gap          time.Duration       // added to sessions if the batch sees sessions or writes a mark of life
 	out          *Changes
@@ -137,8 +137,8 @@ func (w *world) extendSessions() {
 	}
 }
 
-// moveTimes moves the times from which the deadlines of an owned execution are counted, at most to
-// now.
+// moveTimes adds by to the times from which the deadlines of an owned execution are counted. None
+// of these times becomes later than now.
 func (e *Execution) moveTimes(by time.Duration, now Time) {
 	for _, t := range []*Time{&e.StartedAt, &e.RunAt, &e.ProgressAt, &e.ScheduledAt} {
 		if *t != 0 {
@@ -150,8 +150,8 @@ func (e *Execution) moveTimes(by time.Duration, now Time) {
 	}
 }
 
-// Late returns a copy of an owned execution's row in which the time by which the clock was set
-// forwards is added to its times; see [Changes].
+// Late returns a copy of an owned execution's row in which by, the time by which the clock was set
+// forwards, is added to the times from which deadlines are counted; see [Changes].
 func (e *Execution) Late(by time.Duration, now Time) Execution {
 	c := *e
 	c.moveTimes(by, now)
