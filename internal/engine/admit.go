@@ -19,9 +19,9 @@ const (
 // (CodeRateLimited), or nil if it accepts new client work.
 func (e *Engine) Crowded() error { return e.committer.admit() }
 
-// admit refuses client work while the queued client work has waited too long. So an overloaded server
-// has time to renew its sessions and to end the runs that have begun. The clients must wait before
-// they send new work.
+// admit refuses new client work while queued client work has waited too long. So an overloaded
+// server has time to renew its sessions and to end the runs that have begun. RetryAfter of the
+// error says how long the client should wait before it sends the work again.
 func (c *committer) admit() error {
 	c.mu.Lock()
 	wait := max(c.queue.age(clientWork, time.Now()), c.pace.wait(len(c.queue.calls[clientWork])))

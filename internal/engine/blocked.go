@@ -107,7 +107,7 @@ func (a *blocked) review(ctx context.Context) {
 		return
 	}
 	a.learnLocked(held, now)
-	n := min(len(a.calls), len(some)) // calls that were added during the check come after these
+	n := min(len(a.calls), len(some)) // calls that are added during the check follow these in the list
 	var free, late, waiting []*call
 	for _, k := range a.calls[:n] {
 		switch {
@@ -262,8 +262,9 @@ const (
 	guessPatience = 50 * time.Millisecond
 )
 
-// splitByKind divides calls when any of them may be the blocked one. It makes one part for each
-// kind of command, or two halves if all commands are of one kind.
+// splitByKind divides calls of which one is blocked by locked rows, if the store cannot report
+// which call. It makes one part for each kind of command, or two halves if all commands are of one
+// kind.
 func splitByKind(calls []*call) [][]*call {
 	var kinds []reflect.Type
 	by := make(map[reflect.Type][]*call)

@@ -6,7 +6,7 @@ import (
 )
 
 // class is the priority of a command. An overloaded server first keeps its sessions alive, then
-// ends runs, then begins queued executions, and last accepts new executions.
+// ends runs, then lets queued executions start, and accepts new executions last.
 type class uint8
 
 const (

@@ -98,7 +98,8 @@ func (c *committer) send(cmd machine.Command) *call {
 	return k
 }
 
-// sendAll queues calls together, so that no batch begins with only some of them.
+// sendAll queues calls in one step, so that no batch begins while only some of them are in the
+// queue.
 func (c *committer) sendAll(calls ...*call) {
 	now := time.Now()
 	for _, k := range calls {
@@ -232,7 +233,7 @@ func (c *committer) work(
 			continue
 		}
 		if over {
-			nudge(wake) // for the next goroutine that sees the end
+			nudge(wake) // wakes the next goroutine of this kind, so that it also sees the end
 			return
 		}
 		<-wake
@@ -389,7 +390,7 @@ func (c *committer) decide(ctx context.Context, b *batch, o *recorder) error {
 	return err
 }
 
-// now is the time if the committer has an observer, and zero otherwise.
+// now is the present time if the committer has an observer, and the zero time otherwise.
 func (c *committer) now() time.Time {
 	if c.observe == nil {
 		return time.Time{}

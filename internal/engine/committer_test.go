@@ -20,9 +20,9 @@ import (
 type faulty struct {
 	store.Store
 	mu      sync.Mutex
-	hold    chan struct{} // if set, commits wait until it is closed
+	hold    chan struct{} // if set, commits wait until this channel is closed
 	refuse  func(*machine.Changes) error
-	batches []int // executions written by each commit that passed
+	batches []int // for each commit that passed, the number of executions that it wrote
 }
 
 func (f *faulty) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {

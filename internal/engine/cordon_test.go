@@ -11,9 +11,10 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// A claim of a cordoned worker waits and wins nothing, whichever server has the cordon, and without
-// asking the store again and again. The heartbeat of the worker is accepted. When the cordon is lifted
-// here, the claim wins at once; when another server lifts it, the next claim wins.
+// A claim of a cordoned worker waits and wins nothing, on the server that received the cordon and
+// on every other server, and without repeated queries to the store. The heartbeat of the worker is
+// accepted. If the cordon is lifted at the server where the claim waits, the claim wins at once; if
+// it is lifted at another server, the next claim wins.
 func TestACordonedWorkerWinsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
@@ -64,9 +65,9 @@ func TestACordonedWorkerWinsNothing(t *testing.T) {
 	})
 }
 
-// Like a cordoned worker, a worker whose health probe has failed wins nothing on any server, keeps its
-// session, and wins again after a probe that succeeds. A probe writes only changes. Executions that wait
-// for the worker explain why.
+// A worker whose health probe has failed wins nothing on any server, like a cordoned worker. It
+// keeps its session, and wins executions again after a probe that succeeds. A probe is written only
+// if it changes the health. Explain names the failed probe as the reason for which executions wait.
 func TestAnUnhealthyWorkerWinsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)

@@ -30,8 +30,8 @@ type Options struct {
 	HintPoll time.Duration
 	// Retention is how long an ended execution is kept; 0 means 30 days, below 0 means for ever.
 	Retention time.Duration
-	// LetterRetention is how long an execution with an open dead letter is kept at least, although its
-	// retention is over; 0 means until the dead letter is resolved.
+	// LetterRetention is the least time for which an execution with an open dead letter is kept,
+	// even if its retention is over; 0 means until the dead letter is resolved.
 	LetterRetention time.Duration
 	// Defaults are the values of policy fields that submissions to this engine leave out. The engine
 	// uses the fields MaxAttempts, BackoffBase, BackoffCap, ScheduledTimeout, StartTimeout and
@@ -45,9 +45,9 @@ type Options struct {
 	Random func([]byte)
 	// Jitter is a random number in [0, 1); nil means math/rand.
 	Jitter func() float64
-	// Self is this process. Dead reports whether it can prove that another process on this host is
-	// dead. Without Dead no session ends before its time. Near, if set, reports whether Dead could
-	// prove the death of a process at all.
+	// Self is this process. Dead reports whether it can prove that another process on this host has
+	// ended, and how. Without Dead no session ends before it expires. Near, if set, reports whether
+	// Dead could ever prove the end of the given process.
 	Self belay.Process
 	Dead func(belay.Process) (proof string, dead bool)
 	Near func(belay.Process) bool
@@ -271,8 +271,8 @@ func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) 
 	}
 }
 
-// observer is a part of the engine that keeps hints about the stored data. The engine tells it of
-// every change that can make its hints wrong.
+// observer is a part of the engine that keeps hints about the stored data. The engine reports every
+// change to it that can make its hints wrong.
 type observer interface {
 	// observe receives a batch that this engine has committed, before the batch's callers have
 	// their answers. It runs between two batches and must return quickly.

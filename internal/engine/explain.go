@@ -50,8 +50,8 @@ type explainer struct {
 	rec     *machine.Record
 	view    belay.Execution
 	workers []store.WorkerRow
-	// former is the newest worker that could have claimed the execution and has ended. It is nil if
-	// there is none, or if a connected worker can claim the execution.
+	// former is the newest ended session of a worker that could have claimed the execution. It is
+	// nil if there is no such session, or if a connected worker can claim the execution.
 	former *store.WorkerRow
 	// children are the newest children that have not ended. signals are the signals in the history
 	// of a waiting execution. deeds are the newest actions of operators, the newest last.

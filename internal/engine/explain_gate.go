@@ -40,7 +40,7 @@ func (r *Reader) readGates(ctx context.Context, x *explainer) error {
 	}
 	for _, id := range first(x.gates[0].Holders) {
 		rec, err := r.store.Read(ctx, store.Read{Execution: id})
-		if belay.CodeOf(err) == belay.CodeNotFound { // it was deleted in between
+		if belay.CodeOf(err) == belay.CodeNotFound { // the gate was deleted since the list was read
 			continue
 		}
 		if err != nil {
@@ -89,8 +89,8 @@ func (x *explainer) gated() {
 	x.claimable(e)
 }
 
-// shut says why a gate is shut, and adds facts: by whom, since when, what happens next, and the command
-// that opens the gate.
+// shut says why a gate is shut, and adds facts: which operator shut it, since when, when it will
+// open, and the command that opens it.
 func (x *explainer) shut(g *belay.GateDetail) string {
 	name := fmt.Sprintf("%s %q", g.Kind, g.Name)
 	switch {
@@ -149,7 +149,7 @@ func (x *explainer) paused(g *belay.GateDetail) {
 	x.fact("`belay resume --%s %s` ends the pause now", g.Kind, machine.ShellWord(g.Name))
 }
 
-// deed says which operator did something to a gate, when and why.
+// deed describes an operator's action on a gate: the operator, the time and the reason.
 func deed(by, verb string, at time.Time, reason string, now machine.Time) string {
 	text := fmt.Sprintf("%s %s it %s ago", cmp.Or(by, "an operator"), verb, ago(now, machine.At(at)))
 	if reason != "" {
@@ -245,7 +245,7 @@ func (x *explainer) spent(g *belay.GateDetail) {
 	}
 }
 
-// setBy says which operator set something, when and why.
+// setBy describes which operator set a limit or a rate, when and why.
 func setBy(by, what string, at time.Time, reason string, now machine.Time) string {
 	text := fmt.Sprintf("%s set %s", cmp.Or(by, "an operator"), what)
 	if !at.IsZero() {

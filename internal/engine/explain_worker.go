@@ -68,8 +68,8 @@ func (x *explainer) lane() machine.Lane {
 	return machine.NewLane(e.Queue, e.Workflow, e.Version, x.view.Priority, x.view.WorkerLabels)
 }
 
-// claimable adds the reason why no worker can claim the execution when it is due, if that is so now
-// already: otherwise it would wait again after its present wait.
+// claimable adds a fact if no worker could claim the execution now: then the execution will wait
+// for a worker after its present wait. The fact says why no worker can claim it.
 func (x *explainer) claimable(e *machine.Execution) {
 	if c := x.claimers(); !e.External && len(c.free)+len(c.busy) == 0 {
 		x.fact("when this wait is over, it needs a worker, and it would not find one now:")
@@ -124,7 +124,7 @@ func (x *explainer) stuck(e *machine.Execution, c *claimers) {
 	}
 }
 
-// unhealthy says since when the health probes of the worker fail, and the error of the last one.
+// unhealthy says since when the health probes of the worker fail, and the error of the last probe.
 func (x *explainer) unhealthy(w store.WorkerRow) {
 	since, failure := w.Failing()
 	x.fact("worker %q has been unhealthy for %s: its health probe at %s says: %s", w.Spec.Name, ago(x.now, since),

@@ -10,9 +10,9 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// health measures for how long the engine has not done its work: to search for due work, to write
-// marks of life (times that the engine stores at short intervals to show that it runs), and to
-// commit. It also logs changes of the store's epoch and clock.
+// health measures for how long the engine has not done each of its tasks: searching for due work,
+// writing marks of life (times that the engine stores at short intervals to show that it can
+// write), and committing. It also logs changes of the store's epoch and clock.
 type health struct {
 	mu           sync.Mutex
 	sweepBy      time.Time         // planned time of the next sweep, or of the sweep in progress

@@ -18,10 +18,10 @@ import (
 
 const (
 	keyPrefix = "bly_"
-	// keysFor is the maximum age of known keys that count as fresh: this server notices after that
-	// time at the latest that another server has made or revoked a key. When the known keys reach
-	// the age keysRenew, the engine reads them again in the background; requests do not wait for
-	// that.
+	// keysFor is the age up to which the keys in memory count as fresh, so this server notices
+	// after that time at the latest that another server has made or revoked a key. When the keys in
+	// memory reach the age keysRenew, the engine reads them again in the background; requests do
+	// not wait for that.
 	keysFor   = 5 * time.Second
 	keysRenew = 4 * time.Second
 	// keysWait is how long a request waits for a new reading of the keys before it uses the known
@@ -31,8 +31,8 @@ const (
 	keysStale = time.Minute
 )
 
-// keyring keeps the keys of the API in memory, so that not every request reads them. Keys that this
-// engine writes are known at once.
+// keyring keeps the keys of the API in memory, so that the engine need not read them for every
+// request. When this engine commits a key, the keyring has it at once.
 type keyring struct {
 	want chan struct{} // a value requests a reading of the keys
 
@@ -257,9 +257,10 @@ func (r *Reader) Keys(ctx context.Context) ([]belay.Key, error) {
 	return out, nil
 }
 
-// Seal returns the key with an id, and the HMAC of a message under the stored hash of the key's
-// secret. Every server of the store computes the same HMAC; a program that has neither the secret
-// nor access to the store cannot compute it. The errors are those of KeyOf.
+// Seal returns the key with the given id, and the HMAC of a message. The HMAC's secret is the
+// stored hash of the key's secret. Every server of the store computes the same HMAC; a program that
+// has neither the key's secret nor access to the store cannot compute it. The errors are those of
+// KeyOf.
 func (e *Engine) Seal(ctx context.Context, id belay.KeyID, message []byte) (belay.Key, [32]byte, error) {
 	known, err := e.known(ctx)
 	if err != nil {

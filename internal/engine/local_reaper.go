@@ -51,7 +51,7 @@ func (m *localReaper) concerns(w *machine.Worker) bool {
 	return !w.State.Ended() && !w.Spec.External && w.Spec.Process != o.Self && (o.Near == nil || o.Near(w.Spec.Process))
 }
 
-// next returns the time of the next check.
+// next returns the time of the next check of the processes.
 func (m *localReaper) next() machine.Time {
 	if m.engine.opt.Dead == nil {
 		return math.MaxInt64

@@ -11,10 +11,10 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// understaffed finds the executions whose policy lets them fail if no connected worker can take
-// them (OnNoWorker). It looks at the lanes of these executions (the groups that the same workers
-// may claim) when one of them becomes due, when a session ends or is drained, and otherwise as
-// often as the sweeper polls.
+// understaffed finds the executions that no connected worker can take and whose policy lets them
+// fail in this case (OnNoWorker). It looks at the lanes of these executions (the groups that the
+// same workers may claim) when an execution becomes due, when a session ends or is drained, and
+// otherwise as often as the sweeper polls.
 type understaffed struct {
 	engine *Engine
 
@@ -25,7 +25,8 @@ type understaffed struct {
 // neededLanes is the largest number of lanes that one look reads.
 const neededLanes = 1000
 
-// observe notes when a change of a batch requires a look, and returns that time, or 0 for none.
+// observe plans a look if the changes of a batch require it, and returns its time, or 0 if they
+// require none.
 func (u *understaffed) observe(b *batch) machine.Time {
 	at := machine.Time(0)
 	for _, e := range b.changes.Executions {

@@ -32,10 +32,11 @@ func opened(t *testing.T, e *engine.Engine, s belay.WorkerSpec) belay.WorkerID {
 	return must[belay.Session](t)(e.OpenWorker(t.Context(), s)).ID
 }
 
-// An execution with on_no_worker fail ends at once if no connected worker can take it: because none
-// is connected, because those that are have other workflows, queues or labels, or because they are
-// draining. A busy worker can take it later, so it waits. If the last worker that could take it ends
-// or is lost, it fails then. Executions without this policy wait.
+// An execution with on_no_worker "fail" ends at once if no connected worker can take it: because no
+// worker is connected, or because the connected workers have other workflows, queues or labels or
+// are draining. If a busy worker could take the execution later, the execution waits. If the last
+// worker that could take it ends or is lost, it fails at that moment. Executions without this
+// policy wait.
 func TestAnExecutionFailsIfNoConnectedWorkerCanTakeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})

@@ -50,11 +50,12 @@ type FinishedOne struct {
 // recorder.
 type recorder struct {
 	report func(*Observation)
-	due    []machine.Time // since when workers could claim each execution of the batch before its decision; 0 for never
+	due    []machine.Time // for each execution, since when workers could claim it before the batch was decided; 0 for never
 	seen   Observation
 }
 
-// began saves the values that the decision overwrites. A store may call it twice for one batch.
+// began saves the values that the decision of the batch overwrites. A store may call began twice
+// for one batch.
 func (o *recorder) began(rows *machine.Rows) {
 	o.due = o.due[:0]
 	for _, e := range rows.Executions {

@@ -12,12 +12,12 @@ import (
 // Tally counts the work and the workers, for metrics.
 type Tally struct {
 	store.Tally
-	// Overdue counts executions that are past a time limit, or whose owner's session has ended, and
-	// that no engine has handled. While an engine runs, there are such executions only for moments.
-	// Tally reads at most about overdueLimit of them.
+	// Overdue counts executions that have exceeded a time limit, or whose owner's session has
+	// ended, and that no engine has handled yet. While an engine runs, such executions exist only
+	// for moments. Tally reads about overdueLimit of them at most.
 	Overdue map[belay.State]int64
-	// OldestDue is how long the longest due execution that workers may claim, and none has claimed,
-	// has been due; 0 if there is none. See Reader.oldestDue.
+	// OldestDue is the longest time for which an execution has been due that workers may claim and
+	// no worker has claimed; 0 if there is no such execution. See Reader.oldestDue.
 	OldestDue time.Duration
 }
 

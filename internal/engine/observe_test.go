@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// The observations contain every commit exactly once. If a batch is halved because the store
-// refuses one command, the halves are observed, without the refused command.
+// The observations contain every commit exactly once. If the store refuses one command and the
+// engine halves the batch, the halves that are committed are observed, without the refused command.
 func TestObservationsMatchCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memory.New(time.Now), hold: make(chan struct{}), refuse: func(c *machine.Changes) error {

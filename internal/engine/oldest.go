@@ -10,12 +10,13 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// limitedLanes has the lanes (groups of executions that the same workers may claim) with a due
-// execution whose queue or workflow is shut or has a limit or a rate.
+// limitedLanes remembers the lanes (groups of executions that the same workers may claim) with a
+// due execution whose queue or workflow is shut or has a limit or a rate.
 //
-// In such a lane an execution may be due for long although workers take all that they may. The store
-// does not record when a limit had room. So the wait for workers begins when the limit was last seen
-// full, or when the lane's longest due execution last was another one, which has started since.
+// In such a lane an execution may be due for long although workers take as many executions as they
+// may. The store does not record at which times a limit had room. So the wait for workers begins
+// when the engine last saw the limit full, or when another execution, which has started since, was
+// last the longest due execution of the lane.
 type limitedLanes struct {
 	mu    sync.Mutex
 	lanes map[machine.LaneID]limitedHead
@@ -32,11 +33,11 @@ type limitedHead struct {
 // due for longest.
 const maxDueLanes = 1000
 
-// oldestDue returns how long the longest due execution that workers may claim, and none has claimed, has
-// been due; 0 if there is none. The time for which a gate lets the execution wait does not count: an
-// execution that waits at a gate that it names, or whose queue or workflow has a shut gate, is left out,
-// and the wait of the others begins at the earliest when that gate was last changed, such as by the end
-// of a pause.
+// oldestDue returns the longest time for which an execution has been due that workers may claim and
+// no worker has claimed; 0 if there is no such execution. The time for which a gate lets the
+// execution wait does not count. So oldestDue leaves out executions that wait at a gate that they
+// name, and executions whose queue or workflow has a shut gate. If that gate is open now, the wait
+// begins at the earliest when the gate was last changed, such as by the end of a pause.
 func (r *Reader) oldestDue(ctx context.Context) (time.Duration, error) {
 	found, err := r.store.Query(ctx, store.Query{Of: store.DueLanes, Limit: maxDueLanes})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// waits is an engine whose measure of the longest wait a test checks.
+// waits is an engine for tests of oldestDue, the longest wait of a due execution for a worker.
 type waits struct {
 	*engine.Engine
 	t *testing.T
@@ -58,7 +58,8 @@ func (e *waits) end(all ...belay.Assignment) {
 	}
 }
 
-// later lets minutes pass, and measures the longest wait every ten seconds, as Prometheus does.
+// later lets the duration pass, and measures the longest wait every ten seconds, as Prometheus
+// does.
 func (e *waits) later(d time.Duration) {
 	for range d / (10 * time.Second) {
 		time.Sleep(10 * time.Second)
@@ -78,8 +79,9 @@ func measure(t *testing.T, test func(t *testing.T, e *waits)) {
 	})
 }
 
-// Rule: the longest wait is the time since which the longest due execution is due that no worker has
-// claimed. Executions that are not due, run, are paused or have ended do not wait for a worker.
+// Rule: the longest wait is that of the execution that has been due for longest and that no worker
+// has claimed. Executions that are not due, are running or paused, or have ended do not wait for a
+// worker.
 func TestTheLongestWaitIsThatOfADueExecution(t *testing.T) {
 	measure(t, func(t *testing.T, e *waits) {
 		e.oldest(0, 0)
@@ -124,8 +126,8 @@ func TestTheWaitAtAGateIsNotCounted(t *testing.T) {
 	})
 }
 
-// Rule: the time for which a queue or a workflow is paused is no wait for a worker. Executions of other
-// queues and workflows are counted meanwhile.
+// Rule: the time for which a queue or a workflow is paused is no wait for a worker. During the
+// pause, executions of other queues and workflows are counted.
 func TestAPauseOfAQueueIsNotCounted(t *testing.T) {
 	for _, gate := range []belay.GateID{"queue:default", "workflow:w"} {
 		measure(t, func(t *testing.T, e *waits) {
@@ -149,9 +151,9 @@ func TestAPauseOfAQueueIsNotCounted(t *testing.T) {
 	}
 }
 
-// Rule: executions that wait because an operator has limited their queue, whether the limit is full at
-// the moment or executions start as fast as it allows, do not wait for a worker. If the limit has room
-// and no execution starts, they do.
+// Rule: if an operator has limited a queue, its executions do not wait for a worker while the limit
+// is full, and not while executions start as fast as the limit allows. If the limit has room and no
+// execution starts, they wait for a worker.
 func TestALimitOfAQueueIsNotCounted(t *testing.T) {
 	measure(t, func(t *testing.T, e *waits) {
 		e.gate(belay.GateChange{Gate: "queue:default", Action: belay.GateSetLimit, Max: 2})

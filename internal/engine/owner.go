@@ -77,12 +77,12 @@ func (e *Engine) Settle(ctx context.Context, s belay.Settlement) error {
 	return err
 }
 
-// owned commits a write of an owner. If the rules refuse the write because the lease is lost, owned
-// checks two cases in which the refusal is wrong. First, the write may have been committed before,
-// and only the answer was lost: owned then looks it up by its operation id and returns the first
-// answer, even if another worker owns the execution now. Second, the session may only seem to have
-// expired, because a heartbeat that arrived in time is not written yet: owned then waits for that
-// heartbeat and tries again.
+// owned commits a write of an owner. The rules may refuse the write because the lease is lost. In
+// two cases owned does not pass this refusal on. First, the write may have been committed before,
+// and only the answer was lost: owned then looks the write up by its operation id and returns the
+// first answer, even if another worker owns the execution now. Second, the session may only seem to
+// have expired, because a heartbeat that arrived in time is not written yet: owned then waits for
+// that heartbeat and tries the write again.
 func (e *Engine) owned(
 	ctx context.Context, l belay.Lease, repeat bool, c machine.Command, again func() machine.Command,
 ) (*machine.Reply, error) {

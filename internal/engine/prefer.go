@@ -24,13 +24,14 @@ const (
 type failedRun struct {
 	execution belay.ExecutionID
 	worker    belay.WorkerID
-	name      string       // of the worker: after a restart a worker has the same name and another id
-	due       machine.Time // of the execution
+	name      string       // the worker's name; a worker that is started again has the same name and another id
+	due       machine.Time // the time from which the execution is due again
 }
 
-// failedRuns has the newest failed runs of each lane (a group of executions that the same workers may
-// claim). They decide only in which order claims are served that wait at the same time, so no claim
-// waits because of them, and nothing is lost if the server forgets them.
+// failedRuns has the newest failed runs of each lane (a group of executions that the same workers
+// may claim). They decide only the order in which the dispatcher serves claims that wait at the
+// same time. So no claim waits longer because no other claim is there, and nothing is lost if the
+// server forgets the runs.
 type failedRuns map[machine.LaneID][]failedRun
 
 // observe remembers the runs that failed or were lost in a batch, and forgets the runs whose
@@ -86,7 +87,7 @@ func (f failedRuns) keep(id machine.LaneID, wanted func(failedRun) bool) {
 	f[id] = runs
 }
 
-// prune forgets the runs that affect no claim any more.
+// prune forgets the runs whose time of preference is over, because they affect no claim any more.
 func (f failedRuns) prune(now machine.Time) {
 	for id := range f {
 		f.keep(id, func(x failedRun) bool { return !x.over(now) })
@@ -96,8 +97,9 @@ func (f failedRuns) prune(now machine.Time) {
 // over reports whether the time in which other workers are preferred is over.
 func (x failedRun) over(now machine.Time) bool { return x.due.Add(preferOthers) <= now }
 
-// rank returns 2 if a due execution of the claim's lanes failed or was lost in the same session, 1 if
-// that happened in a session with the same name, and 0 otherwise.
+// rank returns 2 if the last run of a due execution in the claim's lanes failed or was lost in the
+// claim's session, 1 if that happened in another session of a worker with the same name, and 0
+// otherwise.
 func (f failedRuns) rank(c *claim, now machine.Time) int {
 	rank := 0
 	if len(f) == 0 {
@@ -139,7 +141,7 @@ func (d *dispatcher) countRunsLocked(b *batch) {
 			s.running = len(held)
 		}
 	}
-	var s *session // of the last run: the runs of one worker often follow each other
+	var s *session // the session of the previous run in the list: the runs of one worker often follow each other
 	for _, r := range b.changes.Runs {
 		if s == nil || s.spec.ID != r.Worker {
 			s = d.sessions[r.Worker]
@@ -156,9 +158,10 @@ func (d *dispatcher) countRunsLocked(b *batch) {
 	}
 }
 
-// sortLocked sorts claims in the order in which they are served. Workers on which a due execution
-// failed or was lost come last. Then the worker comes first that runs the fewest executions relative
-// to its slots, and then the claim that has waited longest.
+// sortLocked sorts claims in the order in which the dispatcher serves them. Claims of workers on
+// which a due execution failed or was lost come last. Apart from that, the claim comes first whose
+// worker runs the fewest executions relative to its slots, and of two such claims the one that has
+// waited longest.
 func (d *dispatcher) sortLocked(claims []*claim, now machine.Time) {
 	if len(claims) < 2 {
 		return

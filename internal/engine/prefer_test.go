@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// crew is an engine with workers whose claims wait. It must be used in a synctest bubble.
+// crew is an engine with several workers whose claims wait. It must be used in a synctest bubble.
 type crew struct {
 	t      *testing.T
 	e      *engine.Engine
@@ -21,7 +21,7 @@ type crew struct {
 	taken  chan taken
 }
 
-// taken is an execution that a worker of a crew has won, and when the engine replied.
+// taken is an execution that a worker of a crew has won, and the time of the engine's reply.
 type taken struct {
 	worker string
 	at     time.Time
@@ -42,8 +42,8 @@ func newCrew(t *testing.T) *crew {
 	return c
 }
 
-// open opens a session. Its worker serves the queue "default" and a queue with the key of the worker,
-// unless the spec names other queues.
+// open opens a session of a worker. The worker serves the queue "default" and a queue with the
+// worker's key as its name, unless the spec names other queues.
 func (c *crew) open(key string, s belay.WorkerSpec) {
 	c.t.Helper()
 	if s.Name == "" {
@@ -61,7 +61,7 @@ func (c *crew) open(key string, s belay.WorkerSpec) {
 	c.ids[key] = must[belay.Session](c.t)(c.e.OpenWorker(c.t.Context(), s)).ID
 }
 
-// claim sends a claim that waits for an hour, and returns when it waits or has won.
+// claim sends a claim that waits for up to an hour. It returns when the claim waits or has won.
 func (c *crew) claim(key string, slots int) {
 	c.number++
 	r := belay.ClaimRequest{Worker: c.ids[key], Number: c.number, Slots: slots, Wait: time.Hour}
@@ -100,7 +100,7 @@ func (c *crew) next() taken {
 	}
 }
 
-// busy gives a worker some runs from its own queue.
+// busy makes a worker claim some runs from the queue that only this worker serves.
 func (c *crew) busy(key string, runs int) (all []taken) {
 	c.t.Helper()
 	for range runs {
@@ -119,9 +119,9 @@ func (c *crew) settle(x taken, o belay.Outcome) {
 	synctest.Wait()
 }
 
-// Several claims wait. When work comes, the worker comes first that runs the fewest executions
-// relative to its slots, and of two such workers the one that has waited longer; whether a submission
-// wakes the claims or the due time of an execution.
+// If the claims of several workers wait and work comes, the engine serves the worker first that
+// runs the fewest executions relative to its slots, and of two such workers the one that has waited
+// longer. This is true whether a submission or the due time of an execution wakes the claims.
 func TestTheLeastLoadedWorkerIsServedFirst(t *testing.T) {
 	for name, after := range map[string]time.Duration{"submitted": 0, "due later": time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -156,8 +156,8 @@ func TestTheLeastLoadedWorkerIsServedFirst(t *testing.T) {
 	}
 }
 
-// fail lets the worker "first" fail a run, and returns when the execution is due again. It leaves the
-// worker without runs.
+// fail makes the worker "first" fail a run, and returns the time at which the execution is due
+// again. After that the worker has no runs.
 func (c *crew) fail() (due time.Time) {
 	c.t.Helper()
 	c.submit(belay.Submission{Queue: "default"})
@@ -166,8 +166,9 @@ func (c *crew) fail() (due time.Time) {
 	return time.Now().Add(belay.DefaultBackoffBase.D())
 }
 
-// After a run has failed, the execution goes to another worker if the claim of another worker waits:
-// although this worker is busier and has waited for a shorter time. The engine delays nothing.
+// If a run has failed and the claim of another worker waits, the execution goes to the other
+// worker, even if that worker is busier and has waited for a shorter time. The engine delays no
+// claim for this.
 func TestARetryGoesToAnotherWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrew(t)
@@ -189,8 +190,8 @@ func TestARetryGoesToAnotherWorker(t *testing.T) {
 	})
 }
 
-// A worker that was lost and started again has another session and the same name. The execution that
-// it was lost with goes to another worker.
+// A worker that was lost and then started again has another session and the same name. The
+// execution that was lost on this worker goes to another worker.
 func TestALostExecutionGoesToAnotherWorker(t *testing.T) {
 	for name, other := range map[string]bool{"other": true, "again": false} {
 		t.Run(name, func(t *testing.T) {
@@ -216,9 +217,9 @@ func TestALostExecutionGoesToAnotherWorker(t *testing.T) {
 	}
 }
 
-// If no other worker waits that can take the execution, the same worker takes it at the moment at
-// which it is due, with one claim: it is alone, or the other worker has no free slot, is draining or
-// cordoned, or serves other executions.
+// If no other worker that can take the execution waits, the same worker takes it at the moment when
+// it is due, with one claim. This is true if the worker is alone, and if the other worker has no
+// free slot, is draining or cordoned, or serves other executions.
 func TestARetryIsNotDelayedForOtherWorkers(t *testing.T) {
 	labels := map[string]string{"gpu": "yes"}
 	for name, other := range map[string]func(*crew){
@@ -278,8 +279,8 @@ func TestARetryIsNotDelayedForOtherWorkers(t *testing.T) {
 	}
 }
 
-// Other workers are preferred for five seconds from the moment at which the execution is due. Until
-// then a paused queue keeps all workers from taking it.
+// Other workers are preferred for five seconds from the moment when the execution is due. In this
+// test a paused queue keeps all workers from taking the execution before the given time.
 func TestThePreferenceOfOthersEnds(t *testing.T) {
 	for after, want := range map[time.Duration]string{
 		5*time.Second - time.Millisecond: "other", 5 * time.Second: "first",
@@ -307,8 +308,8 @@ func TestThePreferenceOfOthersEnds(t *testing.T) {
 	}
 }
 
-// Two executions failed on one worker and are due at the same time, and the other worker has one free
-// slot: both executions run at once.
+// If two executions failed on one worker and are due at the same time, and the other worker has one
+// free slot, both executions run at once.
 func TestAPreferenceLeavesNoSlotUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrew(t)
@@ -337,9 +338,9 @@ func TestAPreferenceLeavesNoSlotUnused(t *testing.T) {
 	})
 }
 
-// Two servers share a database, and one worker waits at each. A server prefers other workers only
-// among the claims that wait at it, so neither the worker on which the execution failed last nor the
-// other worker waits in vain: each retry begins soon after it is due.
+// Two servers share a database, and one worker waits at each server. A server prefers other workers
+// only among the claims that wait at this server. So no retry is delayed: whichever worker takes
+// it, the run begins soon after the execution is due.
 func TestTwoServersStarveNoRetry(t *testing.T) {
 	url := database(t)
 	a, b := start(t, url, withHints), start(t, url, withHints)

@@ -11,8 +11,8 @@ const (
 	// maxBytes is the maximum number of payload bytes in one batch. A batch of eight megabytes is
 	// written well within the time that a commit may take.
 	maxBytes = 8 << 20
-	// share is the divisor for the part of a batch that each class gets in any case: one eighth, so
-	// that no accepted command waits for ever behind commands of more urgent classes.
+	// share is the divisor for the part of a batch that is reserved for each class: one eighth. So
+	// no accepted command waits for ever behind commands of more urgent classes.
 	share = 8
 )
 
@@ -58,7 +58,7 @@ func (q *queue) age(c class, now time.Time) time.Duration {
 	return now.Sub(q.calls[c][0].queued)
 }
 
-// order sorts each class, which otherwise is in order of arrival.
+// order sorts the calls of each class with less. Without order they stay in order of arrival.
 func (q *queue) order(less func(a, b machine.Command) int) {
 	for _, calls := range q.calls {
 		slices.SortStableFunc(calls, func(a, b *call) int { return less(a.command, b.command) })

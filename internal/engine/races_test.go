@@ -25,7 +25,7 @@ func race(round func(n int)) {
 	all.Wait()
 }
 
-// tally counts how often each side of a race has won.
+// tally counts how often each side has won a race.
 type tally struct {
 	mu            sync.Mutex
 	first, second int
@@ -76,8 +76,8 @@ func (x server) session(t testing.TB, id belay.WorkerID) belay.Worker {
 	return all[i]
 }
 
-// ended waits until a session has ended, and reads it. A session whose time is over may claim
-// nothing, but exists until the reaper has judged it.
+// ended waits until a session has ended, and reads it. A session that has expired may claim
+// nothing, but counts as open until the reaper has ended it.
 func (x server) ended(t testing.TB, id belay.WorkerID) belay.Worker {
 	t.Helper()
 	for {
@@ -168,7 +168,7 @@ func TestRaceOfALateHeartbeatAndTheReaper(t *testing.T) {
 			t.Errorf("claimed %+v, %v", r, err)
 			return
 		}
-		lease := r.Assignments[0].Lease // the execution may be from an earlier race
+		lease := r.Assignments[0].Lease // the claim may win an execution of an earlier round
 		at(opened.Add(ttl + time.Duration(n-20)*time.Millisecond))
 		beat, err := b.Heartbeat(t.Context(), belay.Heartbeat{
 			Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: lease.Execution, Token: lease.Token}},

@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// mortal is the store of a process that dies right after its next commit, while armed: the commit
-// is written, and the store refuses everything later, as if the process had been killed.
+// mortal is the store of a process that crashes right after its next commit, if the test has armed
+// it: the store writes that commit and then refuses everything, as if the process had been killed.
 type mortal struct {
 	store.Store
 	armed, dead atomic.Bool

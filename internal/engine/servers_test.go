@@ -88,7 +88,7 @@ func (x server) heard(t testing.TB, other server) {
 	t.Fatal("no hint of the other server arrived")
 }
 
-// cancelled cancels an execution in the background.
+// cancelled cancels an execution in the background, and returns its id.
 func (x server) cancelled(t testing.TB, id belay.ExecutionID) belay.ExecutionID {
 	go func() {
 		if _, err := x.Control(context.Background(), belay.Control{Execution: id,
@@ -130,7 +130,7 @@ func (x server) claim(t testing.TB, id belay.WorkerID, number int64) belay.Claim
 	return r
 }
 
-// won claims one execution. It ignores replies that only request a heartbeat.
+// won claims one execution. It repeats the claim after a reply that only requests a heartbeat.
 func (x server) won(t testing.TB, id belay.WorkerID, number int64) belay.Assignment {
 	t.Helper()
 	for range 5 {
@@ -275,9 +275,9 @@ func TestADelayedExecutionStartsAtAnotherServer(t *testing.T) {
 	}
 }
 
-// An operator's action on an execution or a session at one server reaches the worker that waits at
-// another server: its claim returns with a request for a heartbeat, and the reply to the heartbeat
-// contains the action.
+// An operator's action at one server on an execution or a session reaches the worker that waits at
+// another server: the worker's claim returns with a request for a heartbeat, and the reply to the
+// heartbeat contains the action.
 func TestControlReachesAWorkerAtAnotherServer(t *testing.T) {
 	a, b := two(t)
 	w := a.open(t, "w", "x", time.Minute) // server b reads the session when the worker uses b
@@ -318,7 +318,7 @@ func TestControlReachesAWorkerAtAnotherServer(t *testing.T) {
 	}
 }
 
-// A key that is made or revoked at one server is known to the others at once.
+// If a key is made or revoked at one server, the other servers know it at once.
 func TestAKeyCountsAtAnotherServer(t *testing.T) {
 	a, b := two(t)
 	if has, err := b.HasKeys(t.Context()); err != nil || has {
@@ -354,8 +354,8 @@ func eventually(t testing.TB, within time.Duration, what string, f func() bool) 
 	}
 }
 
-// Losing every hint (a message about a change) changes only how long things take (guarantee G14):
-// servers that receive no hints find everything by polling.
+// The loss of every hint (a message about a change) changes only how long things take (guarantee
+// G14): servers that receive no hints find all changes by polling.
 func TestServersWithoutHintsFindEverything(t *testing.T) {
 	url := database(t)
 	slow := func(o *engine.Options) { o.SlowPoll = 300 * time.Millisecond }

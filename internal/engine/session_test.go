@@ -99,8 +99,9 @@ func TestHeartbeatsKeepASessionAlive(t *testing.T) {
 	})
 }
 
-// If the reply to a claim is lost, the execution is delayed only until the worker's next heartbeat,
-// and not by the TTL, because an execution that the heartbeat does not name is released at once.
+// If the reply to a claim is lost, the execution waits only until the worker's next heartbeat, and
+// not until the TTL is over: the heartbeat does not name the execution, so the engine releases it
+// at once.
 func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})

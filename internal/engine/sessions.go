@@ -16,9 +16,9 @@ type session struct {
 	lanes     []*lane // lanes that the session may claim from, highest priority first
 	attention bool    // the worker should send a heartbeat, because the reply contains news for it
 	draining  bool    // the session may claim nothing
-	noClaims  bool    // the session is cordoned or unhealthy; each new claim finds out again
+	noClaims  bool    // the session is cordoned or unhealthy, or was when last seen: each new claim checks it again
 	waiting   *claim
-	running   int          // number of its runs, as far as this server knows; only a preference depends on it
+	running   int          // number of the worker's runs, as far as this server knows; only the order of waiting claims depends on it
 	won       int          // number of executions that the session's last claim won
 	turn      string       // queue of the last execution that the session won
 	used      machine.Time // when a call last used the session

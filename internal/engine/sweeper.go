@@ -40,10 +40,10 @@ func newSweeper(e *Engine) *sweeper {
 		understaffed: understaffed{engine: e}}
 }
 
-// marksPerTTL is the number of marks of life (times that show that a server runs) in the shortest
-// TTL. A stall counts as an outage after three missed marks. Three marks take 3/5 of the TTL. With
-// the default heartbeat interval, a third of the TTL, a session always has more time left than
-// that, so every stall that could end a live session counts as an outage.
+// marksPerTTL is the number of marks of life (times that show that a server can write) in the
+// shortest TTL. A stall of all servers counts as an outage after three missed marks, which take 3/5
+// of the TTL. With the default heartbeat interval, a third of the TTL, at least 2/3 of the TTL is
+// left of a live session. So every stall that could end a live session counts as an outage.
 const marksPerTTL = 5
 
 // beat is the interval at which this server promises to write its mark of life. A session with a
@@ -303,7 +303,7 @@ func (s *sweeper) observe(b *batch) {
 		s.marked, s.promised = max(s.marked, b.rows.Now), c.Beat
 	}
 	sooner := false
-	late := s.next < now // the clock was set forwards, and the timer was not
+	late := s.next < now // whether the clock was set forwards, so that the sweeper's timer is late
 	at := func(t machine.Time) { sooner = sooner || t != 0 && (t < s.next || late) }
 	for _, w := range c.Workers {
 		switch {

@@ -6,9 +6,9 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// timers wake the dispatcher at the times (the hints of lanes) at which an execution in a lane, a
-// group of executions that the same workers may claim, may be due. While the time in a hint is in
-// the future, the timer of the lane fires no later than that time.
+// timers wake the dispatcher at the times in the hints of lanes (groups of executions that the same
+// workers may claim): at these times an execution in the lane may become due. While the time in a
+// hint is in the future, the timer of the lane fires no later than that time.
 type timers []timer
 
 type timer struct {

@@ -47,8 +47,8 @@ func (e *Engine) Vitals() Vitals {
 	return v
 }
 
-// Still returns the work that the engine has not done for the longest time, and for how long; "" if
-// it does its work.
+// Still returns the task that the engine has not done for the longest time, and for how long; "" if
+// the engine does all its tasks.
 func (v *Vitals) Still() (what string, since time.Duration) {
 	for _, x := range []struct {
 		what  string

@@ -3,9 +3,9 @@ package engine
 import "time"
 
 // Writable returns the error with which the store refuses writes, for example because the disk is
-// full, and nil after a write has succeeded again. The engine itself tries to write regularly,
-// because no other write may arrive. That write is small and may succeed although others cannot, so
-// its success counts only ten seconds after the last refused write.
+// full, and nil after a write has succeeded again. The engine itself tries a write regularly,
+// because other writes may not arrive. That write is small and may succeed although larger writes
+// fail, so its success counts only ten seconds after the last refused write.
 func (e *Engine) Writable() error { return e.committer.writable() }
 
 // refused is a write that the store refused.
