@@ -14,9 +14,8 @@ import (
 const (
 	// lettersScanned is the largest number of dead letters that one call examines.
 	lettersScanned = 10_000
-	// letterGroups is the largest number of groups that one call returns. letterNames is the
-	// largest number of failed children that a dead letter names, and of dead letters with its
-	// fingerprint.
+	// letterGroups is the largest number of groups that one call returns. letterNames is the largest
+	// number of failed children, and of other dead letters of the execution, that one call returns.
 	letterGroups = 1000
 	letterNames  = 20
 	// letterRuns is how many of the newest runs are searched for the stack trace of the failed run.

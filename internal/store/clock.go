@@ -34,7 +34,7 @@ type Clock struct {
 	at    time.Duration // the steady time when last was returned
 	read  time.Duration // the steady time when the other clock was last read
 	seen  machine.Time  // the other clock's time at that reading
-	ahead time.Duration // of the other clock, at the last reading
+	ahead time.Duration // how far the Clock was ahead of the other clock at the last reading
 	leapt time.Duration // leaps for which no batch has extended deadlines yet
 	leaps time.Duration // total of all leaps
 }
@@ -63,8 +63,8 @@ func NewClock(wall func() time.Time, steady func() time.Duration) *Clock {
 	return c
 }
 
-// Steady returns a function that measures the time since this call by the monotonic clock of this
-// machine.
+// Steady returns a function that measures the time since this call of Steady, by the monotonic
+// clock of this machine.
 func Steady() func() time.Duration {
 	began := time.Now()
 	return func() time.Duration { return time.Since(began) }
@@ -135,10 +135,10 @@ func (c *Clock) followLocked(at, shown machine.Time, now time.Duration) machine.
 	case off < -maxDrift:
 		return max(pace, shown)
 	case off >= 0:
-		c.at -= min(off, (now-c.at)/faster) // as if more time had passed
+		c.at -= min(off, (now-c.at)/faster) // moves the Clock ahead, as if more time had passed
 		return max(shown, c.paceLocked(now))
 	default:
-		c.at += min(-off, (now-c.at)/slower) // as if less time had passed
+		c.at += min(-off, (now-c.at)/slower) // holds the Clock back, as if less time had passed
 		return max(c.last, shown, c.paceLocked(now))
 	}
 }
@@ -161,9 +161,9 @@ func (c *Clock) Ahead() time.Duration {
 	return c.ahead
 }
 
-// offset returns how far the Clock is ahead of the other clock, and the total time by which it was
-// set forwards (its leaps). It reads the other clock now if possible, and otherwise uses the last
-// reading.
+// offset returns how far the Clock is ahead of the other clock, and the total time by which the
+// other clock was set forwards (its leaps). offset reads the other clock now if possible, and
+// otherwise uses the last reading.
 func (c *Clock) offset() (ahead, leaps time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,16 +173,16 @@ func (c *Clock) offset() (ahead, leaps time.Duration) {
 	return c.ahead, c.leaps
 }
 
-// Leapt is the time that the Clock leapt forwards and for which no batch has extended deadlines
-// yet.
+// Leapt is the total time of those leaps of the Clock (the other clock was set forwards) for which
+// no batch has extended deadlines yet.
 func (c *Clock) Leapt() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leapt
 }
 
-// MadeGood notes that a committed batch has extended deadlines because the Clock was set forwards
-// by this time.
+// MadeGood notes that a committed batch has extended deadlines by the time leapt, because the Clock
+// leapt forwards by this time.
 func (c *Clock) MadeGood(leapt time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

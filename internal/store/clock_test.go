@@ -28,8 +28,8 @@ func newTestClocks() *testClocks {
 	return &testClocks{wall: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 }
 
-// The clock continues at its normal pace while the wall clock is behind, however far the wall clock
-// was set back, even after a restart.
+// If the wall clock is set back, however far, the clock continues at its normal pace until the wall
+// clock has caught up, even after a restart.
 func TestTimeGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	for _, back := range []time.Duration{2 * time.Second, time.Hour, 10_000 * time.Hour} {
 		h := newTestClocks()
@@ -99,7 +99,7 @@ func TestDriftDoesNotAddUp(t *testing.T) {
 	last := c.Read(machine.At(h.wall), 0)
 	for n := range 100_000 {
 		h.steady += 100 * time.Millisecond
-		h.wall = h.wall.Add(99_990 * time.Microsecond) // a hundred parts in a million slower
+		h.wall = h.wall.Add(99_990 * time.Microsecond) // the wall clock runs a hundred parts in a million too slow
 		late := time.Duration(n%7) * time.Millisecond
 		now := c.Read(machine.At(h.wall.Add(-late)), 0)
 		if passed := now.Sub(last); passed < 99*time.Millisecond || passed > 107*time.Millisecond {
@@ -161,9 +161,9 @@ func TestFrequentReadingsDoNotHinderTheCorrectionOfDrift(t *testing.T) {
 	}
 }
 
-// However often a clock is set forwards by less than a second, time runs at most a tenth too
-// fast, apart from reported leaps. So a session does not expire before its worker, which uses two
-// thirds of the TTL, has stopped.
+// However often a clock is set forwards by less than a second, the store's time runs at most a
+// tenth too fast, apart from reported leaps. A worker uses only two thirds of the TTL of its
+// session, so it has stopped before the session expires.
 func TestTimeRunsAtMostATenthTooFast(t *testing.T) {
 	for _, step := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 999 * time.Millisecond} {
 		h := newTestClocks()

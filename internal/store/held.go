@@ -74,7 +74,7 @@ const (
 	TableAll
 )
 
-// waiting is the context key of the limit that Waiting sets.
+// waiting is the key in a context for the limit that Waiting sets.
 type waiting struct{}
 
 // Waiting returns a context with a limit for commits: a commit fails with ErrBusy if it waits
@@ -89,7 +89,7 @@ func WaitOf(ctx context.Context) time.Duration {
 	return d
 }
 
-// urgent is the context key of calls that must not wait for other calls.
+// urgent is the key in a context for the mark that Urgent sets.
 type urgent struct{}
 
 // Urgent returns a context for calls that keep an engine and its sessions alive. A store with

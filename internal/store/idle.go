@@ -14,7 +14,7 @@ const GateStride = 200
 type Gates struct {
 	mu    sync.Mutex
 	after string
-	ended bool // the search has reached its end, and waits for the end of the search for executions
+	ended bool // the search has reached its end, and begins again only when the search for executions has ended too
 }
 
 // After is the name after which the search continues.
@@ -47,9 +47,9 @@ func (s *Gates) Pick(list []*machine.Object, before, now machine.Time, limit int
 	return idle, more
 }
 
-// Again notes whether the search for executions continues. When it has ended, a search for gates
-// that has ended too begins again. If each search began again by itself, two searches of several
-// parts could take turns in having more to do, and Prune would never say that it has finished.
+// Again notes whether the search for executions continues. If it has ended, a search for gates that
+// has ended may begin again. If each search began again at its own end, one of the two searches
+// could always have more to do, and Prune would never report that it has finished.
 func (s *Gates) Again(executions bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,10 +20,11 @@ func (q Read) Budget() int64 {
 	return int64(q.Bytes)
 }
 
-// Page shortens the lists of rows that were read for a resume. Checkpoints and signals were each
-// read in order of seq up to a budget of bytes, so one list may end at an earlier seq than the
-// other. Page removes all rows after the earlier of these two seqs, so that no row is missing
-// between the rows that remain. lastCheckpoint and lastSignal are the newest seqs in the store.
+// Page shortens the lists of rows that were read for a resume. The store read checkpoints and
+// signals separately, each in order of seq up to a number of bytes, so one list may end at an
+// earlier seq than the other list. Page removes all rows after the earlier of these two seqs, so
+// that no row is missing between the rows that remain. lastCheckpoint and lastSignal are the newest
+// seqs in the store.
 func Page(r *machine.Record, lastCheckpoint, lastSignal int64) {
 	upTo := int64(math.MaxInt64)
 	if n := len(r.Checkpoints); n > 0 && r.Checkpoints[n-1].Seq < lastCheckpoint {

@@ -60,7 +60,7 @@ type Query struct {
 	Limit, Bytes int
 }
 
-// Found is one part of a list.
+// Found is one part of a list, which answers a Query.
 type Found struct {
 	Objects []*machine.Object
 	Trail   []*machine.Audit
@@ -76,8 +76,7 @@ type Found struct {
 	Next string
 }
 
-// LaneHead is an execution of a lane that has been due since At. No execution of the lane has been due
-// for longer.
+// LaneHead is the longest due execution of a lane, which has been due since At.
 type LaneHead struct {
 	Lane      machine.LaneID
 	At        machine.Time

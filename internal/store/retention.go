@@ -10,11 +10,11 @@ import (
 
 // Retention says what a call of Prune may delete.
 type Retention struct {
-	// Before is the time before which an execution must have ended, and before which a session or gate
-	// must have been used last.
+	// Before is a time: only executions that ended before it, and sessions and gates that were last
+	// used before it, may be deleted.
 	Before machine.Time
-	// Letters is the time before which an execution must have failed if its dead letter is open; 0
-	// keeps all executions with an open dead letter.
+	// Letters is the time before which an execution with an open dead letter must have failed, so
+	// that it may be deleted; 0 keeps all executions with an open dead letter.
 	Letters machine.Time
 	// Root, if not zero, makes Prune delete only the tree of this root, which a command has marked as
 	// being deleted ([machine.Forgotten]), whenever it ended. Prune then deletes nothing of a root
@@ -181,7 +181,7 @@ type felling struct {
 	rows, bytes int64
 }
 
-// tree is a root with its descendants.
+// tree is a root execution with its descendants, as far as they were loaded.
 type tree struct {
 	members []Member
 	part    bool
@@ -205,7 +205,7 @@ func (x *felling) loadTrees(roots []Root) ([]Root, error) {
 // executions.
 func (x *felling) loadCompletely(roots []Root) (bool, error) {
 	x.trees = make(map[belay.ExecutionID]*tree, len(roots))
-	of := make(map[belay.ExecutionID]*tree, len(roots)) // by member
+	of := make(map[belay.ExecutionID]*tree, len(roots)) // the tree of each member
 	level := make([]belay.ExecutionID, len(roots))
 	for i, r := range roots {
 		t := &tree{members: []Member{{ID: r.ID, Seq: r.Seq, Over: true}}}

@@ -94,7 +94,7 @@ func TestAPassFindsAllEndedExecutions(t *testing.T) {
 	g.add(120_000, 10*second, false)
 	g.add(1000, 20*second, true)
 	for id := range g.over {
-		g.seq[id] = 30 // longer histories: fewer of them are deleted in one call
+		g.seq[id] = 30 // an execution with a longer history has more rows, so one call deletes fewer such executions
 	}
 	var w Walk
 	if gone, calls := g.fell(t, &w, before, 200); gone != 1000 || calls > 20 {
@@ -156,7 +156,7 @@ func TestSearchesOfPruneEndTogether(t *testing.T) {
 					return o.Name <= g.After()
 				})
 			}
-			g.Pick(rest(), 1, 1, 1) // so that the searches do not begin together
+			g.Pick(rest(), 1, 1, 1) // moves the search for gates, so that it does not begin at the same time as the search for executions
 			calls := 0
 			for more := true; more; calls++ {
 				if calls > 100 {

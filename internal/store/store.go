@@ -119,8 +119,9 @@ func ChunkLimit(limit int) int {
 // limit, except in a belay.ChunkQuery.
 type Read struct {
 	Execution belay.ExecutionID
-	// Spec reads the spec with the input of a generation, 0 for the present one. Run reads the
-	// newest run. Runs is the number of newest runs to read, with their outputs.
+	// Spec reads the spec, with the input, of the generation Generation; if Generation is 0, of the
+	// present generation. Run reads the newest run. Runs is the number of newest runs to read, with
+	// their outputs.
 	Spec, Run  bool
 	Generation int
 	Runs       int
@@ -273,14 +274,14 @@ type Counts struct {
 	Executions  map[belay.State]int64
 	Runs        int64
 	Checkpoints int64
-	DeadLetters int64 // open ones
-	Sessions    int64 // living ones
+	DeadLetters int64 // number of open dead letters
+	Sessions    int64 // number of sessions that have not ended
 }
 
 // Tally counts work that has not ended.
 type Tally struct {
 	Executions  map[belay.State]int64       // executions that have not ended
-	DeadLetters map[string]int64            // open ones, by reason
+	DeadLetters map[string]int64            // number of open dead letters, by reason
 	Workers     map[belay.WorkerState]int64 // sessions of workers that have not ended; locks are not counted
 }
 

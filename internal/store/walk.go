@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Stretch is a range of executions in the order of their ids: the first Rows executions whose ids are
-// greater than From and at most To.
+// Stretch is a part of the executions in the order of their ids: of the executions whose ids are
+// greater than From and at most To, the first Rows executions.
 type Stretch struct {
 	From, To belay.ExecutionID
 	Rows     int
@@ -29,8 +29,8 @@ type Stretch struct {
 // wrong, so each pass also examines a part of these late executions.
 type Walk struct {
 	mu      sync.Mutex
-	at      belay.ExecutionID // the position in this pass
-	strides int               // stretches of this pass in which nothing was found
+	at      belay.ExecutionID // the position of the pass among the executions that are not late
+	strides int               // number of stretches of this pass with nothing to delete
 	large   bool
 	late    bool              // the pass has reached the late executions, whose ids have a time after the given time
 	latest  belay.ExecutionID // the position among the late executions

@@ -92,7 +92,7 @@ func (s *Store) lives(id belay.WorkerID) bool {
 	return x != nil && !x.State.Ended()
 }
 
-// sessions lists the sessions that meet a condition, by id.
+// sessions lists the sessions that meet a condition, in the order of their ids.
 func (s *Store) sessions(holds func(*machine.Worker) bool) []*machine.Worker {
 	var all []*machine.Worker
 	for _, x := range s.workers {

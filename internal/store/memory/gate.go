@@ -73,7 +73,8 @@ func (t *tx) writePlaces(c *machine.Changes) {
 	}
 }
 
-// dueObjects adds the objects that the sweeper must check now, and the time of the next one.
+// dueObjects adds the objects that the sweeper must check now, and the time of the next check of an
+// object.
 func (s *Store) dueObjects(due *store.Due, now machine.Time, limit int) {
 	var all []*machine.Object
 	for _, o := range s.objects {
@@ -95,7 +96,8 @@ func (s *Store) dueObjects(due *store.Due, now machine.Time, limit int) {
 	due.Objects = bounded(due.Objects, limit)
 }
 
-// showGate reads a gate's object, counts, holders of places and line.
+// showGate reads a gate's object and counts, the executions that have a place in it, and its line
+// (the executions that wait at it).
 func (s *Store) showGate(q store.Query, f *store.Filling) {
 	var rows machine.Rows
 	s.loadGates(&rows, machine.Further{Counts: []belay.GateID{q.Gate}}, nil)

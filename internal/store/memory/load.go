@@ -66,7 +66,7 @@ func (s *Store) ownerOf(id belay.ExecutionID) *machine.Worker {
 	return s.workers[e.Worker]
 }
 
-// lookUp loads the rows that a need names one by one.
+// lookUp loads the rows that a need names by their keys, such as chunks and signals.
 func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 	for _, k := range unique(need.Keys) {
 		if row, ok := s.keys[k]; ok {

@@ -29,7 +29,7 @@ func find[R, K any](rows []*R, order func(*R, K) int, key K) (int, bool) {
 }
 
 // insert adds a row at its place in the order, and refuses a key that exists. It makes a new slice,
-// because others may read the old one.
+// because readers may still use the old slice.
 func insert[R, K any](rows *[]*R, row *R, order func(*R, K) int, key K) error {
 	i, taken := find(*rows, order, key)
 	if taken {
@@ -39,8 +39,8 @@ func insert[R, K any](rows *[]*R, row *R, order func(*R, K) int, key K) error {
 	return nil
 }
 
-// change replaces the row of a key, if there is such a row. It makes a new slice, because others
-// may read the old one.
+// change replaces the row of a key, if there is such a row. It makes a new slice, because readers
+// may still use the old slice.
 func change[R, K any](rows *[]*R, order func(*R, K) int, key K, with func(*R) *R) bool {
 	i, ok := find(*rows, order, key)
 	if !ok {

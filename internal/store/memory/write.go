@@ -102,8 +102,8 @@ func (t *tx) writeRuns(runs []*machine.Run) error {
 	return nil
 }
 
-// writeHistory adds checkpoints, signals, actions and dead letters. Afterwards it changes existing
-// rows, because the changes may concern a row of the same commit.
+// writeHistory adds checkpoints, signals, actions and dead letters, and then changes existing rows.
+// It changes rows last, because a change may concern a row that the same commit adds.
 func (t *tx) writeHistory(c *machine.Changes) error {
 	for _, k := range c.Checkpoints {
 		if err := insert(&t.record(k.Execution).checkpoints, copyCheckpoint(k, true), byCheckpoint, k.Seq); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// load is a client, a worker and an engine in one, without goroutines.
+// load does the work of a client, a worker and an engine in one goroutine.
 type load struct {
 	tb      testing.TB
 	store   *postgres.Store
@@ -122,8 +122,8 @@ func (l *load) saves(won []machine.Claimed, step int) []machine.Command {
 
 var batches = []int{1, 250, 1000}
 
-// each runs a benchmark with one connection and with two, in batches of several sizes. step does
-// one round and returns the number of executions or steps.
+// each runs a benchmark with one connection and with two connections, in batches of several sizes.
+// step does one round and returns the number of executions or steps in it.
 func each(b *testing.B, unit string, step func(l *load, batch int) int) {
 	for _, writers := range []int{1, 2} {
 		for _, batch := range batches {
@@ -161,7 +161,7 @@ func BenchmarkExecutions(b *testing.B) {
 }
 
 // BenchmarkMixed runs executions that do nothing. Each commit submits n executions, claims n
-// executions, and settles those that the commit before has claimed.
+// executions, and settles the executions that the previous commit has claimed.
 func BenchmarkMixed(b *testing.B) {
 	var mu sync.Mutex
 	running := make(map[*load][]machine.Claimed)

@@ -36,9 +36,9 @@ func (d *buffer) clear() {
 	d.taken, d.asked = 0, 0
 }
 
-// reserve is an empty message that enlarges the encoder's buffer for the messages after it. The
-// encoder of pgx releases its buffer after each write and begins again with a small buffer; reserve
-// makes the encoder use the same large buffer again.
+// reserve is a message without content, which enlarges the buffer of pgx's encoder for the messages
+// after it. The encoder releases its buffer after each write and begins again with a small buffer;
+// reserve makes the encoder use the same large buffer again.
 type reserve struct {
 	*buffer
 	size int

@@ -25,7 +25,8 @@ func populations() population {
 	return population{20_000, 5_000, 1_000}
 }
 
-// fillUp adds executions to the tables as if they had ended, waited, or were run by a worker.
+// fillUp adds executions to the tables: some that have ended, some that wait to be claimed, and
+// some that a worker runs.
 func (n population) fillUp(t *testing.T, s *Store, lane machine.LaneID, owner belay.WorkerID) {
 	t.Helper()
 	const id = "(lpad(to_hex(g), 16, '0') || md5(g::text))::varchar(32)::uuid"

@@ -71,7 +71,7 @@ type pipe struct {
 	pl   *pgconn.Pipeline // nil until the first statement is sent
 	sent int              // number of steps that were sent
 	size int              // bytes that are queued and not written yet
-	gone bool             // the connection has failed, and another goroutine closes it
+	gone bool             // the connection has failed, and another goroutine is closing it
 }
 
 // step is a statement in a pipe.
@@ -80,7 +80,7 @@ type step struct {
 	params [][]byte
 	buffer *buffer             // buffer for the statement's arguments
 	row    func(columns) error // called with each row; must not keep the row
-	miss   error               // the error if the statement does not change the right number of rows
+	miss   error               // the error to return if the statement changes another number of rows than it must
 	once   bool                // the statement runs only once, so it is not prepared
 	name   string              // name under which the statement is being prepared
 }
@@ -144,7 +144,7 @@ func (p *pipe) push() {
 	p.buffer.clear()
 	if p.size > burst {
 		p.size = 0
-		p.gone = p.pl.Flush() != nil // run reports the error
+		p.gone = p.pl.Flush() != nil // run reports the error of the connection
 	}
 }
 
@@ -178,7 +178,7 @@ func (p *pipe) stop() {
 
 // failed ends the pipeline and returns its error.
 func (p *pipe) failed(pl *pgconn.Pipeline, step int, err error) error {
-	_ = pl.Close() // returns the error that the caller has
+	_ = pl.Close() // an error of Close adds nothing to err
 	if p.pg.IsClosed() {
 		err = fmt.Errorf("%w: %w", errLost, err)
 	}

@@ -30,7 +30,7 @@ func spent(tb testing.TB) (c cpu) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
 	if err != nil {
-		return c // the server runs on another machine
+		return c // the server runs on another machine, whose /proc this process cannot read
 	}
 	postmaster, _, _ := strings.Cut(string(text), "\n")
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -56,7 +56,7 @@ func ofServer(stat, postmaster string) time.Duration {
 	}
 	switch {
 	case pid == postmaster:
-		return ticks(13) + ticks(14) // the time of child processes that have ended
+		return ticks(13) + ticks(14) // the processor time of child processes that have ended
 	case fields[1] == postmaster:
 		return ticks(11) + ticks(12)
 	}

@@ -37,7 +37,7 @@ func (c columns) id(i int) (id [16]byte) {
 	return id
 }
 
-// interner remembers texts that many rows contain, so that each text is in memory only once.
+// interner keeps one copy of each text that occurs in many rows.
 type interner map[string]string
 
 func (w *interner) text(b []byte) string {
@@ -79,7 +79,7 @@ func (c columns) Word(i int) string { return c.text(i) }
 func (c columns) Raw(i int) []byte  { return c[i] }
 func (c columns) Blob(i int) []byte { return c.blob(i) }
 
-// internedRow is a row that keeps texts which occur in many rows in memory only once.
+// internedRow is a row whose repeated texts share one copy in memory.
 type internedRow struct {
 	columns
 	interner *interner

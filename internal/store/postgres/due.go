@@ -130,7 +130,7 @@ func (k *dueLook) owned(p *pipe, due *store.Due, most int64) {
 			Lose:   machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)},
 			Losses: int(r.int(3)), RunAt: r.time(4),
 		})
-		k.firstLeft = min(k.firstLeft, r.time(5)) // 0 for a session that does not exist any more
+		k.firstLeft = min(k.firstLeft, r.time(5)) // the time is 0 if the session does not exist any more
 		return nil
 	}
 	if k.whole {

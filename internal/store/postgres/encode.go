@@ -6,7 +6,7 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// PostgreSQL's numbers for the types of elements.
+// The object ids (OIDs) of PostgreSQL's types for the elements of arrays.
 const (
 	oidBool  = 16
 	oidBytea = 17
@@ -17,7 +17,7 @@ const (
 	oidUUID  = 2950
 )
 
-// null stands in place of a value's length and marks a NULL.
+// null is the length that PostgreSQL's binary format uses for NULL.
 const null = 0xffffffff
 
 // array is a one-dimensional array in PostgreSQL's binary format.
@@ -38,9 +38,9 @@ func (s *step) array(oid uint32, n, size int) array {
 	return be(a, 1) // indexes begin at 1
 }
 
-// column adds an array as an argument. A column that is NULL in every row (some is false) is sent
-// as an empty array, which costs less, because unnest of several arrays fills the shorter ones up
-// with NULL.
+// column adds an array as an argument. If every element is NULL (some is false), column sends an
+// empty array, which costs less: the function unnest, when it gets several arrays, extends the
+// shorter arrays with NULL.
 func (s *step) column(a array, oid uint32, some bool) {
 	if !some {
 		a = s.array(oid, 0, 0)

@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errURL does not contain the URL, because the URL may contain a password.
+// errURL reports an invalid URL. It does not contain the URL, because the URL may contain a
+// password.
 var errURL = &belay.Error{
 	Code: belay.CodeInvalid, Op: "open",
 	Message: "the address of the database is not valid; it looks like postgres://user@host:5432/database",

@@ -9,15 +9,15 @@ import (
 )
 
 // floors have, for each lane (the executions with equal queue, workflow, version, priority and
-// labels), a time before which no execution of the lane is ready. A claim leaves a dead entry at
-// the front of the ready index. Usually the first query that reads the entry marks it as dead, and
-// later queries skip it. But while a transaction keeps an old snapshot, as a backup does, every
-// claim would read all dead entries again.
+// labels), a time before which no execution of the lane is expected to be ready. A claim leaves a
+// dead entry at the beginning of the lane's part of the ready index. Usually the first query that
+// reads the entry marks it as dead, and later queries skip it. But while a transaction keeps an old
+// snapshot, as a backup does, every claim would read all dead entries again.
 //
-// A floor may be wrong: the ready time of an execution that is committed late, or becomes ready
-// again with an old time, may lie below it. The commits of this server and the hints of other
-// servers (messages about their commits) lower the floor. A floor always lies further back than
-// most transactions take, and from time to time a claim searches below it.
+// A floor may be wrong: an execution that is committed late, or that becomes ready again, may have
+// a ready time below the floor. The commits of this server and the hints of other servers (messages
+// about their commits) lower the floor. A floor is always older than most transactions last, and
+// from time to time a claim also searches below it.
 type floors struct {
 	mu  sync.Mutex
 	all map[machine.LaneID]*floor
@@ -30,8 +30,8 @@ type floor struct {
 }
 
 const (
-	// floorAge is how far a floor (a time before which no execution of a lane is ready) lies before
-	// the present time at least: longer than most transactions take.
+	// floorAge is the least distance between a floor (a time before which no execution of a lane is
+	// expected to be ready) and the present time. It is longer than most transactions take.
 	floorAge = 250 * time.Millisecond
 	// belowInterval is the shortest time between two queries for executions of a lane that are due
 	// before its floor (the time before which none is expected). After each query the store also

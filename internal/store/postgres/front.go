@@ -21,13 +21,14 @@ import (
 // every full search finds the entries that searches from the front have missed.
 type front struct {
 	mu       sync.Mutex
-	again    time.Time // when to make a full search; zero while full searches are fast
+	again    time.Time // when to make the next full search; zero while full searches are fast
 	moved    uint64    // how often the front was moved back
 	starts   starts
-	children bool // some parent may have children to cancel or release
+	children bool // whether the next search must also look for children to cancel
 }
 
-// starts are the times in the indexes at which searches begin; 0 is the beginning of the index.
+// starts are the positions (times) in the indexes at which searches begin; 0 is the beginning of
+// the index.
 type starts struct {
 	expires machine.Time // for sessions, by the time at which they expire
 	checks  machine.Time
@@ -60,11 +61,11 @@ func (f *front) begin(now machine.Time) *dueLook {
 	return p
 }
 
-// seen sets the position in each index at which the next searches for due work begin, from a search
-// p and its results due. If p read the indexes from their beginning and took longer than the
-// duration long, the store waits before it makes another such search. But if executions of ended
-// sessions may lie before these positions, for example because the search found as many as limit
-// allows, the next search reads the indexes from their beginning.
+// seen sets the positions in the indexes at which the next searches for due work begin, from the
+// search p and its results due. If p was a full search (from the beginning of the indexes) and took
+// longer than the duration long, the store waits before the next full search. There is one
+// exception: if executions of ended sessions may lie before the new positions, for example because
+// p found as many as limit allows, the next search is a full search.
 func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,7 +78,7 @@ func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) 
 	if p.firstLeft == 0 || limit > 0 && len(due.Lost) >= limit {
 		f.again = time.Time{} // executions of ended sessions may lie before the front
 	}
-	recent := p.now.Add(-floorAge) // transactions that commit later write later times
+	recent := p.now.Add(-floorAge) // most transactions that commit later write times after this one
 	next := starts{expires: recent, checks: math.MaxInt64, ended: min(recent, p.firstLeft)}
 	if p.firstEnd != 0 {
 		next.expires = min(next.expires, p.firstEnd)

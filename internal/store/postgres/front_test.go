@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// useFront makes the searches for due work skip, for an hour, the parts of the indexes in which no
-// due work is expected.
+// useFront makes the searches for due work begin at the front for an hour: the position in the
+// indexes before which no due work is expected.
 func useFront(t *testing.T, s *Store) {
 	t.Helper()
 	due(t, s)

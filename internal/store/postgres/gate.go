@@ -89,7 +89,7 @@ func (t *tx) findLaneGates(p *pipe, all []belay.GateID) {
 	texts(s, all, func(id belay.GateID) string { return string(id) })
 }
 
-// numbers adds the numbers from 0 to n-1 to a statement, as an array.
+// numbers adds an array of the numbers from 0 to n-1 to the arguments of a statement.
 func numbers(s *step, n int) {
 	all := make([]int, n)
 	for i := range all {
@@ -149,7 +149,8 @@ func (t *tx) writePlaces(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-// objects finds the objects that the sweeper must check now, and the time of the next one.
+// objects finds the objects that the sweeper must check now, and the time of the next check of an
+// object.
 func (k *dueLook) objects(p *pipe, due *store.Due, most int64) {
 	p.add(selectDueObjects, func(r columns) error {
 		due.Objects = append(due.Objects, machine.ObjectRef{Kind: machine.ObjectKind(r.text(0)), Name: r.text(1)})
@@ -163,7 +164,8 @@ func (k *dueLook) objects(p *pipe, due *store.Due, most int64) {
 
 var selectObject = selecting(table.Objects) + " WHERE kind = $1::text AND name = $2::text"
 
-// showGate reads a gate's object, counts, holders of places and line.
+// showGate reads a gate's object and counts, the executions that have a place in it, and its line
+// (the executions that wait at it).
 func showGate(p *pipe, q store.Query, f *store.Filling, limit int64) {
 	ref, id := machine.GateRef(q.Gate), string(q.Gate)
 	p.add(selectObject, func(r columns) (err error) {

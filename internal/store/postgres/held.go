@@ -12,9 +12,9 @@ import (
 
 var _ store.Holder = (*Store)(nil)
 
-// PostgreSQL does not report for which row a transaction waits, and shows no uncommitted rows. So
-// Held tries to lock the existing rows with SKIP LOCKED, and tries to add the missing keys and
-// executions. Then it rolls back all of these statements.
+// PostgreSQL does not report which row a transaction waits for, and does not show uncommitted rows.
+// So Held tries to lock the existing rows with SKIP LOCKED, and tries to add the keys and
+// executions that do not exist. Then it rolls back all of these statements.
 const (
 	thereWorkers = "SELECT id FROM workers WHERE id = ANY($1::uuid[])"
 	freeToShare  = thereWorkers + " FOR KEY SHARE SKIP LOCKED"

@@ -60,8 +60,8 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 	}
 	for _, r := range c.Runs {
 		if r.EndedSeq != 0 && r.Op.IsZero() {
-			// The owner did not end the run itself. The hint names its worker, so that the worker sends a
-			// heartbeat soon: the reply to the heartbeat says that the run has ended.
+			// The owner did not end the run itself. The hint names the owner, so that it sends a
+			// heartbeat soon: the reply to the heartbeat reports the end of the run.
 			t.worker(r.Worker)
 		}
 	}
@@ -75,7 +75,7 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 			t.soonest(x.OpenedAt) // the new session first needs a mark of life (a time that shows that a server runs)
 		}
 	}
-	if rows != nil && len(rows.Ready) > 0 { // due executions that no claim has taken; this transaction had locked them
+	if rows != nil && len(rows.Ready) > 0 { // other servers skipped these due executions, because this transaction had locked them
 		for _, e := range rows.Executions {
 			if at := e.Ready(); at != 0 && at <= rows.Now {
 				t.ready(e)
@@ -175,8 +175,8 @@ const (
 	flagAnyWorker
 )
 
-// payloads returns the notifications for a hint (a message about a commit), as many as its lists
-// need. Everything except the lists is in the first notification.
+// payloads returns the notifications of a hint (a message about a commit). The lists may need
+// several notifications; everything else is in the first.
 func (t *outgoing) payloads(server [16]byte) []string {
 	p := payload{look: t.look, anyLane: t.anyLane}
 	for flag, set := range map[byte]bool{
@@ -209,8 +209,8 @@ func (t *outgoing) payloads(server [16]byte) []string {
 	return all
 }
 
-// HintsOf returns the hints that other servers get, if none is lost, for a commit that read the
-// given rows and wrote the given changes. The simulation uses it.
+// HintsOf returns the hints about a commit that other servers receive if no hint is lost. The
+// commit read the given rows and wrote the given changes. The simulation uses HintsOf.
 func HintsOf(rows *machine.Rows, c *machine.Changes) (hints []store.Hint, err error) {
 	var t outgoing
 	if t.note(rows, c); t.empty() {

@@ -14,8 +14,8 @@ import (
 // identity distinguishes a database from its copies: restored backups and promoted standbys.
 type identity struct {
 	place
-	// lineage is chosen at random when an epoch begins, because two promoted standbys of one
-	// primary have the same place.
+	// lineage is a random number that is chosen when an epoch begins. It distinguishes two standbys
+	// of one primary that were both promoted, because these have the same place.
 	lineage [16]byte
 	// life identifies one run of the database from its start to its end or crash, by its start time
 	// and the reset time of its statistics, which do not survive a crash. After a crash the
@@ -76,7 +76,7 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	}
 	raised := false
 	epoch, err := c.epoch(ctx, func(was place) bool {
-		// The epoch is not raised in a new database, or if another connection has raised it
+		// The epoch need not be raised in a new database, or if another connection has raised it
 		// already.
 		raised = was.system != "" && was != c.identity.place
 		return raised
@@ -124,8 +124,8 @@ func (c *conn) epoch(ctx context.Context, begin func(was place) bool) (belay.Tok
 	return epoch, p.run(ctx)
 }
 
-// RaiseEpoch makes all later tokens higher than all earlier ones, and returns the new epoch. It is
-// for a database that was restored in a way that identify cannot detect.
+// RaiseEpoch makes all later tokens higher than all earlier tokens, and returns the new epoch. It
+// is for a database that was restored in a way that identify cannot detect.
 func (s *Store) RaiseEpoch(ctx context.Context) (belay.Token, error) {
 	const op = "raise the epoch"
 	c, err := s.writers.take(ctx)

@@ -10,9 +10,10 @@ import (
 )
 
 // Join does the work of Commit inside a transaction of the application, which the application
-// commits or rolls back. It writes no mark of life (a time that shows that the server runs) and
-// ends no expired session. A notification in that transaction informs all servers. After an error
-// the transaction is in its earlier state, unless its connection has ended.
+// commits or rolls back. Join writes no mark of life (a time that shows that the server can write)
+// and ends no expired session. When the transaction is committed, a notification informs all
+// servers. If Join returns an error, it has undone its part of the transaction, unless the
+// connection has ended.
 //
 // The rows that Join locks stay locked until the transaction ends. The transaction should have the
 // isolation level READ COMMITTED: with a stricter level, rows that other transactions have added
@@ -66,7 +67,7 @@ func (s *Store) join(ctx context.Context, c *conn, m mode, need machine.Need,
 		return nil
 	}
 	all := *changes
-	all.Grace, all.Leap = 0, 0 // Grace and Leap are for batches of servers, which judge sessions
+	all.Grace, all.Leap = 0, 0 // only batches of servers extend sessions and deadlines
 	p := t.pipe()
 	p.stream(ctx)
 	if err := t.write(p, &all); err != nil {

@@ -32,7 +32,8 @@ WITH RECURSIVE lanes (id, at) AS (
 SELECT id, at
 FROM lanes`
 
-	// At most as many rows are skipped as gates have let through in the last seconds.
+	// The condition on admit_by skips only executions that gates have let through in the last
+	// seconds, so the statement reads few rows in vain.
 	selectDueLanes = readyLanes + `
 SELECT lanes.id, e.ready_at, e.id
 FROM lanes
@@ -65,9 +66,9 @@ type laneCache struct {
 	again time.Time
 }
 
-// After a slow search of an index, the store waits before it makes the next search of the whole index:
-// laneCacheShare times the duration of the slow search for the ready lanes, belowShare times for due
-// work, but at most longestPause.
+// After a slow search of a whole index, the store waits before it makes the next such search:
+// laneCacheShare times the duration of the slow search if it searched for ready lanes, belowShare
+// times this duration if it searched for due work, but at most longestPause.
 const (
 	laneCacheShare = 20
 	longestPause   = 30 * time.Second
@@ -83,7 +84,7 @@ func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 	}
 	var all []store.LaneHint
 	err := s.query(store.Urgent(ctx), func(p *pipe) {
-		all, began = nil, time.Now() // measured from when the connection exists
+		all, began = nil, time.Now() // began counts from here, so that it does not include the time to connect
 		p.add(selectReadyLanes, func(r columns) error {
 			all = append(all, store.LaneHint{Lane: machine.LaneID(r.int(0)), At: r.time(1)})
 			return nil

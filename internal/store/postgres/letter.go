@@ -11,7 +11,7 @@ var (
 	letterChanges = table.DeadLetters.Only("resolution, resolved_by, resolved_at, notes, execution, generation")
 	updateLetters = counted(update(letterChanges, "execution, generation"), len(letterChanges.Columns))
 
-	// The commands that change a dead letter have locked its execution.
+	// The rows need no lock: the commands that change a dead letter have locked its execution.
 	loadLetters = "SELECT d.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS generation) u " +
 		"CROSS JOIN LATERAL (SELECT " + table.DeadLetters.Names() + " FROM dead_letters WHERE execution = u.id " +
 		"AND (u.generation = 0 OR generation = u.generation) ORDER BY generation DESC LIMIT 1) d"

@@ -137,7 +137,7 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 		return err
 	}
 	if err := c.ask(ctx, s.options.Patience, notify, (&outgoing{}).payloads(s.options.Server)...); err != nil {
-		return err // this first notification makes other servers send hints from now on
+		return err // other servers send hints from now on, because they receive this first notification
 	}
 	s.pass(store.Hint{Lost: true}, onHint)
 	for {
@@ -145,7 +145,7 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 		err := c.pg.WaitForNotification(wait)
 		quiet := err != nil && wait.Err() != nil && ctx.Err() == nil && !c.pg.IsClosed()
 		cancel()
-		if quiet { // a silent connection may be broken
+		if quiet { // the connection may be broken, because no notification has arrived for a while
 			err = c.ask(ctx, s.options.Patience, "SELECT 1")
 		}
 		if err != nil {
@@ -163,7 +163,7 @@ func (s *Store) receive(text string, onHint func(store.Hint)) {
 	server, h, err := parseHint(text)
 	switch {
 	case err != nil:
-		h = store.Hint{Lost: true} // the payload has a newer version
+		h = store.Hint{Lost: true} // a server with a newer version of the payload has sent the notification
 	case server == s.options.Server:
 		return
 	}
@@ -174,9 +174,9 @@ func (s *Store) receive(text string, onHint func(store.Hint)) {
 	}
 }
 
-// pass makes this store's next searches begin early enough in the indexes (see floors and front)
-// before it passes the hint on, because a claim that the hint wakes must find the executions that
-// it names.
+// pass first makes this store's next searches begin early enough in the indexes (see floors and
+// front), and then passes the hint on. The order matters, because a claim that the hint wakes must
+// find the executions that the hint names.
 func (s *Store) pass(h store.Hint, onHint func(store.Hint)) {
 	s.floors.onHint(h)
 	s.front.onHint(h)
@@ -222,7 +222,7 @@ func (s *Store) send(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-// failed makes the next messages to the other servers say that some messages were lost.
+// failed notes that messages were lost; the next message to the other servers says so.
 func (n *outbox) failed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -18,7 +18,7 @@ type loaded struct {
 }
 
 // first is the first round trip of a transaction: it begins the transaction, locks the rows of the
-// need, loads everything that can be named beforehand, and reads the clock last.
+// need, loads all rows that need no earlier result, and reads the clock last.
 func (t *tx) first(ctx context.Context, need machine.Need) error {
 	t.rows = &machine.Rows{Held: make(map[belay.WorkerID][]*machine.Execution, len(need.Held))}
 	t.cutoff = t.store.Now()
@@ -286,8 +286,8 @@ WHERE m.id = 1`
 	selectBatch = "SELECT t.*, pg_current_xact_id()::text FROM (" + selectTime + ") t"
 )
 
-// readClock reads the time and the epoch (the number above which all new tokens are), after all
-// locks.
+// readClock reads the time and the epoch (the number above which all new tokens are). It comes
+// after all locks.
 func (t *tx) readClock(p *pipe) {
 	p.add(selectBatch, func(r columns) error {
 		t.rows.Epoch, t.rows.Beat, t.oldest, t.rows.Mark, t.xid = belay.Token(r.int(2)), duration(r.int(3)), r.int(4),

@@ -6,8 +6,9 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// loadNamed loads single rows that commands name: the results of operations that may be repeated,
-// and rows to which another row refers. The lock on the execution protects these rows too.
+// The loads in this file read single rows that commands name: the results of operations that may be
+// repeated, and rows to which another row refers. The lock on the execution protects these rows
+// too.
 
 func (t *tx) loadNamed(p *pipe, need machine.Need) {
 	t.loadKeys(p, unique(need.Keys))

@@ -63,7 +63,7 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	one := server{s, t}
 	one.ok(submit(1))
 
-	// The commit is written and then waits for a standby that does not exist.
+	// The database writes the commit, and its answer then waits for a standby that does not exist.
 	hang := func(n byte) chan error {
 		query(t, srv, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 		query(t, srv, "SELECT pg_reload_conf()")
@@ -167,8 +167,8 @@ func TestTheStoreRecoversWhenTheDatabaseIsBack(t *testing.T) {
 	}
 }
 
-// If a server stops in the middle of a batch, the database ends its transaction after a while, and
-// with it the locks.
+// If a server stops in the middle of a batch, the database ends the batch's transaction after a
+// while, and so releases its locks.
 func TestLocksOfAStoppedServerEnd(t *testing.T) {
 	url := database(t)
 	a, b := server{

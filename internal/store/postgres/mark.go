@@ -21,8 +21,8 @@ INSERT INTO servers (period, id, slot, mark_at, beat)
 VALUES ($1::bigint, $2::uuid, $3::bigint, $4::bigint, $5::bigint)
 ON CONFLICT (period, id, slot) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat`
 
-	// No session has the id of a server, so the statement changes no row. But it takes the locks on
-	// tables that a heartbeat needs.
+	// No session has the id of a server, so the statement changes no row. But it locks the tables
+	// that a heartbeat needs, and waits while another transaction has locked them.
 	reachSessions = `
 UPDATE workers
 SET heartbeat_at = heartbeat_at

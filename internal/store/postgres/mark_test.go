@@ -37,7 +37,7 @@ func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
 		if belay.CodeOf(err) != belay.CodeUnavailable {
 			t.Errorf("%s: a mark of life got %v", lock, err)
 		}
-		if n == 0 { // sessions can be read, so submissions are written
+		if n == 0 { // a lock that still allows reads of sessions does not delay submissions
 			b.submit(1)
 		}
 		if now := mark(); now != before {

@@ -83,8 +83,8 @@ func opened(t *testing.T, url string) (all []error) {
 	return append(all, pending, migrate)
 }
 
-// newer changes the schema to an unknown newer version that allows servers which know version
-// oldest.
+// newer changes the schema to a newer version that this server does not know. The schema allows
+// servers that know at least the version oldest.
 func newer(t *testing.T, url, oldest string) {
 	t.Helper()
 	if _, err := pgtest.Shared(t).Query(name(url),
@@ -115,8 +115,8 @@ func TestNewerSchemasAreRefused(t *testing.T) {
 	}
 }
 
-// If a migration excludes a running server, the server writes nothing any more. Its error tells the
-// operator the necessary action, and reads still work.
+// If a migration excludes a running server, the server writes nothing any more. The error says what
+// the operator must do, and reads still work.
 func TestAServerExcludedByAMigrationWritesNothing(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}

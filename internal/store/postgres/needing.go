@@ -6,7 +6,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// An index contains only the executions that wait for a worker and fail if there is none.
+// There is an index of only those executions that wait for a worker and fail if there is none.
 const (
 	needing = `ready_at IS NOT NULL AND position('"on_no_worker":"fail"' IN policy) > 0`
 

@@ -94,7 +94,7 @@ func TestMigrationsDoNotBlockCommits(t *testing.T) {
 	for range 2 {
 		until("ALTER TABLE meta")
 		began := time.Now()
-		server.sql(t, "SELECT epoch FROM meta") // every commit does this, with a lock timeout of one second
+		server.sql(t, "SELECT epoch FROM meta") // every commit runs this statement, with a lock timeout of one second
 		t.Logf("a commit waited for %s", time.Since(began))
 	}
 	dump.sql(t, "COMMIT; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM executions")
@@ -109,7 +109,7 @@ func TestMigrationsDoNotBlockCommits(t *testing.T) {
 	}
 }
 
-// A migration that was interrupted runs again.
+// If a migration was interrupted, the next call of Migrate runs it again.
 func TestInterruptedMigrationsRunAgain(t *testing.T) {
 	t.Parallel()
 	url := older(t, 2)

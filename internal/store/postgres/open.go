@@ -17,7 +17,7 @@ import (
 
 // Options say how to open a store. An engine can use the zero Options.
 type Options struct {
-	// Server is the id of the rows that have this server's marks (the times of its commits); zero
+	// Server identifies this server in the rows with its marks (the times of its commits); zero
 	// means a random id.
 	Server [16]byte
 	// Writers is the number of commits that run at the same time; 0 means 2. More than 2 make the
@@ -244,7 +244,7 @@ func (p pool) close() {
 		all[i].drop()
 	}
 	for _, c := range all {
-		p <- c // the next call that waits for the slot gets it, and is refused
+		p <- c // the next call that waits for a slot gets this slot, and is refused because the store is closed
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/belaydev/belay/internal/testkit/pgtest"
 )
 
-// After a crash a database may use the number of a transaction again if that transaction left no
-// trace in its log. The store therefore does not look up the outcome of a transaction from before
-// the crash, because it could take the commit of another transaction for its own lost commit
+// After a crash, a database may use the number of a transaction again if that transaction left no
+// trace in the log. So after a crash the store does not look up the outcome of an earlier
+// transaction: it could take the commit of another transaction for its own commit, which was lost
 // (guarantee G3). If only the connection has ended, the store looks up the outcome.
 func TestNoOutcomeIsAskedForAcrossACrash(t *testing.T) {
 	server := pgtest.Start(t, pgtest.Options{})

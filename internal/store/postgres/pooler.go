@@ -43,8 +43,8 @@ FROM unnest($1::text[], $2::text[]) w (name, value)`
 	lookTrace  = "SELECT pg_backend_pid()::bigint, coalesce(current_setting('belay.trace', true), '')"
 )
 
-// connectAs connects and makes settings for the session, except settings that the database's URL
-// has.
+// connectAs connects and makes settings for the session. It leaves out settings that the database's
+// URL already makes.
 func connectAs(ctx context.Context, config *pgconn.Config, want map[string]string) (*conn, error) {
 	c, err := connect(ctx, config)
 	if err != nil {
@@ -57,7 +57,8 @@ func connectAs(ctx context.Context, config *pgconn.Config, want map[string]strin
 	return c, nil
 }
 
-// set makes settings, and checks in another transaction that they are still in effect.
+// set makes settings for the session, and checks in another transaction that they are still in
+// effect.
 func (c *conn) set(ctx context.Context, want map[string]string) error {
 	names := slices.Sorted(maps.Keys(want))
 	values := make([]string, len(names))
@@ -72,7 +73,7 @@ func (c *conn) set(ctx context.Context, want map[string]string) error {
 	}
 	p, made := c.pipe(), []string(nil)
 	bind(p.add(setSession, func(r columns) error {
-		made = append(made, r.text(0)) // as the database formats it: 1s for 1000
+		made = append(made, r.text(0)) // the setting in the database's own format, such as 1s for 1000
 		return nil
 	}))
 	if err := p.run(ctx); err != nil {

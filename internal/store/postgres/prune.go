@@ -141,8 +141,9 @@ SELECT count(*) FROM gone`
 var listGates = selecting(table.Objects) + " WHERE kind = 'gate' AND name > $1::text ORDER BY name LIMIT $2::bigint"
 
 const (
-	// The gates are locked before the statement that deletes them, which so sees the places that other
-	// transactions took under the lock. A gate that another transaction has locked is in use.
+	// A separate statement locks the gates first. So the statement that deletes them sees the
+	// places that other transactions have written under the same locks. A gate that another
+	// transaction has locked is in use, and is skipped.
 	lockGates = `
 SELECT name FROM objects
 WHERE kind = 'gate' AND name = ANY($1::text[])

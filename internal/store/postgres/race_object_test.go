@@ -23,8 +23,8 @@ func TestOneObjectAddedByTwoServers(t *testing.T) {
 	}
 }
 
-// While one server changes an object, another server that must change the same object waits, and
-// then reads the changed object.
+// While one server changes an object, another server that wants to change the same object waits,
+// and then reads the changed object.
 func TestAnObjectIsChangedByOneServerAtATime(t *testing.T) {
 	a, b, _ := two(t)
 	a.ok(createKey(1))

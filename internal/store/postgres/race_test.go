@@ -58,7 +58,7 @@ func (s server) duringAttempt(n int, meanwhile func(*machine.Rows), commands ...
 	return replies, err
 }
 
-// ok commits a command that must pass.
+// ok commits a command that must succeed.
 func (s server) ok(c machine.Command) machine.Reply {
 	s.t.Helper()
 	r := s.try(c)

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// query runs statements in one snapshot and one round trip. ask may be called more than once: a
-// read is repeated if its connection had ended.
+// query runs the statements that ask adds, in one snapshot and one round trip. If the connection
+// turns out to have ended, query calls ask again with a new connection.
 func (s *Store) query(ctx context.Context, ask func(*pipe)) error {
 	return s.read(ctx, func(ctx context.Context, c *conn) error {
 		p := c.pipe()
@@ -22,8 +22,8 @@ func (s *Store) query(ctx context.Context, ask func(*pipe)) error {
 	})
 }
 
-// read calls do with a connection of the pool. If the connection had ended, read calls do again with a
-// new connection.
+// read calls do with a connection of the pool. If the connection turns out to have ended, read
+// calls do again with a new connection.
 func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error) error {
 	readers := s.readers
 	if store.IsUrgent(ctx) {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// Each of the two conditions alone would select the open dead letters. The statement has both
-	// because the condition of the index has both.
+	// Each of the two conditions alone would select the open dead letters. The statement names
+	// both, because the partial index has both conditions and is used only then.
 	tallyLetters = `
 SELECT reason, count(*)
 FROM dead_letters

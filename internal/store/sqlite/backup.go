@@ -30,7 +30,7 @@ func duplicate(ctx context.Context, path, source, to string, progress func(done,
 	if err != nil {
 		return s, err
 	}
-	err = f.Close() // no other part of the process has the file open
+	err = f.Close() // before SQLite opens the file: a later close of this descriptor would drop SQLite's locks
 	if err == nil {
 		err = copyPages(ctx, path, source, to, progress)
 	}
@@ -46,8 +46,8 @@ func duplicate(ctx context.Context, path, source, to string, progress func(done,
 	return s, err
 }
 
-// copyPages keeps one snapshot until the end, because otherwise every commit would make the copy
-// begin again.
+// copyPages copies the database from one snapshot, which it keeps until the end. Without the
+// snapshot, every commit of another connection would make the copy begin again.
 func copyPages(ctx context.Context, path, source, to string, progress func(done, total int)) (err error) {
 	c, err := connectTo(ctx, source)
 	if err != nil {
@@ -75,7 +75,7 @@ func copyPages(ctx context.Context, path, source, to string, progress func(done,
 		return err
 	}
 	if err := step(ctx, b, progress); err != nil {
-		_ = b.Finish() // returns the error that step has returned
+		_ = b.Finish() // step has already returned the error of the copy
 		return err
 	}
 	made, err := b.Commit()
@@ -87,7 +87,7 @@ func copyPages(ctx context.Context, path, source, to string, progress func(done,
 	return firstOf(d.query(ctx, "PRAGMA journal_mode = DELETE", ignore), d.close())
 }
 
-// step copies a few pages at a time, so that it can stop.
+// step copies a few pages at a time, so that a cancelled context can stop the copy.
 func step(ctx context.Context, b *sqlite.Backup, progress func(done, total int)) error {
 	for more := true; more; {
 		if err := context.Cause(ctx); err != nil {

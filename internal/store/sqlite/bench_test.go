@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// load is a client, a worker and an engine in one, without goroutines.
+// load does the work of a client, a worker and an engine in one goroutine.
 type load struct {
 	b       *testing.B
 	store   *sqlite.Store
@@ -105,8 +105,8 @@ func (l *load) settles(won []machine.Claimed) []machine.Command {
 	return commands
 }
 
-// BenchmarkSingleCommit measures a single INSERT with its own fsync: the best that a store without
-// batches could do, and a measure of this disk.
+// BenchmarkSingleCommit measures a single INSERT with its own fsync. This is the best speed of a
+// store without batches on this disk, with which to compare the other results.
 func BenchmarkSingleCommit(b *testing.B) {
 	db, err := sql.Open("sqlite", filepath.Join(b.TempDir(), "single.db")+"?_journal_mode=WAL&_synchronous=FULL")
 	if err != nil {
@@ -149,8 +149,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 }
 
 // BenchmarkNoopExecutions runs executions that do nothing, from submission to settlement. Each
-// commit submits n executions, claims n executions, and settles those that the commit before has
-// claimed.
+// commit submits n executions, claims n executions, and settles the executions that the previous
+// commit has claimed.
 func BenchmarkNoopExecutions(b *testing.B) {
 	for _, batch := range []int{1, 64, 500} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {

@@ -49,7 +49,8 @@ func (c *cache) forget(ids []belay.ExecutionID) {
 func (c *cache) drop() { c.young, c.old = nil, nil }
 
 // dropIfStale empties the cache if another connection has written to the database since the last
-// transaction. This transaction has begun, so no other connection can write from now on.
+// transaction. The present transaction has begun already, so no other connection can write until it
+// ends.
 func (c *cache) dropIfStale(t *tx) error {
 	return t.query(t.ctx, "PRAGMA data_version", func(r columns) error {
 		if v := r.int(0); v != c.version {

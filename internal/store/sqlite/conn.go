@@ -130,12 +130,12 @@ func (c *conn) query(ctx context.Context, text string, row func(columns) error) 
 // statements, which can all stay prepared.
 var lists = [...]int{1, 4, 16, 64, 256}
 
-// some runs a query whose text ends with IN, for all ids.
+// some runs a query whose text ends with IN for all ids, in lists of limited length.
 func some[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID, row func(columns) error) error {
 	return inLists(c, ids, func(list string) error { return c.query(ctx, text+list, row) })
 }
 
-// each runs a statement whose text ends with IN, for all ids.
+// each runs a statement whose text ends with IN for all ids, in lists of limited length.
 func each[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID) error {
 	return inLists(c, ids, func(list string) error {
 		_, err := c.exec(ctx, text+list)

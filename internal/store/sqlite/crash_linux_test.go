@@ -67,7 +67,7 @@ func TestAKillLosesNoAcknowledgedCommit(t *testing.T) {
 	for round := range 3 {
 		cmd, lines := child(t, "TestChildWrites", path)
 		if round > 0 {
-			last = 0 // the child submits the same executions again, which changes nothing
+			last = 0 // the new child submits the same executions again, which changes nothing
 		}
 		for lines.Scan() {
 			if _, err := fmt.Sscanf(lines.Text(), "done %d", &last); err == nil && last == uint64(20+50*round) {
@@ -76,7 +76,7 @@ func TestAKillLosesNoAcknowledgedCommit(t *testing.T) {
 				}
 			}
 		}
-		_ = cmd.Wait() // the error of the kill
+		_ = cmd.Wait() // Wait returns an error because the child was killed
 		s := mustOpen(t, path, sqlite.Options{})
 		for n := uint64(1); n <= last; n++ {
 			rec, err := s.Read(t.Context(), store.Read{Execution: numbered(n), Spec: true})
@@ -93,8 +93,8 @@ func TestAKillLosesNoAcknowledgedCommit(t *testing.T) {
 	}
 }
 
-// TestChildWritesUpToALimit writes until the disk fails, here by a limit on the size of files, and
-// prints what was acknowledged.
+// TestChildWritesUpToALimit writes until a write fails, and prints the number of each acknowledged
+// commit. A limit on the size of files makes the write fail.
 func TestChildWritesUpToALimit(t *testing.T) {
 	path := os.Getenv(childPath)
 	if path == "" {

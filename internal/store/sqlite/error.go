@@ -70,7 +70,7 @@ func breaks(err error) bool {
 		switch driver.Code() {
 		case sqlite3.SQLITE_IOERR_NOMEM, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP,
 			sqlite3.SQLITE_IOERR_SHMOPEN:
-			return false // an error of shared memory, which contains no lasting data
+			return false // shared memory has no data that must survive
 		}
 		return true
 	}

@@ -11,7 +11,8 @@ import (
 // 0.
 const needed table.Mask = 1<<table.State | 1<<table.Lane | 1<<table.Seq | 1<<table.Generation | 1<<table.InputGen
 
-// everything is every column that changes.
+// everything contains all columns of an execution that change, except RunSeq, which this store does
+// not have.
 const everything table.Mask = (1<<table.HotCount - 1) &^ (1 << table.RunSeq)
 
 // selectExecutions is the beginning of a query, to which a caller adds a condition. In this store a

@@ -36,7 +36,7 @@ ON CONFLICT DO UPDATE SET held = excluded.held`
 	selectNextObject = "SELECT min(next_at) FROM objects WHERE next_at > ?"
 )
 
-// line reads the first executions that wait at a gate, from an index alone.
+// line reads the first executions that wait at a gate. It reads only an index, not the rows.
 func (t *tx) line(q machine.LineQuery) (machine.GateLine, error) {
 	line := machine.GateLine{Gate: q.Gate}
 	t.args.text(string(q.Gate)).int(int64(q.Limit))
@@ -102,7 +102,8 @@ func (t *tx) writePlaces(c *machine.Changes) error {
 	return nil
 }
 
-// objects finds the objects that the sweeper must check now, and the time of the next one.
+// objects finds the objects that the sweeper must check now, and the time of the next check of an
+// object.
 func (d *dueQuery) objects(due *store.Due) error {
 	d.args.int(d.now).int(d.limit)
 	err := d.query(d.ctx, selectDueObjects, func(r columns) error {
@@ -130,7 +131,8 @@ func (c *conn) countGate(ctx context.Context, id belay.GateID, members int) (cou
 	return count, err
 }
 
-// showGate reads a gate's object, counts, holders of places and line.
+// showGate reads a gate's object and counts, the executions that have a place in it, and its line
+// (the executions that wait at it).
 func (c *conn) showGate(ctx context.Context, q store.Query, f *store.Filling, limit int64) (err error) {
 	ref := machine.GateRef(q.Gate)
 	c.args.text(string(ref.Kind))

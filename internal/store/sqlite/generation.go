@@ -64,8 +64,9 @@ func (c *conn) once(ctx context.Context, text string) (int64, error) {
 	return n, err
 }
 
-// note writes the number of a commit to the file. If the write fails, the next commit repeats it:
-// the commit itself is safe, and only the detection of a later loss depends on the file.
+// note writes the number of a commit to the file. If the write fails, the next commit writes its
+// number instead. The commit itself does not depend on the file: only the detection of a lost log
+// does.
 func (g *generation) note(n int64) {
 	if n == 0 {
 		return
@@ -92,7 +93,7 @@ func (g *generation) write(n int64) error {
 	return g.file.Sync()
 }
 
-// close removes the file if the closed database needs no log.
+// close removes the file if the closed database has no content left in its log.
 func (g *generation) close() error {
 	if g.file == nil {
 		return nil

@@ -74,7 +74,7 @@ func TestADatabaseWithoutItsLogIsRefused(t *testing.T) {
 		if err := batch(t, s, belay.ExecutionID{1}); err != nil {
 			t.Fatal(err)
 		}
-		if moved { // the first commit is in the database; the second one is only in the log
+		if moved { // the first commit is in the database, and the second commit only in the log
 			s.move(t.Context())
 			if err := batch(t, s, belay.ExecutionID{2}); err != nil {
 				t.Fatal(err)

@@ -57,8 +57,8 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 	return rows, nil
 }
 
-// ready finds the due executions of a lane (a group that the same workers may claim), from the
-// index alone.
+// ready finds the due executions of a lane (a group that the same workers may claim). It reads only
+// an index, not the rows.
 func (t *tx) ready(q machine.ReadyQuery) (machine.ReadyLane, error) {
 	var lane machine.ReadyLane
 	t.args.int(int64(q.Lane)).int(int64(q.Limit))

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// log keeps the write-ahead log short. SQLite would also shorten the log, but in the middle of a
-// commit and without reporting a failure.
+// log keeps the write-ahead log short. SQLite could do this by itself, but it would do so in the
+// middle of a commit and would not report a failure.
 type log struct {
 	limit   int64 // maximum number of pages
-	commits int   // since the size of the log was last read
+	commits int   // number of commits since the store last read the size of the log
 	mover   *conn
 	moving  sync.WaitGroup
 	busy    atomic.Bool // the mover is working

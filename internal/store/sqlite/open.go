@@ -27,7 +27,7 @@ type Options struct {
 	// if Clock is set, the differences of its times.
 	Clock  func() time.Time
 	Steady func() time.Duration
-	// Server is the id of the row that has the times at which this server last wrote.
+	// Server identifies this server in the row with the times of its commits.
 	Server [16]byte
 	// ReadOnly makes a store that only reads, for example while an engine in another process uses
 	// the database. It writes nothing and runs no migration.
@@ -198,7 +198,7 @@ func (s *Store) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	n := recorded(s.path) // before the database is read, because an engine writes the database before the file
+	n := recorded(s.path) // before the database is read, because an engine raises the number in the database before that in the file
 	return s.read(ctx, func(ctx context.Context, c *conn) error {
 		if err := checkLibrary(ctx, c); err != nil {
 			return err
@@ -289,7 +289,7 @@ func (s *Store) Close() error {
 	if intact {
 		all = append(all, s.gen.close())
 	}
-	<-s.writing // the next waiting call gets the lock, and is refused
+	<-s.writing // the next call that waits for this lock gets it, and is refused because the store is closed
 	for range cap(s.readers) {
 		s.readers <- nil
 	}

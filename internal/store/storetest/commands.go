@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// command draws a command that is likely to be accepted but may be refused. A tenth of the
-// commands are repetitions of earlier ones.
+// command draws a command that is likely to be accepted but may be refused. A tenth of the commands
+// repeat an earlier command.
 func (w *walker) command() machine.Command {
 	w.seed()
 	switch {
@@ -428,7 +428,7 @@ func (w *walker) seed() {
 // number chooses a number between least and most, both included.
 func (w *walker) number(least, most int) int { return least + w.rand.IntN(most-least+1) }
 
-// chance is true once in n times.
+// chance returns true with a probability of one in n.
 func (w *walker) chance(n int) bool { return w.rand.IntN(n) == 0 }
 
 func one[T any](w *walker, from ...T) T { return from[w.rand.IntN(len(from))] }

@@ -170,7 +170,7 @@ var dueCases = []testCase{
 		}
 		e.same("when all are cancelled", []belay.ExecutionID(nil), e.due(10).Children)
 		e.child(cancelled, "lives on too", policy(belay.Policy{Abandon: true}))
-		parted := e.due(10).Parted // parents whose open children must not be cancelled
+		parted := e.due(10).Parted // their open children must not be cancelled
 		e.same("without such children", []belay.ExecutionID{ended.Execution, cancelled.Execution}, parents(parted))
 		e.same("the first of them", parted[:1], e.due(1).Parted)
 		for i := range parted {
@@ -268,7 +268,7 @@ var dueCases = []testCase{
 		e.submit(func(s *belay.Submission) { s.DueAt = e.now().Time().Add(time.Hour) })
 		e.submit()
 		e.ok(&machine.End{Worker: e.open()})
-		e.lock(e.submit(func(s *belay.Submission) { s.External = true })) // a lock is no worker
+		e.lock(e.submit(func(s *belay.Submission) { s.External = true })) // the owner of a lock does not count as a worker
 		e.ok(&machine.Cordon{Cordon: belay.Cordon{Worker: e.open()}})
 		got, err := e.store.Tally(e.Context())
 		if err != nil {

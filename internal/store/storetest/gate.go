@@ -14,9 +14,9 @@ func limited(name string, n int) func(*belay.Submission) {
 	return func(s *belay.Submission) { s.Concurrency = &belay.Concurrency{Name: name, Max: n} }
 }
 
-// parked runs an execution that has the only place of the limit "x", and submits one more execution
-// under this limit for each element of with; these wait for the place. parked returns the lease of
-// the first execution and the ids of those that wait.
+// parked runs an execution that has the only place of the limit "x". For each element of with it
+// submits another execution under this limit, which waits for the place. It returns the lease of
+// the first execution and the ids of the executions that wait.
 func (e *env) parked(worker belay.WorkerID, with ...func(*belay.Submission)) (belay.Lease, []belay.ExecutionID) {
 	e.Helper()
 	holder := e.run(worker, 1, limited("x", 1))
@@ -127,7 +127,7 @@ var gateCases = []testCase{
 	{"the cancels that a submission orders under its limit survive a crash", func(e *env) {
 		worker := e.open()
 		running, waits := e.run(worker, 1, limited("x", 2)), e.submit(limited("x", 2))
-		for range 2 { // the server dies before it sends the cancels that follow
+		for range 2 { // the server crashes before it sends the follow-up commands, which cancel the replaced executions
 			e.submit(limited("x", 2), func(s *belay.Submission) { s.Concurrency.WhenFull = belay.ReplaceWhenFull })
 		}
 		if d := e.due(0); len(d.Objects) > 0 {

@@ -33,7 +33,7 @@ func (e *env) gateNames() (names []string) {
 	return names
 }
 
-// idle rewrites the row of a gate as if nothing had been set and nothing had happened for long.
+// idle rewrites the row of a gate to the state of an unused gate that has not changed for long.
 func (e *env) idle(id belay.GateID) {
 	e.Helper()
 	o := e.query(store.Query{Of: store.OneGate, Gate: id}).Gate.Object
@@ -62,7 +62,7 @@ var idleCases = []testCase{
 		if n := len(e.query(store.Query{Of: store.Objects, Kind: "other"}).Objects); n != 1 {
 			e.Errorf("%d objects of another kind are left", n)
 		}
-		e.run(e.open(), 1, limited("used", 3)) // the gate begins anew
+		e.run(e.open(), 1, limited("used", 3)) // the deleted gate is made again, with new terms
 		used := e.query(store.Query{Of: store.OneGate, Gate: "limit:used"}).Gate.Object
 		if g, err := machine.ReadGate(used); err != nil || g.Limit.Named != 3 {
 			e.Errorf("the new gate is %+v, %v", g, err)

@@ -26,7 +26,7 @@ type ownerWrite struct {
 
 func newJudge() *judge { return &judge{} }
 
-// note remembers an accepted write.
+// note remembers an accepted write of an owner until the next check.
 func (j *judge) note(c machine.Command, r machine.Reply) {
 	if r.Err != nil || r.Replayed {
 		return

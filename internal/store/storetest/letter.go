@@ -10,7 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// givenUp submits an execution and gives it up, and returns the reference of its dead letter.
+// givenUp submits an execution, makes it fail by an operator's order (quarantine), and returns the
+// reference of its dead letter.
 func (e *env) givenUp(reason string) machine.LetterRef {
 	e.Helper()
 	id := e.submit()

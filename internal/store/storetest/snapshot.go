@@ -32,7 +32,7 @@ type snapshot struct {
 	Rows    *machine.Rows // the rows of a need that names everything
 }
 
-// asked names the rows that a snapshot must read by their names, because they are in no list.
+// asked names the rows that a snapshot must read one by one, because no list contains them.
 type asked struct {
 	chunks []machine.ChunkRef
 	keys   []machine.Key

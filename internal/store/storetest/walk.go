@@ -26,9 +26,9 @@ const (
 	walkShort = 2 * time.Second
 )
 
-// walk sends commands to the memory store and to the store under test, and compares every reply
-// and all rows after each step: first on the tour, on which every command is accepted, then at
-// random.
+// walk sends commands to the memory store and to the store under test, and compares every reply and
+// all rows after each step. It begins with the tour, a fixed sequence in which every command is
+// accepted, and continues with random commands.
 func walk(t *testing.T, open Open) {
 	seen := make(map[string]int)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -174,7 +174,7 @@ var writeCases = []testCase{
 		long := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(time.Minute) })
 		before := e.sessions()
 		given := *before[own]
-		given.ExpiresAt = 12345 // already extended by the rules; the store must keep this value
+		given.ExpiresAt = 12345 // the rules have extended this session already; the store must keep the new value
 		e.mustWrite(&machine.Changes{Grace: 2 * time.Second, Workers: []*machine.Worker{&given}})
 		after := e.sessions()
 		for id, want := range map[belay.WorkerID]machine.Time{

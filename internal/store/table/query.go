@@ -9,7 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Beside lists the tables whose rows are deleted together with their execution.
+// Beside lists the tables whose rows a store deletes together with the execution to which they
+// belong.
 var Beside = [...]string{
 	"specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "blobs", "blob_sums", "places",
 }

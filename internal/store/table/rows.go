@@ -167,8 +167,9 @@ var (
 	}}
 
 	// Workers has two columns that are written with the others but read separately: the spec, which
-	// is parsed once for all rows with an equal spec, and the TTL of the spec. The column end_reason
-	// also says why a session that has not ended claims nothing.
+	// is parsed once for all rows with an equal spec, and the TTL, which is also in the spec. While
+	// a session has not ended, the column end_reason says why it claims nothing, if it is cordoned
+	// or unhealthy.
 	Workers = &Table[machine.Worker]{"workers", []Column[machine.Worker]{
 		id("id", Kept, func(x *machine.Worker) []byte { return x.ID[:] }),
 		integer("state", Int2, Kept, func(x *machine.Worker) *belay.WorkerState { return &x.State }),
