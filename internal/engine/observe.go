@@ -50,7 +50,7 @@ type FinishedOne struct {
 // recorder.
 type recorder struct {
 	report func(*Observation)
-	due    []machine.Time // for each execution, since when workers could claim it before the batch was decided; 0 for never
+	due    []machine.Time // for each execution, since when workers could claim it; 0 for never
 	seen   Observation
 }
 

@@ -18,7 +18,7 @@ type session struct {
 	draining  bool    // the session may claim nothing
 	noClaims  bool    // the session is cordoned or unhealthy, or was when last seen: each new claim checks it again
 	waiting   *claim
-	running   int          // number of the worker's runs, as far as this server knows; only the order of waiting claims depends on it
+	running   int          // number of the worker's runs, as far as this server knows
 	won       int          // number of executions that the session's last claim won
 	turn      string       // queue of the last execution that the session won
 	used      machine.Time // when a call last used the session

@@ -87,7 +87,7 @@ type gate struct {
 	err     error
 
 	dirty  bool // the body changed
-	terms  bool // an execution has set the limit or rate in memory only; it is stored once an execution waits or has a place
+	terms  bool // an execution has set the limit or rate; it is stored once an execution waits or has a place
 	looked bool // lineAt is set
 	lineAt Time // when an Admit for the executions in line is due, 0 for never
 }

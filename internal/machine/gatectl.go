@@ -191,7 +191,7 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 		set := Pace{c.Max, c.Per}
 		r.Set, r.SetBy = &set, c.setBy(r.SetBy, r.Set != nil && *r.Set == set, w.Now)
 		if g.Rate = &r; c.Action == belay.GateUnsetRate {
-			if r.Set, r.SetBy = nil, nil; unused && r.Full <= w.Now { // a gate that forgot its rate would give out the taken tokens again at once
+			if r.Set, r.SetBy = nil, nil; unused && r.Full <= w.Now { // else its taken tokens would be there again
 				r.Named = nil
 			}
 		}

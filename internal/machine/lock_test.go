@@ -28,7 +28,7 @@ func TestARefusedLockNamesTheOwner(t *testing.T) {
 		h.ExpiresIn != 10*time.Second || err.RetryAfter != h.ExpiresIn {
 		t.Errorf("%+v, owned by %+v", err, h)
 	}
-	s.stall(time.Minute) // no owner could renew its lock while no server could write, so the lock is extended by the gap
+	s.stall(time.Minute) // no owner could renew its lock while no server wrote, so the lock is extended by the gap
 	_, r := s.batch(s.lock(belay.WorkerID(s.id()), l.Execution))
 	if !errors.As(r[0].Err, &err) || err.Holder == nil {
 		t.Fatalf("after a stall: %v", r[0].Err)

@@ -329,7 +329,7 @@ type Worker struct {
 	// of a [condition]; it is empty if there are none.
 	Why        string
 	ClaimNo    int64 // the last claim that won an execution
-	ClaimFloor int64 // claims up to this number are over: the worker has their replies, or ignores replies that still arrive
+	ClaimFloor int64 // claims up to this number are over: their replies arrived, or the worker ignores them
 	New        bool
 }
 

@@ -52,7 +52,7 @@ func (c *Settle) Need(n *Need) {
 	}
 	if f := c.Failure; f != nil && f.Target != "" {
 		n.Counts = append(n.Counts, belay.Gate(belay.GateTarget, f.Target))
-		n.Specs = append(n.Specs, c.Lease.Execution) // the spec has the priority, which decides the position among the executions that wait for the target
+		n.Specs = append(n.Specs, c.Lease.Execution) // for its priority among those that wait for the target
 	}
 	if c.Repeat {
 		n.Runs = append(n.Runs, c.Lease.Run())

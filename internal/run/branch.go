@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Branch is a part of a run that executes concurrently: the workflow function itself, or a function
-// that Go has started.
+// Branch is a part of a run that executes concurrently with other parts: the workflow function
+// itself, or a function that the function Go of this package has started.
 type Branch struct {
 	r      *Run
 	prefix string // the prefix of the names of all steps and waits in the branch
@@ -19,8 +19,8 @@ type Branch struct {
 	err     error
 }
 
-// Go starts a branch under a name. The names of the branch's own steps and waits get that name as a
-// prefix.
+// Go starts a branch under a name. This name is a prefix of the names of all steps and waits in the
+// branch.
 func Go(ctx context.Context, name, key string, fn func(ctx context.Context) error) (*Branch, error) {
 	c, full, err := within(ctx, "branch", name, key)
 	if err != nil {

@@ -93,7 +93,7 @@ func (r *Run) earlier(ctx context.Context, key string, now belay.ExecutionID) (b
 		if err != nil && belay.CodeOf(err) != belay.CodeNotFound {
 			return belay.ExecutionID{}, err
 		}
-		r.mu.Lock() // this signal cannot end any wait any more
+		r.mu.Lock() // no wait can use this signal: the child failed or was deleted
 		r.signals.takeLocked(func(x *belay.Signal) bool { return x.Child == id })
 		r.mu.Unlock()
 	}

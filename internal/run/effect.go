@@ -19,8 +19,8 @@ type tries struct {
 	internal int
 }
 
-// calls returns the context and the counter for a call that the run itself repeats. The context
-// tells package client not to repeat the call too.
+// calls returns the context and the counter for a call that the run itself repeats. With this
+// context package client tries the call only once.
 func (r *Run) calls(ctx context.Context) (context.Context, tries) {
 	return retry.Once(ctx), tries{delays: retry.NewDelays(r.s.IDs)}
 }

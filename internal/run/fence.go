@@ -55,8 +55,9 @@ func NewFence(now func() time.Duration, alarm func(fire func()) Alarm, sent, ttl
 // at different speeds.
 func closing(sent, ttl time.Duration) time.Duration { return sent + ttl - ttl/3 }
 
-// Enter returns true when an effect may happen: at once while the fence is open, else when the
-// fence opens again. It returns false if done is closed before the fence opens.
+// Enter waits until an effect may happen, and then returns true: at once while the fence is open,
+// and otherwise when the fence opens again. It returns false if done is closed before the fence
+// opens.
 func (f *Fence) Enter(done <-chan struct{}) bool {
 	for int64(f.now()) >= f.deadline.Load() {
 		thawed := f.freeze()

@@ -30,8 +30,8 @@ func (f *fixture) sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// moment is how long the simulated machine runs after a sleep before the test checks which
-// functions the alarms have called.
+// moment is how long the simulated machine runs after a sleep. In this time its timers fire, and
+// call the functions that a test then checks.
 const moment = 500 * time.Millisecond
 
 const (
@@ -136,7 +136,7 @@ func TestRenewOpensTheFence(t *testing.T) {
 	fence(t, func(t *testing.T, f *fixture) {
 		time.Sleep(30 * time.Second)
 		ok := f.enter(nil)
-		f.Renew(f.now()-12*time.Second, ttl) // this heartbeat was sent so long ago that its time is over
+		f.Renew(f.now()-12*time.Second, ttl) // too old: the session's time after this heartbeat is over already
 		synctest.Wait()
 		if entered(ok) {
 			t.Error("opened by a heartbeat sent before the fence")

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// entry is the state of a name: the checkpoint under that name, and whether this run has used the
-// name.
+// entry is the state of the name of a step or wait: the checkpoint that an earlier run saved under
+// that name, and whether this run has used the name.
 type entry struct {
 	// kind is the kind of the checkpoint that an earlier run saved under the name; 0 if no run
 	// saved a checkpoint.

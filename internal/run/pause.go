@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// record is the data of a wait's checkpoint. A wait with a timeout first saves its duration; the
-// age of that checkpoint, by the store's clock, shows how much of the duration has passed. The last
-// checkpoint of a wait has the wait's result.
+// record is the data of a wait's checkpoints. A wait with a timeout first saves its duration; the
+// age of that checkpoint, by the store's clock, shows how much of the duration has passed. A wait's
+// last checkpoint contains its result.
 type record struct {
 	Sleep   belay.Duration `json:"sleep,omitempty"`
 	Timeout belay.Duration `json:"timeout,omitempty"`
@@ -83,7 +83,7 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 		if err := r.saveWait(full, record{Sleep: belay.Duration(d)}, 0); err != nil {
 			return err
 		}
-		until = time.Now().Add(d) // not too early, because the checkpoint was saved before this moment
+		until = time.Now().Add(d) // not too early, because the store saved the checkpoint before this moment
 	}
 	if !time.Now().Before(until) {
 		return nil

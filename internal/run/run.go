@@ -114,7 +114,7 @@ func (r *Run) restore(saved []belay.Checkpoint) {
 	if r.names == nil {
 		r.names = make(map[string]entry, len(saved))
 	}
-	late := time.Since(r.began) // the store measured the ages of the checkpoints before began
+	late := time.Since(r.began) // names has the ages at the time began, so the time since then is subtracted
 	for _, c := range saved {
 		if c.Kind == belay.KindState {
 			r.state = c.Data
@@ -203,8 +203,8 @@ func (r *Run) Lost() bool {
 	return r.lost != nil
 }
 
-// Over reports whether the workflow function and all its branches have returned, or were never
-// called.
+// Over reports whether the run has only its settlement left: the workflow function and all its
+// branches have returned, or were never called.
 func (r *Run) Over() bool { return r.over.Load() }
 
 // Cancel ends the context of the workflow function because the execution was cancelled. The

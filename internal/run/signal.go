@@ -24,7 +24,7 @@ func (s *signals) start(a belay.Assignment) {
 	}
 }
 
-// add appends signals, which must be newer than the signals in the list.
+// add appends signals. They must be newer than all signals that were read before.
 func (s *signals) add(more []belay.Signal) {
 	if len(more) > 0 {
 		s.list = append(slices.Clip(s.list), more...)
@@ -109,7 +109,7 @@ func (r *Run) readLocked() (some bool, err error) {
 		}
 	}
 	if s.announced == announced && len(fresh) == 0 {
-		s.announced = s.seen // signals that were announced but are not in the store were consumed by this run
+		s.announced = s.seen // the announced signals are not in the store any more, so this run has consumed them
 	}
 	r.wakeReaderLocked()
 	return len(fresh) > 0, nil
@@ -134,7 +134,7 @@ func (r *Run) wakeReaderLocked() {
 func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.wakeReaderLocked() // this branch may have been woken to read; when it leaves, another branch must read
+	defer r.wakeReaderLocked() // this branch may have been woken to read signals; if it leaves instead, another branch must read them
 	s := &r.signals
 	looked := false
 	for {

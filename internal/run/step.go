@@ -102,8 +102,8 @@ func (r *Run) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// busy adds n to the number of steps that are being executed. A run that executes a step does not
-// count as waiting.
+// busy adds n to the number of steps that are being executed; n may be negative. While a step is
+// being executed, the run does not suspend.
 func (r *Run) busy(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// circuit is the reason for which the run ends before a call of a target: the target's circuit
-// breaker has refused the call.
+// circuit is the reason for which the run ends before a step calls a target: the circuit breaker of
+// the target has refused the call.
 type circuit struct {
 	target string
 	answer belay.TargetAnswer
@@ -77,7 +77,8 @@ func (r *Run) reportTarget(c belay.TargetCall, repeat bool) {
 	}
 }
 
-// meet makes the run give its execution back because of an open circuit breaker.
+// meet makes the run give its execution back, because the circuit breaker of a target has refused a
+// call.
 func (r *Run) meet(c *circuit) {
 	r.mu.Lock()
 	if r.circuit == nil {
@@ -87,7 +88,7 @@ func (r *Run) meet(c *circuit) {
 	r.Ask(belay.OutcomeFailed)
 }
 
-// settle sets how the run ends.
+// settle sets the outcome and the failure of a run that an open circuit breaker has ended.
 func (c *circuit) settle(s *belay.Settlement) {
 	s.Outcome, s.RetryAfter = belay.OutcomeFailed, c.answer.RetryAfter
 	s.Failure = &belay.Failure{

@@ -114,8 +114,9 @@ func (s *waits) next() time.Time {
 	return next
 }
 
-// suspendAt returns the time at which a run whose branches all wait should suspend; until then the
-// run keeps its slot in the worker. If the first wait ends soon, this is the end of that wait.
+// suspendAt returns the time at which a run whose branches all wait should suspend. Until then the
+// run keeps its slot in the worker. If the earliest timeout next ends a wait soon, suspendAt
+// returns next, so that the run continues and does not suspend.
 func (r *Run) suspendAt(now, next time.Time) time.Time {
 	s := &r.waits
 	if s.idleSince.IsZero() {
@@ -134,8 +135,8 @@ func (r *Run) suspendAt(now, next time.Time) time.Time {
 	return s.idleSince.Add(linger)
 }
 
-// laterThan returns next, or a time just after now if next has passed. A run must not suspend when the
-// timeout of a wait has already passed: the timer fires at once and wakes the wait.
+// laterThan returns next, or a time just after now if next has passed. If the timeout of a wait has
+// already passed, the run must not suspend: its timer fires at once and wakes the wait.
 func laterThan(now, next time.Time) time.Time {
 	if next.After(now) {
 		return next

@@ -156,7 +156,7 @@ func TestSearchesOfPruneEndTogether(t *testing.T) {
 					return o.Name <= g.After()
 				})
 			}
-			g.Pick(rest(), 1, 1, 1) // moves the search for gates, so that it does not begin at the same time as the search for executions
+			g.Pick(rest(), 1, 1, 1) // so that the two searches do not begin at the same time
 			calls := 0
 			for more := true; more; calls++ {
 				if calls > 100 {

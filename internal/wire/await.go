@@ -2,7 +2,7 @@ package wire
 
 import "github.com/belaydev/belay"
 
-// MaxAwait is the most executions that one Await names.
+// MaxAwait is the largest number of executions that one Await may name.
 const MaxAwait = 1000
 
 // Await requests the ends of several executions.
@@ -17,8 +17,8 @@ const (
 	EventEnded = "ended"
 	// EventRefused carries a Refused: an execution that cannot be awaited.
 	EventRefused = "refused"
-	// EventOver says that no more events will come: every execution has had its event, or the wait
-	// is over.
+	// EventOver says that no more events will come: an event was sent for every execution, or the
+	// time of the wait is over.
 	EventOver = "over"
 )
 

@@ -12,12 +12,12 @@ import (
 const MaxWait = 60 * time.Second
 
 const (
-	// MaxBatch is the most operations of one Batch.
+	// MaxBatch is the largest number of operations in one Batch.
 	MaxBatch = 1000
-	// MaxBatchBody is the most bytes of a Batch.
+	// MaxBatchBody is the largest size of a Batch in bytes.
 	MaxBatchBody = 16 << 20
-	// MaxBody is the most bytes of any other request: a payload of belay.MaxPayload bytes and the
-	// fields around it.
+	// MaxBody is the largest size of any other request in bytes: a payload of belay.MaxPayload
+	// bytes and the fields around it.
 	MaxBody = belay.MaxPayload + 64<<10
 )
 
@@ -57,8 +57,8 @@ type Result struct {
 	Error     *Problem         `json:"error,omitempty"`
 }
 
-// Check refuses a batch with too many operations, and an operation that is not exactly one of the
-// fields of Op.
+// Check refuses a batch with too many operations, and an operation in which not exactly one of the
+// fields of Op is set.
 func (b *Batch) Check() error {
 	if len(b.Ops) > MaxBatch {
 		return tooMany("operations", len(b.Ops), MaxBatch)

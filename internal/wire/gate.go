@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// By is the part that the bodies of all changes of gates share. The header Idempotency-Key has the
-// operation id.
+// By has the fields that the bodies of all changes of gates share. The header Idempotency-Key has
+// the operation id.
 type By struct {
 	Reason string `json:"reason,omitempty" maxLength:"200" doc:"The reason, which the audit keeps."`
 	Actor  string `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
@@ -36,7 +36,8 @@ type GateRate struct {
 	PerMS int64 `json:"per_ms,omitempty" minimum:"0" doc:"per in milliseconds."`
 }
 
-// Time is the time of the rate. CodeInvalid if it is given twice and differs.
+// Time returns the time in which the rate lets Max runs start. The error is CodeInvalid if the text
+// and the milliseconds of the time differ.
 func (w *GateRate) Time() (belay.Duration, error) {
 	per := w.Per
 	err := eachDuration(millis{"per", &per, w.PerMS})
@@ -59,8 +60,8 @@ func RateOf(r *belay.Rate) *Rate {
 	return &Rate{Name: r.Name, Max: r.Max, Per: r.Per}
 }
 
-// gates are the gates that the submission names. CodeInvalid if the time of the rate is given twice and
-// differs.
+// gates returns the gates that the submission names. The error is CodeInvalid if the text and the
+// milliseconds of the rate's time differ.
 func (w *Submit) gates() (belay.Gates, error) {
 	g := belay.Gates{Concurrency: w.Concurrency, Target: w.Target}
 	if w.Rate == nil {
@@ -76,25 +77,28 @@ type GateBreaker struct {
 	By
 }
 
-// BreakerState is the state that an operator gives to a circuit breaker.
+// BreakerState is a state that an operator can set for a circuit breaker.
 type BreakerState string
 
-// The states that an operator gives to a circuit breaker.
+// The states that an operator can set for a circuit breaker.
 const (
 	BreakerOpen      BreakerState = "open"
 	BreakerClosed    BreakerState = "closed"
 	BreakerAutomatic BreakerState = "automatic"
 )
 
-// breakerActions are the actions that give a circuit breaker its states.
+// breakerActions has, for each state of a circuit breaker, the action with which an operator sets
+// it.
 var breakerActions = map[BreakerState]belay.GateAction{
 	BreakerOpen: belay.GateForceOpen, BreakerClosed: belay.GateForceClosed, BreakerAutomatic: belay.GateAutomatic,
 }
 
-// Action is the action that gives a circuit breaker the state, empty for another word.
+// Action returns the action that sets a circuit breaker to the state; empty if the state is
+// unknown.
 func (s BreakerState) Action() belay.GateAction { return breakerActions[s] }
 
-// BreakerStateOf is the state that an action gives to a circuit breaker.
+// BreakerStateOf returns the state to which an action sets a circuit breaker; empty for another
+// action.
 func BreakerStateOf(a belay.GateAction) BreakerState {
 	for s, action := range breakerActions {
 		if action == a {
@@ -108,12 +112,13 @@ func BreakerStateOf(a belay.GateAction) BreakerState {
 type CircuitBreaker struct {
 	Target string `json:"target"`
 	belay.Breaker
-	// Paused is the pause of the target, which shuts it whatever the state of its breaker is.
+	// Paused is the operator's pause of the target. While it lasts, no call passes, whatever State
+	// is.
 	Paused *belay.GatePaused `json:"paused,omitempty" doc:"A pause by an operator, which shuts the target whatever the state of its circuit breaker is."`
 }
 
-// CircuitBreakerOf is the circuit breaker of a target's gate. A target without failures has a closed
-// one.
+// CircuitBreakerOf returns the circuit breaker of a target's gate. If the gate stores no circuit
+// breaker, because no call has failed, the result is a closed circuit breaker.
 func CircuitBreakerOf(g *belay.GateInfo) CircuitBreaker {
 	b := CircuitBreaker{Target: g.Name, Breaker: belay.Breaker{State: "closed"}, Paused: g.Pause}
 	if g.Breaker != nil {
@@ -128,7 +133,7 @@ type CircuitBreakers struct {
 	Next            string           `json:"next,omitempty" doc:"The cursor at which the list goes on, if this was not all of it."`
 }
 
-// TargetCall is the beginning or the end of a call that a run makes to a target.
+// TargetCall asks whether a step of a run may call a target, or reports how the call ended.
 type TargetCall struct {
 	Target  string `json:"target" minLength:"1" maxLength:"200" doc:"The external service, such as payments:charge."`
 	Step    string `json:"step,omitempty" maxLength:"200" doc:"Distinguishes calls that the run makes at the same time."`
@@ -144,7 +149,7 @@ func TargetCallOf(c belay.TargetCall) TargetCall {
 func (w *TargetCall) Call(l belay.Lease) belay.TargetCall {
 	c := belay.TargetCall{Lease: l, Target: w.Target, Step: w.Step}
 	if w.Outcome != "" {
-		_ = c.Outcome.UnmarshalText([]byte(w.Outcome)) // the document's schema allows three known words
+		_ = c.Outcome.UnmarshalText([]byte(w.Outcome)) // the schema of the OpenAPI document allows only known words
 	}
 	return c
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// LeaseID is the secret part of a lease as text, which proves ownership. It contains the id of the
-// session, so that the server need not search for the session. The lock id of an owner that is no
-// worker is a LeaseID too.
+// LeaseID is the secret part of a lease, which proves ownership, in the form of a text. It contains
+// the id of the session, so that the server need not search for the session. The lock id of an
+// owner that is not a worker is a LeaseID too.
 type LeaseID struct {
 	Worker belay.WorkerID
 	Secret belay.Secret
@@ -60,8 +60,8 @@ func (l Lease) Lease() belay.Lease {
 	return belay.Lease{Execution: l.Execution, Worker: l.ID.Worker, Token: l.Token, Secret: l.ID.Secret}
 }
 
-// Millis is a duration in whole milliseconds. A duration above zero is at least 1, because zero
-// often means no limit.
+// Millis converts a duration to whole milliseconds. A duration above zero becomes at least 1,
+// because zero often means no limit.
 func Millis(d time.Duration) int64 {
 	if d > 0 && d < time.Millisecond {
 		return 1
@@ -76,7 +76,8 @@ func Duration(ms int64) time.Duration {
 }
 
 // OpOf returns the operation id for the value of the header Idempotency-Key. If the value has the
-// form of an operation id, it is that id; any other text is hashed.
+// form of an operation id, OpOf decodes it. For an empty value the id is zero. For any other text
+// the id is a hash of the text.
 func OpOf(key string) belay.OpID {
 	var op belay.OpID
 	if key == "" || op.UnmarshalText([]byte(key)) == nil {

@@ -54,8 +54,9 @@ func (w *WorkerSpec) Spec() (belay.WorkerSpec, error) {
 	return s, err
 }
 
-// millis is a duration in a request: the field with this name gives it as text, and the field with
-// _ms after the name gives it in milliseconds. A field that is 0 was not given.
+// millis is a duration that a request may give in two fields: the field with this name has the
+// duration as text, and the field with _ms after the name has it in milliseconds. A field with the
+// value 0 counts as not given.
 type millis struct {
 	name string
 	text *belay.Duration

@@ -75,7 +75,7 @@ func (p *Problem) Error() *belay.Error {
 	return e
 }
 
-// RetryAfter is the value of the header Retry-After for a wait, in whole seconds, at least one.
+// RetryAfter converts a wait to the value of the header Retry-After: whole seconds, at least one.
 func RetryAfter(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }

@@ -57,7 +57,7 @@ type Fail struct {
 	CostTokens   int64           `json:"cost_tokens,omitempty" minimum:"0"`
 }
 
-// Suspend ends a run and lets its execution wait, for a time or for a signal or a child.
+// Suspend ends a run, and lets its execution wait for a time, a signal or the end of a child.
 type Suspend struct {
 	WaitMS     int64  `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait at most; 0 waits without a limit for a signal or a child."`
 	WaitText   string `json:"wait_text,omitempty" maxLength:"200" doc:"What the run waits for. A text that begins with signal or child is shown as the reason of the wait; otherwise the reason is timer or signal."`

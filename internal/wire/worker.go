@@ -47,7 +47,7 @@ type Assignment struct {
 	RemainingMS int64             `json:"remaining_ms,omitempty" doc:"The rest of the execution's own timeout; 0 means no limit."`
 }
 
-// Checkpoint is saved progress, in the form for the next owner.
+// Checkpoint is saved progress as the next owner of the execution receives it.
 type Checkpoint struct {
 	Seq   int64                `json:"seq"`
 	Kind  belay.CheckpointKind `json:"kind"`
@@ -164,7 +164,8 @@ func (w *Heartbeat) Heartbeat(id belay.WorkerID) belay.Heartbeat {
 	return belay.Heartbeat{Worker: id, Holds: held(w.Holds), ClaimSeen: w.ClaimSeen}
 }
 
-// HeartbeatReply says which of its runs the worker must end, give back or inform of signals.
+// HeartbeatReply lists the runs that the worker must end or give back, and the runs for which
+// signals were delivered.
 type HeartbeatReply struct {
 	ExpiresInMS int64        `json:"expires_in_ms" doc:"How long the lease lives, counted from the sending of the heartbeat."`
 	Revoked     []Held       `json:"revoked,omitempty" doc:"Runs in the heartbeat that the worker does not own: end them."`

@@ -75,7 +75,7 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 			t.soonest(x.OpenedAt) // the new session first needs a mark of life (a time that shows that a server runs)
 		}
 	}
-	if rows != nil && len(rows.Ready) > 0 { // other servers skipped these due executions, because this transaction had locked them
+	if rows != nil && len(rows.Ready) > 0 { // other servers skipped these executions, which were locked
 		for _, e := range rows.Executions {
 			if at := e.Ready(); at != 0 && at <= rows.Now {
 				t.ready(e)

@@ -46,7 +46,7 @@ type mode struct {
 	strict             map[belay.WorkerID]bool // sessions to lock exclusively
 	grace              bool                    // extend all sessions, under the advisory lock lockGrace
 
-	wait time.Duration // how long the attempt waits for rows that other transactions have locked; 0 means the usual time
+	wait time.Duration // for rows that other transactions have locked; 0 means the usual time
 }
 
 // Reasons to begin a transaction again in another mode.

@@ -97,7 +97,7 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 	}
 	for i, rows := range changed {
 		if len(rows) > 0 {
-			s := p.add(updates[i].text, nil) // need not count the changed rows: all of them exist, because they are locked
+			s := p.add(updates[i].text, nil) // need not count the changed rows, which are all locked
 			bindHot(s, updates[i].mask, rows)
 			bindColumn(s, &table.Executions.Columns[0], rows, row)
 		}

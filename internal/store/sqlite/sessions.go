@@ -45,7 +45,7 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
 		out = nil
 		row := func(r columns) error {
-			x, err := scanWorker(r, new(table.Parsed[belay.WorkerSpec])) // each row gets its own spec, because callers may keep and change it
+			x, err := scanWorker(r, new(table.Parsed[belay.WorkerSpec])) // a new spec, which callers may keep
 			if err == nil && len(out) < limit {
 				out = append(out, store.WorkerRow{Worker: x})
 			}

@@ -268,7 +268,7 @@ var dueCases = []testCase{
 		e.submit(func(s *belay.Submission) { s.DueAt = e.now().Time().Add(time.Hour) })
 		e.submit()
 		e.ok(&machine.End{Worker: e.open()})
-		e.lock(e.submit(func(s *belay.Submission) { s.External = true })) // the owner of a lock does not count as a worker
+		e.lock(e.submit(func(s *belay.Submission) { s.External = true })) // an owner of a lock is not a worker
 		e.ok(&machine.Cordon{Cordon: belay.Cordon{Worker: e.open()}})
 		got, err := e.store.Tally(e.Context())
 		if err != nil {

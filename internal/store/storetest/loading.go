@@ -43,7 +43,7 @@ var loadCases = []testCase{
 			Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 2}, {Lane: high, Limit: 9}, {Lane: lane.ID, Limit: 9}},
 		})
 		want := []machine.ReadyLane{
-			{Due: []belay.ExecutionID{second, third}}, // Next is 0, because the limit was reached before the first execution that is not due
+			{Due: []belay.ExecutionID{second, third}}, // no Next, because the limit was reached
 			{Due: []belay.ExecutionID{other}},
 			{Due: []belay.ExecutionID{second, third, first}, Next: e.row(late).DueAt},
 		}

@@ -195,7 +195,7 @@ func (w *walker) reopen(rt *rapid.T) {
 	if !ok || !w.chance(5) {
 		rt.Skip("not reopened")
 	}
-	if w.clock.Now().Before(w.latest) { // the clock must not go back: a time that it has shown is lost at a restart if no commit has written it
+	if w.clock.Now().Before(w.latest) { // a restart forgets a time that no commit has written
 		w.clock.Advance(w.latest.Sub(w.clock.Now()))
 	}
 	w.subject = r.Reopen(w.folder)
