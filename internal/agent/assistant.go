@@ -227,7 +227,8 @@ func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []
 	return argv, stdin, env
 }
 
-// permits reports whether an agent of a preset may use every tool. If not, it may only edit files.
+// permits reports whether an agent of a preset may use every tool. If permits returns false, the
+// agent may only edit files.
 func (s *Setup) permits(walled bool) bool {
 	switch s.Permissions {
 	case PermissionsAll:
@@ -264,8 +265,8 @@ type Assistant struct {
 	Limits process.Limits
 	Seal   bool
 	Walls
-	// Walled says that jobs on this machine cannot write outside their workspaces. Probe finds this
-	// out.
+	// Walled says that jobs on this machine cannot write outside their workspaces. Probe determines
+	// the value.
 	Walled bool
 	// PrepareTimeout has the same meaning as in Runner.
 	PrepareTimeout time.Duration

@@ -230,9 +230,9 @@ func (b *bench) write(stream process.Stream, p []byte) {
 	_, _ = b.log.Write(p) // Flush returns the error
 }
 
-// salvage stores the changes in the workspace as artifacts of the execution. Their names begin with
-// "step-" and the number of the step i or, if the worker gives the execution back to the queue,
-// with an unused name.
+// salvage stores the changes in the workspace as artifacts of the execution. The names of the
+// artifacts begin with "step-" and the number i of the step. If the worker gives the execution back
+// to the queue, they begin with an unused name instead.
 func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Changes {
 	if b.job.Repo == "" {
 		return nil

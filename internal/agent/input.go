@@ -12,9 +12,10 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// CheckInput returns an error if name names a built-in workflow and that workflow cannot run with
-// the input, or the input contains credentials. It does not check whether the repository is
-// allowed; [Setup.Admit] does. It accepts every input of other workflows.
+// CheckInput checks the input of a built-in workflow: it returns an error if the workflow cannot
+// run with the input, or if the input contains credentials. CheckInput does not check whether the
+// repository is allowed; [Setup.Admit] does. If name names another workflow, CheckInput accepts
+// every input.
 func CheckInput(name string, input json.RawMessage) error {
 	switch name {
 	case Workflow:
@@ -72,8 +73,8 @@ func checkStored(repo, ref string) error {
 }
 
 // decodeStrict decodes an input. It refuses unknown fields, and fields whose name differs in case,
-// because otherwise an input could have the fields repo and Repo, of which the first is checked and
-// the second is displayed.
+// because otherwise an input could have both the field repo and the field Repo: Belay would check
+// the first field, and a program of the user could display the second.
 func decodeStrict(input json.RawMessage, v any) error {
 	d := json.NewDecoder(bytes.NewReader(input))
 	d.DisallowUnknownFields()

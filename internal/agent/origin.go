@@ -62,7 +62,7 @@ func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 		"commits are in its changes", w.Repo, fatal(said))
 }
 
-// fatal returns the fatal error in the output of git, in printable form.
+// fatal returns the text after "fatal: " in the output of git, in printable form.
 func fatal(said []byte) string {
 	why := "git does not say why"
 	for line := range strings.Lines(strings.ToValidUTF8(string(said), "?")) {

@@ -24,7 +24,7 @@ type Runner struct {
 	// workspace and sees all other files as read-only, if this machine supports that.
 	Limits process.Limits
 	Seal   bool
-	// Walled says that a job can write only in its workspace. Probe finds this out.
+	// Walled says that a job can write only in its workspace. Probe determines the value.
 	Walled bool
 	// PrepareTimeout is the time limit for preparing a workspace, including all retries to reach
 	// its repository; 0 means ten minutes.

@@ -30,7 +30,7 @@ type saver struct {
 	session     string // the conversation to which the changes belong
 	log         *slog.Logger
 
-	still chan struct{} // a lock, which a goroutine has while it freezes or ends the agent
+	still chan struct{} // a mutex: a goroutine locks it while it freezes or ends the agent
 	last  [sha256.Size]byte
 }
 

@@ -102,8 +102,8 @@ func (l *backlog) count(ctx context.Context) (counts, error) {
 	return c, nil
 }
 
-// fresh reports whether at, the time at which data was read, is less than most before now. If the
-// clock was set back after the read, fresh returns false.
+// fresh reports whether data that was read at the time at is younger than most. If the clock was
+// set back after the read, fresh returns false.
 func fresh(at, now time.Time, most time.Duration) bool {
 	age := now.Sub(at)
 	return age >= 0 && age < most
@@ -138,7 +138,7 @@ func (l *backlog) scanLocked(ctx context.Context) error {
 		return nil
 	}
 	if l.open != nil && l.taken > 0 && fresh(l.scanned, now, 2*max(rescan, l.every)) {
-		return nil // a job that is being stored would be counted twice
+		return nil // while a job is being stored, a read could return the job too, and count it twice
 	}
 	if l.open == nil {
 		l.open = make(map[belay.ExecutionID]struct{})

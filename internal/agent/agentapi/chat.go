@@ -19,7 +19,7 @@ type chat struct {
 	req   ChatRequest
 	id    belay.ExecutionID
 	keyed bool
-	over  time.Time // the time at which ChatTimeout ends
+	over  time.Time // the deadline of the chat: its start plus ChatTimeout
 }
 
 func (d *endpoint) chat(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +77,7 @@ func (c *chat) begin() error {
 	key := c.r.Header.Get("Idempotency-Key")
 	c.keyed = key != ""
 	policy := c.o.Policy
-	if !c.keyed { // without its caller the job is useless
+	if !c.keyed { // if the caller disconnects, no other request can get the answer
 		policy.OnLost, policy.StartTimeout = belay.Fail, belay.Duration(c.o.ChatTimeout+startSlack)
 	}
 	// If the caller disconnects, the job is stored nevertheless, so that the server learns the id of
@@ -145,8 +145,8 @@ func (c *chat) disconnected(ctx context.Context, err error) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: "the server stops; try again", RetryAfter: time.Second}
 }
 
-// failure returns the error for a job that did not succeed. It is always a 503, because clients of
-// chats expect that status.
+// failure returns the error for a job that did not succeed. The HTTP status is always 503, because
+// clients of chats expect that status.
 func (c *chat) failure(x *belay.Execution) error {
 	status := Status(x, answerOf(x))
 	if status == Completed {

@@ -21,15 +21,16 @@
 //
 // # The queue is bounded
 //
-// At most QueueDepth jobs run or wait, whatever route stored them ([Service.Admit]). The limit is
-// exact for the jobs of one server; servers that share a database count each other's jobs after
-// [rescan] at the latest. A job beyond the limit is refused with 429 and Retry-After, and a chat
-// with 503. A repeated request with a known Idempotency-Key is answered even if the queue is full.
+// At most QueueDepth jobs run or wait. Jobs that clients submit by other routes count too
+// ([Service.Admit]). The limit is exact for the jobs of one server; servers that share a database
+// learn of each other's jobs at most [rescan] later. A job beyond the limit is refused with 429 and
+// Retry-After, and a chat with 503. A repeated request with a known Idempotency-Key is answered
+// even if the queue is full.
 //
 // # Chats
 //
-// A chat is a job as well. The server waits for the job's answer, for at most ChatTimeout in total.
-// It streams the agent's output as it arrives, but only the output of the newest conversation
+// Each chat is a job. The server waits for the job's answer, for at most ChatTimeout in total. It
+// streams the agent's output as it arrives, but only the output of the newest conversation
 // ([sentText]).
 //
 // The job of a chat with an Idempotency-Key continues when the caller disconnects. A repeated

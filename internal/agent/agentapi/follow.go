@@ -136,7 +136,7 @@ func (d *endpoint) follow(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent) // with this status a browser does not request the stream again
 		return
 	}
-	at.ended = 0 // the job has continued since that event
+	at.ended = 0 // a user reopened the job after the client had received the event end
 	ctx, done := d.waiting(r.Context())
 	defer done()
 	f := &follower{endpoint: d, ctx: ctx, out: d.stream(w), id: x.ID, at: at, next: at.progress}
@@ -166,7 +166,7 @@ func (f *follower) run() {
 		}
 		now := f.o.Now()
 		switch {
-		case x.State.Terminal(): // more ran after this read of the state, so it has sent all output
+		case x.State.Terminal(): // sendMore was called after Await had read the state, so it has sent all output
 			j := jobOf(&x, "", nil)
 			f.at.ended = x.Seq
 			f.out.event("end", f.at.String(), JobEnd{j.Status, j.ExitCode, j.Error})

@@ -69,7 +69,8 @@ func (s *Service) end(ctx context.Context, id belay.ExecutionID) ([]byte, error)
 }
 
 // lastChunk returns the number of the last chunk of a log, or a negative number if the log is
-// empty. It searches in steps that it doubles until it has passed the end, and then halves.
+// empty. It uses an exponential search: it doubles the step until it has passed the end, and then
+// halves the step.
 func lastChunk(from func(n int64, limit int) ([]belay.StoredChunk, error)) (int64, error) {
 	last, step, growing := int64(-1), int64(1), true
 	for {

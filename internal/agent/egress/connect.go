@@ -110,8 +110,8 @@ func firstOf(err error) error {
 }
 
 // resolve resolves a name. If only a wildcard allows the name, resolve treats it as fully
-// qualified, because this machine's search list could otherwise turn it into a name of another
-// domain. A name that the operator has listed exactly is resolved with the search list.
+// qualified, because this machine's search list could otherwise turn the name into a name of
+// another domain. A name that the operator has listed exactly is resolved with the search list.
 func (s *Server) resolve(ctx context.Context, t target) ([]netip.Addr, error) {
 	name := t.name
 	if !s.Policy.exact(t) {

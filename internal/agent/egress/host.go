@@ -30,8 +30,8 @@ func (t target) host() string {
 // String returns HOST:PORT, with brackets around an IPv6 address.
 func (t target) String() string { return net.JoinHostPort(t.host(), strconv.Itoa(t.port)) }
 
-// newTarget makes a target from a port and a host. The host has the form in which a request
-// contains it.
+// newTarget makes a target from a port and a host, which may have any form that a request can
+// contain.
 func newTarget(host string, port int) (target, error) {
 	if port < 1 || port > 65535 {
 		return target{}, fmt.Errorf("port %d is not from 1 to 65535", port)
@@ -126,8 +126,8 @@ func canonical(host string) (string, netip.Addr, error) {
 }
 
 // lower converts only ASCII letters to lower case. strings.ToLower would turn some other letters,
-// such as the Kelvin sign, into ASCII letters; these other letters must stay, because they are
-// refused later.
+// such as the Kelvin sign, into ASCII letters; lower keeps these letters, so that checkName refuses
+// them.
 func lower(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {

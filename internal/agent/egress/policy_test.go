@@ -214,7 +214,7 @@ func TestKindsOfAddresses(t *testing.T) {
 
 // Rule: a job may reach a listed name at public addresses. If the whole name is listed, and not
 // only a wildcard, the job may also reach it at private addresses. It may reach the name at any
-// other address only if the policy lists that address as well.
+// other address only if the policy also lists that address.
 func TestNamesLeadToPermittedKindsOfAddresses(t *testing.T) {
 	p := policy(t, "git.example.org:443", "*.example.com:443", "ollama.example.org:443", "127.0.0.1:443",
 		"169.254.0.0/16:443", "10.9.0.0/16:443")

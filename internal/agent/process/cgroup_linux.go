@@ -61,8 +61,8 @@ func (c *cgroup) describe(r *report) {
 	r.Freezer, r.Cgroup, r.Version = c.String(), c.dir, c.version
 }
 
-// enter moves this process into the group, so that the child process that it starts next is in the
-// group as well. The returned function moves this process back.
+// enter moves this process into the group, so that the child process that it starts next also
+// belongs to the group. The returned function moves this process back.
 func (c *cgroup) enter() (func(), error) {
 	if err := write(c.dir, "cgroup.procs", "0"); err != nil {
 		return nil, fmt.Errorf("enter the run's cgroup: %w", err)
@@ -134,8 +134,8 @@ func (c *cgroup) kill() {
 			seen = append(seen, p)
 		}
 	}
-	// The start time was read before this check. Since the process is still in the group, the start
-	// time belongs to it and not to a later process with the same pid.
+	// The start time was read before this check. If a process with this pid is still in the group,
+	// the start time belongs to that process and not to a later process with the same pid.
 	for _, p := range seen {
 		if c.holds(p.PID) {
 			_ = p.Signal(syscall.SIGKILL)

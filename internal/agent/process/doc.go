@@ -64,7 +64,7 @@
 //   - [Command.User], from a [Pool], gives each run a user and a group that no other run has at the
 //     same time: runs can neither signal nor read each other.
 //   - [Command.Writable] seals the file system: every mount is read-only except for the run's own
-//     directories. If the run's user may not pass a directory on the path to one of these
+//     directories. If the run's user may not pass through a directory on the path to one of these
 //     directories, a new directory that contains only the rest of the path covers that directory.
 //   - Empty files and directories cover [Command.Hidden], except for [Command.Readable].
 //   - [Command.Network] is closed, or leads only to one proxy.

@@ -45,7 +45,8 @@ func filterFor(o *order) []unix.SockFilter {
 }
 
 // architectures are the processor architectures that the filter supports. The filter has their
-// system call numbers, and needs a byte order in which the lower half of an argument comes first.
+// system call numbers, and needs a little-endian byte order, in which the lower half of an argument
+// comes first.
 var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
 // install applies a filter to the calling thread and everything that it starts. A filter cannot be
@@ -66,8 +67,8 @@ func install(program []unix.SockFilter) error {
 }
 
 // filter is a seccomp program to which instructions are added. Each block of instructions decides
-// whether one system call is allowed, and ends with a return. When a block begins, the number of
-// the system call is loaded.
+// whether one system call is allowed, and ends with a return. At the start of a block, the
+// accumulator contains the number of the system call.
 type filter []unix.SockFilter
 
 // The offsets in seccomp_data of the number of a system call, of the architecture, and of the first
@@ -78,8 +79,8 @@ const (
 	atArguments    = 16
 )
 
-// onlyTCP is a flag for an address family in the argument of allowFamilies: of this family, only
-// TCP sockets are allowed.
+// onlyTCP is a flag that a caller of allowFamilies adds to an address family, to allow only the TCP
+// sockets of that family.
 const onlyTCP = 1 << 16
 
 func load(at uint32) unix.SockFilter {

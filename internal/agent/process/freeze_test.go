@@ -17,8 +17,9 @@ func freezers(t *testing.T) []string {
 	t.Helper()
 	means := []string{"signals"}
 	for _, h := range hierarchies("/proc/self") {
-		// A supervisor also checks that it can enter the group. This process does not enter it,
-		// because processes that parallel tests start at that moment would be in the group as well.
+		// A supervisor also checks that it can enter the group. This process does not enter the
+		// group, because processes that parallel tests start at that moment would belong to the
+		// group too.
 		dir := filepath.Join(h.home, cgroupPrefix+id(t))
 		if os.Mkdir(dir, 0o750) == nil && os.Remove(dir) == nil {
 			means = append(means, h.String())

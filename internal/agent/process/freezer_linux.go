@@ -28,8 +28,8 @@ type freezer interface {
 
 // newFreezer returns the best means of freezing that works: the cgroup freezer of the kernel or, if
 // no cgroup can be made, SIGSTOP. The cgroup freezer is better, because processes cannot notice the
-// freeze and new processes are frozen as well. If name is not "", newFreezer tries only the cgroup
-// freezer with that name.
+// freeze and the kernel also freezes new processes. If name is not "", newFreezer tries only the
+// cgroup freezer with that name.
 func newFreezer(id, name string, tree func() []host.Status) freezer {
 	for _, h := range hierarchies("/proc/self") {
 		if name != "" && name != h.String() {
@@ -64,8 +64,8 @@ func (s *signals) freeze(within time.Duration) error {
 			case p.Ended() || p.State == 'T' || p.State == 't':
 				continue
 			case ours && p.State == 'D':
-				// The process waits in the kernel, perhaps for a child of vfork. It will stop
-				// before it runs another instruction of its own.
+				// The process waits in the kernel, for example for a child that it started with
+				// vfork. It will stop before it runs another instruction of its own.
 				continue
 			}
 			settled = false

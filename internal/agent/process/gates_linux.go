@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// gates are the open files through which a thread enters the cgroups of a run and leaves them. They
-// are opened early, because at the time of entering the thread can no longer open files. A process
-// that the thread starts between enter and leave belongs to the cgroups.
+// gates are the open files through which a thread enters the cgroups of a run and leaves them. The
+// supervisor opens these files early, because the thread can no longer open files when it enters
+// the cgroups. A process that the thread starts between enter and leave belongs to the cgroups.
 type gates struct {
 	doors []door
 	undo  []func()

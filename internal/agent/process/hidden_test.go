@@ -129,14 +129,15 @@ func TestWallHiddenFromAUser(t *testing.T) {
 	}
 	c.User = user
 	checkHidden(t, c, dir)
-	c.Hidden = nil // the mode alone now hides the directory, and the path to the workspace can still be passed
+	c.Hidden = nil // the mode alone now hides the directory, the run can still reach its workspace
 	c.Insist = []Wall{WallSeal, WallUser}
 	repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new")
 	permitted(t, c, "write new", "read "+dir+"/room/bin/tool", "read "+dir+"/secret")
 }
 
-// Rule: if the run's user may not pass a directory above its workspace, the run gets a path to the
-// workspace through empty directories, and all hidden files in these directories stay hidden.
+// Rule: if the run's user may not pass through a directory above its workspace, the run gets a path
+// to the workspace through empty directories, and all hidden files in these directories stay
+// hidden.
 func TestWallHiddenBelowADirectoryOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run commands as another user")

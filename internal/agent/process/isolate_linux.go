@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// isolate makes the calling process, a supervisor, the ancestor of all processes that it will
-// start. It also completes the namespaces in which the supervisor was started.
+// isolate ensures that the supervisor (the calling process) stays the ancestor of all processes
+// that it will start. isolate also completes the namespaces in which the supervisor was started.
 func isolate(o *order) error {
 	switch o.Isolation {
 	case Subreaper:

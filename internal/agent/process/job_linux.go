@@ -70,7 +70,7 @@ func inJob(pid int) (bool, error) {
 		return true, err
 	}
 	if os.Geteuid() != 0 && !contains(strings.Join(strings.Fields(facts["Uid"]), ","), strconv.Itoa(os.Geteuid())) {
-		return false, nil // without root every run has our user
+		return false, nil // a process that is not root can start runs only as its own user
 	}
 	value, err := markOf(pid)
 	return value != "" && value != os.Getenv(Marker), err
@@ -135,8 +135,8 @@ func grouped(pid int) (bool, error) {
 	return groupedAs(string(own), string(theirs)), nil
 }
 
-// groupedAs reports whether one process is in the cgroup of a run that another process has started.
-// theirs lists the cgroups of the first process and own those of the second, in lines of the form
+// groupedAs reports whether a process with the cgroups theirs is in the cgroup of a run that a
+// process with the cgroups own has started. Both texts have lines of the form
 // "number:controllers:path".
 func groupedAs(own, theirs string) bool {
 	places := make(map[string]string)

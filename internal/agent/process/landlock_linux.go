@@ -152,7 +152,7 @@ func (r *rules) allowFiles(o *order) error {
 	}
 	var hidden []string
 	if o.Isolation == Subreaper {
-		hidden = o.Hidden // only Landlock hides them; in a mount namespace, mounts do
+		hidden = o.Hidden // without a mount namespace only Landlock can hide these paths
 	}
 	for _, root := range append([]string{"/"}, o.Readable...) {
 		rights := base

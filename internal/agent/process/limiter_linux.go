@@ -16,8 +16,8 @@ import (
 )
 
 // limiterName is the argv[0] of a limiter: a process that sets resource limits on itself and then
-// executes the command. The supervisor does not set the limits, because they would apply to the
-// supervisor as well, which would run out of address space.
+// executes the command. The supervisor does not set the limits, because they would also apply to
+// the supervisor, and the supervisor would run out of address space.
 //
 // The arguments after argv[0] are the number of the descriptor for the report of the limiter, the
 // limits, the path of the program, and the arguments of the program.

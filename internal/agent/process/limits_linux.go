@@ -45,8 +45,8 @@ type bound struct {
 	dir string
 }
 
-// newBounds sets up the limits of a run. It uses cgroups. It uses resource limits (setrlimit) if a
-// cgroup controller is missing or the order requires them.
+// newBounds sets up the limits of a run by cgroups. It sets resource limits (setrlimit) instead if
+// a cgroup controller is missing or if the order requires resource limits.
 func newBounds(o order) *bounds {
 	b := &bounds{limits: o.Limits}
 	if o.Bounds != byRlimit {
@@ -196,8 +196,8 @@ func (b *bounds) exceeded() string {
 	return strings.Join(said, "; ")
 }
 
-// count reads a file of the cgroup whose lines each have a name and a number, and returns the
-// number of the given name.
+// count reads a file of the cgroup with a name and a number on each line, and returns the number
+// beside the given name.
 func (g *bound) count(file, name string) int {
 	raw, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {

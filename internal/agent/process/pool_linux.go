@@ -231,8 +231,8 @@ func (p *Pool) List() ([]Taken, error) {
 }
 
 // Sweep kills the processes of runs whose Belay process has died. The pool's files still name these
-// runs afterwards, so Take gives out their users last: the work that such a run has left is saved
-// by a process with the same user.
+// runs afterwards, so Take gives out their users last, because a process with the same user may
+// still have to save the work of such a run.
 func (p *Pool) Sweep(ctx context.Context) error {
 	busy := make(map[uint32]bool)
 	for _, uid := range usersAtWork() {

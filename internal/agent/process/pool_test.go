@@ -178,7 +178,7 @@ func TestPoolRefusesUsersOfOthers(t *testing.T) {
 }
 
 // enclosed returns a run with its own user. Its directory lies below a directory that only root may
-// pass.
+// pass through.
 func enclosed(t *testing.T, script string) (Command, *transcript) {
 	t.Helper()
 	user := tenant(t)
@@ -264,8 +264,8 @@ true`)
 	}
 }
 
-// Rule: if the user may not pass a directory on the path to the working directory, and this package
-// cannot open that path, Start returns an error that names the directory.
+// Rule: if the user may not pass through a directory on the path to the working directory, and this
+// package cannot open that path, Start returns an error that names the directory.
 func TestWorkingDirectoryThatTheUserCannotReach(t *testing.T) {
 	c, _ := enclosed(t, "true")
 	c.Isolation = Subreaper

@@ -17,8 +17,8 @@ import (
 type proxy struct {
 	port     int
 	listener net.Listener
-	// The supervisor makes the listener in the run's network namespace and sends it through this
-	// socket.
+	// ours and theirs are the ends of a socket pair. Through this socket the supervisor sends the
+	// listener that it has made in the run's network namespace.
 	ours, theirs *os.File
 	ended        chan struct{} // closed when Proxy has returned; nil before Proxy is called
 }

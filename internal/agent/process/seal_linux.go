@@ -40,7 +40,7 @@ func view(o *order) (sealed bool, err error) {
 	var covers []string
 	for _, p := range places {
 		covered, err := p.put(o.User)
-		for _, at := range covered { // the covered directory hides everything below it, including other covers
+		for _, at := range covered { // a cover on a directory also hides the covers below that directory
 			covers = slices.DeleteFunc(covers, func(c string) bool { return strings.HasPrefix(c, at+"/") })
 		}
 		covers = append(covers, covered...)
@@ -173,9 +173,9 @@ func (all places) take(what role, path, target string) (places, error) {
 }
 
 // put mounts the place and returns the paths that the mounts have covered. If the run's user may
-// not pass a directory on the path to the place, put covers that directory with a new directory
-// that contains only the rest of the path. The user loses no access, because the other content of
-// that directory was not accessible to the user before.
+// not pass through a directory on the path to the place, put covers that directory with a new
+// directory that contains only the rest of the path. The user loses no access, because the other
+// content of that directory was not accessible to the user before.
 func (p place) put(user *host.User) (covered []string, err error) {
 	if p.what == hide {
 		return p.cover()

@@ -23,9 +23,9 @@ const sweepMost = 30 * time.Second
 
 // SweepOrphans kills the processes that ended runs have left on this machine: every process whose
 // mark (BELAY_RUN in its environment) names a run for which the function over returns true, and all
-// descendants of such a process. It returns the processes that it has killed, in no order, and an
-// error that wraps [ErrSurvived] if it could not kill a process before ctx ended or has no right to
-// kill it.
+// descendants of such a process. It returns the processes that it has killed, in no particular
+// order, and an error that wraps [ErrSurvived] if it could not kill a process before ctx ended or
+// has no right to kill it.
 //
 // The function over must return true only for a run whose owner has certainly ended, because the
 // mark names the run of a process but does not say whether the run is over. The run that this

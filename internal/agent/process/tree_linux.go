@@ -40,7 +40,7 @@ type Tree struct {
 	// Only the goroutine of watch uses the following fields, until done is closed.
 	result   Result
 	err      error
-	asked    verb  // the strongest end that was requested
+	asked    verb  // the strongest request so far to end the tree
 	cause    error // the reason for the end
 	timedOut bool  // whether the timeout was the reason
 	broken   error // the error that Output returned

@@ -115,14 +115,14 @@ func lines(first []string, more ...string) *strings.Reader {
 	return strings.NewReader(strings.Join(append(first[:len(first):len(first)], more...), "\n") + "\n")
 }
 
-// attempts is how many bundles are made at most to find the pieces (such as branches) that cannot
-// be packed.
+// attempts is the maximum number of bundles that one salvage makes while it searches for the pieces
+// (such as branches) that cannot be packed.
 const attempts = 40
 
 // errTried means that the maximum number of bundles was made.
 var errTried = errors.New("too many parts cannot be kept; the search for the remaining parts was ended")
 
-// packing makes one bundle of as many pieces as possible; a branch and the stash are such pieces.
+// packing makes one bundle of as many pieces (parts such as a branch or the stash) as possible.
 type packing struct {
 	s      *salvage
 	reader *private

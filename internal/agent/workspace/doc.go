@@ -15,7 +15,8 @@
 //     changes are split into pieces: a branch is a piece, for example. A damaged piece is left out
 //     and reported as lost; the other pieces are kept.
 //   - To restore is to apply salvaged changes to a fresh checkout.
-//   - A workspace is abandoned, or dead, once its owner, the process that made it, is dead.
+//   - The owner of a workspace is the process that made the workspace. Once the owner has ended
+//     without removing the workspace, the workspace is abandoned, or dead.
 //   - Populate fills a checkout with files, and stock gives it the objects of the base.
 //
 // # Layout
@@ -59,7 +60,8 @@
 // trusts the helper's user: it checks names, shortens texts and makes the texts printable. Only the
 // keeper of a repository gets that repository's credential.
 //
-// Without root there is one user, and helpers are sandboxed as far as the machine allows.
+// If this process is not root, all helpers run as the user of this process, in sandboxes as strong
+// as the machine allows.
 //
 // # Before the command
 //

@@ -12,11 +12,11 @@ import (
 	"unicode"
 )
 
-// config returns the .gitconfig for the HOME of a command. It makes commits of the command have the
-// name of this process's user. With its settings git never waits for a person and leaves no process
+// config returns the .gitconfig for the HOME of a command. With it, the commits of the command have
+// the name and email of this process's user, and git never waits for a person and leaves no process
 // running. It also marks a local source as safe: the source is the remote origin of the checkout
-// and may belong to another user than the command. git may read the source, as far as the command
-// may read it.
+// and may belong to another user than the command. Without this mark git would refuse to read the
+// source.
 func (m *Manager) config(ctx context.Context, src source) []byte {
 	name, email := m.identity(ctx)
 	safe := ""

@@ -35,7 +35,7 @@ type Kept struct {
 // user of the workspace.
 func (m *Manager) Adopt(id string) (*Workspace, error) { return m.adopt(id, false) }
 
-// adopt is Adopt, except that held says whether this process has already reserved the user of the
+// adopt does the work of Adopt. held says whether this process has already reserved the user of the
 // workspace.
 func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 	if err := checkID(id); err != nil {

@@ -62,7 +62,7 @@ func (p *private) fill(objects []string) error {
 	return p.crypt()
 }
 
-// borrow makes git look for objects in the given directories as well (alternates).
+// borrow makes git also look for objects in the given directories (git's alternates).
 func (p *private) borrow(objects ...string) error {
 	return writeFile(filepath.Join(p.dir, "objects", "info", "alternates"), []byte(strings.Join(objects, "\n")+"\n"))
 }

@@ -22,8 +22,8 @@ func (c *clone) resolve(ctx context.Context, spec Spec) (target, error) {
 	if err == nil || !isNotFound(err) {
 		return t, err
 	}
-	// A fetch gets no commit to which neither a branch nor a tag leads. resolve fetches such a commit
-	// by its name.
+	// A fetch does not get a commit that no branch and no tag leads to. resolve fetches such a
+	// commit by its name.
 	if want := cmp.Or(spec.Commit, spec.Ref); isObject(want) && c.take(ctx, fetching, "+"+want+":refs/belay/commit/"+
 		want) == nil {
 		return c.find(ctx, spec)

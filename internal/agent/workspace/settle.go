@@ -15,10 +15,10 @@ import (
 // a workspace.
 const settlePause = 20 * time.Millisecond
 
-// Settle saves the changes in every dead workspace (whose owner died), and removes it, for which
-// the function mine returns true. If another process is salvaging such a workspace, Settle waits
-// for it, while Sweep would not wait. After Settle the work of these workspaces is in
-// [Manager.Kept].
+// Settle handles the dead workspaces (workspaces whose owner died) for which the function mine
+// returns true: it saves the changes in each workspace, and then removes the workspace. If another
+// process is salvaging such a workspace, Settle waits until that process has finished; Sweep would
+// not wait. After Settle the work of these workspaces is in [Manager.Kept].
 func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {

@@ -40,8 +40,8 @@ type restoreOrder struct {
 	Salvage Salvage
 }
 
-// salvageOrder is the order for a steward (such a helper process) to read the changes in a
-// workspace.
+// salvageOrder is the order for a steward (the helper process that works in a workspace) to read
+// the changes in its workspace.
 type salvageOrder struct{ Charge charge }
 
 // charge returns the description of the workspace w for a steward (the helper process that works in

@@ -60,8 +60,8 @@ func (m *Manager) assignUser(ctx context.Context, w *Workspace) error {
 	return nil
 }
 
-// removeAbandonedOf saves the changes in, and removes, the workspaces that dead runs with the same
-// user have left. The next run with that user could otherwise read them.
+// removeAbandonedOf saves the changes in the workspaces that dead runs with the same user have
+// left, and then removes these workspaces. The next run with that user could otherwise read them.
 func (m *Manager) removeAbandonedOf(ctx context.Context, uid uint32) error {
 	jobs := filepath.Join(m.dir, "jobs")
 	entries, err := os.ReadDir(jobs)
