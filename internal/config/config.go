@@ -26,7 +26,7 @@ type Config struct {
 	Concurrency     int
 	CheckInterval   time.Duration
 	HealthInterval  time.Duration  // between two health probes of a worker; 0 probes no worker
-	HealthAllow     []netip.Prefix // networks in which workers are probed that connect from elsewhere
+	HealthAllow     []netip.Prefix // networks in which a health address may differ from the worker's own address
 	Worker          Worker
 	Defaults        Defaults
 	Log             Log
@@ -39,8 +39,8 @@ type Config struct {
 	values map[string]Value // the source of each key's value, by the name of the key
 }
 
-// Worker is the configuration of the sessions of the workers in this process. 0 means the default of
-// package worker.
+// Worker is the configuration of the sessions of the workers in this process. A field that is 0 has
+// the default of package worker.
 type Worker struct{ TTL, Heartbeat time.Duration }
 
 // Defaults are the values of policy fields that submissions leave out.
@@ -102,7 +102,7 @@ type Agent struct {
 	Permissions   string   // of a preset: auto, all or edits
 	Output        string   // auto, plain or stream-json
 	Repo          string
-	Repos         []string // other repositories that jobs may request; empty allows public ones over https
+	Repos         []string // other repositories that jobs may request; empty allows public repositories over https
 	// Logins are the credentials from the URLs in Repo and Repos. The key of each login is its URL
 	// without the credentials.
 	Logins         map[string]Login

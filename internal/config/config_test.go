@@ -182,8 +182,8 @@ func TestTheStoreIsTheDataDirectory(t *testing.T) {
 	}
 }
 
-// Rule: a variable of the environment whose name is similar to the variable of a key gets a
-// warning. Variables of other programs that begin with BELAY_ get none.
+// Rule: a variable of the environment whose name is similar to the variable of a key causes a
+// warning. Variables of other programs that begin with BELAY_ cause no warning.
 func TestMisspeltVariablesGetAWarning(t *testing.T) {
 	got := config.Misspelt([]string{
 		"BELAY_LISTEN=x", "BELAY_LISTN=x", "BELAY_SERVICE_HOST=10.0.0.1", "BELAY_PORT=tcp://10.0.0.1:80", "BELAY_KEY=k",

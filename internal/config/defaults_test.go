@@ -8,8 +8,9 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
-// Rule: the defaults of the configuration that equal those of Belay set no field of a policy, so that
-// executions need none; each other default sets its field.
+// Rule: a configured default that equals Belay's own default sets no field of the policy. So an
+// unchanged configuration gives executions an empty policy. Every other configured default sets its
+// field.
 func TestOnlyOtherDefaultsSetAPolicy(t *testing.T) {
 	c := config.Default()
 	if p := c.Defaults.Policy(); p != (belay.Policy{}) {

@@ -170,8 +170,8 @@ func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	return strings.Join(items, ","), true
 }
 
-// indirect refuses anchors and aliases, because with them a small file can expand to a very large
-// one.
+// indirect refuses anchors and aliases, because with them a small file can expand to very many
+// values.
 func (f *file) indirect(key string, n *yaml.Node) bool {
 	if n.Kind != yaml.AliasNode && n.Anchor == "" {
 		return false

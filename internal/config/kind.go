@@ -122,7 +122,7 @@ func (k duration) show() string { return brief(*k.to) }
 func (duration) word() string   { return "duration" }
 func (duration) tags() []string { return []string{"!!str", "!!int", "!!float"} }
 
-// optional is a duration that may also be 0, which is below the least duration.
+// optional is a duration that may also be 0, although 0 is below the minimum.
 type optional struct{ duration }
 
 func (k optional) set(s string) bool {
@@ -247,7 +247,8 @@ func isOrigin(s string) bool {
 // networks are networks of IP addresses.
 type networks struct{ to *[]netip.Prefix }
 
-// set reads a text in which commas separate the networks. An address stands for itself alone.
+// set reads a text in which commas separate the networks. An address without a prefix length means
+// only this address.
 func (k networks) set(s string) bool {
 	var all []netip.Prefix
 	for item := range strings.SplitSeq(s, ",") {

@@ -193,7 +193,7 @@ func (c *Config) Values() []Value {
 // From is the source of a key's value; see Value.
 func (c *Config) From(key string) string { return cmp.Or(c.values[key].From, "default") }
 
-// maxFile is the most bytes of a configuration file.
+// maxFile is the maximum size of a configuration file, in bytes.
 const maxFile = 1 << 20
 
 func readFile(path string) ([]byte, error) {

@@ -112,8 +112,8 @@ func (r *role) gone(ctx context.Context) bool {
 	return false
 }
 
-// left returns how much of the time wait is left since began. A repeated call waits only for this
-// rest.
+// left returns the rest of the duration wait, which began at the time began. A repeated call waits
+// only for this rest.
 func left(began time.Time, wait time.Duration) time.Duration {
 	return max(0, wait-time.Since(began))
 }

@@ -53,7 +53,7 @@ func sees(t *testing.T, b belay.Backend, ids ...belay.ExecutionID) {
 	}
 }
 
-// until waits for something that must happen.
+// until waits until the function happened returns true, and fails the test after 20 seconds.
 func until(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(20 * time.Second)

@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// silent returns refused, an error which says that another process uses the directory, and adds to
-// its message that the other process does not answer.
+// silent returns refused (the error that another process uses the directory) with a longer message:
+// it adds that the other process does not answer.
 func silent(refused error) error {
 	var e *belay.Error
 	if !errors.As(refused, &e) {

@@ -35,7 +35,7 @@ func flock(t *testing.T, dir string) *os.File {
 // takeLock ends a host and takes the lock before any client of the host can take it.
 func takeLock(t *testing.T, dir string, h *Host) *os.File {
 	t.Helper()
-	h.next = "the test" // clients that read this name leave the lock alone
+	h.next = "the test" // clients that read this name do not try to take the lock
 	closed := make(chan error, 1)
 	go func() { closed <- h.Close() }()
 	f := flock(t, dir)

@@ -47,7 +47,7 @@ func (b *Backend) run(ctx context.Context, r *role) {
 	}
 }
 
-// errGone is why there is no engine in the moment after the host has ended.
+// errGone is the reason why no engine can be reached right after the host has ended.
 var errGone = errors.New("the host of the engine is gone")
 
 // watch returns when the role is lost, or ctx ends.

@@ -36,8 +36,8 @@ type note struct {
 	Kind string `json:"kind"`
 	Step string `json:"step,omitempty"`
 	Text string `json:"text,omitempty"`
-	// The lease that the worker won, with its secret. The demo needs it to send a late write under
-	// this lease when the worker is dead.
+	// The lease that the worker won, with its secret. When the worker is dead, the demo sends a
+	// late write under this lease.
 	Execution belay.ExecutionID `json:"execution,omitzero"`
 	Worker    belay.WorkerID    `json:"worker,omitzero"`
 	Token     belay.Token       `json:"token,omitempty"`
@@ -64,7 +64,7 @@ func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, o
 	}()
 	b, err := datadir.Dial(ctx, dir, datadir.Options{
 		Purpose: "belay demo, worker " + name, Version: version, InJob: process.InJob,
-		Patience: ttl, // the demo hosts the engine longer than its workers live
+		Patience: ttl, // the demo runs the engine until all workers have ended
 	})
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 )
 
 // Admission judges a submission of one workflow before it is stored. It returns an error to refuse
-// the submission. Otherwise it returns a function, which is called with the id of the stored
-// execution, or with zero if no execution was stored.
+// the submission. Otherwise it returns a function, which the API calls with the id of the stored
+// execution, or with the zero id if no execution was stored.
 type Admission func(ctx context.Context, s *belay.Submission) (stored func(belay.ExecutionID), err error)
 
 // admitting is a Backend that passes each submission to its workflow's Admission, whatever the

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// guard is an Admission that lets as many submissions of a workflow pass as the field room says,
-// and none whose input contains "bad".
+// guard is an Admission that accepts as many submissions of a workflow as the field room says. It
+// refuses every submission whose input contains "bad".
 type guard struct {
 	mu     sync.Mutex
 	room   int

@@ -52,8 +52,8 @@ func serveAgentsWith(t *testing.T, depth int, o httpapi.Options) *server {
 	return s
 }
 
-// lateBackend wraps a Backend that a test sets only after it has made the routes, which need a
-// Backend.
+// lateBackend is a Backend for routes that a test makes before the real Backend exists. The test
+// sets the real Backend later.
 type lateBackend struct{ belay.Backend }
 
 // pretend plays an agent.
@@ -160,8 +160,8 @@ func (w *walker) chats() {
 }
 
 // A full queue refuses a job with 429 and a chat with 503, the statuses that clients of each API
-// expect, and the header Retry-After says when to repeat the request. A repeat of a job that the
-// server has already is answered as before.
+// expect, and the header Retry-After says when to repeat the request. If a client repeats the
+// request for a stored job, the server answers as before.
 func TestAFullQueueSaysWhenToAskAgain(t *testing.T) {
 	s := serveAgents(t, 1)
 	job := s.want(http.StatusAccepted, nil, "POST", "/execute", `{"prompt": "wait"}`, "Idempotency-Key", "k").

@@ -35,8 +35,9 @@ func (a *api) await() {
 	)}
 }
 
-// maxAwaiting limits for how many executions all requests of POST /v1/await together may wait: each
-// execution takes ten kilobytes of memory, and one request may name a thousand executions.
+// maxAwaiting is the maximum number of executions for which all requests of POST /v1/await together
+// may wait: each execution takes ten kilobytes of memory, and one request may name a thousand
+// executions.
 const maxAwaiting = 20_000
 
 // awaiting counts the executions for which requests wait: of all callers together, and of each
@@ -113,13 +114,13 @@ func (a *api) awaitMany(ctx context.Context, in *struct{ Body wire.Await }) (*st
 // execution.
 type awaited struct {
 	id  belay.ExecutionID
-	x   *belay.Execution // nil: the execution is read when its event is written
+	x   *belay.Execution // if nil, the API reads the execution when it writes the event
 	err error
 }
 
-// heldOutput is the most bytes of an output that stays in memory until the event of its execution
-// is written. Because a thousand executions may end at the same moment, the API reads a larger
-// output from the Backend again when it writes the event.
+// heldOutput is the maximum size, in bytes, of an output that stays in memory until the event of
+// its execution is written. Because a thousand executions may end at the same moment, the API reads
+// a larger output from the Backend again when it writes the event.
 const heldOutput = 16 << 10
 
 // awaitOne waits for the end of one execution, but no longer than wait, and sends the result to

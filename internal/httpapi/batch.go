@@ -24,7 +24,7 @@ func (a *api) batch() {
 
 // onlySubmits reports whether the header of a batch says that all its operations submit roots. A
 // server under too much load refuses such a batch without reading its body, because reading the
-// body costs more than the server has to spare.
+// body would take time that the overloaded server needs for other requests.
 func onlySubmits(r *http.Request) bool { return r.Header.Get(wire.HeaderOnly) == wire.OnlySubmits }
 
 // submitsOnly refuses a batch with an operation that does not submit a root. It is called if the

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// smallBody is the most bytes of a body that is read without waiting for memory, so that short
-	// heartbeats, claims and reads always get through. A longer heartbeat waits, but gets memory
-	// before the other bodies that wait; see firstOf.
+	// smallBody is the maximum size, in bytes, of a body that the API reads without waiting for
+	// memory. So short heartbeats, claims and reads never wait. A longer heartbeat waits, but gets
+	// memory before the other bodies that wait; see firstOf.
 	smallBody = 64 << 10
 	// memoryWait is how long a large body waits for memory.
 	memoryWait = 2 * time.Second
-	// The bodies that get memory before others may together have 1/firstOf of the whole budget. So a
-	// client that sends many long heartbeats, or sends them slowly, leaves memory for the other
-	// bodies.
+	// firstOf limits the bodies that get memory before others: together they may have 1/firstOf of
+	// the whole budget. So a client that sends many long heartbeats, or sends them slowly, leaves
+	// memory for the other bodies.
 	firstOf = 8
 )
 
@@ -105,7 +105,7 @@ func (r *budget) queued(ctx context.Context, n int64, first bool) (give func(), 
 	}
 	queue.Remove(e)
 	r.returnLocked(w)
-	r.grantLocked() // bodies behind it may need less memory
+	r.grantLocked() // later bodies in the queue may need less memory
 	return nil, &belay.Error{
 		Code:       belay.CodeUnavailable,
 		Message:    "the server has too many bytes in memory at the moment; nothing was done, repeat the request",
@@ -121,8 +121,8 @@ func (r *budget) give(w *waiter) {
 	r.grantLocked()
 }
 
-// returnLocked counts the bytes of a body as available again for the bodies of first, if the body
-// was one of them.
+// If the body of w got its memory through first, returnLocked makes these bytes available to other
+// bodies of first again.
 func (r *budget) returnLocked(w *waiter) {
 	if w.first {
 		r.ahead += w.n

@@ -178,7 +178,7 @@ func wrongValues(schema map[string]any) map[string]any {
 		kind = "object"
 	}
 	if kind == "" {
-		return nil // any JSON will do
+		return nil // the schema allows any JSON
 	}
 	for what, v := range map[string]any{"string": "zz", "number": raw("7"), "fraction": raw("1.5"), "boolean": true,
 		"array": []any{}, "object": map[string]any{"zz": 1}} {
@@ -347,7 +347,7 @@ func badParameters(t target) []bad {
 	return append(append(out, badGates()...), badLeases(t)...)
 }
 
-// badGates are requests about gates that cannot be, and changes that no gate allows.
+// badGates are requests about gates that cannot exist, and changes that no gate allows.
 func badGates() []bad {
 	var out []bad
 	for _, id := range []string{

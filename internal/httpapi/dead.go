@@ -144,8 +144,9 @@ func (a *api) changeLetter(ctx context.Context, action belay.DeadLetterAction,
 	return &letterReply{yes(replayed), d}, err
 }
 
-// requeueLetter reopens the execution of a dead letter. The generation that failed goes along, so that
-// the action is refused if another caller has resolved the dead letter in the meantime.
+// requeueLetter reopens the execution of a dead letter. The action names the generation that
+// failed, so that the engine refuses the action if another caller has already resolved the dead
+// letter.
 func (a *api) requeueLetter(ctx context.Context, in *changeLetter[wire.Requeue]) (*requeuedReply, error) {
 	var body wire.Requeue
 	if in.Body != nil {

@@ -18,7 +18,7 @@ import (
 func decode(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	d.UseNumber() // a number in an any keeps its digits and is not rounded
+	d.UseNumber() // a number in a value of type any keeps all its digits
 	if err := d.Decode(v); err != nil {
 		return undecoded(err)
 	}

@@ -14,7 +14,8 @@ type Event struct {
 	Name string
 	// ID is the pattern of the event's id, empty if the event has none.
 	ID string
-	// Data is the type of the event's data, which is JSON. If it is nil, the data is the word Word.
+	// Data is the type of the event's data, which is JSON. If Data is nil, the event's data is the
+	// text of Word instead.
 	Data reflect.Type
 	Word string
 }
@@ -104,7 +105,8 @@ func plainSchema(schemas huma.Registry, f reflect.StructField) *huma.Schema {
 	return &s
 }
 
-// amend adds to the document what Go types cannot express, and removes what is no part of OpenAPI.
+// amend adds to the document what Go types cannot express, and removes unused responses and fields
+// that are no part of OpenAPI.
 func amend(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas.Map()
 	if lock := schemas["LockReply"]; lock != nil {

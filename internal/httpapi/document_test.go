@@ -123,7 +123,7 @@ var goldenDocument = sync.OnceValue(func() *document {
 	return d
 })
 
-// checkKnown checks an answer against the document if the document has its route.
+// checkKnown checks an answer against the document if the document has the route of the request.
 func (d *document) checkKnown(method, path string, a *answer) {
 	d.t.Helper()
 	if _, ok := d.route(method, path); ok && !*update {
@@ -131,7 +131,7 @@ func (d *document) checkKnown(method, path string, a *answer) {
 	}
 }
 
-// check compares an answer with the document's description of the answers with this route and
+// check compares an answer with the document's description of answers of this route with this
 // status.
 func (d *document) check(method, path string, a *answer) {
 	d.t.Helper()

@@ -211,8 +211,8 @@ func TestUnknownAddressesAreProblems(t *testing.T) {
 	}
 }
 
-// When a server stops, waiting requests end: a read answers with what there is, a claim wins
-// nothing, and streams end.
+// When a server stops, waiting requests end: a read returns the events that exist, a claim returns
+// no execution, and streams end.
 func TestStoppingEndsWaits(t *testing.T) {
 	stopping := make(chan struct{})
 	s := serve(t, httpapi.Options{Stopping: stopping})

@@ -125,7 +125,8 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 	return out, nil
 }
 
-// mayReplace refuses a submission that would cancel other executions if the caller may not cancel them.
+// mayReplace refuses a submission that would cancel other executions, unless the caller has the
+// right to cancel executions.
 func mayReplace(who caller, s *wire.Submit) error {
 	if l := s.Concurrency; l != nil && l.WhenFull == belay.ReplaceWhenFull {
 		return who.need(belay.ScopeOperate)

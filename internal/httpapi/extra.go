@@ -17,7 +17,8 @@ import (
 // JSON that every decoder reads alike.
 type Route struct {
 	ID, Method, Path, Tag, Summary, Doc string
-	// Scopes lists the scopes of which a key needs one. Empty lets every caller in.
+	// Scopes lists scopes; a key needs one of them. If Scopes is empty, every caller may use the
+	// route.
 	Scopes []belay.Scope
 	// Request is a struct whose fields are the parameters, named by the tags path, query and header; nil if
 	// there are none.
@@ -40,14 +41,14 @@ type Route struct {
 	// Over describes, for the OpenAPI document, when the route answers 204 because a stream has no
 	// more events; it is empty if the route never answers 204.
 	Over string
-	// Also are the statuses of further refusals.
+	// Also lists the statuses of refusals in addition to those of every route.
 	Also []int
 	// Refuse writes a refusal of the checks before the handler, in a form other than a problem, and
 	// Fault is the type of that form. If Refuse is nil, these refusals are problems.
 	Refuse func(http.ResponseWriter, wire.Problem)
 	Fault  reflect.Type
-	// Handler answers. Each of its writes must be done within the write timeout; a handler that
-	// streams moves the deadline with http.ResponseController.
+	// Handler answers the requests. Each of its writes must end within the write timeout; a handler
+	// that streams moves the deadline with http.ResponseController.
 	Handler http.HandlerFunc
 }
 

@@ -49,7 +49,7 @@ type feeds struct {
 type feed struct {
 	key    feedKey
 	cancel context.CancelCauseFunc
-	run    sync.WaitGroup // the reader and the waker
+	run    sync.WaitGroup // the goroutines of read and wake
 	dirty  chan struct{}  // has a token when watchers are to be woken
 
 	watchers int // guarded by the mu of feeds

@@ -15,10 +15,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// gate decides which requests a caller may make.
+// gate decides which requests a caller may make (access control). It is unrelated to the gates of
+// executions.
 type gate struct {
 	keys Keys // nil: no request needs a key
-	// demand, stranger and hire are the fields of Options.
+	// demand, stranger and hire are the fields Demand, Stranger and Hire of Options.
 	demand   string
 	stranger func(*http.Request) error
 	hire     func(*belay.WorkerSpec) error
@@ -108,7 +109,7 @@ func (in *admitted) end() {
 	}
 }
 
-// nameOf is the name under which the caller is counted.
+// nameOf is the name under which the limits count the caller's requests.
 func nameOf(ctx context.Context) string {
 	if in, ok := ctx.Value(admittedKey{}).(*admitted); ok {
 		return in.who

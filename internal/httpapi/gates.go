@@ -75,8 +75,8 @@ func (a *api) change(ctx context.Context, key string, by wire.By, c belay.GateCh
 	return &gateReply{yes(replayed), g}, err
 }
 
-// pauses adds the routes that pause and resume a gate of any kind, and the shorter ones for queues and
-// workflows.
+// pauses adds the routes that pause and resume a gate of any kind, and the shorter routes for
+// queues and workflows.
 func (a *api) pauses() {
 	const (
 		pausing = "Work that runs goes on; nothing new starts until the pause ends. A repeat of a pause changes its end " +

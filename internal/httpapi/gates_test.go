@@ -13,7 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// A name that is text without control characters names a gate, whatever else is in it.
+// Every text without control characters can be the name of a gate.
 func TestGatesHaveAnyName(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	for _, name := range []string{
@@ -83,7 +83,8 @@ func TestChangesOfGatesAreIdempotent(t *testing.T) {
 		`{"max": 1}`, key...)
 }
 
-// A limit that is lower than what is under way takes nothing back, and lets nothing more begin.
+// If an operator sets a limit below the number of executions that have a place, these executions
+// keep their places, and no further execution gets a place.
 func TestALimitMayBeLowerThanItsHolders(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const all = 3
@@ -101,7 +102,8 @@ func TestALimitMayBeLowerThanItsHolders(t *testing.T) {
 	}
 }
 
-// The circuit breaker of a target is shown with its counts and times, and an operator's state counts.
+// The circuit breaker of a target is shown with its counts and times, and an operator can set its
+// state.
 func TestCircuitBreakersAreShown(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const path = "/v1/gates/target:payments:charge"
@@ -132,8 +134,8 @@ func TestCircuitBreakersAreShown(t *testing.T) {
 	}
 }
 
-// A list of ten thousand gates has pages of bounded size, each gate is on one of them, and a list of
-// one kind has no other.
+// A list of ten thousand gates has pages of bounded size, each gate is on exactly one page, and a
+// list of one kind has no gates of another kind.
 func TestManyGatesHavePages(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const all, rounds = 10_000, 100
@@ -176,8 +178,9 @@ func TestManyGatesHavePages(t *testing.T) {
 	}
 }
 
-// A submission names its gates alone and in a batch. Another limit of the same name is a conflict, and
-// so is one more execution of a limit that rejects.
+// A submission can name gates, whether it is sent alone or in a batch. The server answers with a
+// conflict if the submission gives a limit of the same name another maximum, or if the limit is
+// full and its when_full is reject.
 func TestSubmissionsNameGates(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const gates = `"concurrency": {"name": "x", "max": 1, "when_full": "reject"},
@@ -203,7 +206,7 @@ func TestSubmissionsNameGates(t *testing.T) {
 	for _, g := range page.Gates {
 		ids = append(ids, g.ID)
 	}
-	if fmt.Sprint(ids) != "[limit:x rate:y]" { // a target is there with the first failure
+	if fmt.Sprint(ids) != "[limit:x rate:y]" { // the gate of a target is made at its first failure
 		t.Errorf("gates %q", ids)
 	}
 }

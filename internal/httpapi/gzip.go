@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// leastZipped is how many bytes an answer must have to be compressed.
+// leastZipped is the minimum size, in bytes, of an answer that is compressed.
 const leastZipped = 1 << 10
 
 // zippers are compressors that no answer uses.

@@ -34,8 +34,8 @@ func (a *api) heard(ctx context.Context, id belay.WorkerID) {
 	}
 }
 
-// warning adds to the warning about an opened session the reason for which its worker will not be
-// probed.
+// warning adds to the warning about an opened session the reason why the server will not probe the
+// session's worker.
 func (a *api) warning(ctx context.Context, health, warning string) string {
 	in, ok := ctx.Value(admittedKey{}).(*admitted)
 	if !ok || a.o.Prober == nil || health == "" {

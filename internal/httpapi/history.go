@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// maxEvents is the most events of one answer.
+// maxEvents is the maximum number of events in one answer.
 const maxEvents = 1000
 
 type historyRequest struct {
@@ -115,7 +115,7 @@ func (a *api) some(ctx context.Context, q belay.EventQuery) ([]belay.Event, erro
 	return all, nil
 }
 
-// next waits for events that are newer than the newest stored one.
+// next waits for events that are newer than the newest stored event.
 func (a *api) next(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	x, err := a.b.Execution(ctx, q.Execution)
 	if err == nil {

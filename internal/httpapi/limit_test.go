@@ -29,7 +29,7 @@ func TestAFloodDoesNotResetTheLimits(t *testing.T) {
 	for i := range callers {
 		take(fmt.Sprint("caller ", i))
 	}
-	for i := range maxBuckets { // crosses the bound once
+	for i := range maxBuckets { // exceeds maxBuckets once
 		take(fmt.Sprint("flood ", i))
 	}
 	refused := 0

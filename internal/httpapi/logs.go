@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// defaultChunks is how many chunks an answer has if the request does not say.
+	// defaultChunks is how many chunks an answer has if the request names no limit.
 	defaultChunks = 64
-	// logPoll is how often a log is read while a client follows it: no event reports what is
-	// appended.
+	// logPoll is how often a log is read while a client follows it, because no event reports an
+	// appended chunk.
 	logPoll = 250 * time.Millisecond
 )
 
@@ -115,7 +115,7 @@ func plain(accept string) string {
 // pour writes a log a part at a time, so that no more than a part is in memory.
 type pour struct {
 	*api
-	ctx context.Context // the request's
+	ctx context.Context // the context of the request
 	sender
 	q belay.ChunkQuery
 }
@@ -168,7 +168,7 @@ func (p *pour) content(part []belay.StoredChunk, give func(), follow time.Durati
 			return
 		}
 		if read < logChunks {
-			last = !p.more(p.ctx, p.q.Execution, over.C) // chunks that were written before the end are still to be read
+			last = !p.more(p.ctx, p.q.Execution, over.C) // the next read still gets the chunks written before the end
 		}
 		if part, give, ok = p.next(0); !ok && p.ctx.Err() == nil {
 			panic(http.ErrAbortHandler)

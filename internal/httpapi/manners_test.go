@@ -62,7 +62,7 @@ func TestABrowserStopsAfterTheEndOfAJob(t *testing.T) {
 	s.want(http.StatusNoContent, nil, "GET", job+"/log", "", "Last-Event-ID", last)
 	s.want(http.StatusNoContent, nil, "GET", job, "", "Last-Event-ID", last, "Accept", "text/event-stream")
 	s.want(http.StatusOK, nil, "GET", job+"/log", "", "Last-Event-ID", "1.0.0")
-	s.want(http.StatusOK, nil, "GET", job+"/log", "", "Last-Event-ID", last+"9") // the id of another end
+	s.want(http.StatusOK, nil, "GET", job+"/log", "", "Last-Event-ID", last+"9") // the id of another event end
 }
 
 // A caller may name its request with one short word, which the answer, a problem and the log
@@ -106,7 +106,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 	if id := resp.Header.Values("X-Request-Id"); len(id) != 1 || len(id[0]) != 26 {
 		t.Errorf("two ids are answered with %q", id)
 	}
-	for _, refused := range [][2]string{{`{"workflow": 7}`, "422"}, {`{`, "400"}} { // refused by the decoder, and before it
+	for _, refused := range [][2]string{{`{"workflow": 7}`, "422"}, {`{`, "400"}} { // by the decoder, and by checkJSON
 		a := s.do("POST", "/v1/executions", refused[0], "X-Request-Id", "mine")
 		if !strings.Contains(string(a.body), `"request_id":"mine"`) {
 			t.Errorf("%s: %s", refused[0], a.body)
@@ -377,8 +377,8 @@ func TestLargeReadsAreCompressed(t *testing.T) {
 }
 
 // An answer with a secret (a key, the lease of a claim or of a lock) is never compressed: its
-// length would tell something of the secret to a person who chooses the text beside it. Streams are
-// not compressed either, because their events would not arrive at once.
+// length would reveal a part of the secret to a person who chooses the text beside the secret.
+// Streams are not compressed either, because their events would not arrive at once.
 func TestSecretsAndStreamsAreNotCompressed(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	long := strings.Repeat("x", 4000)

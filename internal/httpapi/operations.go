@@ -16,7 +16,7 @@ import (
 
 type healthReply struct{ Body wire.Health }
 
-// operations are the routes at the root, for operators of the server.
+// operations adds the routes at the root, for operators of the server.
 func (a *api) operations() {
 	add(a, route{
 		id: "healthz", method: http.MethodGet, path: "/healthz", tag: "operations", probe: true,
@@ -114,7 +114,7 @@ func (a *api) describe() {
 	doc.AddOperation(&op)
 	a.describeTag(rt.pattern())
 	amend(doc)
-	spec := sync.OnceValue(func() []byte { // most servers are never asked for it
+	spec := sync.OnceValue(func() []byte { // built on demand: most servers get no request for it
 		text, err := json.MarshalIndent(doc, "", "  ")
 		if err != nil {
 			panic(err) // the document has only values that this package made

@@ -25,7 +25,7 @@ type Keys interface {
 
 // Rate bounds how many requests one key may send, or one address if there are no keys.
 type Rate struct {
-	// PerSecond is the lasting rate, and Burst how many requests may come at once. Zero means
+	// PerSecond is the sustained rate, and Burst how many requests may come at once. Zero means
 	// DefaultRate; PerSecond below zero means no bound.
 	PerSecond float64
 	Burst     int

@@ -111,8 +111,8 @@ func startPrism(t *testing.T, program, upstream string) *prism {
 	return &prism{t, "http://127.0.0.1:" + port, contract(t), make(map[string]bool)}
 }
 
-// takes reports whether Prism can pass on a request: it takes no body that is not JSON, and knows only the methods of
-// the document.
+// takes reports whether Prism can pass on a request: Prism accepts only JSON bodies, and only the
+// methods of the document.
 func (p *prism) takes(method, path, body string) bool {
 	_, known := p.doc.route(method, path)
 	return known && (body == "" || json.Valid([]byte(body)))
@@ -127,7 +127,7 @@ func (p *prism) judge(method, path string, a *http.Response) {
 	}
 	text := a.Header.Get("Sl-Violations")
 	a.Header.Del("Sl-Violations")
-	a.Header.Del("Keep-Alive") // that of Prism's own connection
+	a.Header.Del("Keep-Alive") // this header describes Prism's own connection
 	var found []violation
 	if err := json.Unmarshal([]byte(text), &found); text != "" && err != nil {
 		p.t.Errorf("%s %s: Prism says %s", method, path, text)

@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/raced"
 )
 
-// peak measures by how much the memory in use grows at most while f runs.
+// peak returns the maximum growth of the memory in use while f runs.
 func peak(f func()) uint64 {
 	var before, now runtime.MemStats
 	runtime.GC()

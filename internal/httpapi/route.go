@@ -34,7 +34,7 @@ type route struct {
 	tagged  bool                                    // a success has an ETag, which If-None-Match may name
 	probe   bool                                    // a probe of the server, with a rate limit of its own
 	alive   bool                                    // keeps a session alive; its body gets memory before all others
-	page    bool                                    // is for browsers, which are asked for a password
+	page    bool                                    // for browsers; the server asks them for a password
 	token   bool                                    // a stream token opens the route
 	example string                                  // an example of the request's body
 	submits bool                                    // the header may say that a batch only submits
@@ -42,7 +42,7 @@ type route struct {
 	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
 	fault   reflect.Type                            // type of the body of refusals in another form
 	heads   reflect.Type                            // struct of a success's headers, for routes of other packages
-	shape   *shape                                  // the body's names, where the decoder ignores letter case
+	shape   *shape                                  // the names of the body's fields, if the decoder ignores case
 }
 
 // waits reports whether a request of the route may take long and is counted against the limit of

@@ -36,7 +36,7 @@ type runAt struct {
 	ID belay.RunID `path:"id"`
 }
 
-// runRequest has what every write of a run carries.
+// runRequest has the path, headers and body that every write of a run has.
 type runRequest[B any] struct {
 	ID    belay.RunID  `path:"id"`
 	Lease wire.LeaseID `header:"Lease-Id" doc:"The field lease_id of the claim. Without the header the status is 428."`

@@ -194,8 +194,9 @@ func TestBatchNeedsEachScope(t *testing.T) {
 	}
 }
 
-// A submission with when_full replace cancels other executions, so its key needs the scope of a cancel, alone,
-// in a batch and as a child. A refused submission leaves the others as they were.
+// A submission with when_full replace cancels other executions, so its key needs the scope of a
+// cancel, whether the submission is sent alone, in a batch or as a child. A refused submission
+// cancels nothing.
 func TestASubmissionThatReplacesNeedsTheScopeOfACancel(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const (

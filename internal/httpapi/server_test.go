@@ -42,7 +42,7 @@ type logged struct {
 	text *syncBuffer
 }
 
-// serve starts the API on an engine of its own, which keeps the keys as well.
+// serve starts the API on an engine of its own, which also stores the keys.
 func serve(t testing.TB, o httpapi.Options) *server {
 	t.Helper()
 	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))

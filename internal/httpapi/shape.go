@@ -90,7 +90,7 @@ func (s *shape) missing(keys [][]byte) string {
 	return ""
 }
 
-// of is the shape of a field, and reports whether there is such a field.
+// of returns the shape of a field, and whether the object has this field.
 func (s *shape) of(key []byte) (field, bool) {
 	if s == nil || s.fields == nil {
 		return field{}, true

@@ -31,7 +31,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	left := make(chan struct{}, each) // gets a token when the handler of a client returns that reads nothing
+	left := make(chan struct{}, each) // gets a token when the handler for a client that reads nothing returns
 	log := &syncBuffer{}
 	api := httpapi.New(b, httpapi.Options{Log: slog.New(slog.NewTextHandler(log, nil)), BodyTimeout: limit,
 		WriteTimeout: limit, Rate: httpapi.Rate{PerSecond: -1}})
@@ -56,7 +56,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		"b\r\nContent-Length: 200000\r\n\r\n{"
 	const lost = "POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n{"
 	var slow sync.WaitGroup
-	gone := make(chan struct{}) // closed when all those handlers have returned
+	gone := make(chan struct{}) // closed when the handlers for all clients that read nothing have returned
 	for range each {
 		slow.Go(func() {
 			cutOff(t, s.url, "slow header", "GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", http.StatusRequestTimeout,

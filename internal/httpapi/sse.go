@@ -61,7 +61,7 @@ const clientBuffer = 64 << 10
 type watcher struct {
 	*api
 	request *http.Request
-	ctx     context.Context // the request's
+	ctx     context.Context // the context of the request
 	sender
 	key feedKey
 	seq int64 // the seq of the last event that was written

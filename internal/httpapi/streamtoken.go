@@ -53,7 +53,7 @@ func (t *streamToken) String() string {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(append(b, t.code[:]...))
 }
 
-// parseToken reads a token and checks nothing of it.
+// parseToken decodes a token, and does not check whether the token is valid.
 func parseToken(text string) (*streamToken, bool) {
 	rest, ok := strings.CutPrefix(text, tokenPrefix)
 	if !ok || len(rest) != base64.RawURLEncoding.EncodedLen(tokenLength) {

@@ -38,7 +38,7 @@ func serveTokens(t *testing.T) *tokened {
 	return s
 }
 
-// made requests a stream token for an execution; with sends the request with its key.
+// made requests a stream token for an execution, with the key of the server in the argument with.
 func (s *tokened) made(with *server, path string) string {
 	s.t.Helper()
 	var out struct {
@@ -114,7 +114,7 @@ func TestAStreamTokenOpensNothingElse(t *testing.T) {
 		refused(no, "GET", s.path+"/events?access_token="+s.token[:i]+s.token[i+1:], "")
 	}
 	second := s.made(s.withKey("second", belay.ScopeRead), s.path)
-	const id = 4 + 21 // the prefix, and the digits that have nothing but bits of the key's id
+	const id = 4 + 21 // the length of the prefix and of the digits that encode only the key's id
 	refused(no, "GET", s.path+"/events?access_token="+second[:id]+s.token[id:], "")
 	for _, text := range []string{"", "bst_", s.token + "A", s.token + "=", "%20" + s.token, s.reader.key} {
 		refused(no, "GET", s.path+"/events?access_token="+text, "")

@@ -150,8 +150,8 @@ func (a *api) openWorker(ctx context.Context, in *openRequest) (*sessionReply, e
 	return out, err
 }
 
-// maxWon is the most executions that one claim wins: each comes with its input, which may be a
-// megabyte, and the answer must not grow too large. The next claim wins the rest.
+// maxWon is the maximum number of executions that one claim wins. The answer has the input of each
+// execution, which may be a megabyte, and must not grow too large. The next claim wins the rest.
 const maxWon = 128
 
 // workerOf is the worker in the path of a request.

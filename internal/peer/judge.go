@@ -30,8 +30,7 @@ func (j *Judge) user(uid uint32) error {
 	return nil
 }
 
-// process refuses a process that belongs to a job, or of which InJob cannot find out whether it
-// does.
+// process refuses a process that belongs to a job, and a process for which InJob returns an error.
 func (j *Judge) process(pid int) error {
 	switch in, err := j.InJob(pid); {
 	case err != nil:

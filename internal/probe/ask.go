@@ -67,8 +67,8 @@ func (l *line) Close() error {
 	return l.Conn.Close()
 }
 
-// ask sends one probe. It returns the reason for which the worker is not healthy, empty if it is
-// healthy. The error means that there is no result.
+// ask sends one probe. It returns the reason why the worker is not healthy, or "" if the worker is
+// healthy. An error means that the probe has no result.
 func ask(ctx context.Context, to netip.AddrPort, limit time.Duration) (failure string, err error) {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -86,7 +86,7 @@ func ask(ctx context.Context, to netip.AddrPort, limit time.Duration) (failure s
 		_ = answer.Body.Close() // unread
 		return judge(answer), nil
 	case within.Err() != nil && time.Since(began) > limit+limit/2:
-		return "", errOurs // this process or machine stood still, and not the worker
+		return "", errOurs // this process or machine was suspended, not the worker
 	case within.Err() != nil:
 		return fmt.Sprintf("no answer within %s", limit), nil
 	}
@@ -112,7 +112,7 @@ func ours(n syscall.Errno) bool {
 	}
 }
 
-// judge returns the reason for which the answer does not show a healthy worker.
+// judge returns the reason why the answer does not show a healthy worker.
 func judge(answer *http.Response) string {
 	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
 		return ""

@@ -136,12 +136,13 @@ func TestAProbeIsBounded(t *testing.T) {
 	if failure, err := ask(t.Context(), endless, time.Minute); failure != "" || err != nil {
 		t.Errorf("a long body: %q, %v", failure, err)
 	}
-	if n := <-written; n > 100<<20 { // the buffers of both sockets take some
+	if n := <-written; n > 100<<20 { // the buffers of both sockets take a part of the bytes
 		t.Errorf("the probe let the worker send %d bytes", n)
 	}
 }
 
-// Rule: a peer that speaks before it was asked is judged like one that answers, and nothing that it sends is logged.
+// Rule: a peer that sends bytes before it gets a request is judged like a peer that answers, and
+// the server logs none of these bytes.
 func TestPeersThatSpeakFirst(t *testing.T) {
 	var logged bytes.Buffer
 	log.SetOutput(&logged)
@@ -150,7 +151,7 @@ func TestPeersThatSpeakFirst(t *testing.T) {
 		{"SSH-2.0-secret\r\n", "the connection ended without an answer in HTTP"},
 		{"HTTP/1.1 503 No\r\nBelay-Health: full\r\nContent-Length: 0\r\n\r\n", "it answered with the status 503: full"},
 	} {
-		to := raw(t, func(conn net.Conn) { // returns, so that the connection ends, after the request has come
+		to := raw(t, func(conn net.Conn) { // ends the connection after the request has come
 			_, _ = io.WriteString(conn, c.says)
 			_, _ = http.ReadRequest(bufio.NewReader(conn))
 		})
@@ -165,7 +166,7 @@ func TestPeersThatSpeakFirst(t *testing.T) {
 	}
 }
 
-// Rule: a refused connection is a result; a probe that the server itself ended is none.
+// Rule: a refused connection is a result; a probe that the server itself ended has no result.
 func TestOnlyTheWorkerMakesAProbeFail(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -56,7 +56,7 @@ type session struct {
 	id    belay.WorkerID
 	from  netip.Addr // the address from which the worker connects; zero if unknown
 	heard time.Time
-	next  time.Time // of the next probe
+	next  time.Time // the time of the next probe
 	busy  bool      // a probe is waiting or in flight
 
 	// The following fields are set once known is true.
@@ -144,7 +144,7 @@ func (p *Prober) learn(ctx context.Context, of Sessions) {
 	}
 	for _, id := range ids {
 		if s := p.heard[id]; s != nil && !s.known {
-			delete(p.heard, id) // it has ended
+			delete(p.heard, id) // the session has ended
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// book is the Sessions of a test. It keeps the results of probes.
+// book implements Sessions for a test, and keeps the results of probes.
 type book struct {
 	mu      sync.Mutex
 	workers map[belay.WorkerID]belay.Worker
@@ -121,7 +121,7 @@ func TestAWorkerIsProbedOncePerInterval(t *testing.T) {
 		if b.reads > 2 {
 			t.Errorf("the store was read %d times", b.reads)
 		}
-		for range 12 { // ill sends its heartbeats to another server now
+		for range 12 { // the worker ill sends its heartbeats to another server now
 			time.Sleep(5 * time.Second)
 			beat(well)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// errOpen is the wrapped error of an error about the mode of a file.
+// errOpen is wrapped by every error about the mode of a file.
 var errOpen = errors.New("other users have access to the file")
 
 // Read reads a file with a secret; most is the greatest size in bytes. The error is a [belay.Error]

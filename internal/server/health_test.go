@@ -50,8 +50,8 @@ func (r *running) becomes(s belay.Session, state belay.WorkerState) belay.Worker
 	return belay.Worker{}
 }
 
-// Rule: the server probes a worker that names an address. While the probes fail, the worker wins
-// nothing. The state ends with the session: a new session is probed anew.
+// Rule: the server probes a worker that names an address. While the probes fail, the worker gets no
+// executions. The state unhealthy ends with the session: the server probes a new session anew.
 func TestTheServerProbesWorkers(t *testing.T) {
 	var ill atomic.Bool
 	ill.Store(true)
@@ -97,8 +97,8 @@ func TestTheServerProbesWorkers(t *testing.T) {
 	}
 }
 
-// Rule: a server does not send probes to an address only because a worker names it. The worker learns
-// why, and gets work as without an address.
+// Rule: a server does not send probes to an address only because a worker names it. The worker
+// learns the reason, and gets work like a worker without an address.
 func TestAnAddressElsewhereIsNotProbed(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.HealthInterval = time.Second }})
 	c := http1(t)

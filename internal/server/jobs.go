@@ -78,8 +78,8 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// verdictKey is the key under which the context of a request has the result of finding out whether
-// the connection comes from a job.
+// verdictKey is the key under which the context of a request has the verdict whether the connection
+// comes from a job.
 type verdictKey struct{}
 
 // judgeConnections returns a function that finds out, in a goroutine of its own, whether a new

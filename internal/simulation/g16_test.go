@@ -65,8 +65,8 @@ func (f *finding) g16taken(r *gateRow, c *commit) {
 	}
 }
 
-// g16members checks that the rows of places that the commit wrote belong to executions that may
-// have them.
+// g16members checks the rows of places that the commit wrote: each row belongs to an execution that
+// may have this place.
 func (f *finding) g16members(r *gateRow, c *commit) {
 	for _, p := range c.changes.Places {
 		if p.Gate != r.id || p.Gone {
@@ -289,8 +289,8 @@ func g5parked(f *finding) {
 	}
 }
 
-// g5late finds a gate that had room while executions waited at it, for longer than allowed at the
-// given moment.
+// g5late reports the gate if, at the moment now, the gate has had room for longer than allowed
+// while executions waited at it.
 func (f *finding) g5late(r *gateRow, now time.Duration) {
 	if r.room == 0 || now <= r.room {
 		return

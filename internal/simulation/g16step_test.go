@@ -30,8 +30,8 @@ func (t targetStates) enter(g *gateRows, c *commit) {
 	}
 }
 
-// g16probes checks that the circuit breaker of a target let the probes through that begin with the
-// commit: it is half open, and no other probe has begun within the last 30 s.
+// g16probes checks the probes of a target that begin with the commit: the circuit breaker is half
+// open, and no other probe has begun within the last 30 s.
 func (f *finding) g16probes(r *gateRow, c *commit) {
 	if r.id.Kind() != belay.GateTarget {
 		return
@@ -162,7 +162,7 @@ func (t targetStates) fits(f *finding, id belay.GateID, call *call, q *belay.Tar
 		case !probe && (s.orders > 1 || closed && !paused):
 			return true
 		case !probe:
-		case s.orders > 0: // an order of the same commit has removed the probes
+		case s.orders > 0: // a change by an operator in the same commit has removed the probes
 			return true
 		case isOpen(&s.gate) && b.OpenedAt == s.c.at: // another probe has failed in the same commit
 			return true

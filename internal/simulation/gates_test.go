@@ -27,7 +27,7 @@ type gateRow struct {
 	left    []belay.ExecutionID // the executions that gave a place back in the present commit
 	line    map[belay.ExecutionID]bool
 
-	probes map[string]machine.Time // the beginning of each probe of the target that is running
+	probes map[string]machine.Time // the start time of each running probe of the target
 
 	starts []time.Time // the starts of runs since the rate has last changed
 	// room is the moment from which the gate has had room while executions waited at it, and none
@@ -209,7 +209,8 @@ func (r *gateRow) opens(now machine.Time) machine.Time {
 		if free <= 0 {
 			return 0
 		}
-		// A token is free when at most free - 1 tokens are missing; at g.Rate.Full none is missing.
+		// The rate is a token bucket. A token is free when at most free - 1 tokens are missing; at
+		// the time g.Rate.Full the bucket is full.
 		each := machine.Time(0).Add((p.Per.D() + time.Duration(p.Max) - 1) / time.Duration(p.Max))
 		at = max(at, min(g.Rate.Full, now+each*machine.Time(p.Max))-each*machine.Time(free-1))
 	}
@@ -271,7 +272,7 @@ func (b *book) changedGates() map[belay.GateID]bool {
 // laneShut returns the spans in which the gate of each queue and workflow had no room.
 func (b *book) laneShut() map[belay.GateID][]span {
 	all := make(map[belay.GateID][]span)
-	shut := make(map[belay.GateID]time.Duration) // since when
+	shut := make(map[belay.GateID]time.Duration) // the time since which the gate has had no room
 	end := func(r *gateRow, at time.Duration) {
 		if from, is := shut[r.id]; is && at > from {
 			all[r.id] = append(all[r.id], span{from, at})

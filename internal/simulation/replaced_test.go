@@ -9,11 +9,11 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// replaced checks that the executions that a submission with when_full "replace" replaces are
-// cancelled in time, also if the node crashes right after it has accepted the submission.
+// replaced checks submissions with when_full "replace": the executions that the submission replaces
+// are cancelled in time, even if the node crashes right after it has accepted the submission.
 type replaced struct {
 	members map[belay.GateID][]belay.ExecutionID // of each limit, the oldest first
-	waits   map[belay.ExecutionID]replacement    // the executions that must be cancelled and are not yet
+	waits   map[belay.ExecutionID]replacement    // the executions that must be cancelled and are not cancelled yet
 }
 
 // replacement says since when an execution must be cancelled.
@@ -22,8 +22,8 @@ type replacement struct {
 	c    *commit
 }
 
-// cancelAgain is how much later a cancel may come than a second after the submission, because a
-// fault prevented the cancel then: a node repeats it every second.
+// cancelAgain is how late a cancel may come beyond one second after the submission, if a fault has
+// prevented earlier cancels: a node repeats the cancel every second.
 const cancelAgain = 3 * time.Second
 
 func newReplaced() *replaced {

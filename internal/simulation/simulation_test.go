@@ -26,7 +26,7 @@ var (
 
 // fewSeeds is the number of seeds of make test and make quick. If a run has at most fewSeeds seeds,
 // the test tries each race with one fault; if it has more, with two faults, which takes minutes.
-// The first fewSeeds seeds together contain each event in the list sometimes.
+// The first fewSeeds seeds together contain each event in the list that the variable sometimes has.
 const fewSeeds = 200
 
 // budget is the time that the default run may take on all processors.

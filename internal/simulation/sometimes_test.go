@@ -26,7 +26,8 @@ var sometimes = []string{
 	"step let through as a probe",
 }
 
-// tally counts the events in the list sometimes that no checker counts.
+// tally counts the events in the list of the variable sometimes, except the events that checkers
+// count.
 func (b *book) tally() {
 	for _, s := range b.stories {
 		b.tallyRows(s)

@@ -93,9 +93,9 @@ func (p *process) kill() {
 	p.stop()
 }
 
-// freeze stops the process, as SIGSTOP does. Of the requests of this process that wait, the
-// simulation lets only those go that had left the process before it stopped. The clock that the
-// process reads stands still.
+// freeze stops the process, as SIGSTOP does. While the process is stopped, the simulation lets a
+// waiting request of the process go only if the request had left the process before the stop. The
+// clock that the process reads stands still.
 func (p *process) freeze() {
 	p.link.frozen = true
 	p.stuckAt.Store(int64(p.w.gate.now()))

@@ -18,7 +18,8 @@ const (
 	Name = "belay.sock"
 	// Fresh is the beginning of the temporary name under which a socket is made.
 	Fresh = Name + ".new-"
-	// maxSocket is the longest path of a socket, by the kernel's sockaddr_un.
+	// maxSocket is the maximum length of a socket's path in bytes: the kernel's sockaddr_un has no
+	// room for a longer path.
 	maxSocket = 107
 )
 

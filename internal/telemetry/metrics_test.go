@@ -160,8 +160,8 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 	})
 }
 
-// Rule: a lock is no worker, while it is valid or when its owner is lost. A cordoned worker has a state
-// of its own.
+// Rule: the metrics of workers do not count the session of a lock, neither while the lock is valid
+// nor after its owner was lost. A cordoned worker has a state of its own.
 func TestALockIsNoWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, m := observed(t)
