@@ -73,8 +73,8 @@ func checkStored(repo, ref string) error {
 }
 
 // decodeStrict decodes an input. It refuses unknown fields, and fields whose name differs in case,
-// because otherwise an input could have both the field repo and the field Repo: Belay would check
-// the first field, and a program of the user could display the second.
+// because otherwise an input could have both the field repo and the field Repo: a check could read
+// one of them, and a display the other.
 func decodeStrict(input json.RawMessage, v any) error {
 	d := json.NewDecoder(bytes.NewReader(input))
 	d.DisallowUnknownFields()

@@ -208,7 +208,7 @@ func TestClientsLeaveTheLockToTheNextHost(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-		for _, b := range all { // so that each process is a client of h, and will read its good-bye
+		for _, b := range all { // ensures that each process is a client of h and will read h's good-bye
 			submit(t, b)
 		}
 		until(t, "one of the others hosts", func() bool { return hosts(all...) == 1 })

@@ -128,7 +128,8 @@ func (a *api) count(rep *reply, r *http.Request, began time.Time) {
 	}
 }
 
-// preflight answers a page of a listed origin that asks which requests it may send.
+// preflight answers a request by which a browser asks which requests a page of a listed origin may
+// send.
 func (a *api) preflight(w http.ResponseWriter, r *http.Request) {
 	var in admitted
 	if err := a.gate.limits.take(r, remote(r), &in); err != nil {

@@ -58,8 +58,8 @@ func patience() time.Duration {
 	return time.Second
 }
 
-// refusesAll sends bad requests one after the other, and returns by how many bytes the resident
-// memory exceeded the value before at most.
+// refusesAll sends bad requests one after the other, and returns the maximum growth of the resident
+// memory, in bytes, over the value in before.
 func (s *server) refusesAll(t *testing.T, cases []bad, before int64) (most int64) {
 	t.Helper()
 	client := &http.Client{

@@ -5,9 +5,9 @@
 // Every answer that is no success is a problem (RFC 9457). It has a stable code, and the status
 // that package belay assigns to the code. Problems with the status 409, 423, 429 or 503 say in
 // Retry-After when to repeat the request. An error inside the server is logged, and its answer has
-// the code "internal" and no details. A bad request is refused before it costs the server much:
-// another host's name, an unknown key, a body that is not JSON, is nested too deep or is too large,
-// an unknown field.
+// the code "internal" and no details. The server refuses a bad request early, at little cost: a
+// request with another host's name, an unknown key or an unknown field, or with a body that is not
+// JSON, is nested too deep or is too large.
 //
 // A write is safe to repeat under its Idempotency-Key. A read that waits (a history with wait,
 // Prefer: wait, a claim) blocks no thread and ends early when the server stops. A stream of events

@@ -134,8 +134,8 @@ func (a *api) prepare(w *reply, r *http.Request, rt *route, in *admitted) (*byte
 	return a.read(w, r, rt, in)
 }
 
-// once refuses a request that has one of these headers twice, because a proxy may have read the
-// other value.
+// once refuses a request that has one of these headers twice, because a proxy may use one value and
+// the server the other.
 func once(r *http.Request) error {
 	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Lease-Id", "Lease-Token",
 		"Last-Event-Id", "If-None-Match", wire.HeaderOnly} {

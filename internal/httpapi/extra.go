@@ -13,8 +13,8 @@ import (
 )
 
 // Route is an operation of another package, whose handler runs behind the checks of this package:
-// the host, the key and its scopes, the rate, and a body that is complete, within its limit, and
-// JSON that every decoder reads alike.
+// the host, the key and its scopes, the rate, and the body. The body must be complete, within its
+// limit, and JSON that all decoders interpret in the same way.
 type Route struct {
 	ID, Method, Path, Tag, Summary, Doc string
 	// Scopes lists scopes; a key needs one of them. If Scopes is empty, every caller may use the

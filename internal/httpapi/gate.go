@@ -74,9 +74,9 @@ func (c caller) actor(said string) string {
 	return c.key.Name
 }
 
-// admitted is a request that passed the checks: its caller; the name under which the rate limit
-// counts the request; give, which gives back the memory of the request's body; and leave, after
-// which the request no longer counts as a waiting request.
+// admitted is a request that passed the checks. who is the name under which the rate limit counts
+// the request. give gives back the memory of the request's body. After leave, the request no longer
+// counts as a waiting request.
 type admitted struct {
 	caller caller
 	who    string

@@ -127,9 +127,9 @@ func TestActionsAreRepeated(t *testing.T) {
 	}
 }
 
-// The whole life of the lock of an owner that is no worker: while one owner has the lock, another
-// client's request for it is refused, and the refusal names the owner; a write without the lock is
-// refused; after an operator has stolen the lock, every write of the old owner is refused; and the
+// An owner that is not a worker locks an execution. While the owner has the lock, another client's
+// request for the lock is refused, and the refusal names the owner. A write without the lock is
+// refused. After an operator has stolen the lock, every write of the old owner is refused, and the
 // next owner continues from the checkpoint.
 func TestOutsideOwner(t *testing.T) {
 	l := serve(t, httpapi.Options{}).locked(`, "on_lost": "requeue"`)

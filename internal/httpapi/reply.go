@@ -11,7 +11,7 @@ type reply struct {
 	http.ResponseWriter
 	timeout time.Duration
 	routed  bool
-	status  int  // 0 until it is sent
+	status  int  // 0 until the status is sent
 	refused bool // the body that the mux itself writes is dropped
 	cut     bool // the client did not accept the whole answer
 	// unread is how long the rest of a request's body may take to arrive if the answer is sent

@@ -190,7 +190,7 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 		return c, in, resp
 	}
 	c, in, resp := begin()
-	for resp.StatusCode == http.StatusServiceUnavailable { // the awaited request still has its memory
+	for resp.StatusCode == http.StatusServiceUnavailable { // the waiting request has not given its memory back yet
 		c, in, resp = begin()
 	}
 	if resp.StatusCode != http.StatusContinue {

@@ -118,7 +118,7 @@ func (s *watcher) reread() ([]frame, error) {
 	})
 }
 
-// write sends frames, and reports whether the stream goes on.
+// write sends frames, and reports whether the stream continues.
 func (s *watcher) write(frames []frame) bool {
 	control := http.NewResponseController(s.out)
 	size := clientBuffer // so that the first write moves the deadline too

@@ -32,7 +32,7 @@ type stream struct {
 // sent is one server-sent event.
 type sent struct {
 	name, data string
-	id         int64 // 0 if it has none
+	id         int64 // 0 if the event has no id
 }
 
 // open requests the events of an execution with the given client.
@@ -80,7 +80,7 @@ func (s *stream) next() (sent, error) {
 			}
 		case line == "\n" && e.name != "":
 			if e.name == "end" {
-				return e, nil // its id is that of the last event
+				return e, nil // the event end has the same id as the event before it
 			}
 			if e.id != 0 && s.last != 0 && e.id != s.last+1 {
 				return e, fmt.Errorf("seq %d after %d", e.id, s.last)

@@ -31,7 +31,7 @@ const (
 	tokenSkew = time.Minute
 )
 
-// streamToken is a token as it was sent.
+// streamToken has the parts of a token that a caller sent.
 type streamToken struct {
 	key   belay.KeyID
 	until time.Time

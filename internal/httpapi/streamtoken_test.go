@@ -71,11 +71,11 @@ func TestAStreamTokenOpensItsStream(t *testing.T) {
 }
 
 // A stream token gives access only to the stream of its execution: the server refuses the token for
-// any other execution, route or method. It also refuses the token more than a minute after it was
-// made; if the server's clock is more than a minute behind the clock of the server that made it;
-// with any changed character; with the id of another key; and in any place of the request other
-// than the query. The token is in the answer that creates it, and in no other answer and not in the
-// log.
+// any other execution, route or method. It also refuses the token in the following cases: more than
+// a minute after the token was made; if the server's clock is more than a minute behind the clock
+// of the server that made the token; with any changed character; with the id of another key; and in
+// any place of the request other than the query. The token is in the answer that creates it, and in
+// no other answer and not in the log.
 func TestAStreamTokenOpensNothingElse(t *testing.T) {
 	s := serveTokens(t)
 	query := "?access_token=" + s.token
@@ -105,7 +105,7 @@ func TestAStreamTokenOpensNothingElse(t *testing.T) {
 	} {
 		refused(status, method, s.path+"/events"+query, "")
 	}
-	for i := range s.token { // another character in each place, and the same without it
+	for i := range s.token { // replaces, and then removes, one character of the token
 		other := byte('A')
 		if s.token[i] == other {
 			other = 'B'

@@ -33,8 +33,9 @@ var client = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// A line is a connection that reads nothing before the request was written. A peer that speaks first is then judged
-// like a peer that answers; net/http would write the first bytes of such a peer into the log of the server.
+// line is a connection that reads nothing before the request was written. So a peer that sends
+// bytes first is judged like a peer that answers; otherwise net/http would write the first bytes of
+// such a peer into the log of the server.
 type line struct {
 	net.Conn
 	wrote func()

@@ -22,19 +22,20 @@ type Sessions interface {
 }
 
 const (
-	// most is how many probes of a server are in flight at the same time.
+	// most is the maximum number of probes of a server that are in flight at the same time.
 	most = 256
-	// mostOfHost is how many probes of one address are waiting or in flight at the same time, so that
-	// workers on one host that answer slowly do not delay the probes of other hosts.
+	// mostOfHost is the maximum number of probes of one address that are waiting or in flight at
+	// the same time, so that workers on one host that answer slowly do not delay the probes of
+	// other hosts.
 	mostOfHost = 32
 	// look is how often the Prober looks for workers to probe.
 	look = time.Second / 4
-	// first is how soon a worker is probed for the first time. A worker needs a moment after the server
-	// has opened its session, until it knows its session.
+	// first is how soon a worker is probed for the first time. After the server has opened a
+	// session, the worker needs a moment until it knows the session.
 	first = time.Second
 	// again is how soon a worker whose probe has failed is probed again, unless the interval is shorter.
 	again = 5 * time.Second
-	// mostLearned is how many sessions the Prober reads from the store at once.
+	// mostLearned is the maximum number of sessions that the Prober reads from the store at once.
 	mostLearned = 1000
 )
 

@@ -21,11 +21,11 @@
 //
 // # Stopping
 //
-// When the context of Run ends, a graceful shutdown begins. /readyz reports it. Long polls are
-// answered early and streams end, so that clients continue with other servers. Run waits until the
-// requests in flight and the services beside the server have finished, and returns nil. Requests
-// and services that take longer than the grace period are cut off. When the context atOnce ends,
-// all requests and services are cut off at once.
+// When the context of Run ends, a graceful shutdown begins. /readyz reports the shutdown. Long
+// polls are answered early and streams end, so that clients continue with other servers. Run waits
+// until the requests in flight and the services beside the server have finished, and returns nil.
+// Requests and services that take longer than the grace period are cut off. When the context atOnce
+// ends, all requests and services are cut off at once.
 //
 // When the store fails for good, Run returns an error at once. The server must answer nothing more,
 // because only the next process can find out whether the last writes are on the disk.

@@ -66,7 +66,7 @@ func (c *client) persist(ctx context.Context, call func(context.Context) error) 
 			return
 		}
 		if c.w.plan.retention > 0 && c.w.gate.now()-began > leastRetention/3 {
-			return // a submission that arrives after its execution was deleted is a new one
+			return // a submission that arrives after its execution was deleted is a new submission
 		}
 	}
 }

@@ -36,8 +36,9 @@
 // and continued, asked to stop, or cut off from the network in one direction or both. The store's
 // clock is set forwards and backwards. Calls of a dead process, called ghosts, still arrive. Hints
 // between nodes (guesses about the store that make the nodes faster and decide nothing) arrive,
-// come late or are lost. The part of the driver that causes faults at chosen moments is the
-// nemesis. Each seed has its own plan: in some plans only one kind of fault happens, in some none.
+// come late or are lost. A nemesis is a fault, or the repair of a fault, that the driver causes at
+// a chosen moment. Each seed has its own plan: in some plans only one kind of fault happens, in
+// some none.
 //
 // A worker's fence is the time after which it starts no step, because its lease may be over. A
 // suspect is an execution that was lost several times in a row; it runs alone. The grace of a

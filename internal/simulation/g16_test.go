@@ -11,8 +11,8 @@ import (
 )
 
 // g16 checks G16, that gates let through no more than they may, commit by commit: each place that
-// was taken was free, each run that began had passed its gates, and each place belongs to an
-// execution that may have it. At the end no place is taken.
+// an execution got was free before, each run that began had passed its gates, and each place
+// belongs to an execution that may have it. At the end no place is taken.
 func g16(f *finding) {
 	replaced, targets := newReplaced(), make(targetStates)
 	g := f.eachGateCommit(func(g *gateRows, c *commit) {
@@ -273,8 +273,8 @@ func (r *gateRow) tally(g *gateRows, c *commit) {
 }
 
 // g5parked checks the part of G5 that concerns gates: an execution waits only at a gate that has a
-// time for its next check, and while the gate has room, the check that lets it through is made in
-// time.
+// time for its next check, and while the gate has room, the engine makes the check that lets the
+// execution through in time.
 func g5parked(f *finding) {
 	g := f.eachGateCommit(func(g *gateRows, c *commit) {
 		for _, r := range g.sorted() {

@@ -16,7 +16,7 @@ type slotUse struct {
 	runs []span
 	// alone says for each run whether its execution had to run alone.
 	alone []bool
-	died  time.Duration // when the worker's process died; 0 if it did not
+	died  time.Duration // when the worker's process died; 0 if it did not die
 }
 
 // g5idle checks a part of G5, that no execution is stuck, in simulations in which only workers have

@@ -10,12 +10,12 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// gateRow is what the commits up to one commit have written about one of Belay's gates: its row,
-// its places, and the executions that wait at it.
+// gateRow is the state of one of Belay's gates after the commits up to one commit: its row, its
+// places, and the executions that wait at it.
 type gateRow struct {
 	id belay.GateID
-	// was and now are the gate before and after the present commit. next is when the row says that
-	// the gate must be checked again, 0 for never.
+	// was and now are the gate before and after the present commit. next is the time at which the
+	// gate must be checked again, as its row says; 0 for never.
 	was, now machine.Gate
 	next     machine.Time
 	wrote    *commit // the last commit that wrote the row; nil for none

@@ -10,9 +10,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// link is the network between one process and the nodes: a belay.Backend whose every call stops at
-// the simulation's gate, where the driver decides whether it is carried out, on the way to the node
-// and on the way back.
+// link is the network between one process and the nodes. It is a belay.Backend. Each call stops at
+// the simulation's gate on the way to the node and on the way back. There the driver decides
+// whether the call goes on.
 type link struct {
 	w     *world
 	actor string

@@ -19,8 +19,8 @@ type plan struct {
 	proves                        bool          // a node can prove that a process on its host has died
 	hints                         bool          // nodes send hints to each other
 	gates                         bool          // submissions name gates, and an operator changes gates
-	// clockLeap is when the clock is set forwards, so that an open circuit breaker lets probes through
-	// while there are still faults; 0 for never.
+	// clockLeap is the time at which the clock is set forwards, so that an open circuit breaker
+	// lets probes through while there are still faults; 0 for never.
 	clockLeap time.Duration
 
 	// The probability of each fault of a call.

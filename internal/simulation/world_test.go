@@ -27,7 +27,7 @@ type world struct {
 	zero    time.Time  // the begin of the simulation
 	gate    *gate
 	store   *memory.Store
-	ahead   atomic.Int64 // how far the wall clock that the store follows is ahead
+	ahead   atomic.Int64 // how far the wall clock that the store follows is ahead of virtual time
 	history *history
 	trace   *trace
 
@@ -97,8 +97,8 @@ func (w *world) populate() {
 // clock returns the time of the wall clock that the store follows.
 func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
-// setClock sets the wall clock that the store follows. If the wall clock goes back, the store's time
-// does not.
+// setClock sets the wall clock that the store follows. If the wall clock is set back, the store's
+// time does not go back.
 func (w *world) setClock(by time.Duration) {
 	w.store.Now()
 	w.ahead.Store(int64(by))

@@ -11,7 +11,7 @@ import (
 type busy struct {
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	idle  chan struct{} // closed when conns gets empty; nil unless a call of over has returned it
+	idle  chan struct{} // closed when conns gets empty; nil until over returns it
 }
 
 // note is the ConnState function of the server.

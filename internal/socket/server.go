@@ -43,11 +43,11 @@ type Server struct {
 	made   os.FileInfo // the socket as Open made it
 	remove sync.Once
 	served chan struct{} // closed when http has returned
-	busy   busy          // connections with requests on them
+	busy   busy          // the connections that have requests in progress
 }
 
-// Open makes the socket of a directory. The caller must then call Serve, after which the server
-// answers, or Close.
+// Open makes the socket of a directory. The caller must then call either Serve, which makes the
+// server answer, or Close.
 func Open(dir string, o Options) (*Server, error) {
 	l, err := Listen(dir)
 	if err != nil {

@@ -129,7 +129,7 @@ func TestWallHiddenFromAUser(t *testing.T) {
 	}
 	c.User = user
 	checkHidden(t, c, dir)
-	c.Hidden = nil // the mode alone now hides the directory, the run can still reach its workspace
+	c.Hidden = nil // now only the mode hides the directory; the run can still reach its workspace
 	c.Insist = []Wall{WallSeal, WallUser}
 	repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new")
 	permitted(t, c, "write new", "read "+dir+"/room/bin/tool", "read "+dir+"/secret")

@@ -110,8 +110,8 @@ func (s *supervisor) overdue() {
 	}
 }
 
-// noteDeath is called when a child process of the supervisor has ended. If it was the command,
-// noteDeath reports the end.
+// noteDeath is called when a child process of the supervisor has ended. If that process was the
+// command, noteDeath reports the end.
 func (s *supervisor) noteDeath(d death) {
 	if d.pid != s.pid || s.ended {
 		return

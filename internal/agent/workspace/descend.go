@@ -102,7 +102,7 @@ func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 			}
 			var st unix.Stat_t
 			if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-				continue // the file was removed meanwhile
+				continue // another process has removed the file
 			}
 			if err := d.visit(&st); err != nil {
 				return err
@@ -113,7 +113,7 @@ func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 		}
 		if len(names) == 0 || err != nil { // the directory has no more entries, or an error prevents reading more
 			d.way[len(d.way)-1].subs = l.subs
-			return nil //nolint:nilerr // if the directory was removed meanwhile, the entries read so far count
+			return nil //nolint:nilerr // another process may have removed the directory; the entries read so far count
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (d *descent) step() error {
 	at.subs = at.subs[:len(at.subs)-1]
 	sub, err := openDirAt(int(at.dir.Fd()), name, name)
 	if err != nil {
-		return nil //nolint:nilerr // the directory was removed or replaced meanwhile
+		return nil //nolint:nilerr // another process has removed or replaced the directory
 	}
 	var st unix.Stat_t
 	if unix.Fstat(int(sub.Fd()), &st) != nil || uint64(st.Dev) != d.dev { //nolint:unconvert // 32 bits on other systems
@@ -245,7 +245,7 @@ func (r *removal) one(dir *os.File, name string, depth int) error {
 	if derr := unix.Unlinkat(at, name, unix.AT_REMOVEDIR); derr == nil || errors.Is(derr, unix.ENOENT) {
 		return nil
 	} else if errors.Is(derr, unix.ENOTDIR) {
-		return err // it is a file that cannot be removed
+		return err // the name is a file that cannot be removed
 	}
 	if depth >= levels { // move the directory to the topmost directory, which is read again later
 		r.moved++

@@ -156,7 +156,7 @@ func inMemory() (remove func()) {
 		return func() {}
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
-	if errors.Join(os.Chmod(dir, 0o755), os.Setenv("TMPDIR", dir)) != nil { // other users enter it
+	if errors.Join(os.Chmod(dir, 0o755), os.Setenv("TMPDIR", dir)) != nil { // other users must be able to enter dir
 		remove()
 		return func() {}
 	}

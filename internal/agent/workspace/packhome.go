@@ -120,7 +120,7 @@ func (h *packer) look(dir string) {
 func (h *packer) take(name string) {
 	info, err := h.root.Lstat(name)
 	if err != nil {
-		return // the file was removed meanwhile
+		return // another process has removed the file
 	}
 	b := belonging{name: name, info: info}
 	stat, ok := info.Sys().(*syscall.Stat_t)

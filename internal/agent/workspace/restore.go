@@ -101,9 +101,9 @@ func (r *restore) update(ctx context.Context, form string, lines []string, more 
 	return err
 }
 
-// refsToDelete returns the refs to delete before the refs of the record (the saved state of git)
-// are written: branches that the record lacks, refs that the record lists as deleted, and refs
-// whose names conflict with refs of the record.
+// refsToDelete returns the refs that restore must delete before it writes the refs of the record
+// (the saved state of git): branches that the record lacks, refs that the record lists as deleted,
+// and refs whose names conflict with refs of the record.
 func (r *restore) refsToDelete(had []string) (all []string) {
 	dirs := make(map[string]bool)
 	is := func(ref string) bool { return r.record.refs[ref] != "" || r.record.links[ref] != "" }

@@ -35,8 +35,8 @@ func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 }
 
 // settleTimeout is how long Settle waits for a workspace whose changes it cannot save (salvage)
-// yet. Another process that salvages it may need salvageTimeout; another run may use the
-// workspace's user for longer than settleTimeout.
+// yet. The time is longer than salvageTimeout, which another process may need to salvage the
+// workspace. If another run uses the workspace's user for longer, Settle gives up.
 const settleTimeout = salvageTimeout + 30*time.Second
 
 func (m *Manager) settleOne(ctx context.Context, id string) error {

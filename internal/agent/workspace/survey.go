@@ -233,7 +233,7 @@ const slack = 64 << 10
 // closed returns the reason why a file cannot be read; "" if the file can be read.
 func (t *survey) closed(name string, st *unix.Stat_t) string {
 	if t.at.Own && st.Uid != t.at.User {
-		return "belongs to another user" // the command may have linked the file, so that another user reads it
+		return "belongs to another user" // the command may have hard-linked another user's file
 	}
 	f, err := os.OpenFile(filepath.Join(t.at.Dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -415,8 +415,8 @@ func allowedOnly(s Spec) Spec {
 	return s
 }
 
-// Rule: Sweep saves the work of a dead run as the run's user, and reserves that user meanwhile. If
-// another run uses that user, Sweep does not change the workspace.
+// Rule: Sweep saves the work of a dead run as the run's user, and reserves that user until the work
+// is saved. If another run uses that user, Sweep does not change the workspace.
 func TestUserOfDeadRunIsReservedDuringSalvage(t *testing.T) {
 	m := open(t)
 	giveUsers(t, m)
