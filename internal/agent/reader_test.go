@@ -104,7 +104,8 @@ func TestSecretsAreRemovedFromOutput(t *testing.T) {
 	}
 }
 
-// The output of Claude Code 2.1.330 after it was not permitted to use two tools.
+// denied is the output of Claude Code 2.1.330 in a conversation in which two tools were not
+// permitted.
 const denied = `{"type":"system","subtype":"init","cwd":"/w","session_id":"3eeacec9-8fd8-4b6a-a54c-79bcb8b8b403","permissionMode":"default"}
 {"type":"assistant","message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"echo shelled >> log.txt"}}]},"parent_tool_use_id":null}
 {"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"t1","message":"Output redirection to '/w/log.txt' needs approval."}

@@ -25,7 +25,7 @@ func (b *Backend) Executions(ctx context.Context, f belay.Filter) (belay.Page, e
 	return pass(ctx, b, belay.Backend.Executions, f)
 }
 
-// Events reads history, or waits for it, also while the host changes.
+// Events reads the events of a history, or waits for new events, also while the host changes.
 func (b *Backend) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	began, wait := time.Now(), q.Wait
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Event, error) {

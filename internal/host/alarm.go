@@ -8,8 +8,8 @@ import (
 // Alarm calls a function at a given time of a clock that continues while the machine sleeps. A
 // timer of package time stops while the machine sleeps, and continues with the rest of its time
 // afterwards. An Alarm whose time has passed during the sleep calls its function within half a
-// second after the machine wakes. To find this out, an Alarm reads its clock every half second. An
-// Alarm does not use the kernel's timers on such a clock (timerfd), because a test with virtual
+// second after the machine wakes. To notice the sleep, an Alarm reads its clock every half second.
+// An Alarm does not use the kernel's timers on such a clock (timerfd), because a test with virtual
 // time cannot wait for these timers. Methods are safe for concurrent use.
 type Alarm struct {
 	now  func() time.Duration

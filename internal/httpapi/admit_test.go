@@ -86,7 +86,7 @@ func TestNothingIsSubmittedPastItsAdmission(t *testing.T) {
 		t.Errorf("stored %s, want %s; room for %d", last, id, g.room)
 	}
 	g.room = 1
-	s.refused(http.StatusConflict, belay.CodeConflict, http.MethodPost, path+"/retry", "{}") // the execution runs already
+	s.refused(http.StatusConflict, belay.CodeConflict, http.MethodPost, path+"/retry", "{}") // the execution runs again
 	if g.room != 1 {
 		t.Error("a refused retry of an open execution takes a place")
 	}

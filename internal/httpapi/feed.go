@@ -19,8 +19,8 @@ const (
 	readAgain = 250 * time.Millisecond
 	// groupSize is how many watchers are woken at a time, and groupPause the pause before the next
 	// group: a thousand watchers that write at the same moment would slow down the commits. For one
-	// event there are at most maxPauses pauses: with more than a thousand watchers, more of them
-	// are woken at a time, so that all are awake within half a second.
+	// event there are at most maxPauses pauses: with more than a thousand watchers, several groups
+	// are woken at a time, so that all watchers are awake within half a second.
 	groupSize  = 4
 	groupPause = time.Millisecond
 	maxPauses  = 250

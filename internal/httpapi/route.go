@@ -123,7 +123,8 @@ func (a *api) refused(rt *route, status int) *huma.Response {
 	content := map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(rt.fault, true, "")}}
 	switch status {
 	case http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusInternalServerError:
-		// The server may refuse the request before it knows the route, or after the route's handler broke.
+		// The server may refuse the request before it knows the route, or after the route's handler
+		// has panicked.
 		content[wire.ProblemType] = &huma.MediaType{Schema: schemas.Schema(reflect.TypeFor[wire.Problem](), true, "")}
 	}
 	response := refusalResponse(status, content)

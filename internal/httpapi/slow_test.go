@@ -21,8 +21,8 @@ import (
 )
 
 // Some clients send a header or a body byte by byte, or do not read the answer. The server cuts off
-// all of them when its timeouts have passed, however many clients they are, and until then answers
-// other clients without delay.
+// all of them when its timeouts have passed, however many clients behave in this way, and until
+// then answers other clients without delay.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	const each, limit = 50, time.Second

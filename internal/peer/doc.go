@@ -7,7 +7,7 @@
 // addresses of both ends. The kernel answers with the user who made the socket and with its inode;
 // /proc shows the processes that have this inode open. For a unix socket the kernel reports the
 // process at the other end. Since Linux 6.5 it also gives a descriptor of the process (a pidfd), so
-// that a later process with the same number is not mistaken for it.
+// that a later process with the same number is not mistaken for this process.
 //
 // # Unknown peers are refused
 //

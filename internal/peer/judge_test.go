@@ -245,7 +245,7 @@ func TestAClosedPeerIsRefused(t *testing.T) {
 }
 
 // Rule: IPv4 addresses that are mapped into IPv6 are recognised at both ends of a connection. The
-// tables of /proc and the netlink answer agree about them.
+// tables of /proc and netlink give the same answer for these addresses.
 func TestMappedAddressesAreRecognised(t *testing.T) {
 	l, err := net.Listen("tcp", "[::]:0")
 	if err != nil {

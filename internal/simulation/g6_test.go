@@ -75,8 +75,8 @@ func g6silent(f *finding, x *shift) {
 }
 
 // g6watchers checks that watchers receive the event of a loss (an execution has lost its owner)
-// within a second if no fault delays it. If the message about it (the hint) is lost, a watcher of
-// another node receives the event with that node's next slow poll.
+// within a second if no fault delays it. If the message about the event (the hint) is lost, a
+// watcher of another node receives the event with that node's next slow poll.
 func g6watchers(f *finding) {
 	lost := make(map[belay.ExecutionID]map[int64]time.Duration)
 	for _, s := range f.stories {

@@ -8,9 +8,9 @@ import (
 )
 
 // g8 checks G8, the times of retries, by the rows. After a failed run, the execution is due again
-// after the backoff plus at most a quarter of it, or after the delay that the settlement requested
-// if that is longer. After a lost run, the execution is due again no sooner than after the lock
-// delay, and no later than after the longer of the lock delay and machine.LossDelay.
+// after the backoff plus at most a quarter of the backoff, or after the delay that the settlement
+// requested if that is longer. After a lost run, the execution is due again no sooner than after
+// the lock delay, and no later than after the longer of the lock delay and machine.LossDelay.
 func g8(f *finding) {
 	asked := make(map[belay.OpID]time.Duration)
 	for _, c := range f.calls {

@@ -10,8 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fate is the decision of the driver (the goroutine that runs the simulation) about a call that
-// waits for it.
+// fate is the decision of the driver (the goroutine that runs the simulation) about a waiting call.
 type fate uint8
 
 const (
@@ -23,7 +22,8 @@ const (
 
 func (f fate) String() string { return [...]string{"goes", "fails", "unheard", "dies"}[f] }
 
-// place says where a call has stopped on its way to the store and back.
+// place says where a call has stopped on its way to the store and back. It is unrelated to the
+// places of Belay's gates.
 type place uint8
 
 const (

@@ -30,8 +30,8 @@ type gateRow struct {
 	probes map[string]machine.Time // the start time of each running probe of the target
 
 	starts []time.Time // the starts of runs since the rate has last changed
-	// room is the moment from which the gate has had room while executions waited at it, and none
-	// of them was let through; 0 if there was no such moment.
+	// room is the moment since which three things have been true: the gate has had room, executions
+	// have waited at the gate, and none of them has passed the gate; 0 if there is no such moment.
 	room time.Duration
 }
 

@@ -56,8 +56,8 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 	return t, nil
 }
 
-// lastChunk returns the number of the last chunk, -1 if there is none. It tries chunk numbers in
-// steps of doubling length until it finds no chunk, and then halves the step each time.
+// lastChunk returns the number of the last chunk, -1 if there is none. It uses an exponential
+// search: it doubles the step until it finds no chunk, and then halves the step.
 func lastChunk(from func(n int64, limit int) ([]belay.StoredChunk, error)) (int64, error) {
 	last, step, growing := int64(-1), int64(1), true
 	for {

@@ -76,8 +76,8 @@ func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan 
 }
 
 // Rule: a chat whose job gets no slot ends after ChatTimeout; until then, pings keep a streamed
-// response open. At that time the server cancels the job of a chat without an Idempotency-Key. The
-// job of a chat with a key continues, and the error says so.
+// response open. At the end of ChatTimeout the server cancels the job of a chat without an
+// Idempotency-Key. The job of a chat with a key continues, and the error says so.
 func TestChatWithoutASlotEndsAfterItsTimeout(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		for _, stream := range []bool{false, true} {

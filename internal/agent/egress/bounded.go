@@ -48,8 +48,9 @@ func (b *bounded) Close() error {
 	return b.Listener.Close()
 }
 
-// accepted is a connection from the job to the proxy. It is closed after it has carried no bytes
-// for the idle time. All bytes of a tunnel, in both directions, go through it.
+// accepted is a connection from the job to the proxy. The proxy closes the connection after the
+// connection has carried no bytes for the idle time. All bytes of a tunnel, in both directions, go
+// through this connection.
 type accepted struct {
 	net.Conn
 	listener *bounded

@@ -128,7 +128,7 @@ func (r rule) String() string {
 	return host + ":" + strconv.Itoa(r.ports[0])
 }
 
-// String returns the patterns, separated by commas; Parse makes the same policy from them.
+// String returns the patterns, separated by commas; Parse makes the same policy from this text.
 func (p *Policy) String() string {
 	if p.None() {
 		return noHosts

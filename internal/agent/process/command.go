@@ -100,8 +100,8 @@ type Command struct {
 	// applied.
 	Insist []Wall
 	// Files are the descriptors 3, 4 and so on of the command. If a file is a directory, it is opened
-	// again in the command's own view of the file system, so that read-only mounts also apply to it.
-	// The caller keeps its own descriptors and must close them.
+	// again in the command's own view of the file system, so that read-only mounts also apply to
+	// this directory. The caller keeps its own descriptors and must close them.
 	Files []*os.File
 	// Helper runs a function of this program instead of a program from the PATH: the [Helper] with
 	// the name Args[0] that was passed to [Main].

@@ -238,8 +238,8 @@ func TestWallHiddenBelowTheWritable(t *testing.T) {
 }
 
 // Rule: beside returns two lists: paths that together contain everything except the hidden paths,
-// and the directories that have hidden files, but no hidden directory, below them, so that the run
-// may list them.
+// and the directories that the run may list, because hidden files, but no hidden directory, lie
+// below them.
 func TestBesideReturnsAllButTheHiddenPaths(t *testing.T) {
 	if got, _ := beside("/", nil); len(got) != 1 || got[0] != "/" {
 		t.Errorf("with nothing hidden: %q", got)

@@ -15,8 +15,8 @@ import (
 )
 
 // helperSpace is the address space, in bytes, that a helper (a Go program) reserves for itself and
-// the processes that it starts. Only a small part of it is used as memory. A limit on memory must
-// leave a helper that much address space.
+// the processes that it starts. The helper uses only a small part of this address space. A limit on
+// memory must leave a helper that much address space.
 const helperSpace = 2 << 30
 
 // period is the period in which the kernel applies a CPU quota.

@@ -166,7 +166,7 @@ func noneLeft(t *testing.T, id string, argument ...string) {
 }
 
 // unique returns a number of seconds for the program sleep. No other test uses the same number, so
-// the test finds its own processes by it.
+// the test finds its own processes by this number.
 func unique() string {
 	return fmt.Sprintf("600.%d", time.Now().UnixNano())
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// startMost is the time that a supervisor has to start its command.
+// startMost is the time limit for the start of the command by its supervisor.
 const startMost = 30 * time.Second
 
 // Start starts the command c and returns once the command runs. The context applies to the whole

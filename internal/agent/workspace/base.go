@@ -18,7 +18,8 @@ import (
 
 // base is the cached clone of one repository: workspaces get their objects from it. The files of the
 // clone belong to the keeper (the user of the helper process that fetches), so this process does
-// not trust their contents. It keeps the state of the base in a file of its own beside the clone.
+// not trust their contents. This process keeps the state of the base in a separate file beside the
+// clone.
 type base struct {
 	m      *Manager
 	src    source

@@ -31,8 +31,8 @@ type errand struct {
 	limits           process.Limits
 	// network gives the helper the network of this machine.
 	network bool
-	// hostTmp gives the helper the machine's /tmp instead of a private /tmp. The source, or a
-	// directory on the path to it, may be in the machine's /tmp.
+	// hostTmp gives the helper the machine's /tmp instead of a private /tmp, because the source, or
+	// a directory on the path to the source, may be in the machine's /tmp.
 	hostTmp bool
 	limit   int64 // maximum size of the helper's answer, in bytes
 	order   order

@@ -90,7 +90,7 @@ func failed(err error) *failure {
 }
 
 // refusals are the error codes that a helper may return. The process that started the helper
-// accepts no other code from it.
+// accepts no other code from the helper.
 var refusals = []belay.Code{
 	belay.CodeInvalid, belay.CodeNotFound, belay.CodeUnavailable, belay.CodeForbidden, belay.CodePayloadTooLarge,
 }

@@ -18,7 +18,7 @@ import (
 // over the network.
 type keepOrder struct {
 	Dir string
-	// URL is the source's URL; User and Password are the login for it.
+	// URL is the source's URL; User and Password are the login for this URL.
 	URL, User, Password string
 	// Authorities are trusted certificates in PEM form; nil for the system's certificates.
 	Authorities []byte

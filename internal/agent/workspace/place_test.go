@@ -105,8 +105,8 @@ func TestUnrestoredWorkspaceIsNotSalvaged(t *testing.T) {
 }
 
 // Rule: if a dead run has left work in a directory that the next run will use, Belay first keeps
-// the work under the ID of the dead run. [Manager.Settle] does so or, if it was not called, the
-// next Prepare.
+// the work under the ID of the dead run. [Manager.Settle] keeps the work; if Settle was not called,
+// the next Prepare keeps it.
 func TestWorkOfDeadRunIsKeptBeforeItsPlaceIsReused(t *testing.T) {
 	m, source := open(t), repo(t)
 	for i, settle := range []bool{true, false} {

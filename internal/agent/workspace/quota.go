@@ -71,8 +71,9 @@ const (
 )
 
 // Watch returns a [*QuotaError] when the workspace exceeds the quota of the Manager, and nil when
-// ctx ends. It counts the files of the workspace at intervals. It counts them at once when the free
-// space of the file system has shrunk by half of what the workspace may still use.
+// ctx ends. Watch counts the files of the workspace at intervals. In addition, it counts the files
+// at once when the free space of the file system has shrunk by half of what the workspace may still
+// use.
 func (w *Workspace) Watch(ctx context.Context) error {
 	q := w.m.Quota
 	if q == (Quota{}) {

@@ -10,8 +10,8 @@ import (
 )
 
 // secureDir makes dir, if it does not exist, and returns its path without symbolic links. It
-// refuses a path if another user could replace a directory on it, because that user would then
-// control which files this process reads, writes and removes.
+// refuses a path if another user could replace a directory on the path, because that user would
+// then control which files this process reads, writes and removes.
 func secureDir(dir string) (string, error) {
 	there := dir
 	for {
