@@ -212,8 +212,9 @@ func (k list) show() string { return strings.Join(*k.to, ",") }
 func (list) word() string   { return "list" }
 func (list) tags() []string { return []string{"!!seq"} }
 
-// origins are the origins of web pages. Only the form in which browsers write an origin is
-// accepted, because an origin in another form would never match, and no error would show it.
+// origins is the kind of a value that is a list of origins of web pages. Only the form in which
+// browsers write an origin is accepted, because an origin in another form would never match, and no
+// error would show it.
 type origins struct{ list }
 
 const wantOrigins = "origins as browsers write them, such as https://app.example.org or http://localhost:3000, and no *"
@@ -244,7 +245,7 @@ func isOrigin(s string) bool {
 	return err == nil && u.Hostname() != "" && u.Host == host && !strings.HasSuffix(host, ":")
 }
 
-// networks are networks of IP addresses.
+// networks is the kind of a value that is a list of networks of IP addresses.
 type networks struct{ to *[]netip.Prefix }
 
 // set reads a text in which commas separate the networks. An address without a prefix length means

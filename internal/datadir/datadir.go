@@ -72,7 +72,7 @@ type Backend struct {
 	mu      sync.Mutex
 	now     *role         // the present role (how this process reaches the engine); nil if there is none
 	changed chan struct{} // closed, and replaced by a new channel, when now changes
-	why     error         // why there is no role
+	why     error         // the reason why there is no role
 
 	failOnce sync.Once
 	failed   chan struct{}

@@ -74,7 +74,7 @@ func (b *Backend) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Ses
 	return pass(ctx, b, belay.Backend.OpenWorker, s)
 }
 
-// Claim wins executions.
+// Claim makes a worker the owner of due executions.
 func (b *Backend) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	began, wait := time.Now(), r.Wait
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, repeat bool) (belay.ClaimReply, error) {

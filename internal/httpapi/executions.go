@@ -18,7 +18,7 @@ type at struct {
 // executionPath is the path of an execution.
 func executionPath(id belay.ExecutionID) string { return "/v1/executions/" + id.String() }
 
-// executionReply answers with an execution.
+// executionReply is the answer of the routes that return an execution.
 type executionReply struct {
 	Status     int
 	Location   string `header:"Location"`

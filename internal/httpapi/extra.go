@@ -52,7 +52,7 @@ type Route struct {
 	Handler http.HandlerFunc
 }
 
-// extra serves the routes of other packages.
+// extra adds the routes of other packages.
 func (a *api) extra() {
 	for _, x := range a.o.Extra {
 		rt := &route{

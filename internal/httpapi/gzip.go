@@ -12,7 +12,7 @@ import (
 // leastZipped is the minimum size, in bytes, of an answer that is compressed.
 const leastZipped = 1 << 10
 
-// zippers are compressors that no answer uses.
+// zippers is a pool of compressors that no answer uses at the moment.
 var zippers = sync.Pool{New: func() any {
 	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	if err != nil {
@@ -52,7 +52,7 @@ type zipper struct {
 	plain  bool // the answer is sent without compression
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController find the wrapped writer.
 func (z *zipper) Unwrap() http.ResponseWriter { return z.ResponseWriter }
 
 // WriteHeader records the status, and sends it if the answer is not to be compressed.
@@ -92,7 +92,7 @@ func (z *zipper) Write(b []byte) (int, error) {
 	return z.zip.Write(b)
 }
 
-// begin begins to compress.
+// begin starts the compression.
 func (z *zipper) begin() error {
 	h := z.Header()
 	h.Set("Content-Encoding", "gzip")

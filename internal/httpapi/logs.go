@@ -120,7 +120,7 @@ type pour struct {
 	q belay.ChunkQuery
 }
 
-// next reads the next part.
+// next reads the next part of the log.
 func (p *pour) next(most int) ([]belay.StoredChunk, func(), bool) {
 	chunks, give, err := p.part(p.ctx, p.q, most)
 	return chunks, give, err == nil

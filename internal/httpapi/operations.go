@@ -62,7 +62,7 @@ func notReady(err error) *refusal {
 	return f
 }
 
-// metrics serves the metrics, if there are any.
+// metrics adds the route of the metrics, if Options.Metrics is set.
 func (a *api) metrics() {
 	h := a.o.Metrics
 	if h == nil {
@@ -85,14 +85,14 @@ func (a *api) metrics() {
 	entered{a}.HandleFunc(rt.pattern(), h.ServeHTTP)
 }
 
-// pages serves the pages, which are no part of the API.
+// pages adds a route of the pages, which are no part of the API.
 func (a *api) pages(path string) {
 	rt := &route{method: http.MethodGet, path: path, scopes: []belay.Scope{belay.ScopeRead}, page: true}
 	a.routes[rt.pattern()] = rt
 	entered{a}.HandleFunc(rt.pattern(), a.o.Pages.ServeHTTP)
 }
 
-// describe serves the OpenAPI document. It is called after all other routes were added.
+// describe adds the route of the OpenAPI document. It is called after all other routes were added.
 func (a *api) describe() {
 	rt := route{
 		id: "openapi", method: http.MethodGet, path: "/openapi.json", tag: "operations", summary: "This document",

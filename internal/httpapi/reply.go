@@ -20,7 +20,7 @@ type reply struct {
 	unread time.Duration
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController find the wrapped writer.
 func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader sends the status. A refusal of the mux itself becomes a problem.

@@ -54,7 +54,7 @@ func (rt *route) waits() bool {
 
 func (rt *route) pattern() string { return rt.method + " " + rt.path }
 
-// most is the most bytes of a body.
+// most returns the maximum size of a request's body, in bytes.
 func (rt *route) most() int64 {
 	if rt.limit != 0 {
 		return rt.limit

@@ -125,7 +125,7 @@ func (s *server) try(ctx context.Context, method, path, body string, h ...string
 	return &answer{resp, data}, err
 }
 
-// do sends a request that must be answered.
+// do sends a request, and fails the test if no answer arrives.
 func (s *server) do(method, path, body string, h ...string) *answer {
 	s.t.Helper()
 	a, err := s.try(s.t.Context(), method, path, body, h...)

@@ -32,8 +32,8 @@ const fewSeeds = 200
 // budget is the time that the default run may take on all processors.
 const budget = 8 * time.Second
 
-// Every promise holds in every simulation, and each event in the list of the variable sometimes has
-// happened in at least one of them.
+// Every promise holds in every simulation, and with at least fewSeeds seeds each event in the list
+// of the variable sometimes has happened.
 func TestSimulation(t *testing.T) {
 	if *seedFlag != 0 {
 		replay(t, *seedFlag)

@@ -87,7 +87,7 @@ type ChatError struct {
 	Error ChatFault `json:"error"`
 }
 
-// ChatFault describes the error.
+// ChatFault is the content of a ChatError.
 type ChatFault struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`

@@ -127,7 +127,7 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 			return false, &report{Event: unable, Text: "make a mount namespace: " + err.Error()}
 		}
 	}
-	for i, at := range o.Files { // even directories that the mounts below hide
+	for i, at := range o.Files { // this includes directories that the mounts below hide
 		if err := reopen(socketFD+1+i, at); err != nil {
 			return false, &report{Event: unstarted, Code: 126, Text: fmt.Sprintf("hand on descriptor %d: %v", i+3, err)}
 		}

@@ -87,7 +87,7 @@ func named(users Range) (name string, uid uint32, found bool) {
 	return "", 0, false
 }
 
-// Users returns the range.
+// Users returns the range of the pool's users.
 func (p *Pool) Users() Range { return p.users }
 
 // Take reserves for a run a user that no other run has and that has no processes. It returns

@@ -162,7 +162,7 @@ func (t *Tree) watch(ctx context.Context) {
 		case c := <-t.calls:
 			t.serve(c)
 		case <-t.patience.C:
-			t.wire.conn.Close() // this also closes reports
+			t.wire.conn.Close() // this also closes the channel reports
 		}
 	}
 	t.clock.pause()

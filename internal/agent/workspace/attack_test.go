@@ -240,7 +240,7 @@ func measureMost(t *testing.T, dir string) (most *int64, stop func()) {
 				var now int64
 				_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
 					if err != nil {
-						return nil //nolint:nilerr // another process has removed the file
+						return nil //nolint:nilerr // the file was removed meanwhile
 					}
 					if info, err := d.Info(); err == nil {
 						now += info.Sys().(*syscall.Stat_t).Blocks * 512

@@ -38,7 +38,7 @@ func openDirAt(at int, name, path string) (*os.File, error) {
 
 // level is one directory on the way from the top of a tree to the current directory.
 type level struct {
-	dir  *os.File // nil if closed because too many are open
+	dir  *os.File // nil if it was closed because too many directories are open
 	ino  uint64
 	subs []string // subdirectories that are still to be visited
 }
@@ -113,7 +113,7 @@ func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 		}
 		if len(names) == 0 || err != nil { // the directory has no more entries, or an error prevents reading more
 			d.way[len(d.way)-1].subs = l.subs
-			return nil //nolint:nilerr // another process may have removed the directory; the entries read so far count
+			return nil //nolint:nilerr // if the directory was removed meanwhile, the entries read so far count
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (d *descent) step() error {
 	at.subs = at.subs[:len(at.subs)-1]
 	sub, err := openDirAt(int(at.dir.Fd()), name, name)
 	if err != nil {
-		return nil //nolint:nilerr // another process has removed or replaced the directory
+		return nil //nolint:nilerr // the directory was removed or replaced meanwhile
 	}
 	var st unix.Stat_t
 	if unix.Fstat(int(sub.Fd()), &st) != nil || uint64(st.Dev) != d.dev { //nolint:unconvert // 32 bits on other systems

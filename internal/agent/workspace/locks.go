@@ -17,7 +17,7 @@ import (
 // cover the last thousand locks. They do not include the times to fetch and to write the checkout.
 type Locks struct {
 	Count              int           // number of locks since the start
-	Held50, Held99     time.Duration // percentiles
+	Held50, Held99     time.Duration // percentiles of the times for which locks were kept
 	HeldMost           time.Duration
 	Waited50, Waited99 time.Duration
 }

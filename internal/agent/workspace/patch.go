@@ -47,7 +47,7 @@ type differing struct {
 	name string
 	was  entry
 	is   string // the object in the second tree
-	size int64  // of both objects
+	size int64  // the sum of the sizes of both objects
 }
 
 // differences lists the paths at which two trees differ.

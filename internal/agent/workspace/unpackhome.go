@@ -110,7 +110,7 @@ func (u *unpacker) finish() error {
 	for name := range u.modes {
 		names = append(names, name)
 	}
-	// subdirectories come first
+	// subdirectories come before their parent directories
 	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) })
 	for _, name := range names {
 		if err := u.root.Chmod(name, u.modes[name]); err != nil {
